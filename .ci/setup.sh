@@ -29,6 +29,20 @@ cargo_is_new() {
     [ "${minor%%.*}" -ge 95 ] 2>/dev/null
 }
 
+# Packages of npm that the test of the page needs, in target/browser. False if they are not there.
+setup_browser() {
+    have npm || return 1
+    asked=edge/daemon/tests/browser
+    cmp -s "$asked/package-lock.json" target/browser/package-lock.json && return 0
+    say "setting up $asked"
+    rm -rf target/browser
+    mkdir -p target/browser
+    cp "$asked/package.json" "$asked/package-lock.json" target/browser/
+    (cd target/browser && npm ci --no-audit --no-fund --silent >/dev/null) && return 0
+    rm -rf target/browser
+    return 1
+}
+
 setup_build() {
     cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
     ! [ -x "$cargo_bin/cargo" ] || PATH="$cargo_bin:$PATH"

@@ -1,9 +1,9 @@
-//! Costs of a run of each of SEDF's balancers: the call on CPU 0 that takes a sample, decides and
-//! migrates, compared with a call that only takes a sample.
+//! Cost of one run of each balancer of the policy `sedf`. A run is the call on CPU 0 that samples
+//! the load, decides and migrates vCPUs. It is compared with a call that only samples.
 //!
-//! There are four loops per CPU with weights 1, 1, 1, 2 and 4 in turn. Each is charged the CPU time
-//! that its CPU would have given it. For `planned` the affinity of one vCPU changes before each
-//! run, so that a new plan is made.
+//! There are four always runnable vCPUs per CPU, with weights 1, 1, 1, 2 and 4 in turn. Each is
+//! charged the CPU time that it would have received on its CPU. For the balancer `planned`, the
+//! affinity of one vCPU changes before each run, so that it has to make a new plan.
 
 use std::time::Instant;
 
@@ -51,7 +51,7 @@ struct BalanceResults {
     moves: usize,
 }
 
-/// A policy without a host, with its vCPUs and their CPUs.
+/// A policy that is called directly, without a host, with its vCPUs and their CPUs.
 struct Driven {
     policy: Box<dyn Policy>,
     at: Moment,
@@ -82,7 +82,7 @@ impl Driven {
         Ok(driven)
     }
 
-    /// Returns the CPU of each vCPU, from the policy's account.
+    /// Returns the CPU on which the policy has placed each vCPU.
     fn places(&self) -> Result<Vec<usize>> {
         let place = |&(vcpu, _): &(VcpuId, u64)| {
             let account = self.policy.account(vcpu);
@@ -93,8 +93,8 @@ impl Driven {
         self.vcpus.iter().map(place).collect()
     }
 
-    /// Charges all vCPUs for one interval, then lets the timer of CPU 0 expire. Returns how long
-    /// the policy took to handle the timer, in us.
+    /// Charges all vCPUs for one interval, then lets the timer of CPU 0 expire. Returns the time
+    /// that the policy took to handle the timer, in us.
     fn call(&mut self, places: &[usize]) -> f64 {
         let mut weights = vec![0; self.cpus];
         for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {

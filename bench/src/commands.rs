@@ -9,16 +9,17 @@ use anyhow::{Context, Result, ensure};
 
 use crate::report::{spread, table};
 
-/// Simulated seconds of a web server.
+/// Simulated seconds of a web server in one run of `slackline sim`.
 const SIMULATED: f64 = 60.0;
-/// Minimum ratio of simulated time to real time.
+/// Minimum ratio of simulated time to real time that counts as reached.
 const FASTER: f64 = 200.0;
-/// Maximum seconds for the full test of one policy: 18 shares of 3 minutes.
+/// Maximum duration of the full allocation error test of one policy, in seconds. The test has 18
+/// shares of 3 minutes.
 const ALERT: f64 = 2.0;
-/// Maximum seconds for all experiments of the papers with ten seeds.
+/// Maximum duration of all experiments of the papers with ten seeds, in seconds.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command `rounds` times, and commands that take long once. Returns Markdown.
+/// Measures every command `rounds` times, except that slow commands run once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     // The first policy is that of the scenario.
@@ -59,8 +60,8 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
     [what, took, promised, holds].map(str::to_owned).into()
 }
 
-/// Returns the seconds that `slackline` takes with these arguments, optionally on this number of
-/// threads.
+/// Returns the seconds that `slackline` takes with these arguments. `threads` limits the number of
+/// its threads, if given.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let slackline = itself.with_file_name("slackline");

@@ -1,4 +1,5 @@
-//! A policy that counts the calls into another one, for runs that are not timed.
+//! A policy that forwards all calls to another policy and counts them. It is used in runs that are
+//! not timed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,24 +9,24 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Counters. They are global because a policy is called through a shared reference and cannot be
-/// taken back from its host.
+/// Number of calls of `pick`. This counter and the next are global because the host owns the policy
+/// during a run and does not return it.
 static PICKS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
-/// Policy that receives the calls.
+/// Policy to which the calls are forwarded.
 static INNER: OnceLock<&'static Spec> = OnceLock::new();
 
-/// Number of calls into a policy.
+/// Number of calls into a policy since the last count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// Number of decisions, which are calls of `pick`.
+    /// Number of scheduling decisions: calls of `pick`.
     pub(crate) picks: u64,
     /// Number of all calls during the run.
     pub(crate) all: u64,
 }
 
-/// Returns the same policy with counters. A process can count one policy only.
+/// Returns the policy `spec` with counters. In one process only one policy can be counted.
 pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
     let inner = INNER.get_or_init(|| spec);
     assert_eq!(inner.name, spec.name, "one counted policy in a process");

@@ -1,9 +1,9 @@
 //! The simulator with many CPUs under every policy: 8, 64 and 256 CPUs with 32 vCPUs each.
 //!
-//! The events of a CPU are the same at every size, so the cost of an event should be as well.
-//! Instructions decide, as valgrind counts them. Times depend on other load and on the size of
-//! caches. The cost of an event is the difference between a long and a short run, divided by the
-//! difference in events.
+//! Each CPU has the same events at every size, so the cost of an event should not depend on the
+//! size. The targets are for instructions counted by valgrind, since times depend on other load and
+//! on cache sizes. The cost of an event is the difference between a long and a short run, divided
+//! by the difference in events.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,13 +19,15 @@ use crate::scale::peak;
 const SIZES: [usize; 3] = [8, 64, 256];
 const A_CPU: usize = 32;
 
-/// Difference in length between the long and the short run, in milliseconds of one CPU.
+/// Difference in length between the long and the short run, in milliseconds, multiplied by the
+/// number of CPUs.
 const LONGER: u64 = 64_000;
 
-/// Length of the start in milliseconds, in which simultaneous first events spread.
+/// Length of the initial phase in milliseconds. During it the first events, which are simultaneous,
+/// spread out.
 const BEGINNING: u64 = 150;
 
-/// Workloads of the vCPUs of a CPU.
+/// Workload of the vCPUs on each CPU.
 #[derive(Clone, Copy)]
 struct CpuWorkload {
     name: &'static str,
@@ -42,16 +44,16 @@ const LOADS: [CpuWorkload; 2] = [
     },
 ];
 
-/// Results of one run, as its process reports them.
+/// Results of one run, as the child process prints them.
 struct CpuRun {
     events: u64,
     ns: u64,
     kib: u64,
-    /// Number of instructions. `None` if they were not counted.
+    /// Number of instructions. `None` if they were not counted with valgrind.
     instructions: Option<u64>,
 }
 
-/// Measures the named policies, or all if none is named. Returns Markdown.
+/// Measures the named policies, or all policies if no policy is named. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
         bail!("there is no policy `{unknown}`");
@@ -128,8 +130,7 @@ fn per_event(short: &CpuRun, long: &CpuRun, before: u64, after: u64) -> f64 {
     (after as f64 - before as f64) / (long.events - short.events) as f64
 }
 
-/// Runs a scenario in a process of its own, since peak memory and instructions are counted per
-/// process.
+/// Runs a scenario in a child process, since peak memory and instructions are counted per process.
 fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<CpuRun> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
@@ -153,7 +154,8 @@ fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Resul
     Ok(CpuRun { events, ns, kib, instructions })
 }
 
-/// Returns three numbers of one run: events, CPU time in nanoseconds, and peak KiB of this process.
+/// Runs a scenario and returns three numbers: events, CPU time in nanoseconds, and peak memory of
+/// this process in KiB.
 pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<String> {
     let load = LOADS.into_iter().find(|one| one.name == load).context("no such load")?;
     let scenario = scenario(policy, load, cpus, ms)?;
@@ -162,15 +164,15 @@ pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<Str
     Ok(format!("{} {} {}", finished.events, (cpu_time() - before).as_nanos(), peak()?))
 }
 
-/// Returns the CPU time of this process. Elapsed time would include others.
+/// Returns the CPU time of this process. Elapsed time would include the time of other processes.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::from_secs(time.tv_sec.unsigned_abs())
         + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }
 
-/// Returns a scenario with shares that all vCPUs of a CPU can have together, if the policy reserves
-/// any.
+/// Returns a scenario for a policy. If the policy reserves CPU time, the shares are such that all
+/// vCPUs of a CPU can be admitted.
 fn scenario(policy: &str, load: CpuWorkload, cpus: usize, ms: u64) -> Result<Scenario> {
     let spec = slackline_policy::find(policy).context("no such policy")?;
     let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);

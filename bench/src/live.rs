@@ -1,7 +1,8 @@
 //! Shares delivered by the live host, compared with the kernel's own limits.
 //!
-//! Everything runs through the built binary, as for a user, beside an ordinary CPU hog on the
-//! managed CPU. This needs root, a second CPU and an otherwise idle test machine.
+//! Everything is measured with the built program, as a user would run it. An ordinary process that
+//! always computes competes on the managed CPU. This needs root, a second CPU and an otherwise idle
+//! test machine.
 
 pub(crate) mod alert;
 mod busy;
@@ -25,10 +26,11 @@ use crate::report::{self, Part, Row, median};
 
 pub(crate) use busy::play as play_busy;
 
-/// Number of runs for each row. The median and the worst are shown, and the worst must hold.
+/// Number of runs for each row of the table. It shows the median and the worst run, and the worst
+/// must meet the target.
 const ROUNDS: usize = 5;
 
-/// Parts that can be measured alone.
+/// Parts of the benchmark. Each can be measured alone.
 const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),
@@ -39,7 +41,8 @@ const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("gaps", gaps::rows),
 ];
 
-/// Interfaces of the kernel that limit a process to 1 % of a CPU, with their names in tables.
+/// Interfaces of the kernel with which Slackline is compared, each with a limit of 1 % of a CPU,
+/// and their names in tables.
 const PEERS: [(&str, LimitInterface); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
     ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Version::V1)),
@@ -74,7 +77,8 @@ impl LiveSetting {
         Ok(LiveSetting { slackline, folder: scratch, cpu, seconds })
     }
 
-    /// Returns the keeper command of the built binary, for processes that are limited here.
+    /// Returns the command that starts the keeper with the built binary. It restores processes that
+    /// this program limits.
     fn keeper(&self) -> KeeperCommand {
         KeeperCommand {
             program: self.slackline.clone(),
@@ -83,12 +87,12 @@ impl LiveSetting {
         }
     }
 
-    /// Starts a load process that always computes on the managed CPU.
+    /// Starts a load process that computes all the time on the managed CPU.
     fn spin(&self) -> Result<LoadProcess> {
         self.load(&["spin"])
     }
 
-    /// Starts a load process of another kind on the managed CPU.
+    /// Starts a load process with the arguments `kind` on the managed CPU.
     fn load(&self, kind: &[&str]) -> Result<LoadProcess> {
         let child = Command::new(&self.slackline)
             .arg("load")
@@ -109,7 +113,8 @@ impl LiveSetting {
         self.run(&["run", "--json"], &file)
     }
 
-    /// Runs it and also returns the share of each domain in each second, in parts per million.
+    /// Runs a scenario live. Returns its JSON summary and the share of each domain in each second,
+    /// in parts per million.
     fn live_by_second(&self, scenario: &str) -> Result<(Value, Vec<f64>)> {
         let (file, csv) = (self.folder.join("scenario.toml"), self.folder.join("seconds.csv"));
         std::fs::write(&file, scenario)?;
@@ -120,7 +125,8 @@ impl LiveSetting {
         Ok((run, text.lines().skip(1).filter_map(share).collect()))
     }
 
-    /// Runs it, and adds a text about missing parts of slices and the stalls that explain them.
+    /// Runs a scenario live and returns its JSON summary. The field [`MISSING`] is added: a text
+    /// about missing parts of slices and the stalls that explain them.
     fn judged(&self, scenario: &str, promises: &[Reservation]) -> Result<Value> {
         let (file, trace) = (self.folder.join("scenario.toml"), self.folder.join("trace"));
         std::fs::write(&file, scenario)?;
@@ -168,7 +174,7 @@ impl Drop for LiveSetting {
     }
 }
 
-/// A load process, which ends when this value is dropped.
+/// A load process, which is ended when this value is dropped.
 pub(crate) struct LoadProcess {
     child: Child,
     pub(crate) tid: Tid,
@@ -181,7 +187,8 @@ impl Drop for LoadProcess {
     }
 }
 
-/// Returns a scenario of VMs that always compute, each with name, slice and period in us.
+/// Returns a scenario of VMs that always compute. Each VM is given as name, slice and period, both
+/// in us.
 fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> String {
     let mut text = format!(
         "title = \"bench\"\nlength = \"{}s\"\nwarmup = \"1s\"\n\
@@ -197,7 +204,8 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> Strin
     text
 }
 
-/// Runs a scenario several times beside a hog. `promises` are the reservations of its vCPUs.
+/// Runs a scenario several times beside a process that always computes. `promises` are the
+/// reservations of its vCPUs.
 fn rounds(setting: &LiveSetting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
     let run = |_| {
         let _hog = setting.spin()?;
@@ -221,18 +229,18 @@ fn spread(runs: &[Value], of: impl Fn(&Value) -> f64) -> (f64, f64) {
     (median(&values), values.iter().copied().fold(0.0, f64::max))
 }
 
-/// Returns the sum of a field over all vCPUs of a run.
+/// Returns the sum of the field `name` over all vCPUs of a run.
 fn sum(run: &Value, name: &str) -> f64 {
     run["vcpus"].as_array().into_iter().flatten().filter_map(|vcpu| vcpu[name].as_f64()).sum()
 }
 
-/// Returns the largest value of a field over all vCPUs of a run.
+/// Returns the largest value of the field `name` over all vCPUs of a run.
 fn largest(run: &Value, name: &str) -> f64 {
     let vcpus = run["vcpus"].as_array().into_iter().flatten();
     vcpus.filter_map(|vcpu| vcpu[name].as_f64()).fold(0.0, f64::max)
 }
 
-/// Returns the round with the most missed deadlines.
+/// Returns the run with the most deadline misses.
 fn worst_round(runs: &[Value]) -> &Value {
     let misses = |run: &&Value| sum(run, "misses");
     runs.iter().max_by(|a, b| misses(a).total_cmp(&misses(b))).expect("there is at least one round")
@@ -246,8 +254,8 @@ fn us(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }
 
-/// Describes the disturbances of a run: lateness of timers, and CPU time taken by a hypervisor
-/// below.
+/// Describes the disturbances of a run: the lateness of timers, and CPU time that a hypervisor
+/// below this host took.
 fn lateness(run: &Value) -> String {
     let part = |name: &str| us(run[format!("timer_lateness_{name}_ns")].as_f64().unwrap_or(0.0));
     let (p50, p99, worst) = (part("p50"), part("p99"), part("worst"));
@@ -263,7 +271,8 @@ const STOLEN: &str = "stolen";
 /// Field added to the summary of a run: missing parts of slices and the stalls that explain them.
 const MISSING: &str = "missing";
 
-/// Returns the time that a hypervisor took from a CPU, and all time, in ticks of the kernel.
+/// Returns the time that a hypervisor took from a CPU, and all time of that CPU, both in ticks of
+/// the kernel. `None` if the kernel does not report them.
 fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let name = format!("cpu{} ", cpu.index());

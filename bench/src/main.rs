@@ -1,4 +1,5 @@
-//! Benchmarks of all promised speeds and precisions, each beside its peer.
+//! Benchmarks of all promised speeds and precisions. Each is compared with another system or with
+//! the kernel.
 
 mod balance;
 mod commands;
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
 
-/// Measures all promises, each beside its peer in the same run.
+/// Measures everything that Slackline promises, together with comparable systems.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -32,7 +33,7 @@ struct Arguments {
 enum Bench {
     /// Compare the simulator with SimSo, which is installed for it.
     Simso {
-        /// Number of runs of each, in turn.
+        /// Number of runs of each simulator. The two take turns.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
         rounds: u32,
     },
@@ -45,7 +46,7 @@ enum Bench {
     /// Measure the simulator with 8, 64 and 256 CPUs and 32 vCPUs per CPU under every policy, also
     /// in instructions with valgrind.
     Cpus {
-        /// Number of timed runs of each, of which the fastest counts.
+        /// Number of timed runs of each policy and size, of which the fastest counts.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Only these policies; default: all.
@@ -54,13 +55,13 @@ enum Bench {
     },
     /// Compare whole commands with real time and with their targets.
     Commands {
-        /// Number of runs of the short commands.
+        /// Number of runs of each short command.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
     /// Measure each policy at 2 to 100,000 vCPUs, beside the original if there is one.
     Policy {
-        /// Number of runs of each.
+        /// Number of runs of each policy and size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Only these policies; default: all.
@@ -72,7 +73,7 @@ enum Bench {
     },
     /// Measure a run of each balancer on 8 to 256 CPUs.
     Balance {
-        /// Number of runs of each.
+        /// Number of rounds of 40 runs for each balancer and size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
@@ -95,7 +96,7 @@ enum Bench {
     },
     /// Compare ALERT on the live host with the kernel's own limits; needs root.
     Alert {
-        /// Seconds of each share with each interface.
+        /// Measured seconds for each share and each mechanism.
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
@@ -171,7 +172,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// Returns the results of one session below a description of its test machine.
+/// Returns a table of results from one session, below a description of its test machine.
 fn of_one_machine(table: &str) -> Result<String> {
     Ok(format!("{}\n{table}", report::machine()?))
 }

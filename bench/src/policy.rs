@@ -1,7 +1,8 @@
-//! Costs of each policy alone, under hardware without costs and a host that checks.
+//! Cost of each policy alone: the hardware costs nothing, and the host checks the contract.
 //!
-//! A pass is a limit or a timer: the occupant is charged, its timeslice ends, and the next one is
-//! picked. In a pair the occupant blocks, another vCPU is picked, and the first one wakes.
+//! In a pass a time limit is reached or a timer expires: the running vCPU is charged, its timeslice
+//! ends, and the next vCPU is picked. In a pair the running vCPU blocks, another vCPU is picked,
+//! and the first vCPU wakes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -16,33 +17,35 @@ use crate::report::{median, spread, table};
 const SIZES: [usize; 7] = [2, 8, 64, 512, 1_000, 10_000, 100_000];
 const STEPS: u32 = 200_000;
 
-/// Time that the occupant runs before it blocks, and time that it sleeps.
+/// Time for which a vCPU runs before it blocks, and for which it stays blocked.
 const A_WHILE: Span = Span::from_us(1);
 
-/// Costs of the original schedulers: policy, vCPUs, ns per pass, ns per block and wake.
+/// Costs of the original schedulers as CSV: policy, number of vCPUs, ns per pass, and ns per block
+/// with wake.
 const ORIGINALS: &str = include_str!("../data/originals.csv");
 
-/// A policy as it is measured.
+/// A policy with the shares of its vCPUs, as one case of the benchmark.
 struct PolicyCase {
     name: String,
     spec: &'static Spec,
     share: Share,
 }
 
-/// Shares of the vCPUs in a case.
+/// Kind of shares of the vCPUs in a case.
 #[derive(Clone, Copy)]
 enum Share {
-    /// Default shares. If the policy needs a slice in every period, all together have half a CPU.
+    /// Default shares. If the policy needs a slice in every period, the slices of all vCPUs
+    /// together take half a CPU.
     Guaranteed,
-    /// Shares without a slice, which receive slack only.
+    /// Shares without a slice, so that vCPUs receive slack only.
     BestEffort,
-    /// Default shares. Each vCPU gives the hint of a task that wants the CPU, of forty urgencies in
+    /// Default shares. Each vCPU reports a task that wants the CPU, with one of forty urgencies in
     /// turn.
     Telling,
 }
 
-/// Measures the named policies at these sizes in turn, or all if none is named, for `rounds`
-/// rounds. Returns Markdown.
+/// Measures the named policies, or all if none is named, at the given numbers of vCPUs. Policies
+/// and sizes take turns in each of `rounds` rounds. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<String> {
     let mut cases = Vec::new();
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
@@ -114,7 +117,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
     ))
 }
 
-/// Returns the time in nanoseconds that `gaps` takes in each round for a hint that changes nothing.
+/// Returns for each round the time in nanoseconds in which `gaps` handles a hint that changes
+/// nothing.
 fn heard(rounds: u32) -> Result<Vec<f64>> {
     (0..rounds).map(|_| heard_once()).collect()
 }
@@ -149,7 +153,8 @@ fn heard_once() -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// Returns the costs of the original in nanoseconds: a pass, and a block with a wake.
+/// Returns the costs of the original scheduler in nanoseconds: of a pass, and of a block with a
+/// wake. `None` if unknown.
 fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {
@@ -176,7 +181,7 @@ fn cost(case: &PolicyCase, size: usize, step: Step) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// One CPU without costs.
+/// Fake hardware with one CPU, which takes no time itself.
 struct BenchHardware {
     host: Host,
     cpu: Cpu,
@@ -193,7 +198,8 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the time at which its limit is reached or its timer expires.
+    /// Returns the earlier of two times: when the running vCPU reaches its limit, and when the
+    /// timer expires.
     fn due(&self) -> Time {
         self.until.unwrap_or(Time::NEVER).min(self.alarm.unwrap_or(Time::NEVER))
     }
@@ -276,7 +282,7 @@ impl BenchHardware {
         self.step(Fact::Woke(vcpu))
     }
 
-    /// Lets some time pass, with all events that are due in it.
+    /// Lets [`A_WHILE`] pass, and handles all events that are due in it.
     fn rest(&mut self) -> Result<()> {
         let until = self.now + A_WHILE;
         while self.cpu.due() <= until {

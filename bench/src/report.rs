@@ -30,17 +30,17 @@ pub(crate) fn table(heads: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// One line of the results: subject, value and target.
+/// A row of the table of results: subject, value and target.
 pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) got: String,
     pub(crate) promised: &'static str,
-    /// True if the target is met. `None` without a target.
+    /// True if the target is met. `None` if the row has no target.
     pub(crate) holds: Option<bool>,
 }
 
 impl Row {
-    /// Returns the row of a part that could not be measured, with the reason.
+    /// Returns a row for a part that could not be measured, with the reason.
     fn failed(part: &str, error: &anyhow::Error) -> Row {
         // A run may print notes before the error.
         let said = format!("{error:#}");
@@ -51,7 +51,8 @@ impl Row {
     }
 }
 
-/// Function that measures some rows. Its argument has the parameters of all measurements.
+/// Function that measures the rows of one part. Its argument has the parameters of all
+/// measurements.
 pub(crate) type Part<S> = fn(&S) -> Result<Vec<Row>>;
 
 /// Returns a section for each part in `asked`, or for all if that is empty, with a description of
@@ -89,17 +90,18 @@ pub(crate) fn sections<S>(
     Ok(text)
 }
 
-/// Returns a percentile of values. There must be at least one.
+/// Returns a percentile of `values`, which must not be empty.
 pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted(values)[(values.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// Returns the median. Of an even number of values it is the upper of the two in the middle.
+/// Returns the median. For an even number of values, the median is the larger of the two middle
+/// values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     sorted(values)[values.len() / 2]
 }
 
-/// Returns the median and the range as text.
+/// Returns the median and the range as text, with `digits` decimals.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let (sorted, middle) = (sorted(values), median(values));
     let (least, most) = (sorted[0], sorted[sorted.len() - 1]);

@@ -1,9 +1,9 @@
-//! The simulator with many vCPUs, compared with the minimum of any simulator: a bare heap with as
-//! many events.
+//! The simulator with many vCPUs, compared with a bare event heap of the same size, which any
+//! simulator needs at least.
 //!
-//! There is one CPU. A vCPU of `n` computes 0.1 ms and then sleeps for about `n` ms. So the work
-//! per simulated second is the same at every size, and so is the behaviour of a vCPU between two
-//! wakes. The cost of an event is the difference between a long and a short run, divided by the
+//! There is one CPU with `n` vCPUs. Each computes 0.1 ms and then sleeps for about `n` ms. So the
+//! work per simulated second is the same at every size, and so is the behaviour of a vCPU between
+//! two wakes. The cost of an event is the difference between a long and a short run, divided by the
 //! difference in events. Both runs contain the set-up and the simultaneous first wakes.
 
 use std::cmp::Reverse;
@@ -19,13 +19,14 @@ use crate::report::table;
 
 const SIZES: [usize; 5] = [10, 64, 1_000, 10_000, 100_000];
 
-/// Number of events per simulated second: about two for a wake, and a wake per millisecond.
+/// Number of events per simulated second. A vCPU wakes every millisecond, and a wake causes about
+/// two events.
 const EVENTS_A_SECOND: u64 = 2_000;
 
 /// Difference in events between the long and the short run.
 const EVENTS: u64 = 2_000_000;
 
-/// Measures every size. Returns Markdown.
+/// Measures every number of vCPUs `rounds` times. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut costs = Vec::new();
     for size in SIZES {
@@ -62,7 +63,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("EDF on one CPU; the fastest of {rounds} rounds.\n\n{}", table(&heads, &rows)))
 }
 
-/// Runs such a scenario and returns the peak memory of this process in KiB.
+/// Runs a scenario with this many vCPUs and events. Returns the peak memory of this process in KiB.
 pub(crate) fn peak_memory(vcpus: usize, events: u64) -> Result<u64> {
     slackline_sim::run(&scenario(vcpus, events)?, &mut ())?;
     peak()
@@ -76,7 +77,8 @@ pub(crate) fn peak() -> Result<u64> {
     peak.parse().context("VmHWM is not a number")
 }
 
-/// Runs a scenario in a process of its own, since peak memory is counted per process.
+/// Returns the peak memory of a run in KiB. It runs in a child process, since peak memory is
+/// counted per process.
 fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = ["memory".to_owned(), vcpus.to_string(), events.to_string()];
@@ -118,8 +120,8 @@ fn cost_of_event(vcpus: usize) -> Result<f64> {
     Ok((long - short) / (many - few) as f64)
 }
 
-/// Returns the cost of a pop and a push of a minimal event: a time, a rank, a serial number and an
-/// id.
+/// Returns the cost of a pop and a push in a heap with `size` minimal events: a time, a rank, a
+/// serial number and an id.
 fn cost_of_heap(size: usize) -> f64 {
     let mut heap = BinaryHeap::new();
     let mut word = 1_u64;

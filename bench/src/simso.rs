@@ -1,8 +1,8 @@
 //! The simulator compared with SimSo: the same set of periodic tasks under earliest deadline first.
 //!
-//! SimSo calls `schedule`, `on_activate` and `on_terminated` of its scheduler. The first is a
-//! decision like our `pick`. The two simulators take turns, so that disturbances affect both. Our
-//! calls are counted in a separate run, because counting takes time.
+//! SimSo calls `schedule`, `on_activate` and `on_terminated` of its scheduler. A call of `schedule`
+//! is a decision, like a call of `pick` here. The two simulators take turns, so that disturbances
+//! affect both. Calls of `pick` are counted in a separate run, because counting takes time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,18 +14,18 @@ use slackline_scenario::Scenario;
 use crate::counting::{self, Calls};
 use crate::report::{spread, table};
 
-/// Simulated seconds of one run. Each takes a few tenths of a second.
+/// Simulated seconds of one run of Slackline, which takes a few tenths of a second.
 const OURS: u64 = 2_000;
 const THEIRS: u64 = 20;
 
-/// Results of one run.
+/// Results of one run of a simulator.
 struct SimsoRun {
     decisions: f64,
     calls: f64,
     simulated: f64,
 }
 
-/// Runs both in turn. Returns Markdown.
+/// Runs both simulators in turn, `rounds` times. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let python = install()?;
     let mut scenario = Scenario::read(&text(OURS))?;
@@ -55,7 +55,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("{what}; {rounds} rounds in turn.\n\n{}", table(&heads, &rows)))
 }
 
-/// Returns the scenario that equals the set of the SimSo script.
+/// Returns the scenario with the same set of tasks as the SimSo script.
 fn text(seconds: u64) -> String {
     let mut text = format!(
         "title = \"SimSo's set\"\nlength = \"{seconds}s\"\n\
@@ -102,7 +102,8 @@ fn theirs(python: &Path) -> Result<SimsoRun> {
     })
 }
 
-/// Returns the Python interpreter with SimSo, which is installed if missing.
+/// Returns the Python interpreter of an environment with SimSo. SimSo is installed there if it is
+/// missing.
 fn install() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
     let home = root.join("target/bench-venv");

@@ -1,10 +1,11 @@
-//! Calibration: finds costs that a paper does not state, from the published rows that are declared
-//! for it and from no others.
+//! Calibration: finds costs that a paper does not state. It uses only the published rows that are
+//! declared as calibration rows.
 //!
 //! The method is a compass search over factors of the costs in the scenario. Each cost in turn is
-//! scaled up and down by the step, and a better set is kept. If no cost improves the fit, the step
-//! is halved, until it is below one percent. The misfit is the sum of the squared relative errors
-//! of the rows. The search uses no random numbers: the same files give the same costs.
+//! scaled up and down by the step. A set of costs with a smaller misfit is kept. If no change
+//! improves the misfit, the step is halved, until it is below one percent. The misfit is the sum of
+//! the squared relative errors of the rows. The search uses no random numbers: the same files give
+//! the same costs.
 
 use serde::Deserialize;
 use slackline_experiments::OverSeeds;
@@ -18,11 +19,11 @@ use crate::published::PublishedValues;
 use crate::run::Batch;
 use crate::source::Source;
 
-/// First step: costs are tried at 1.32 times and 1/1.32 of their values.
+/// First step of the search: a cost is tried at 1.32 times and at 1/1.32 times its value.
 const FIRST_STEP: f64 = 0.32;
-/// Lower limit of the step.
+/// Step below which the search ends.
 const LAST_STEP: f64 = 0.01;
-/// Limit of the number of trials.
+/// Maximum number of sets of costs that are tried.
 const MOST_TRIALS: usize = 400;
 
 /// A calibration, as `calibrate.toml` defines it.
@@ -34,7 +35,7 @@ pub struct Calibration {
     targets: Vec<Target>,
 }
 
-/// A published row to fit.
+/// A published row that the costs are fitted to.
 #[derive(Debug)]
 struct Target {
     id: String,
@@ -73,9 +74,9 @@ struct CalibrationRow {
 /// Result of a calibration.
 #[derive(Clone, Debug)]
 pub struct CalibrationResult {
-    /// Values by path, as users write them in the scenario.
+    /// Costs that were found, by path, as users write them in the scenario.
     pub values: Vec<(String, String)>,
-    /// Published and fitted numbers, by id.
+    /// Rows that were fitted: id, published number and number with the found costs.
     pub rows: Vec<(String, f64, f64)>,
     /// Sum of the squared relative errors.
     pub misfit: f64,
@@ -99,8 +100,8 @@ impl Calibration {
         Ok(Calibration { experiment, seeds, costs: file.costs, targets })
     }
 
-    /// Searches the costs. `done` is called after each set with its misfit and the least misfit so
-    /// far.
+    /// Searches for the best set of costs. `done` is called after each tried set, with its misfit
+    /// and the least misfit so far.
     ///
     /// # Errors
     /// If a set of costs cannot be run.
@@ -138,7 +139,8 @@ impl Calibration {
         Ok(pairs.map(|(ours, target)| ((ours - target.theirs) / target.theirs).powi(2)).sum())
     }
 
-    /// Returns our number for each calibration target. An unknown number counts as zero.
+    /// Returns the number that a set of costs gives for each calibration row. An unknown number
+    /// counts as zero.
     fn stats(&self, factors: &[f64]) -> Result<Vec<f64>, PaperError> {
         let mut which: Vec<usize> = self.targets.iter().map(|target| target.point).collect();
         which.sort_unstable();

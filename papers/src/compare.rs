@@ -1,24 +1,25 @@
-//! Comparison of results with published values. Only this module reads both.
+//! Comparison of results with published values. Only this module reads both. "Our" values are the
+//! measured values.
 //!
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
-//!   precision of reading if that is wider. A finding without a number is reproduced if it holds
-//!   here too. *Same shape* is the best verdict for a finding about a direction only, and for a
-//!   number that is more than 25 % off, whatever its tolerance.
-//! - *same shape*: our value is not within the tolerance. In every pair of the group that the paper
-//!   tells apart by more than the tolerance, our values have the same order. If two points are
-//!   compared, the same one is higher. If the size of their difference is printed, our size is
-//!   between half and twice that.
+//! precision to which the published value can be read if that is wider. A finding without a
+//! number is reproduced if our results have it too. A finding about a direction only, and a
+//! number that is off by more than 25 %, can at best have the *same shape*.
+//! - *same shape*: our value is not within the tolerance. If two published values of the group
+//! differ by more than the tolerance, our values have the same order. If two points are compared,
+//! the same point is higher. If the paper states their difference, our difference is between half
+//! and twice that.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
-//!   is at least 0.8.
+//! is at least 0.8.
 //! - *differs*: neither.
-//! - *nothing to compare*: agreement would prove nothing. Our values lie on a plot of which only
-//!   the axis is known, or the measure is zero at all points of a finding. Such a row counts for no
-//!   group, and a summary lists it apart.
+//! - *nothing to compare*: agreement would prove nothing. Of the published plot only the range of
+//! the axis is known, or the measure is zero at all points of a finding. Such a row does not
+//! count for its group, and a summary lists it separately.
 //! - *not attempted*: no experiment compares the value.
 //!
-//! Rows from which costs were taken are marked as calibration and count for the order only. A group
-//! has the verdict of its worst row.
+//! Rows from which costs were calibrated are marked, and count only for the order. A group has the
+//! verdict of its worst row.
 
 mod finding;
 
@@ -40,14 +41,14 @@ use finding::{all_near, finding, inside, number, ranked, unknown};
 /// Verdict of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verdict {
-    /// Our value is within the tolerance.
+    /// The measured value is within the tolerance.
     Reproduced,
-    /// Order and direction agree. Sizes do not, or there are none.
+    /// Order and direction agree. The sizes do not agree, or no sizes are published.
     SameShape,
     /// Neither the size nor the order agrees.
     Differs,
-    /// Agreement would prove nothing: either only the axis of a plot is known, or all of our values
-    /// are zero.
+    /// Agreement would prove nothing: only the range of a plot's axis is published, or all of our
+    /// values are zero.
     NothingToCompare,
     /// No experiment compares the value.
     NotAttempted,
@@ -60,35 +61,36 @@ pub struct ComparisonRow {
     pub id: String,
     /// Description of the value in words.
     pub says: String,
-    /// Place in the paper.
+    /// Table, figure or section of the paper, and page.
     pub from: String,
-    /// The value as printed, with its unit.
+    /// Published value as printed, with its unit.
     pub published: String,
-    /// Our value with its unit, and the range over the seeds.
+    /// Measured value with its unit, and its range over the seeds.
     pub ours: String,
-    /// Relative error of our median in percent. `None` if the value is not a number other than
-    /// zero.
+    /// Relative error of the measured median in percent. `None` if the published value is zero or
+    /// not a number.
     pub error: Option<f64>,
-    /// Indices of our points and measures. Empty for a comparison of two points.
+    /// Indexes of the points and measures from which the value was taken. Empty if two points are
+    /// compared.
     pub cells: Vec<(usize, usize)>,
     /// Verdict of the comparison.
     pub verdict: Verdict,
     /// Reason for the verdict, in a sentence.
     pub sentence: String,
-    /// True if costs were calibrated on the value.
+    /// True if costs were calibrated with the published value.
     pub calibration: bool,
 }
 
-/// Comparisons with a common verdict.
+/// Group of comparisons that has a common verdict.
 #[derive(Clone, Debug)]
 pub struct VerdictGroup {
     /// Subject of the comparisons.
     pub title: String,
     /// Tolerance of the comparisons, with its reason.
     pub tolerance: String,
-    /// Worst verdict of the rows.
+    /// Verdict of the group, which is the worst of its rows.
     pub verdict: Verdict,
-    /// Comparisons in the order of the file.
+    /// Comparisons of the group, in the order of the file.
     pub rows: Vec<ComparisonRow>,
 }
 
@@ -105,7 +107,7 @@ impl fmt::Display for Verdict {
 }
 
 impl Verdict {
-    /// Reads a verdict as it is shown. `None` for any other text.
+    /// Parses a verdict as it is shown to users. `None` for any other text.
     #[must_use]
     pub fn read(text: &str) -> Option<Verdict> {
         use Verdict::{Differs, NotAttempted, NothingToCompare, Reproduced, SameShape};
@@ -113,22 +115,22 @@ impl Verdict {
         all.into_iter().find(|verdict| verdict.to_string() == text)
     }
 
-    /// Returns true if the comparison could have contradicted our value.
+    /// Returns true if a comparison was made that the measured value could have failed.
     #[must_use]
     pub fn is_comparison(self) -> bool {
         self <= Verdict::Differs
     }
 
-    /// Returns the worst verdict of those that are comparisons. Without a comparison, returns
-    /// *nothing to compare* if a row has it, otherwise *not attempted*. `None` if there are no
-    /// verdicts.
+    /// Returns the worst verdict among the comparisons that could have failed. If there are none,
+    /// returns *nothing to compare* if some verdict is that, and otherwise *not attempted*. `None`
+    /// if there are no verdicts.
     pub(crate) fn worst(verdicts: impl Iterator<Item = Verdict> + Clone) -> Option<Verdict> {
         let compared = verdicts.clone().filter(|verdict| verdict.is_comparison()).max();
         compared.or_else(|| verdicts.min())
     }
 }
 
-/// A row before its verdict.
+/// A row of a comparison, before it has a verdict.
 struct Case<'a> {
     value: &'a Value,
     spec: &'a RowSpec,
@@ -141,8 +143,8 @@ struct Case<'a> {
 /// A verdict with its reason.
 type Finding = (Verdict, String);
 
-/// Compares the results of an experiment with the published values. A comparison at the first point
-/// of the axis of assumptions is made at the point `instead` of that axis.
+/// Compares the results of an experiment with the published values. On the axis of assumptions, the
+/// point `instead` is used in place of the first point.
 ///
 /// # Errors
 /// If a comparison names an unknown value, or its test does not fit the value.
@@ -213,8 +215,8 @@ impl ComparisonContext<'_> {
         Ok(VerdictGroup { title: group.title.clone(), tolerance, verdict, rows })
     }
 
-    /// Returns the statistics at these points. Each takes the measure of the cell that it is
-    /// compared with, or `other`.
+    /// Returns the statistics at these points. The measure is `other` if given, and otherwise the
+    /// measure of the cell with which a point is compared.
     fn beside(
         &self,
         at: &Spanned<Names>,
@@ -228,8 +230,8 @@ impl ComparisonContext<'_> {
         Ok(self.stats(&self.moved(cells)))
     }
 
-    /// Returns one statistic for the points of each text: their mean, the largest of them, or how
-    /// far a small value reaches.
+    /// Returns one statistic for the points that each text selects: their mean, the largest of
+    /// them, or the limit up to which a value stays small.
     fn made(
         &self,
         spec: &RowSpec,
@@ -284,7 +286,7 @@ impl ComparisonContext<'_> {
         cells.iter().map(|&(point, measure)| self.results.measured[point][measure]).collect()
     }
 
-    /// Returns the same points and measures under a changed assumption.
+    /// Returns the same points and measures, but with a changed assumption.
     fn moved(&self, cells: Vec<(usize, usize)>) -> Vec<(usize, usize)> {
         let Some(axis) = self.experiment.sensitivity.filter(|_| self.instead > 0) else {
             return cells;
@@ -332,7 +334,8 @@ impl ComparisonContext<'_> {
         })
     }
 
-    /// Returns the test of a row: its own, or the natural one for the published value.
+    /// Returns the test of a row: the declared test, or the default for the kind of published
+    /// value.
     fn test(&self, case: &Case<'_>) -> Result<Test, PaperError> {
         let natural = match case.value.is {
             PrintedValue::Number(_) => Some(Test::Value),
@@ -370,7 +373,7 @@ impl ComparisonContext<'_> {
         }
     }
 
-    /// Tests if the measure with the published name is the lowest of several at one point.
+    /// Tests if the measure that the paper names is the lowest of several at a point.
     fn lowest(&self, case: &Case<'_>, name: &str) -> Finding {
         let measures = &self.experiment.measures;
         let known = case.cells.iter().zip(&case.stats);
@@ -387,7 +390,8 @@ impl ComparisonContext<'_> {
 }
 
 impl Case<'_> {
-    /// Returns our value as one number over the seeds. `None` if it is not one number.
+    /// Returns the measured value with its range over the seeds. `None` if it is not a single
+    /// number.
     fn ours(&self) -> Option<OverSeeds> {
         let ([Some(one)], None | Some(Test::Value)) =
             (&self.stats[..], self.spec.test.as_ref().map(|test| *test.get_ref()))
@@ -405,8 +409,8 @@ impl Case<'_> {
         Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
     }
 
-    /// Returns our values as numbers in order: medians, or each median combined with the one that
-    /// it is compared with.
+    /// Returns the measured values as numbers, in order. Each is a median, or a median combined
+    /// with that of the point with which it is compared.
     fn series(&self) -> Option<Vec<f64>> {
         let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
             stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
@@ -419,7 +423,7 @@ impl Case<'_> {
         Some(pairs.map(|(index, &ours)| by.made(ours, against[index.min(last)])).collect())
     }
 
-    /// Returns our value as a text for readers.
+    /// Returns the measured value as text for readers.
     fn shown(&self) -> String {
         let unit = &self.value.unit;
         if let Some(OverSeeds { median, lowest, highest }) = self.ours() {

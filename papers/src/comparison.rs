@@ -1,5 +1,5 @@
-//! Comparisons as the file of an experiment declares them: our points and measures, and the
-//! published values.
+//! Comparisons as the file of an experiment declares them: the points and measures to compare, and
+//! the published values.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -8,7 +8,7 @@ use crate::error::{FileFault, PaperError};
 use crate::source::Source;
 use crate::tolerance::Tolerance;
 
-/// Comparisons with a common verdict.
+/// Group of declared comparisons that has a common verdict.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
@@ -23,48 +23,51 @@ pub struct Group {
     pub(crate) rows: Vec<RowSpec>,
 }
 
-/// One comparison, as declared.
+/// A comparison as the file declares it.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RowSpec {
     /// Id of the published value.
     pub(crate) published: Spanned<String>,
-    /// Our points, as texts.
+    /// Points whose measured values are compared, as texts.
     pub(crate) at: Spanned<Names>,
-    /// Points with which ours are compared, if the published value compares two groups of points.
-    /// `None` otherwise.
+    /// Points with which the points of `at` are compared, if the published value is about two
+    /// groups of points. `None` otherwise.
     pub(crate) against: Option<Spanned<Names>>,
-    /// Measure at the points of `against`. `None` for the measure at our points.
+    /// Measure at the points of `against`. `None` for the same measure as at the points of `at`.
     pub(crate) against_measure: Option<Spanned<String>>,
-    /// Calculation of our value from the numbers at our points and at those of `against`.
+    /// Formula that makes the measured value from the numbers at the points of `at` and of
+    /// `against`.
     #[serde(rename = "as")]
     pub(crate) by: Option<Formula>,
-    /// Measures of the row. `None` for the measure of its group.
+    /// Measures of the row. `None` if the row has the measure of its group.
     pub(crate) measure: Option<Spanned<Names>>,
-    /// True if the points of each text of `at` and `against` stand for their mean.
+    /// True if the mean over the points that a text of `at` or `against` selects is used.
     #[serde(default)]
     pub(crate) averaged: bool,
-    /// True if the points of each text of `at` and `against` stand for the largest of them.
+    /// True if the largest value of the points that a text of `at` or `against` selects is used.
     #[serde(default)]
     pub(crate) largest: bool,
-    /// Limit up to which the measure stays small along an axis. Our value is that limit.
+    /// Search for the limit along an axis up to which the measure stays small. The limit is the
+    /// measured value.
     pub(crate) reach: Option<Reach>,
-    /// Test of the comparison. `None` for the natural one of the published value.
+    /// Test of the comparison. `None` for the default of the kind of published value.
     pub(crate) test: Option<Spanned<Test>>,
     tolerance: Option<Spanned<String>>,
-    /// Reason for the row's own tolerance.
+    /// Reason for the tolerance of this row, if it differs from that of the group.
     pub(crate) because: Option<String>,
 }
 
-/// Limit up to which a measure stays small along an axis, by the worst point at each place.
+/// Limit up to which a measure stays small along an axis. The worst point at each position of the
+/// axis counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Reach {
-    /// Axis whose points have an `x` each. Our value is one of these.
+    /// Name of the axis. All its points have an `x`, and the limit is one of these `x`.
     pub(crate) axis: Spanned<String>,
-    /// End of the axis towards which the places are searched.
+    /// End of the axis towards which the limit is searched.
     pub(crate) towards: End,
-    /// Largest size that counts as small.
+    /// Absolute value up to which the measure counts as small.
     pub(crate) at_most: f64,
 }
 
@@ -99,48 +102,48 @@ pub(crate) enum Formula {
     Ratio,
 }
 
-/// Test of a comparison.
+/// Kind of test in a comparison.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Test {
-    /// Our number is near the published one.
+    /// The measured number is near the published number.
     Value,
-    /// All of our numbers are within the published range.
+    /// All measured numbers are within the published range.
     Inside,
-    /// Our numbers have the order of the published series.
+    /// The measured numbers have the order of the published series.
     Ranked,
-    /// Each number is nearer to the first than to the second of the two numbers that it is compared
-    /// with.
+    /// Each measured number is nearer to the first than to the second of two numbers with which it
+    /// is compared.
     First,
-    /// Each number is nearer to the second than to the first of the two numbers that it is compared
-    /// with.
+    /// Each measured number is nearer to the second than to the first of two numbers with which it
+    /// is compared.
     Second,
-    /// All numbers are alike.
+    /// All measured numbers are alike.
     Alike,
-    /// Not all numbers are alike.
+    /// At least two measured numbers are not alike.
     Unlike,
-    /// All numbers are zero.
+    /// All measured numbers are zero.
     Zero,
-    /// All numbers are negative.
+    /// All measured numbers are negative.
     Negative,
-    /// No number is negative.
+    /// No measured number is negative.
     Kept,
-    /// Each number is like the one that it is compared with.
+    /// Each measured number is like the number with which it is compared.
     Same,
-    /// Each number is higher than the one that it is compared with.
+    /// Each measured number is higher than the number with which it is compared.
     Higher,
-    /// Each number is lower than the one that it is compared with.
+    /// Each measured number is lower than the number with which it is compared.
     Lower,
-    /// Each number is higher than the one before.
+    /// Each measured number is higher than the previous number.
     Rising,
-    /// Each number is lower than the one before.
+    /// Each measured number is lower than the previous number.
     Falling,
-    /// Of several measures, the one with the published name is the lowest.
+    /// Of several measures, the measure with the published name is the lowest.
     Lowest,
 }
 
 impl Formula {
-    /// Returns the number that is calculated from two.
+    /// Applies the formula to two numbers.
     pub(crate) fn made(self, a: f64, b: f64) -> f64 {
         match self {
             Formula::PercentAbove => (a / b - 1.0) * 100.0,
@@ -167,7 +170,8 @@ impl Group {
 }
 
 impl RowSpec {
-    /// Returns the row's own tolerance. `None` if it has none.
+    /// Returns the tolerance that is declared for this row. `None` if the row declares no
+    /// tolerance.
     pub(crate) fn tolerance_in(&self, source: &Source) -> Result<Option<Tolerance>, PaperError> {
         let own = self.tolerance.as_ref();
         own.map(|own| tolerance(source, Some(own), self.because.as_ref())).transpose()

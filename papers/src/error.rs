@@ -1,4 +1,4 @@
-//! Errors of a paper's folder, with their place in a file. Some have a hint.
+//! Errors in the files of a paper, with their positions. Some have a hint.
 
 use std::io;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ pub enum PaperError {
     /// No paper has this name.
     #[error("there is no paper `{name}`")]
     UnknownPaper {
-        /// Name that was asked for.
+        /// Name that the user requested.
         name: String,
         /// Names of all papers.
         known: Vec<String>,
@@ -28,9 +28,9 @@ pub enum PaperError {
     UnknownExperiment {
         /// Name of the paper.
         paper: String,
-        /// Name that was asked for.
+        /// Name that the user requested.
         name: String,
-        /// Names of its experiments and figures.
+        /// Names of the paper's experiments and figures.
         known: Vec<String>,
     },
     /// A file cannot be read.
@@ -49,7 +49,7 @@ pub enum PaperError {
         /// Error of the system.
         source: io::Error,
     },
-    /// A file of a paper is faulty.
+    /// A file of a paper has invalid contents.
     #[error("{}:{line}:{column}: {kind}", file.display())]
     InFile {
         /// Path of the file.
@@ -61,24 +61,24 @@ pub enum PaperError {
         /// Kind of the fault.
         kind: Box<FileFault>,
     },
-    /// The user stopped the runs.
+    /// The user stopped the runs before all were complete.
     #[error("stopped after {runs} of {of} runs")]
     Stopped {
-        /// Number of runs that were done.
+        /// Number of runs that are complete.
         runs: usize,
-        /// Number of runs in all.
+        /// Total number of runs.
         of: usize,
     },
-    /// An experiment needs a live host, and none was given.
+    /// An experiment needs a live host, and the caller has provided none.
     #[error("cannot simulate {experiment}: it can only run live")]
     OnlyLive {
         /// Name of the experiment.
         experiment: String,
     },
-    /// The live host could not go on with an experiment.
+    /// The live host failed during an experiment.
     #[error("at {point}: {source}")]
     Unplayable {
-        /// Title of the point.
+        /// Title of the point whose run failed.
         point: String,
         /// Error of the live host.
         source: Box<dyn std::error::Error + Send + Sync>,
@@ -91,7 +91,7 @@ pub enum PaperError {
     },
 }
 
-/// Fault of a file of a paper.
+/// Fault in the contents of a paper's file.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum FileFault {
@@ -101,17 +101,17 @@ pub enum FileFault {
         /// Message of the TOML parser.
         message: String,
     },
-    /// A name does not exist.
+    /// A name in the file refers to nothing.
     #[error("there is no {what} `{name}`")]
     Unknown {
-        /// Kind of thing that should have the name.
+        /// Kind of thing to which the name should refer.
         what: &'static str,
         /// Name as it is in the file.
         name: String,
-        /// Names that exist in that place.
+        /// Names that would be valid there.
         known: Vec<String>,
     },
-    /// Two things have one name.
+    /// Two things of the same kind have the same name.
     #[error("there is a {what} `{name}` already")]
     Twice {
         /// Kind of the two things.
@@ -122,21 +122,21 @@ pub enum FileFault {
     /// A required key is missing.
     #[error("{place} has no `{key}`")]
     Missing {
-        /// Table or value that needs it.
+        /// Table or value in which the key is missing.
         place: &'static str,
         /// Name of the missing key.
         key: &'static str,
         /// The key with a value, as users write it.
         example: &'static str,
     },
-    /// A text has the wrong form.
+    /// A text does not have the required format.
     #[error("`{written}` is not a {what}")]
     NotA {
         /// Text as it is in the file.
         written: String,
-        /// Form that it should have.
+        /// Description of the required format.
         what: &'static str,
-        /// Example of the form.
+        /// Example of the required format.
         example: &'static str,
     },
     /// A path leads to no value of the scenario.
@@ -147,14 +147,14 @@ pub enum FileFault {
         /// Reason, with the part of the path that does not exist.
         why: String,
     },
-    /// The scenario of a point is faulty.
+    /// The scenario at a point is invalid.
     #[error("at {point}: {message}")]
     BadScenario {
         /// Title of the point.
         point: String,
         /// Message of the scenario's error.
         message: String,
-        /// Hint of the scenario's error. `None` if it has none.
+        /// Hint of the scenario's error. `None` if the error has no hint.
         hint: Option<String>,
     },
     /// The test of a comparison does not fit the published value.
@@ -170,7 +170,7 @@ pub enum FileFault {
 }
 
 impl PaperError {
-    /// Returns what to type instead, in a line. `None` if the message says enough.
+    /// Returns one line of advice about what to write instead. `None` if the message is sufficient.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -214,7 +214,7 @@ impl FileFault {
     }
 }
 
-/// Returns the name that was probably meant, or else all names.
+/// Returns the name that was probably meant, or all names if none is similar.
 fn meant(name: &str, known: &[String]) -> String {
     match nearest(name, known.iter().map(String::as_str)) {
         Some(other) => format!("did you mean `{other}`?"),

@@ -1,5 +1,5 @@
 //! Experiments as their files declare them: a scenario, axes to vary, measures, plots, and
-//! comparisons with published values. All of it is checked before a run.
+//! comparisons with published values. Everything is checked before a run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,23 +19,24 @@ const SEEDS: u64 = 10;
 /// An experiment, as read and checked.
 #[derive(Debug)]
 pub struct Experiment {
-    /// Name of its file, without the ending.
+    /// Name of the experiment's file, without the suffix.
     pub name: String,
     /// Subject of the experiment.
     pub title: String,
-    /// Figures and tables of the experiment, which are also names of it.
+    /// Names of the figures and tables that the experiment reproduces. The experiment can be
+    /// selected by them too.
     pub figures: Vec<String>,
-    /// True if a parameter was chosen with the published values in view. The experiment then
-    /// explains them and predicts nothing.
+    /// True if a parameter was chosen so that published values are met. The experiment then
+    /// explains them, but does not predict them.
     pub explains: bool,
-    /// True if real processes play it on a live host.
+    /// True if the experiment runs with real processes on a live host.
     pub is_live: bool,
-    /// Number of seeds. They count from 1.
+    /// Number of seeds. They are 1, 2 and so on.
     pub seeds: u64,
-    /// Axes that are varied. The points are all combinations.
+    /// Axes along which the scenario is varied. The points are all combinations of their values.
     pub axes: Vec<Axis>,
-    /// Axis with one changed assumption at each point, and none at the first. `None` if there is no
-    /// such axis.
+    /// Index of the axis of assumptions: each of its points changes one assumption, except the
+    /// first, which changes none. `None` if there is no such axis.
     pub sensitivity: Option<usize>,
     /// Measures that are taken from each run.
     pub measures: Vec<Measure>,
@@ -44,32 +45,33 @@ pub struct Experiment {
     /// Groups of comparisons with published values.
     pub groups: Vec<Group>,
     pub(crate) overrides: Vec<Override>,
-    /// True if points that cannot be admitted are left out. Otherwise they are errors.
+    /// True if points that admission refuses are left out. If false, they are errors.
     pub(crate) may_decline: bool,
     pub(crate) again: Option<RepeatRule>,
     pub(crate) quick: Option<Quick>,
-    /// True in the quick form. Comparisons may then be about points that are left out.
+    /// True for the quick form of the experiment. Comparisons can then refer to points that are
+    /// left out.
     pub(crate) is_quick: bool,
     pub(crate) source: Source,
     pub(crate) base: Source,
 }
 
-/// Changes of the scenario at certain points.
+/// Changes of the scenario at some of the points.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Override {
-    /// Points, as a text such as in comparisons.
+    /// Points to which the changes apply, in the notation of comparisons.
     pub(crate) at: Spanned<String>,
-    /// Texts that replace their names in braces in the values of `set`.
+    /// Variables. In the values of `set`, a variable's name in braces is replaced by its text.
     #[serde(default, rename = "let")]
     lets: toml::Table,
     /// New values, by path.
     #[serde(default)]
     set: toml::Table,
-    /// Percentages by path, by which numbers and durations are scaled.
+    /// Percentages to which numbers and durations are scaled, by path.
     #[serde(default)]
     scale: toml::Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     #[serde(default)]
     unset: Vec<String>,
 }
@@ -78,57 +80,59 @@ pub(crate) struct Override {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct RepeatRule {
-    /// Metric of the host, not of the subject.
+    /// Metric that shows a disturbance of the host.
     pub(crate) metric: Spanned<String>,
-    /// Value above which a run is invalid.
+    /// Value of the metric above which a run is invalid.
     pub(crate) above: f64,
-    /// Maximum number of repetitions. The last run counts in any case.
+    /// Maximum number of repetitions. The last run counts even if it is invalid.
     pub(crate) times: u32,
 }
 
-/// Reductions of the quick form.
+/// Changes that make the quick form of an experiment.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// Number of seeds in the quick form. `None` keeps the number of the full experiment.
+    /// Number of seeds in the quick form. `None` for that of the full experiment.
     seeds: Option<u64>,
-    /// Points that the quick form keeps, by axis.
+    /// Points that the quick form keeps, by axis. All points of other axes are kept.
     #[serde(default)]
     only: BTreeMap<Spanned<String>, Vec<Spanned<String>>>,
-    /// New values, by path.
+    /// New values in the scenario of the quick form, by path.
     #[serde(default)]
     set: toml::Table,
 }
 
-/// A number that is taken from each run.
+/// A measure: a number that is computed from each run.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
     name: Spanned<String>,
-    /// Name in plots and tables. Empty if it is the name in the file.
+    /// Name of the measure in plots and tables. If empty, plots and tables show the name in the
+    /// file.
     #[serde(default)]
     pub label: String,
-    /// Metric, as a claim of a scenario names it.
+    /// Metric on which the measure is based, in the notation of claims.
     pub(crate) metric: Spanned<String>,
-    /// Metric or number to subtract.
+    /// Metric or number that is subtracted from the metric.
     pub(crate) minus: Option<Spanned<String>>,
-    /// Factor of the subtracted metric.
+    /// Factor by which the subtracted metric is multiplied.
     #[serde(default = "one")]
     pub(crate) each: f64,
-    /// Metric or number to divide by, or `second` for the length of the window.
+    /// Metric or number by which the difference is divided. `second` stands for the length of the
+    /// window.
     pub(crate) per: Option<Spanned<String>>,
-    /// Number to add to the measure after the division.
+    /// Number that is added after the division.
     #[serde(default)]
     pub(crate) plus: f64,
-    /// Factor by which the measure is multiplied after the addition.
+    /// Factor by which the result is multiplied after the addition.
     #[serde(default = "one")]
     pub(crate) times: f64,
-    /// Unit for readers. `%`, `ms` and `us` also set the scale.
+    /// Unit of the measure for readers. With `%`, `ms` and `us` the value is scaled too.
     #[serde(default)]
     pub unit: String,
-    /// Start of the window. `None` for the end of the warm-up.
+    /// Start of the measured window of the run. `None` for the end of the warm-up.
     pub(crate) from: Option<Spanned<String>>,
-    /// End of the window. `None` for the end of the run.
+    /// End of the measured window of the run. `None` for the end of the run.
     pub(crate) to: Option<Spanned<String>>,
 }
 
@@ -140,29 +144,30 @@ fn one() -> f64 {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Plot {
-    /// Heading of the plot.
+    /// Title of the plot.
     pub title: String,
     pub(crate) measure: Option<Spanned<String>>,
-    /// Axis of the experiment along the plot.
+    /// Name of the experiment's axis along the x axis of the plot.
     pub(crate) x: Option<Spanned<String>>,
-    /// Axis of the experiment across a map. `None` if the plot is not a map.
+    /// Name of the experiment's axis along the y axis of a map. `None` if the plot is not a map.
     pub(crate) y: Option<Spanned<String>>,
-    /// Value at which a map has a dividing line.
+    /// Value at which a map separates tiles by a line.
     #[serde(default)]
     pub(crate) line: f64,
-    /// Points of the plot, as in comparisons. `None` for all.
+    /// Points that the plot shows, in the notation of comparisons. `None` for all.
     pub(crate) at: Option<Spanned<Names>>,
-    /// Published range of the plot's axis.
+    /// Id of the published range of the plot's axis.
     pub(crate) published: Option<Spanned<String>>,
-    /// Length of the windows of a plot over time, which shows the CPU time of each domain. `None`
-    /// for a plot of a measure.
+    /// Length of a time window in a plot over time, which shows each domain's CPU time per window.
+    /// `None` for a plot of a measure.
     pub(crate) over_time: Option<Spanned<String>>,
     /// End of a plot over time. `None` for the end of the run.
     pub(crate) until: Option<Spanned<String>>,
-    /// True if a plot over time shows the CPU time received so far, instead of the rate.
+    /// True if a plot over time shows the accumulated CPU time, and not the CPU time in each
+    /// window.
     #[serde(default)]
     pub(crate) accumulated: bool,
-    /// Start and end of the time that is marked.
+    /// Start and end of an interval that is marked in a plot over time.
     #[serde(default)]
     pub(crate) mark: Vec<String>,
 }
@@ -243,7 +248,8 @@ impl Experiment {
         self.quick.is_some()
     }
 
-    /// Returns the quick form of the experiment. Without one it stays the same.
+    /// Returns the quick form of the experiment. Returns the experiment unchanged if it has no
+    /// quick form.
     #[must_use]
     pub fn quick(mut self) -> Experiment {
         let Some(quick) = &self.quick else { return self };
@@ -330,15 +336,15 @@ impl Experiment {
         Ok(())
     }
 
-    /// Returns true if the results were not known before: no parameter was chosen in view of them,
-    /// and they are no variation of earlier ones.
+    /// Returns true if the experiment predicts published values: no parameter was chosen to meet
+    /// them, and it is no variation of an earlier experiment.
     #[must_use]
     pub fn predicts(&self) -> bool {
         !self.explains && self.sensitivity.is_none()
     }
 
-    /// Returns the points of the experiment. Each is an index on every axis, and the last axis
-    /// varies fastest.
+    /// Returns the points of the experiment. Each point has an index on every axis. The index on
+    /// the last axis varies fastest.
     #[must_use]
     pub fn points(&self) -> Vec<Vec<usize>> {
         points(&self.axes)
@@ -350,7 +356,7 @@ impl Experiment {
         if self.axes.is_empty() { "the scenario".to_owned() } else { title(&self.axes, point) }
     }
 
-    /// Returns the indices of the points that a text such as `bvt-5ms/*` means.
+    /// Returns the indexes of the points that a text such as `bvt-5ms/*` selects.
     pub(crate) fn points_at<T>(
         &self,
         place: &Spanned<T>,
@@ -386,12 +392,12 @@ impl Experiment {
         Ok((0..points.len()).filter(|&index| is_meant(&points[index])).collect())
     }
 
-    /// Returns the points that several texts such as `bvt-5ms/*` mean, one text after the other.
+    /// Returns the points that several texts such as `bvt-5ms/*` select, in the order of the texts.
     pub(crate) fn points_of(&self, texts: &Spanned<Names>) -> Result<Vec<usize>, PaperError> {
         Ok(self.points_by_text(texts)?.concat())
     }
 
-    /// Returns the points of each of several texts such as `bvt-5ms/*`.
+    /// Returns for each of several texts such as `bvt-5ms/*` the points that it selects.
     pub(crate) fn points_by_text(
         &self,
         texts: &Spanned<Names>,
@@ -399,7 +405,7 @@ impl Experiment {
         texts.get_ref().all().into_iter().map(|text| self.points_at(texts, text)).collect()
     }
 
-    /// Returns the index of a measure by name.
+    /// Returns the index of the measure with this name.
     pub(crate) fn measure_called<T>(
         &self,
         place: &Spanned<T>,
@@ -413,7 +419,7 @@ impl Experiment {
         })
     }
 
-    /// Returns the cells of a comparison: each of its points with each of its measures, by index.
+    /// Returns the cells of a comparison: every combination of its points and measures, by index.
     pub(crate) fn cells(
         &self,
         group: &Group,
@@ -427,7 +433,7 @@ impl Experiment {
         Ok(cells)
     }
 
-    /// Returns the measures of a comparison.
+    /// Returns the indexes of the measures of a comparison.
     pub(crate) fn measures_of(
         &self,
         group: &Group,
@@ -487,19 +493,20 @@ impl Override {
 }
 
 impl Measure {
-    /// Returns the name in the file.
+    /// Returns the name of the measure in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// Returns the name for plots and tables.
+    /// Returns the name of the measure for plots and tables.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.label.is_empty() { self.name() } else { &self.label }
     }
 
-    /// Returns the start and end of the window, as far as the file sets them.
+    /// Returns the start and the end of the measured window. Each is `None` if the file does not
+    /// set it.
     pub(crate) fn window(
         &self,
         source: &Source,
@@ -512,7 +519,7 @@ impl Measure {
 }
 
 impl Plot {
-    /// Returns the length of the windows of a plot over time. `None` if it is not over time.
+    /// Returns the length of the windows of a plot over time. `None` if the plot is not over time.
     pub(crate) fn over_time_window(&self, source: &Source) -> Result<Option<Span>, PaperError> {
         self.over_time.as_ref().map(|text| span(source, text)).transpose()
     }

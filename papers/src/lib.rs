@@ -1,11 +1,11 @@
 //! Reproduction of papers: reads the folder of a paper, runs its experiments, compares the results
-//! with what was published, and writes them. No paper is known by name here.
+//! with the published values, and writes them. This crate contains nothing about particular papers.
 //!
 //! A folder contains `paper.toml` (about the paper, and its experiments), `paper.md` (for readers),
 //! `published.toml` (numbers as printed), a file for each experiment, and the scenarios. An
-//! experiment varies a scenario along axes and runs every point with several seeds. It takes
-//! measures by name, and declares the published values to compare with and the tolerances. Runs
-//! never see what was published. Only [`judge`] reads it, and [`Calibration::search`] reads the
+//! experiment varies a scenario along axes and runs every point with several seeds. It computes
+//! measures by name, and declares published values for comparison, with tolerances. Runs do not
+//! read published values. Only [`judge`] reads them, and [`Calibration::search`] reads the
 //! calibration rows.
 
 #![forbid(unsafe_code)]
@@ -49,7 +49,7 @@ pub use slackline_experiments::axes::{Axis, AxisPoint};
 use source::Source;
 pub use tolerance::Tolerance;
 
-/// Folder of a paper, as read.
+/// A paper, as read from its folder.
 #[derive(Clone, Debug)]
 pub struct Paper {
     /// Name of the folder.
@@ -60,19 +60,19 @@ pub struct Paper {
     pub title: String,
     /// Authors and place of publication.
     pub cite: String,
-    /// Published values that are not attempted, with reasons.
+    /// Published values that no experiment attempts to reproduce, with reasons.
     pub not_attempted: Vec<NotAttempted>,
     experiments: Vec<Spanned<String>>,
     source: Source,
 }
 
-/// Published values that no experiment compares.
+/// Published values that no experiment attempts to reproduce.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NotAttempted {
-    /// Ids of the values. An id that ends in `*` stands for all with that beginning.
+    /// Ids of the values. An id that ends in `*` stands for all ids with that beginning.
     pub published: Vec<String>,
-    /// Reason why they are not attempted.
+    /// Reason why the values are not attempted.
     pub why: String,
 }
 
@@ -105,7 +105,7 @@ pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
 /// Reads the paper of this name.
 ///
 /// # Errors
-/// If there is none, or a paper is faulty.
+/// If there is no such paper, or a paper is faulty.
 pub fn paper(folder: &Path, name: &str) -> Result<Paper, PaperError> {
     let papers = papers(folder)?;
     let known = papers.iter().map(|paper| paper.name.clone()).collect();
@@ -159,11 +159,12 @@ impl Paper {
         self.experiments.iter().map(read).collect()
     }
 
-    /// Reads the experiments with one of these names, or with a figure of one. Without names, reads
-    /// all but those about assumptions, which need many runs and are seldom of interest.
+    /// Reads the experiments that have one of these names, or a figure with one of these names. If
+    /// `asked` is empty, reads all except those about assumptions, which need many runs and are
+    /// rarely needed.
     ///
     /// # Errors
-    /// If no experiment has a name, or a file is faulty.
+    /// If no experiment matches one of the names, or a file is faulty.
     pub fn chosen(&self, asked: &[String]) -> Result<Vec<Experiment>, PaperError> {
         let mut all = self.experiments()?;
         let is_called =
@@ -184,7 +185,8 @@ impl Paper {
         Ok(all)
     }
 
-    /// Returns why a published value is not attempted. `None` if the paper does not list it.
+    /// Returns the reason why a published value is not attempted. `None` if the paper does not list
+    /// it as such.
     #[must_use]
     pub fn why_not(&self, id: &str) -> Option<&str> {
         let is_meant = |pattern: &String| match pattern.strip_suffix('*') {

@@ -1,4 +1,4 @@
-//! Experiments with real processes. The caller provides the host that plays them.
+//! Experiments with real processes. The caller provides the live host that runs them.
 
 use std::error::Error;
 use std::ops::ControlFlow;
@@ -13,35 +13,35 @@ use crate::error::PaperError;
 use crate::experiment::{Experiment, RepeatRule};
 use crate::run::{Results, Windows, raw};
 
-/// A host that plays scenarios with real processes.
+/// A live host that runs scenarios with real processes.
 pub trait LiveRunner {
-    /// Returns the header of a run's trace. It states what the host can observe.
+    /// Returns the trace header for a run. It states what the host can observe.
     fn header(&self, scenario: &Scenario) -> Header;
 
-    /// Plays a scenario to its end.
+    /// Runs a scenario live to its end.
     ///
     /// # Errors
-    /// If it was not played, or not to its end.
+    /// If the scenario was not run, or not to its end.
     fn play(&self, scenario: &Scenario, sink: &mut dyn Sink) -> Result<(), PlayError>;
 }
 
-/// Reason why a scenario was not played to its end.
+/// Reason why a scenario was not run to its end.
 #[derive(Debug)]
 pub enum PlayError {
-    /// A domain cannot be admitted on this host. Contains the reason in words.
+    /// Admission on this host refuses a domain. Contains the reason in words.
     Declined(String),
     /// The user stopped the run.
     Stopped,
-    /// The host could not go on.
+    /// The host failed, for the given reason.
     Failed(Box<dyn Error + Send + Sync>),
 }
 
 impl Experiment {
-    /// Plays all points with seeds from 1 on, one run after the other.
+    /// Runs all points live with seeds from 1 on, one run after the other.
     ///
     /// # Errors
-    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. If the host
-    /// cannot go on, or `watch` breaks off.
+    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. Also if the host
+    /// fails, or `watch` stops the runs.
     pub fn play(&self, machine: &dyn LiveRunner, watch: &Watch<'_>) -> Result<Results, PaperError> {
         let points = self.points();
         let none = toml::Table::new();
@@ -66,8 +66,8 @@ impl Experiment {
         Ok(Results { measured, over_time: Vec::new() })
     }
 
-    /// Plays one run. It is repeated as often as the file allows while the host was too busy with
-    /// other work.
+    /// Runs a point live with one seed. If other work on the host disturbs a run, it is repeated up
+    /// to the number of times that the file allows.
     fn played(
         &self,
         point: &[usize],
@@ -106,14 +106,15 @@ impl Experiment {
 }
 
 impl RepeatRule {
-    /// Returns true if the run is valid. A run counts as valid if the host cannot tell.
+    /// Returns true if no other work on the host disturbed the run, so that it is valid. If the
+    /// host cannot measure that, the run is valid.
     fn is_calm(&self, meter: &Meter) -> bool {
         let Ok(summary) = meter.view() else { return true };
         raw(&summary, self.metric.get_ref()).is_none_or(|number| number <= self.above)
     }
 }
 
-/// Sink for the measures, and for the metric that decides about a repetition.
+/// Sink for the measures, and for the metric that decides if a run is repeated.
 struct MeasureSink<'a, 'b> {
     windows: &'a mut Windows<'b>,
     meter: Meter,

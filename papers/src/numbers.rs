@@ -1,6 +1,6 @@
-//! Numbers and units for readers.
+//! Formatting of numbers and units for readers.
 
-/// Returns a number with its unit, if it has one.
+/// Returns a number with its unit, if the number has a unit.
 pub(crate) fn with_unit(number: &str, unit: &str) -> String {
     if unit.is_empty() { number.to_owned() } else { format!("{number} {unit}") }
 }

@@ -1,5 +1,6 @@
-//! Published values as data: numbers as printed, and assumptions where a paper gives no value. The
-//! comparison reads all of them, and the calibration reads the calibration rows. No run reads any.
+//! Published values as data: numbers as printed, and assumptions for what a paper does not state.
+//! Comparisons read all of them, and calibration reads the calibration rows. Runs read none of
+//! them.
 
 use std::fmt;
 use std::path::Path;
@@ -16,55 +17,55 @@ use crate::source::Source;
 pub struct PublishedValues {
     /// Published values, in the order of the file.
     pub values: Vec<Value>,
-    /// Assumptions, where the paper gives no value.
+    /// Assumptions about what the paper does not state.
     pub assumed: Vec<Assumption>,
 }
 
 /// A published value of a paper.
 #[derive(Clone, Debug)]
 pub struct Value {
-    /// Id of the value in comparisons.
+    /// Id with which comparisons refer to the value.
     pub id: String,
     /// Description of the value in words.
     pub says: String,
-    /// Number, range, series or word as printed.
+    /// Number, range, series or word, as it was printed.
     pub is: PrintedValue,
-    /// Unit of the value. Empty if it has none.
+    /// Unit of the value. Empty if the value has no unit.
     pub unit: String,
     /// Table, figure or section, and page.
     pub from: String,
-    /// Source from which it was read.
+    /// Source in the paper from which the value was read.
     pub read: ValueSource,
-    /// Greatest error of reading it.
+    /// Maximum error in reading the value, in the value's unit.
     pub give: f64,
     /// Further remarks. `None` if there are none.
     pub note: Option<String>,
-    /// True if costs may be calibrated on it.
+    /// True if costs may be calibrated with the value.
     pub calibration: bool,
 }
 
-/// A value as it was printed.
+/// A published value as it was printed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PrintedValue {
     /// A number, such as 934.
     Number(f64),
     /// A range from one number to another.
     Range(f64, f64),
-    /// Numbers of which only the order has a meaning.
+    /// Series of numbers of which only the order has a meaning.
     Series(Vec<f64>),
     /// A finding without a number.
     Word(String),
 }
 
-/// Source from which a value was read.
+/// Source in a paper from which a value was read.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub enum ValueSource {
-    /// A sentence of the text.
+    /// A sentence in the text.
     Text,
     /// A table with numbers.
     Table,
-    /// A plot. Of plots whose values are not printed, only the axes can be read.
+    /// A plot. If its values are not printed, only the range of its axis can be read.
     Plot,
 }
 
@@ -72,17 +73,17 @@ pub enum ValueSource {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Assumption {
-    /// Id in the sensitivity experiment.
+    /// Id of the assumption in the sensitivity experiment.
     pub id: String,
     /// Subject of the assumption.
     pub what: String,
-    /// Value that was chosen.
+    /// Value that was assumed.
     pub value: String,
     /// Reason for the value.
     pub why: String,
-    /// Other values that are possible.
+    /// Other values that would be possible.
     pub vary: Vec<String>,
-    /// Reason why no experiment tries other values. `None` if one does.
+    /// Reason why no experiment tries other values. `None` if an experiment does.
     pub not_varied: Option<String>,
 }
 
@@ -120,7 +121,7 @@ impl PublishedValues {
         PublishedValues::of(&Source::read(&folder.join("published.toml"))?)
     }
 
-    /// Reads the text of `published.toml`. Errors name `file` as its path.
+    /// Parses the text of `published.toml`. In errors, `file` is its path.
     ///
     /// # Errors
     /// If the text is faulty.
@@ -135,7 +136,7 @@ impl PublishedValues {
         Ok(PublishedValues { values: values.collect::<Result<_, _>>()?, assumed: file.assumed })
     }
 
-    /// Returns the value with this id. `None` if there is none.
+    /// Returns the value with this id. `None` if no value has this id.
     #[must_use]
     pub fn value(&self, id: &str) -> Option<&Value> {
         self.values.iter().find(|value| value.id == id)

@@ -1,5 +1,5 @@
-//! Page about papers from their written results: figures with our values and the published ones,
-//! comparisons with verdicts, and the effects of assumptions.
+//! Report page about papers, made from their stored results: figures with measured and published
+//! values, comparisons with verdicts, and the effects of assumptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -17,7 +17,7 @@ use crate::numbers::{digits, with_unit};
 use crate::published::{PublishedValues, Value};
 use crate::results::{KeptRow, Provenance, StoredResults, tally};
 
-/// Number of characters of a value that stay on one line of a table.
+/// Length of a value up to which it stays on one line of a table, in characters.
 const SHORT: usize = 28;
 
 /// Returns the page as HTML.
@@ -38,11 +38,11 @@ pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     Ok(page.html())
 }
 
-/// Data of a paper for its part of the page.
+/// Data for the part of the page about one paper.
 struct PaperSection<'a> {
     paper: &'a Paper,
     published: PublishedValues,
-    /// Experiments that have results.
+    /// Experiments that have stored results.
     came: Vec<(Experiment, StoredResults)>,
 }
 
@@ -149,7 +149,7 @@ impl<'a> PaperSection<'a> {
         page
     }
 
-    /// Returns the caption of the figures of this paper.
+    /// Returns the caption of an experiment's figures.
     fn caption(&self, experiment: &Experiment) -> String {
         let Paper { title, .. } = self.paper;
         let lines = format!(
@@ -244,12 +244,13 @@ impl<'a> PaperSection<'a> {
         Some(panel)
     }
 
-    /// Returns the published range of a plot's axis. `None` if there is none.
+    /// Returns the published range of the plot's axis. `None` if none is published.
     fn axis_of(&self, plot: &Plot) -> Option<(f64, f64)> {
         self.published.value(plot.published.as_ref()?.get_ref())?.range()
     }
 
-    /// Returns the published numbers at single points of a plot, by the names of our lines.
+    /// Returns the published numbers at single points of a plot, by the names of the lines with
+    /// measured values.
     fn theirs(
         &self,
         plot: &Plot,
@@ -276,7 +277,7 @@ impl<'a> PaperSection<'a> {
         theirs
     }
 
-    /// Adds the assumptions and their effects to the page.
+    /// Adds the assumptions, and their effects on the results, to the page.
     fn assumptions(&self, page: Page) -> Page {
         if self.published.assumed.is_empty() {
             return page;
@@ -312,8 +313,8 @@ impl<'a> PaperSection<'a> {
             .table(table)
     }
 
-    /// Returns the effect of a changed assumption on numbers and verdicts. `None` if it was not
-    /// run.
+    /// Returns the effect of a changed assumption on numbers and verdicts. `None` if no run was
+    /// made with the change.
     fn effect(&self, change: &str) -> Option<String> {
         let (experiment, kept) = self.came.iter().find(|(experiment, _)| {
             let axis = experiment.sensitivity.map(|axis| &experiment.axes[axis]);
@@ -384,7 +385,7 @@ struct PlotContext<'a> {
     plot: &'a Plot,
     experiment: &'a Experiment,
     kept: &'a StoredResults,
-    /// Index of the axis along the plot.
+    /// Index of the experiment's axis along the x axis of the plot.
     along: usize,
 }
 
@@ -400,7 +401,7 @@ impl PlotContext<'_> {
         self.experiment.axes[self.along].points[place].x.unwrap_or(place as f64)
     }
 
-    /// Returns the statistics of a measure along the axis, by the names of the lines.
+    /// Returns the statistics of a measure along the plot's x axis, by the names of the lines.
     fn stats(&self, measure: &str) -> Option<BTreeMap<String, Vec<(f64, OverSeeds)>>> {
         let points = self.experiment.points();
         let mut lines: BTreeMap<String, Vec<(f64, OverSeeds)>> = BTreeMap::new();
@@ -414,8 +415,8 @@ impl PlotContext<'_> {
         (!lines.is_empty()).then_some(lines)
     }
 
-    /// Returns the name of the line through a point: the labels of its other axis values, for the
-    /// axes along which the points of the plot differ.
+    /// Returns the name of the line on which a point lies. It has the labels of the point on all
+    /// other axes along which the points of the plot differ.
     fn name(&self, points: &[Vec<usize>], index: usize) -> String {
         let (point, meant) = (&points[index], self.points());
         let differ = |axis: usize| {
@@ -430,7 +431,7 @@ impl PlotContext<'_> {
     }
 }
 
-/// Returns the plot of the CPU of each domain over time, as in the paper.
+/// Returns the plot of each domain's CPU time over time.
 fn over_time(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
     let points = experiment.points();
     let meant = PlotContext { plot, experiment, kept, along: 0 }.points();
@@ -459,7 +460,7 @@ fn over_time(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Opti
     Some(panel)
 }
 
-/// Returns the CPU time received by the end of each window, in seconds.
+/// Returns the accumulated CPU time at the end of each window, in seconds.
 fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
     let mut had = 0.0;
     let sum = |(index, part): (usize, &f64)| {
@@ -469,7 +470,7 @@ fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
     parts.iter().enumerate().map(sum).collect()
 }
 
-/// Returns the map of a measure over two axes, for the points that were run.
+/// Returns the map of a measure over two axes, with the points for which there are results.
 fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
     let measure = plot.measure.as_ref()?.get_ref();
     let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
@@ -507,15 +508,15 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Pan
     Some(Panel::new(x, y).with(layer))
 }
 
-/// Returns true if the plot has more names along it than fit in half the page.
+/// Returns true if the plot's x axis has more names than fit in half of the page.
 fn has_many_names(plot: &Plot, experiment: &Experiment) -> bool {
     let along = plot.x.as_ref().map(|x| x.get_ref().as_str());
     let axis = experiment.axes.iter().find(|axis| Some(axis.name()) == along);
     axis.is_some_and(|axis| axis.points.len() > 6 && axis.points.iter().any(|p| p.x.is_none()))
 }
 
-/// Returns how the verdicts change with an assumption: the ids of those that improve, and the
-/// number of those that get worse.
+/// Returns how an assumption changes the verdicts: the ids of those that improve, and the number of
+/// those that get worse.
 fn changed_verdicts(kept: &StoredResults, change: &str) -> String {
     let verdicts = |change: &str| {
         let rows = kept.rows.iter().filter(|row| row.change == change && !row.calibration);
@@ -560,7 +561,7 @@ mod tests {
     use super::so_far;
 
     #[test]
-    fn accumulated_time_is_plotted_at_the_end_of_each_window() {
+    fn accumulated_cpu_time_is_plotted_at_the_end_of_each_window() {
         assert_eq!(so_far(0.5, &[1.0, 0.5, 0.0]), [(0.5, 0.5), (1.0, 0.75), (1.5, 0.75)]);
     }
 }

@@ -1,6 +1,6 @@
 //! Results of an experiment as files: `results/NAME.csv` has the numbers, `NAME.verdicts.csv` the
-//! comparisons, and `NAME.time.csv` the CPU over time. The first line of each states how it was
-//! made.
+//! comparisons, and `NAME.time.csv` the CPU time over time. The first line of each file states how
+//! it was made.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use crate::error::PaperError;
 use crate::experiment::Experiment;
 use crate::run::Results;
 
-/// Origin of written results.
+/// Provenance of stored results.
 #[derive(Clone, Debug)]
 pub struct Provenance {
-    /// Commit of the tree, with a mark if it had changes.
+    /// Commit of the source tree, with a mark if the tree had uncommitted changes.
     pub commit: String,
     /// Command that made the results.
     pub command: String,
@@ -31,53 +31,53 @@ pub struct Provenance {
 /// Paths of the files that were written.
 pub type Written = Vec<PathBuf>;
 
-/// CPU over time, by the titles of plot and point: the window in seconds, and the share of one CPU
-/// of each vCPU in each window.
+/// CPU time over time, by the titles of plot and point. Each entry has the length of a window in
+/// seconds, and each vCPU's share of one CPU in each window.
 pub type Courses = BTreeMap<(String, String), (f64, BTreeMap<String, Vec<f64>>)>;
 
-/// Results as they were written.
+/// Results as they are stored in files.
 #[derive(Clone, Debug)]
 pub struct StoredResults {
-    /// Origin of the results, as in the first line of the files.
+    /// Provenance of the results, as in the first line of the files.
     pub made: String,
     /// Statistics by the title of the point and the name of the measure.
     pub stats: BTreeMap<(String, String), OverSeeds>,
     /// Comparisons in the order of the file.
     pub rows: Vec<KeptRow>,
-    /// CPU over time, for plots.
+    /// CPU time over time, for plots.
     pub over_time: Courses,
 }
 
-/// A comparison as it was written.
+/// A comparison as it is stored in a file.
 #[derive(Clone, Debug)]
 pub struct KeptRow {
-    /// Assumption that was changed for this comparison. Empty if none was.
+    /// Id of the assumption that was changed for this comparison. Empty if none was changed.
     pub change: String,
-    /// Title of the group.
+    /// Title of the group of comparisons.
     pub group: String,
-    /// Tolerance with its reason.
+    /// Tolerance of the comparison, with its reason.
     pub tolerance: String,
     /// Id of the published value.
     pub id: String,
     /// Published value as a text for readers.
     pub published: String,
-    /// Our value as a text for readers.
+    /// Measured value as a text for readers.
     pub ours: String,
-    /// Our points and measures, as a text.
+    /// Points and measures that were compared, as a text.
     pub cells: String,
-    /// Relative error in percent. `None` if there is none.
+    /// Relative error of the measured value in percent. `None` if the error cannot be computed.
     pub error: Option<f64>,
     /// Verdict of the comparison.
     pub verdict: Verdict,
     /// Reason for the verdict.
     pub sentence: String,
-    /// True if costs were calibrated on the value.
+    /// True if costs were calibrated with the published value.
     pub calibration: bool,
 }
 
-/// Folder of the results within that of the paper.
+/// Name of the folder of results, inside the paper's folder.
 const FOLDER: &str = "results";
-/// Endings of the names of the files.
+/// Suffixes of the names of result files.
 const VALUES: &str = "csv";
 const VERDICTS: &str = "verdicts.csv";
 const OVER_TIME: &str = "time.csv";
@@ -96,7 +96,8 @@ const VERDICT_HEADINGS: &[&str] = &[
     "calibration",
 ];
 
-/// Counts the rows with each verdict. Rows that compare nothing follow after a semicolon.
+/// Counts the comparisons by verdict, as a text. Comparisons that compared nothing follow after a
+/// semicolon.
 #[must_use]
 pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
     let mut count = BTreeMap::new();
@@ -112,8 +113,8 @@ pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
 }
 
 impl StoredResults {
-    /// Returns the numbers as results of their experiment, for new verdicts. Points and measures
-    /// that were not written are `None`.
+    /// Returns the stored numbers as results of an experiment, so that new verdicts can be
+    /// computed. Points and measures that are not stored are `None`.
     #[must_use]
     pub fn results(&self, experiment: &Experiment) -> Results {
         let stat = |point: &[usize], name: &str| {
@@ -130,8 +131,8 @@ impl StoredResults {
 }
 
 impl Paper {
-    /// Writes the results of an experiment. `judged` has an entry for each changed assumption, and
-    /// a first one for none.
+    /// Writes the results of an experiment. `judged` has the comparisons without a changed
+    /// assumption first, and then those with each changed assumption.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -169,7 +170,7 @@ impl Paper {
         Ok(written)
     }
 
-    /// Returns the paths of the result files of an experiment, which may not exist.
+    /// Returns the paths of an experiment's result files, which need not exist.
     #[must_use]
     pub fn results_of(&self, experiment: &Experiment) -> [PathBuf; 3] {
         [VALUES, VERDICTS, OVER_TIME].map(|ending| self.result(experiment, ending))
@@ -179,7 +180,7 @@ impl Paper {
         self.folder.join(FOLDER).join(format!("{}.{ending}", experiment.name))
     }
 
-    /// Returns the written results of an experiment. `None` if there are none.
+    /// Reads the stored results of an experiment. `None` if there are no results.
     #[must_use]
     pub fn kept(&self, experiment: &Experiment) -> Option<StoredResults> {
         let read =
@@ -301,7 +302,7 @@ fn courses(table: &Table) -> Courses {
     courses
 }
 
-/// Returns a number for a file, with six digits, which is more than any seed decides.
+/// Formats a number for a file with six digits, which is more than the precision of the results.
 fn exact(number: f64) -> String {
     if number == 0.0 || (1e-3..1e7).contains(&number.abs()) {
         let places = match number.abs() {
@@ -327,7 +328,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_in_a_file_has_no_needless_digits() {
+    fn number_in_a_results_file_has_no_superfluous_digits() {
         let texts = [0.0, 0.25, 934.0, 1126.5, 6_409.123_4].map(exact);
         assert_eq!(texts, ["0", "0.25", "934", "1126.5", "6409.12"]);
     }

@@ -1,4 +1,4 @@
-//! Runs of the points of an experiment, with every seed, on all cores, and their measures.
+//! Runs of an experiment's points with every seed, on all cores, and computation of their measures.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,22 @@ use crate::experiment::{Experiment, Measure};
 /// Results of an experiment.
 #[derive(Clone, Debug)]
 pub struct Results {
-    /// Numbers by point and measure, both in the order of the experiment. `None` if unknown.
+    /// Statistics by point and measure, both in the order of the experiment. `None` if the value is
+    /// unknown.
     pub measured: Vec<Vec<Option<OverSeeds>>>,
-    /// CPU over time for each plot that needs it, by plot and point.
+    /// CPU time over time for each plot that needs it, by plot and point.
     pub over_time: Vec<Course>,
 }
 
-/// Selected points of an experiment, with costs that are scaled.
+/// Selected points of an experiment, with scaled costs.
 pub(crate) struct Batch<'a> {
     pub(crate) which: &'a [usize],
     pub(crate) seeds: u64,
-    /// Factors by path, as in a point of an axis.
+    /// Percentages to which costs are scaled, by path, as in a point of an axis.
     pub(crate) scale: &'a toml::Table,
 }
 
-/// CPU of each vCPU in each window of the run with the first seed.
+/// CPU time of each vCPU in each window of time, in the run with the first seed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Course {
     /// Index of the plot.
@@ -39,7 +40,7 @@ pub struct Course {
     pub point: usize,
     /// Length of a window in seconds.
     pub window: f64,
-    /// Names of vCPUs, with their share of one CPU in each window.
+    /// Name of each vCPU, and its share of one CPU in each window.
     pub lines: Vec<(String, Vec<f64>)>,
 }
 
@@ -47,8 +48,8 @@ impl Experiment {
     /// Simulates all points with seeds from 1 on.
     ///
     /// # Errors
-    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. If `watch` breaks
-    /// off.
+    /// If a point is not a valid scenario, cannot be admitted, or lacks a metric. Also if `watch`
+    /// stops the runs.
     pub fn run(&self, watch: &Watch<'_>) -> Result<Results, PaperError> {
         if self.is_live {
             return Err(PaperError::OnlyLive { experiment: self.name.clone() });
@@ -60,7 +61,7 @@ impl Experiment {
         Ok(Results { measured, over_time: self.courses(&points)? })
     }
 
-    /// Runs some points. Returns the measures by point, in the given order.
+    /// Runs some points. Returns the measures of each point, in the given order.
     pub(crate) fn run_batch(
         &self,
         batch: &Batch<'_>,
@@ -78,7 +79,8 @@ impl Experiment {
         Ok(runs.iter().map(|runs| self.over_seeds(runs)).collect())
     }
 
-    /// Returns the statistics of each measure over the runs. `None` if a run does not know it.
+    /// Returns the statistics of each measure over the runs. `None` if a run has no value of the
+    /// measure.
     pub(crate) fn over_seeds(&self, runs: &[Vec<Option<f64>>]) -> Vec<Option<OverSeeds>> {
         let of_measure = |measure: usize| {
             let numbers = runs.iter().map(|run| run[measure]).collect::<Option<Vec<f64>>>();
@@ -87,7 +89,8 @@ impl Experiment {
         (0..self.measures.len()).map(of_measure).collect()
     }
 
-    /// Returns the scenario at a point, after a check that all metrics exist there.
+    /// Returns the scenario at a point, after checking that all metrics of the measures exist in
+    /// it.
     pub(crate) fn checked(
         &self,
         point: &[usize],
@@ -117,7 +120,7 @@ impl Experiment {
         summary.lookup(name, of).map(|_| ()).map_err(fault)
     }
 
-    /// Runs one simulation. Returns a number for each measure.
+    /// Runs one simulation. Returns the value of each measure, or `None` if it is unknown.
     fn once(&self, point: &[usize], scenario: &Scenario) -> Result<Vec<Option<f64>>, PaperError> {
         if self.may_decline && scenario.admit().is_err() {
             return Ok(vec![None; self.measures.len()]);
@@ -134,7 +137,8 @@ impl Experiment {
         })
     }
 
-    /// Measures a run. Returns a number for each measure. `header` is the trace header of the host.
+    /// Executes a run with `run` and computes each measure, or `None` if it is unknown. `header`
+    /// is the trace header of the host.
     pub(crate) fn measured(
         &self,
         point: &[usize],
@@ -165,7 +169,7 @@ impl Experiment {
         Ok(measures.map(|(measure, window)| measure.take(&summaries[&window])).collect())
     }
 
-    /// Runs the simulations of plots over time.
+    /// Runs the simulations for plots over time.
     fn courses(&self, points: &[Vec<usize>]) -> Result<Vec<Course>, PaperError> {
         let mut jobs = Vec::new();
         for (plot, spec) in self.plots.iter().enumerate() {
@@ -206,7 +210,7 @@ fn all<C: Sync, T: Send>(
 }
 
 impl Measure {
-    /// Returns the number of one run. `None` if a part of it is unknown.
+    /// Returns the value of the measure in a run. `None` if a part of it is unknown.
     fn take(&self, summary: &Summary) -> Option<f64> {
         let mut number = raw(summary, self.metric.get_ref())?;
         if let Some(minus) = &self.minus {
@@ -229,8 +233,8 @@ impl Measure {
     }
 }
 
-/// Returns a metric in seconds, as a fraction or as a count. A text that is a number is that
-/// number.
+/// Returns a metric of a run in seconds, as a fraction or as a count. If the text is a number,
+/// returns that number.
 pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     if let Ok(number) = metric.parse() {
         return Some(number);
@@ -249,7 +253,8 @@ fn is_metric(text: &str) -> bool {
     text != "second" && text.parse::<f64>().is_err()
 }
 
-/// Splits `misses of web` as in claims. `misses of total` is for all domains.
+/// Splits a metric such as `misses of web` into metric and name. With the name `total`, the metric
+/// is for all domains.
 fn split(metric: &str) -> (&str, Option<&str>) {
     match metric.rsplit_once(" of ") {
         Some((name, "total")) => (name.trim(), None),
@@ -262,11 +267,11 @@ fn seconds(span: Span) -> f64 {
     span.ns() as f64 / 1e9
 }
 
-/// A meter that measures a run as if it ended at a given time.
+/// A meter for a part of a run. It measures the run as if the run ended at a given time.
 struct Window {
     from: Span,
     to: Time,
-    /// True if the run ends with the window. Then the meter takes every record.
+    /// True if the window ends at the end of the run. The meter then takes every record.
     is_last: bool,
     meter: Meter,
     has_ended: bool,

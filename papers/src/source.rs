@@ -1,4 +1,4 @@
-//! A TOML file that knows the place of each value.
+//! A TOML file with the position of each value, for error messages.
 
 use std::fs;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use toml::Spanned;
 
 use crate::error::{FileFault, PaperError};
 
-/// A file with its path and text.
+/// A TOML file: its path and its text.
 #[derive(Clone, Debug)]
 pub(crate) struct Source {
     pub(crate) file: PathBuf,
@@ -30,7 +30,7 @@ impl Source {
         })
     }
 
-    /// Returns an error about a place of the file.
+    /// Returns an error at a position in the file.
     pub(crate) fn fault(&self, span: &Range<usize>, kind: FileFault) -> PaperError {
         let before = self.text.get(..span.start).unwrap_or("");
         let line = before.matches('\n').count() + 1;
@@ -49,7 +49,7 @@ impl Source {
         self.fault(&name.span(), fault)
     }
 
-    /// Fails at the first name that occurs twice.
+    /// Checks that no name occurs twice. The error names the first name that occurs twice.
     pub(crate) fn once<'a>(
         &self,
         what: &'static str,

@@ -1,9 +1,9 @@
-//! Statistics that make one number from several.
+//! Statistics that combine several numbers into one.
 
 use slackline_experiments::OverSeeds;
 
-/// Returns the mean of the known points, with the range of all of them. `None` if no point is
-/// known.
+/// Returns the mean of the known statistics, with the range of all known statistics. `None` if no
+/// statistic is known.
 pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().flatten().copied().collect();
     let sum: f64 = known.iter().map(|stat| stat.median).sum();
@@ -13,14 +13,16 @@ pub(crate) fn mean(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     Some(OverSeeds { median: sum / known.len() as f64, lowest, highest })
 }
 
-/// Returns the point with the largest median. `None` if a point is unknown or there is none.
+/// Returns the statistic with the largest median. `None` if a statistic is unknown or no statistic
+/// is given.
 pub(crate) fn largest(stats: &[Option<OverSeeds>]) -> Option<OverSeeds> {
     let known: Vec<OverSeeds> = stats.iter().copied().collect::<Option<_>>()?;
     known.into_iter().max_by(|a, b| a.median.total_cmp(&b.median))
 }
 
-/// Returns how far a number stays small: the last place before the first one where its size is
-/// above `at_most` or unknown. Equal places count as one, by the worst of them.
+/// Returns the limit up to which a number stays small. It is the last position before the first
+/// position at which the absolute number exceeds `at_most` or is unknown. At equal positions, the
+/// worst number counts.
 pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> {
     let small = |number: Option<f64>| number.is_some_and(|number| number.abs() <= at_most);
     let first_large = places.iter().find(|(_, number)| !small(*number)).map(|(place, _)| *place);
@@ -32,7 +34,7 @@ pub(crate) fn reach(places: &[(f64, Option<f64>)], at_most: f64) -> Option<f64> 
 }
 
 /// Returns Spearman's rank correlation. Equal numbers share the mean of their ranks. `None` if all
-/// numbers of one side are equal, or the sides differ in length.
+/// numbers of one series are equal, or if the series differ in length.
 pub(crate) fn rank_correlation(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() != b.len() || a.is_empty() {
         return None;
@@ -60,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn largest_is_by_median_and_unknown_if_any_point_is_unknown() {
+    fn largest_of_several_points_is_unknown_if_any_point_is_unknown() {
         let of = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: 9.0 });
         assert_eq!(largest(&[of(2.0), of(5.0), of(3.0)]), of(5.0));
         assert_eq!(largest(&[of(2.0), None]), None);
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn reach_ends_before_the_first_large_or_unknown_place() {
+    fn range_within_tolerance_ends_before_the_first_large_or_unknown_error() {
         let places = [(10.0, Some(0.0)), (20.0, Some(0.9)), (30.0, Some(4.0)), (40.0, Some(0.0))];
         assert_eq!(reach(&places, 1.0), Some(20.0));
         assert_eq!(reach(&places, 5.0), Some(40.0));
@@ -80,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn rank_correlation_of_equal_opposite_and_tied_series() {
+    fn rank_correlation_of_equal_opposite_and_tied_series_is_exact() {
         let close = |found: Option<f64>, wanted: f64| {
             assert!(found.is_some_and(|found| (found - wanted).abs() < 1e-9), "{found:?}");
         };
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_leaves_unknown_points_out() {
+    fn mean_of_several_points_omits_unknown_points() {
         let stat = |median| Some(OverSeeds { median, lowest: median - 1.0, highest: median + 1.0 });
         let mean = mean(&[stat(1.0), None, stat(4.0)]).expect("two are known");
         assert_eq!((mean.median, mean.lowest, mean.highest), (2.5, 0.0, 5.0));

@@ -2,16 +2,18 @@
 
 use std::fmt;
 
-/// Greatest difference between our value and the published one.
+/// Largest difference between our value and the published value with which the verdict is still
+/// "reproduced".
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Tolerance {
     /// A percentage of the published value.
     Percent(f64),
-    /// An amount in the unit of the value: percentage points of a percentage.
+    /// An absolute amount in the unit of the value. For a percentage it is in percentage points.
     Points(f64),
-    /// From the published value divided by this to the value times this.
+    /// A factor: the measured value can lie between the published value divided by this factor and
+    /// multiplied by this factor.
     Factor(f64),
-    /// The precision to which the published value can be read.
+    /// No tolerance beyond the precision to which the published value can be read.
     Exact,
 }
 
@@ -54,20 +56,20 @@ impl Tolerance {
             }
     }
 
-    /// Greatest relative error that can still count as reproduced, in percent. A wider tolerance
-    /// means that the order is known, and not the sizes.
+    /// Maximum relative error with which a value can count as reproduced, in percent. With a wider
+    /// tolerance only the order of values is known, and not their sizes.
     pub(crate) const FURTHEST_PERCENT: f64 = 25.0;
 
-    /// Returns true if `ours` is further from `theirs` than can count as reproduced, and further
-    /// than `give`. It is false for a tolerance in points: these are for percentages near zero,
-    /// where a relative error has no meaning.
+    /// Returns true if `ours` is too far from `theirs` to count as reproduced, and further than
+    /// `give`, the precision of reading. It is always false for a tolerance in points. Such
+    /// tolerances are for percentages near zero, for which a relative error has no meaning.
     pub(crate) fn is_too_far(self, ours: f64, theirs: f64, give: f64) -> bool {
         let is_relative = matches!(self, Tolerance::Percent(_) | Tolerance::Factor(_));
         let furthest = theirs.abs() * Tolerance::FURTHEST_PERCENT / 100.0;
         is_relative && (ours - theirs).abs() > furthest.max(give)
     }
 
-    /// Returns how far numbers of about this size may differ and still be alike.
+    /// Returns the maximum difference at which numbers of about this size count as alike.
     pub(crate) fn width(self, size: f64) -> f64 {
         match self {
             Tolerance::Percent(percent) => size.abs() * percent / 100.0,
@@ -83,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn error_above_a_quarter_is_too_far_for_any_relative_tolerance() {
+    fn relative_tolerance_never_covers_an_error_of_more_than_a_quarter() {
         for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
             assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
             assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));

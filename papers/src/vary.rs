@@ -1,4 +1,4 @@
-//! Scenarios of an experiment's points.
+//! Scenarios at the points of an experiment.
 
 use std::path::Path;
 
@@ -21,7 +21,7 @@ impl Experiment {
         self.scaled(point, &Table::new())
     }
 
-    /// Returns the scenario at a point with some costs scaled.
+    /// Returns the scenario at a point in which some costs are scaled.
     pub(crate) fn scaled(&self, point: &[usize], scale: &Table) -> Result<Scenario, PaperError> {
         let text = self.table(point, scale)?.to_string();
         let folder = self.base.file.parent().unwrap_or(Path::new("")).to_owned();
@@ -30,14 +30,15 @@ impl Experiment {
             .map_err(|error| self.bad(point, as_it_became(&text, &error), error.hint()))
     }
 
-    /// Returns an error about a point, at the place of its last axis value in the file.
+    /// Returns an error about a point. Its position is that of the point's value on the last axis
+    /// in the file.
     pub(crate) fn bad(&self, point: &[usize], message: String, hint: Option<String>) -> PaperError {
         let place = last_place(&self.axes, point);
         let point = self.title_of(point);
         self.source.fault(&place, FileFault::BadScenario { point, message, hint })
     }
 
-    /// Returns the value at a path of the scenario, at a point with some costs scaled.
+    /// Returns the value at a path of the scenario at a point in which some costs are scaled.
     pub(crate) fn value_at(
         &self,
         point: &[usize],
@@ -48,7 +49,7 @@ impl Experiment {
         value_at(&mut table, path).map_err(|unfit| self.unfit(point, &unfit))
     }
 
-    /// Returns the file of the scenario at a point.
+    /// Returns the TOML table of the scenario at a point.
     fn table(&self, point: &[usize], scale: &Table) -> Result<Table, PaperError> {
         let mut table: Table = self.base.parse()?;
         let mut edits: Vec<Edit<'_>> = edits(&self.axes, point).collect();

@@ -1,4 +1,4 @@
-//! All checks of CI in one place, so that CI cannot fail on a check that passes here.
+//! All checks of CI in one place: CI runs the same command as a developer.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -6,19 +6,22 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::metadata::{self, Metadata};
-use crate::{no_std, step, tests, tidy};
+use crate::{browser as story, no_std, step, tests, tidy};
 
 /// A check: its name, and a function that returns a line about its success.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
-/// Quick checks come first. Tests come last, since CI shows the end of the output.
-const STEPS: [Step; 7] = [
+/// Steps of CI in their order. Quick checks come first. Tests come last, since CI shows the end of
+/// the output.
+const STEPS: [Step; 9] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
     ("no-std", no_std::prove),
     ("docs", docs),
     ("build", build),
     ("scenarios", scenarios),
+    ("browser", browser),
+    ("python", python),
     ("tests", all_tests),
 ];
 
@@ -76,20 +79,29 @@ fn docs(_: &Metadata) -> Result<String> {
     Ok(String::new())
 }
 
-/// Builds the programs of the next two steps, with clippy's lints in the same pass.
+/// Builds the programs that the scenarios and tests need, and runs clippy's lints in the same pass.
 fn build(_: &Metadata) -> Result<String> {
     let built = tests::build()?;
     ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
     Ok(format!("{} programs of tests, no warning", built.tests.len()))
 }
 
-/// Runs the scenarios with the program that the tests use.
+/// Runs every scenario with the debug build of `slackline` that the tests use.
 ///
 /// # Errors
 ///
 /// If the program cannot be built, or a scenario fails. The error contains all failures.
 pub fn scenarios(metadata: &Metadata) -> Result<String> {
     crate::scenarios::run(&tests::build()?.program, &metadata.target)
+}
+
+/// Runs the page in a browser, with the program that the tests use.
+fn browser(_: &Metadata) -> Result<String> {
+    story::run(&tests::build()?.program)
+}
+
+fn python(_: &Metadata) -> Result<String> {
+    crate::python::run()
 }
 
 fn all_tests(_: &Metadata) -> Result<String> {

@@ -1,4 +1,5 @@
-//! The long form of the contract suite, with more and other scripts than `./test` draws.
+//! The long form of the contract tests between policy and host: more random scripts than `./test`
+//! runs, and other random scripts.
 
 use std::process::ExitCode;
 
@@ -6,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// Number of random scripts, and the seed from which they are drawn.
+/// Number of random scripts to run, and the seed from which they are generated.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Scripts {
     count: u32,
@@ -14,7 +15,7 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    /// Reads the arguments after `contract`.
+    /// Parses the arguments after `cargo xtask contract`.
     ///
     /// # Errors
     ///
@@ -33,7 +34,7 @@ impl Scripts {
     }
 }
 
-/// Runs this number of scripts under every policy. A script that fails is shrunk and printed.
+/// Runs the scripts under every policy. A script that fails is shrunk and printed.
 ///
 /// # Errors
 ///
@@ -53,7 +54,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn contract_arguments_set_the_number_of_scripts_and_the_seed() {
+    fn xtask_contract_reads_script_count_and_seed_from_arguments() {
         let read = |words: &[&str]| Scripts::read(words).expect("all arguments are valid");
         assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
         assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });

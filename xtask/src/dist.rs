@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::metadata::Metadata;
 use crate::step;
 
-/// Target of the release. The agent is linked statically for it, so that it runs in any guest.
+/// Compilation target of the release. The agent is linked statically for it, so that it runs in any
+/// guest.
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// Files that are installed as they are in the repository.
@@ -38,7 +39,7 @@ const FILES: [(&str, &str); 13] = [
     ("scenarios/mixed.toml", "usr/share/doc/slackline/examples/mixed.toml"),
 ];
 
-/// Shells, and where each looks for completions.
+/// Shells, and for each the path from which it loads completions.
 const SHELLS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/slackline"),
     ("zsh", "usr/share/zsh/vendor-completions/_slackline"),
@@ -74,7 +75,7 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     Ok(format!("{}\n{}", sized(&tarball)?, sized(&deb)?))
 }
 
-/// Returns the commit of the tree.
+/// Returns the commit of the tree. Fails if files are not committed.
 fn committed() -> Result<String> {
     let git = |words: &[&str]| step::output(Command::new("git").args(words));
     let changes = git(&["status", "--porcelain"])?;
@@ -102,7 +103,7 @@ fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     Ok(metadata.target.join(TARGET).join("dist/slackline-agent"))
 }
 
-/// Writes the manual pages, completions and libvirt's hook, which the program prints.
+/// Writes the files that the program itself prints: manual pages, completions and libvirt's hook.
 fn write_generated(program: &Path, root: &Path) -> Result<()> {
     let print = |words: &[&str]| step::output(Command::new(program).args(words));
     let pages = root.join("usr/share/man/man1");

@@ -7,13 +7,13 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::step;
 
-/// Environment variable of the tests: target, number of seconds and first seed.
+/// Environment variable that tells the tests the target, the number of seconds and the first seed.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Kinds of random input.
+/// Targets of random input, each a parser of untrusted data.
 const TARGETS: [&str; 6] = ["http", "body", "link", "proc", "qmp", "hook"];
 
-/// Generates input for one target, or for each in turn, for this number of minutes each.
+/// Tests one target, or each in turn, with random input for `minutes` minutes each.
 ///
 /// # Errors
 /// If `minutes` is no integer above zero, or there is no such target.

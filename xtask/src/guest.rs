@@ -20,15 +20,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// The package that depends on the newest kernel of the release. The cloud kernel has everything
-/// that a guest needs built in, and half the size of the general one.
+/// Debian package that depends on the newest kernel of the release. The cloud kernel has everything
+/// that a guest needs built in, and is half as large as the general kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// The only program in the guest. It is static, since the guest has no libraries.
+/// Debian package of the only program in the guest. The program is static, since the guest has no
+/// libraries.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// Kernel modules of a virtio-serial port, in order of their dependencies. They come from the
-/// kernel's package, since they are not built in.
+/// Kernel modules that a virtio-serial port needs, in order of their dependencies. They are not
+/// built into the kernel, and come from its package.
 const MODULES: [&str; 6] = [
     "virtio_ring",
     "virtio",
@@ -41,8 +42,9 @@ const MODULES: [&str; 6] = [
 /// Line that the guest prints on its serial line once it has booted.
 pub const READY: &str = "slackline guest ready";
 
-/// Kernel arguments besides the work. No clock source is chosen, since all of them were reliable in
-/// trials, with stops of whole seconds and of 2 ms in every 10 ms, also during the boot.
+/// Kernel arguments, without those that select the guest's work. None selects a clock source. In
+/// trials every clock source was reliable, also while the vCPU was stopped for seconds or for 2 ms
+/// in every 10 ms.
 const KERNEL_ARGUMENTS: [&str; 7] = [
     // The only text device of the guest.
     "console=ttyS0",
@@ -62,10 +64,10 @@ const KERNEL_ARGUMENTS: [&str; 7] = [
     "rcupdate.rcu_cpu_stall_suppress=1",
 ];
 
-/// The first process of the guest. It spins inside the shell, without system calls, forks or timers
-/// of its own, so the vCPU never blocks. With `serve` there is also a task with the highest
-/// priority. It echoes each line from a virtio-serial port, `slackline.echo`, without a fork.
-/// `READY` and `MODULES` are replaced.
+/// Script of the guest's first process. It spins inside the shell, without system calls, forks or
+/// timers of its own, so the vCPU never blocks. With `serve` there is also a task with the highest
+/// priority, which echoes each line from the virtio-serial port `slackline.echo` without a fork.
+/// `READY` and `MODULES` in the text are replaced.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
 /bin/busybox mount -t sysfs sys /sys
@@ -143,7 +145,7 @@ pub enum Work {
 impl Work {
     const ALL: [Self; 4] = [Self::Spin, Self::Serve, Self::Idle, Self::Exit];
 
-    /// Returns the kernel's command line.
+    /// Returns the kernel's command line with this work.
     pub(crate) fn kernel_arguments(self) -> String {
         format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), self.name())
     }
@@ -202,7 +204,7 @@ fn with_path(before: &str, path: &Path, after: &str) -> OsString {
     OsString::from_vec(option)
 }
 
-/// Makes the guest in the folder `cache`, unless it exists already.
+/// Builds the guest in the folder `cache`, unless the guest is there already.
 ///
 /// # Errors
 ///
@@ -244,11 +246,11 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
     Ok(guest)
 }
 
-/// Interval of reports of a step that takes long.
+/// Interval at which the progress of a long step is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Does a step, and reports on standard error that it began, how far it is and how long it took.
-/// Steps of less than a second are not reported.
+/// Runs a step and reports on standard error that it began, its progress and its duration. Steps of
+/// less than a second are not reported.
 fn reported<T>(what: &str, cache: &Path, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     let (done, is_done) = channel::<()>();
@@ -267,7 +269,7 @@ fn reported<T>(what: &str, cache: &Path, step: impl FnOnce() -> Result<T>) -> Re
     })
 }
 
-/// Returns the bytes of all files in a folder. Those that cannot be read count as none.
+/// Returns the bytes of all files in a folder. Files that cannot be read count as empty.
 fn bytes_in(folder: &Path) -> u64 {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let bytes = entries.map(|entry| match entry.metadata() {
@@ -313,7 +315,7 @@ fn module_of(package: &Path, name: &str) -> Result<Vec<u8>> {
     bail!("{} has no module {name}", package.display())
 }
 
-/// Writes a file completely or not at all, also if this program is interrupted.
+/// Writes a file completely or not at all, even if this program is interrupted.
 fn put(path: &Path, content: &[u8]) -> Result<()> {
     let unfinished = path.with_extension("unfinished");
     let write = || -> std::io::Result<()> {
@@ -323,7 +325,7 @@ fn put(path: &Path, content: &[u8]) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Returns the name of the package with the kernel. `KERNEL_PACKAGE` only depends on it.
+/// Returns the name of the newest kernel package, on which `KERNEL_PACKAGE` depends.
 fn newest_kernel_package() -> Result<String> {
     let listing = run(Command::new("apt-cache").args(["depends", "--important", KERNEL_PACKAGE]))
         .with_context(|| without_lists(KERNEL_PACKAGE))?;
@@ -375,7 +377,7 @@ fn only_entry(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
     Ok(found.remove(0))
 }
 
-/// Returns the output of a command. If it fails, its messages become the error.
+/// Returns the output of a command. If the command fails, the error contains its messages.
 fn run(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -389,16 +391,17 @@ fn run(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{program} printed no text"))
 }
 
-/// Kind of an entry in the archive.
+/// Kind and content of an entry in the archive.
 enum Entry<'a> {
     Folder,
     /// An executable file with its content.
     Program(&'a [u8]),
-    /// The console (5, 1). Without it the first process has no output.
+    /// The console device (5, 1). Without it the first process has no output.
     Console,
 }
 
-/// Returns the initial file system in cpio's `newc`, the only format that kernels accept.
+/// Returns the initial file system as a cpio archive in the format `newc`, the only one that
+/// kernels accept.
 fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     let init = INIT.replace("READY", READY).replace("MODULES", &MODULES.join(" "));
     let mut entries = vec![
@@ -467,7 +470,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn guest_archive_equals_the_output_of_cpio() {
+    fn guest_archive_is_written_in_the_format_of_cpio() {
         let mut archive = Vec::new();
         append(&mut archive, 1, "init", &Entry::Program(b"hello"));
         let expected = "07070100000001000081ed0000000000000000000000010000000000000005\
@@ -477,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn comma_in_a_qemu_option_path_is_doubled() {
+    fn comma_in_a_path_within_a_qemu_option_is_doubled() {
         let option = with_path("unix:", Path::new("a,b"), ",server=on");
         assert_eq!(option, "unix:a,,b,server=on");
     }

@@ -1,5 +1,6 @@
 //! Tasks of CI and developers behind `./test`: all checks as `cargo xtask ci`, and each one alone.
 
+pub mod browser;
 pub mod ci;
 pub mod contract;
 pub mod dist;
@@ -10,6 +11,7 @@ pub mod metadata;
 pub mod mutants;
 pub mod no_std;
 pub mod observe;
+pub mod python;
 pub mod quick;
 pub mod scenarios;
 pub mod service;

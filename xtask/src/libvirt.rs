@@ -1,9 +1,9 @@
 //! Tests with a VM of a real libvirt, whose vCPU threads are in cgroups made by libvirt.
 //!
 //! On a kernel with `RT_GROUP_SCHED` these cgroups have no real-time budget. The task is run by
-//! hand, since it needs Debian's libvirt and QEMU, and root. Daemons of libvirt are started and
-//! ended here if none answers. The service is tested afterwards with another VM, if libvirt was
-//! started here and thus calls our hook.
+//! hand, since it needs Debian's libvirt and QEMU, and root. If no libvirt daemon answers, the task
+//! starts one and ends it afterwards. Only then is the service tested too, with another VM, since
+//! that libvirt has loaded Slackline's hook.
 
 mod service;
 
@@ -21,21 +21,21 @@ use crate::step;
 /// Name of the VM. It contains a dot, as users' names do.
 const NAME: &str = "slackline22.04";
 
-/// Folder that the user of the VM can read.
+/// Folder that the user account of the VM can read.
 const FOLDER: &str = "/var/lib/libvirt/images/slackline-guest";
 
-/// Time limit of every step. On a test machine that is busy with builds, libvirt alone takes 50 s
-/// to start a VM.
+/// Time limit of every step. Libvirt alone needs 50 s to start a VM while the test machine is busy
+/// with builds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Path of the program under test.
 const PROGRAM: &str = "target/debug/slackline";
 
-/// Limits two vCPUs, of which the guest keeps one busy at a time, to 20 % each. Slackline runs to
-/// the end of the scenario once, and is killed once.
+/// Limits the two vCPUs of a VM to 20 % each, while the guest keeps one of them busy at a time.
+/// Slackline first runs to the end of the scenario. In a second run it is killed.
 ///
 /// # Errors
-/// If something is missing, or a check failed.
+/// If libvirt, QEMU or another program is missing, or a check fails.
 pub fn run() -> Result<ExitCode> {
     let mut cargo = step::cargo();
     ensure!(cargo.args(["build", "-p", "slackline", "--locked"]).status()?.success(), "no program");
@@ -94,7 +94,7 @@ fn domain(kernel: &str, initramfs: &str) -> String {
     )
 }
 
-/// Daemons of libvirt that were started here. They are ended when this value is dropped.
+/// Daemons of libvirt that this task has started. They are ended when this value is dropped.
 struct Daemons(Vec<Child>);
 
 impl Daemons {
@@ -127,10 +127,10 @@ impl Drop for Daemons {
     }
 }
 
-/// A running VM, which is destroyed when this value is dropped.
+/// A running VM of libvirt, which is destroyed when this value is dropped.
 struct Machine {
     pid: i32,
-    /// Thread ids of its vCPUs.
+    /// Thread ids of the VM's vCPUs.
     threads: Vec<i32>,
 }
 
@@ -147,7 +147,7 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns the current thread ids of its vCPUs, the oldest first.
+    /// Returns the current thread ids of the VM's vCPUs, the oldest first.
     fn vcpus_now(&self) -> Result<Vec<i32>> {
         let mut threads = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.pid))?.flatten() {
@@ -161,7 +161,7 @@ impl Machine {
         Ok(threads)
     }
 
-    /// Starts the built program with a scenario for this VM.
+    /// Starts `slackline` with a scenario of length `length` that schedules this VM.
     fn hold(&self, length: &str) -> Result<Child> {
         let share = "{ slice = \"2ms\", period = \"10ms\", exact = true }";
         let scenario = format!(
@@ -180,8 +180,8 @@ impl Machine {
         Ok(command.spawn()?)
     }
 
-    /// Returns everything that changes while the VM is held: class, priority, CPUs, cgroups and
-    /// budgets.
+    /// Returns all settings of the VM's threads that Slackline changes: class, priority, CPUs,
+    /// cgroups and budgets.
     fn state(&self) -> Result<Vec<String>> {
         let mut state = Vec::new();
         for tid in &self.threads {

@@ -1,18 +1,19 @@
-//! `cargo xtask`: selects a task of the library.
+//! Entry point of `cargo xtask`, which selects a task of the library.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, quick, scenarios,
-    service, soak, tests, tidy,
+    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, python,
+    quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, tests
+  ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, browser,
+           tests
   quick    fmt, tidy, and the tests of the crates that were changed, but for live ones
   tidy     the rules of the house that no compiler knows
   words    [FOLDER]
@@ -23,6 +24,10 @@ usage: cargo xtask COMMAND
   test     the tests alone, as ci runs them
   scenarios [--release]
            the scenarios alone, as ci runs them, or by the program as it is released
+  python   the wheel of the Python module and its tests, as ci runs them
+  browser  the page in a real browser, as ci runs it; as root
+  page-picture
+           make the picture of the page in README
   mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
            change one thing at a time and see whether a test notices, by hand
   contract [--scripts N] [--seed N]
@@ -73,6 +78,9 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["test"] => Ok(exit(tests::run()?.failed == 0)),
         ["scenarios"] => said(&ci::scenarios(&metadata::read()?)?),
         ["scenarios", "--release"] => said(&scenarios::run_released(&metadata::read()?)?),
+        ["python"] => said(&python::run()?),
+        ["browser"] => said(&browser::run(&tests::build()?.program)?),
+        ["page-picture"] => said(&browser::picture(&tests::build()?.program)?),
         ["mutants", rest @ ..] => mutants::run(&mutants::MutantSelection::read(rest)?),
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::session("5"),

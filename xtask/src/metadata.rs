@@ -14,7 +14,7 @@ pub struct Metadata {
     pub target: PathBuf,
     /// Crates of the workspace.
     pub crates: Vec<Crate>,
-    /// Packages of others, for all targets and features.
+    /// Packages from outside the workspace, for all targets and features.
     pub foreign: Vec<Foreign>,
 }
 
@@ -27,7 +27,7 @@ pub struct Crate {
     pub folder: String,
     /// Dependencies by package name, without those of tests.
     pub normal: Vec<String>,
-    /// Dependencies of tests and build scripts only, by package name.
+    /// Dependencies that only tests and build scripts use, by package name.
     pub other: Vec<String>,
 }
 
@@ -43,7 +43,7 @@ pub struct Foreign {
 }
 
 impl Crate {
-    /// Returns the name of its folder, which ARCHITECTURE.md uses.
+    /// Returns the name of the crate's folder, as in ARCHITECTURE.md.
     #[must_use]
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)

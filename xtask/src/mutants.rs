@@ -1,5 +1,5 @@
-//! Mutation testing: changes one thing of a crate at a time, runs its tests, and reports the
-//! changes that no test notices. It is run by hand, since each of thousands of changes takes
+//! Mutation testing: applies one change to a crate's source at a time, runs the tests, and reports
+//! the changes that no test notices. It is run by hand, since each of thousands of changes takes
 //! seconds.
 
 mod outcome;
@@ -17,24 +17,24 @@ use crate::step;
 pub use outcome::{Counts, Fate, TriedMutant, report};
 pub use settings::{Settings, Stage, Survivor};
 
-/// Folder of the copy that is changed, its builds and the results.
+/// Folder with the copy of the repository that is changed, its builds and the results.
 const FOLDER: &str = "target/mutants";
 
 /// Selection of the changes to try.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MutantSelection {
-    /// Crates by the names of their folders. Empty for all.
+    /// Names of the crates' folders. Empty for all crates.
     pub crates: Vec<String>,
-    /// Part of all changes, such as `0/4` for every fourth one, beginning with the first.
+    /// Part of all changes, such as `0/4` for every fourth change, beginning with the first.
     pub shard: Option<String>,
-    /// Patterns of file paths.
+    /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,
     /// Maximum number of stages of tests. `None` for all.
     pub stages: Option<usize>,
 }
 
 impl MutantSelection {
-    /// Reads the arguments after `mutants`.
+    /// Parses the arguments after `mutants`.
     ///
     /// # Errors
     ///
@@ -64,7 +64,7 @@ impl MutantSelection {
 ///
 /// # Errors
 ///
-/// If cargo-mutants is not installed, or the tests fail without a change.
+/// If cargo-mutants is not installed, or the tests fail even without a change.
 pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
     ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
@@ -86,7 +86,8 @@ pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all stages, the quick tests first. Slow stages get only changes that no test has noticed.
+/// Runs all stages of tests on a crate, quick tests first. A later stage tries only changes that no
+/// earlier stage noticed.
 fn all_stages(
     name: &str,
     settings: &Settings,
@@ -152,7 +153,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn mutants_arguments_select_crates_shards_and_files() {
+    fn arguments_of_xtask_mutants_select_crates_shards_and_files() {
         let part = MutantSelection::read(&[
             "host", "--shard", "1/4", "--file", "edf.rs", "--stages", "2", "sim",
         ]);
@@ -165,7 +166,7 @@ mod unit {
     }
 
     #[test]
-    fn unknown_mutants_arguments_are_refused() {
+    fn unknown_argument_of_xtask_mutants_is_refused() {
         let says =
             |words: &[&str]| MutantSelection::read(words).expect_err("not known").to_string();
         assert_eq!(says(&["--all"]), "mutants has no option `--all`");

@@ -1,4 +1,4 @@
-//! Proof that the units and policies need no operating system.
+//! Proof that the crates `units` and `policy` need no operating system.
 
 use std::fs;
 use std::path::Path;
@@ -14,8 +14,8 @@ const BARE: &str = "x86_64-unknown-none";
 /// Packages that must not use std.
 const PACKAGES: [&str; 2] = ["slackline-units", "slackline-policy"];
 
-/// A program with its own panic handler. If any part used std, there would be a second one, which
-/// the compiler rejects.
+/// Source of a program with its own panic handler. If any dependency used std, a second panic
+/// handler would exist, and the compiler would reject the program.
 const PROGRAM: &str = "\
 #![no_std]
 extern crate alloc;
@@ -43,7 +43,7 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 ";
 
 /// Builds the packages for a target without std. If that target is not available, builds them into
-/// a program that cannot contain std. Returns a line about which it was.
+/// a program that cannot contain std. Returns a line that states which of the two was done.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Watches a daemon from outside, by a program that shares no code with it.
+//! Checks a daemon from outside, with a Python program that shares no code with Slackline.
 
 use std::process::{Command, ExitCode};
 
@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Compares what a daemon reports with what the kernel counts for so many minutes, as root.
+/// Compares the daemon's reports with the kernel's counts for `minutes` minutes. Needs root.
 ///
 /// # Errors
 /// If `minutes` is not a whole number above zero, or Python cannot be started.
@@ -26,7 +26,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn observe_refuses_invalid_minutes_before_building() {
+    fn xtask_observe_refuses_invalid_minutes_before_it_builds() {
         for minutes in ["0", "-1", "many", ""] {
             assert!(run(minutes).is_err(), "{minutes}");
         }

@@ -8,7 +8,7 @@ use crate::metadata::Metadata;
 use crate::{step, tests, tidy};
 
 /// Checks style and the rules of this repository, and runs the tests of every crate with
-/// uncommitted changes, except for tests that schedule CPUs of this host.
+/// uncommitted changes. Tests that schedule CPUs of this host are left out.
 ///
 /// # Errors
 ///
@@ -26,7 +26,7 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     Ok(format!("{passed} tests of {} passed", packages.join(", ")))
 }
 
-/// Returns the packages with a file in a list as `git status --porcelain` prints it.
+/// Returns the packages that have a file in `changes`, the output of `git status --porcelain`.
 fn changed<'a>(metadata: &'a Metadata, changes: &str) -> Vec<&'a str> {
     // Each line has two letters, a space and the path. For a renamed file the new path is last.
     let paths: Vec<&str> =
@@ -43,7 +43,7 @@ mod unit {
     use crate::metadata::Crate;
 
     #[test]
-    fn quick_tests_crates_of_modified_renamed_and_new_files() {
+    fn xtask_quick_tests_crates_with_modified_renamed_or_new_files() {
         let named = |package: &str, folder: &str| Crate {
             package: package.into(),
             folder: folder.into(),

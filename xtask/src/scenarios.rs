@@ -1,4 +1,5 @@
-//! Checks of every scenario, simulated twice, with the program of the tests or of the release.
+//! Runs every scenario twice, with the debug build of the tests or with the release build, and
+//! checks the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::metadata::Metadata;
 use crate::step;
 
-/// Runs each scenario with the release build, which takes minutes to build.
+/// Builds the release, which takes minutes, and runs each scenario with it.
 ///
 /// # Errors
 ///
@@ -20,7 +21,7 @@ pub fn run_released(metadata: &Metadata) -> Result<String> {
     run(&metadata.target.join("release").join("slackline"), &metadata.target)
 }
 
-/// Runs each scenario. Its claims must hold, and both runs must give the same bytes.
+/// Runs each scenario. Its claims must hold, and both runs must write identical traces.
 ///
 /// # Errors
 ///
@@ -49,8 +50,8 @@ pub fn run(program: &Path, target: &Path) -> Result<String> {
     }
 }
 
-/// Checks and runs a scenario. Returns the size of the trace, which is zero if the scenario is
-/// refused.
+/// Runs a scenario twice and checks both runs. Returns the size of the trace in bytes, or zero if
+/// the scenario is refused as expected.
 fn twice(program: &Path, file: &Path, folder: &Path) -> Result<usize> {
     step::output(Command::new(program).arg("check").arg(file))?;
     let run = |number: &str| -> Result<(String, Option<Vec<u8>>)> {

@@ -1,4 +1,4 @@
-//! The long form of the simulation of the service.
+//! The long form of the simulation test of the service (crate `service`).
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Environment variable of the test with the range of seeds.
+/// Environment variable that tells the test its range of seeds.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// Runs this number of seeds from `from` on, and prints the duration.
+/// Runs the simulated service with `seeds` seeds, beginning with `from`, and prints the duration.
 ///
 /// # Errors
 ///

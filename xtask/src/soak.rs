@@ -1,4 +1,4 @@
-//! The long forms of tests that can run for any time.
+//! The long forms of tests that can run for any length of time.
 
 use std::process::ExitCode;
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// Environment variable of a test with its length in seconds.
+/// Environment variable that tells a test its length in seconds.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Environment variable of a test with the number of kills in sequence at its start.
+/// Environment variable that tells a test how many kills it starts with, one after the other.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// Environment variable of a test with the path of the program under test.
+/// Environment variable that tells a test the path of the program to be tested.
 const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Kills every process of a live session in turn, for this number of minutes.
+/// Kills every process of a live session in turn, for `minutes` minutes.
 ///
 /// # Errors
 ///
@@ -27,7 +27,8 @@ pub fn session(minutes: &str) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs a release build of the daemon, with VMs that come and go and an incident every minute.
+/// Runs a release build of the daemon with VMs that start and end, and causes an incident every
+/// minute.
 ///
 /// # Errors
 ///
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn soak_refuses_invalid_options_before_building() {
+    fn xtask_soak_refuses_invalid_options_before_it_builds() {
         for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
             assert!(service(options).is_err(), "{options:?}");
         }

@@ -1,17 +1,19 @@
-//! Runs other programs and reports their failures.
+//! Runs other programs, and turns their failures into errors.
 
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-/// Returns the cargo that runs this program, so that everything is built by one toolchain.
+/// Returns a command for the `cargo` that runs this program, so that everything is built by one
+/// toolchain.
 #[must_use]
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Returns a cargo that compiles our crates with clippy, which is the compiler with more warnings.
-/// Tests are built and linted in one pass; with another cargo they would be compiled again.
+/// Returns a `cargo` command that compiles this workspace's crates with clippy. Clippy is the
+/// compiler with more warnings, so tests are built and linted in one pass. Builds with the plain
+/// compiler would compile them again.
 #[must_use]
 pub fn linting_cargo() -> Command {
     let mut cargo = cargo();
@@ -21,7 +23,7 @@ pub fn linting_cargo() -> Command {
     cargo
 }
 
-/// Runs a command with its output shown.
+/// Runs a command. Its output goes to the terminal.
 ///
 /// # Errors
 ///
@@ -51,7 +53,7 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
 }
 
-/// Returns a command as a user would type it, without the folder of its program.
+/// Returns the command line as a user would type it, without the folder of the program.
 #[must_use]
 pub fn shown(command: &Command) -> String {
     let program = std::path::Path::new(command.get_program());

@@ -15,7 +15,7 @@ use crate::step;
 pub use built::{BuildResults, Test, build, build_of};
 pub use tally::Tally;
 
-/// Part of the tests: a test program, or the examples in the documentation.
+/// A part that runs on its own: a test program, or the examples in the documentation.
 enum TestPart<'a> {
     Program(&'a Test),
     Examples,
@@ -45,7 +45,8 @@ impl TestPart<'_> {
         }
     }
 
-    /// Runs it to its end. Each line is passed to `hear` as it arrives. Returns true on success.
+    /// Runs the part to its end. Each line of output is passed to `hear` as it arrives. Returns
+    /// true if all its tests passed.
     fn play(&self, mut hear: impl FnMut(String)) -> Result<bool> {
         let (output, input) = std::io::pipe()?;
         let mut command = self.command();
@@ -61,7 +62,7 @@ impl TestPart<'_> {
     }
 }
 
-/// Results of the test programs.
+/// Results of the parts that have run.
 #[derive(Default)]
 struct Results {
     tally: Tally,
@@ -125,7 +126,7 @@ pub fn run_of(packages: &[&str]) -> Result<Tally> {
     play(Vec::new(), tests.map(TestPart::Program).collect())
 }
 
-/// Runs all parts, the live ones one at a time, and prints the results.
+/// Runs all parts and prints the results. Parts in `live` run last, one at a time.
 fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     let count = live.len() + others.len();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
@@ -148,7 +149,8 @@ fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     Ok(results.tally)
 }
 
-/// Runs parts until none are left. The output of each stays together.
+/// Runs parts from the shared list until it is empty. The output of a part is not mixed with the
+/// output of other parts.
 fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     while let Some(part) = next() {

@@ -63,14 +63,14 @@ impl Source {
         Self { path: path.to_owned(), text: text.to_owned(), code }
     }
 
-    /// Returns true if a program has generated the file. Such files need no style.
+    /// Returns true if a program has generated the file. Generated files are not checked for style.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.path == "Cargo.lock" || self.path.contains("/tests/fixtures/")
     }
 }
 
-/// Checks everything and prints all violations. Returns true if there are none.
+/// Checks all rules and prints all violations. Returns true if there are none.
 ///
 /// # Errors
 ///
@@ -95,7 +95,7 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     Ok(faults.is_empty())
 }
 
-/// Prints each violation of a word rule in a folder.
+/// Prints each violation of a rule about words in a folder.
 ///
 /// # Errors
 ///
@@ -109,7 +109,8 @@ pub fn list_words(folder: &str) -> Result<()> {
     Ok(())
 }
 
-/// Lowers the committed counts of words to the present ones. Returns false if a count has risen.
+/// Lowers the committed counts of word violations to the present counts. Returns false if a count
+/// has risen.
 ///
 /// # Errors
 ///
@@ -124,7 +125,7 @@ pub fn lower_words() -> Result<bool> {
     }
 }
 
-/// Returns the files of the repository, including new ones.
+/// Returns the text files of the repository, including new files.
 fn sources() -> Result<Vec<Source>> {
     let mut git = Command::new("git");
     // Another user may own the folder, as in a container. Then git refuses it without this option.

@@ -1,7 +1,7 @@
-//! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A CPU loop with a
-//! limited share runs beside a load of 6 %, like that of a driver domain, and is sampled every
-//! second. Slackline and the kernel's own limits take turns for every share, so that a disturbed
-//! minute affects all of them.
+//! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A process that always
+//! computes has a limited share, and its CPU time is sampled every second. Beside it runs a load of
+//! 6 %, like that of a driver domain. Slackline and the kernel's own limits take turns for every
+//! share, so that a disturbed minute affects all of them.
 
 use anyhow::Result;
 use slackline_linux::cgroup::Version;
@@ -13,15 +13,15 @@ use super::sample::{self, Errors};
 use super::{LiveSetting, stolen};
 use crate::report::table;
 
-/// Shares in percent of a CPU.
+/// Shares to which the process is limited, in percent of a CPU.
 const TARGETS: [u32; 8] = [1, 2, 3, 5, 10, 20, 50, 90];
-/// Largest share at which Slackline's error must be at most a third of that of others.
+/// Share in percent up to which Slackline's error must be at most a third of that of the other
+/// interfaces.
 const SMALL: u32 = 10;
-/// Number of turns of each interface.
+/// Number of times that each interface is measured at each share.
 const ROUNDS: u64 = 3;
 
-/// Measures every share with every interface, for this many seconds in total each. Returns
-/// Markdown.
+/// Measures every share with every interface, for `seconds` seconds in total. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = LiveSetting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
@@ -51,9 +51,9 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     ))
 }
 
-/// Returns the results over several shares, since a 99th percentile needs a hundred seconds.
-/// Targets apply to seconds in which no hypervisor took CPU time. Every limit loses that time, and
-/// the one that it hits is random.
+/// Returns the table of results over several shares. Percentiles need a hundred seconds of samples,
+/// so shares are combined. Targets apply to seconds in which no hypervisor took CPU time: every
+/// limit loses that time, and chance decides which limit is affected.
 fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
@@ -107,8 +107,8 @@ struct AlertResults<'a> {
     percent: u32,
     way: &'a LimitInterface,
     errors: Errors,
-    /// Time that a hypervisor took from the CPU meanwhile, and all time, in ticks. `None` if
-    /// unknown.
+    /// CPU time that a hypervisor took from the CPU during the measurement, and all time, both in
+    /// ticks. `None` if unknown.
     stolen: Option<(f64, f64)>,
 }
 
@@ -122,7 +122,7 @@ impl AlertResults<'_> {
     }
 }
 
-/// Measures one share with every interface that this host has.
+/// Measures one share with every interface that this host supports.
 fn measure<'a>(
     setting: &LiveSetting,
     ways: &'a [LimitInterface],

@@ -1,5 +1,5 @@
-//! One subject with several busy threads or processes, scheduled as a whole. It should be as exact
-//! as one with a single thread.
+//! One subject with several busy threads or processes, scheduled as a whole. Its share should be as
+//! exact as that of a subject with a single thread.
 
 use std::process::{Command, Stdio};
 
@@ -8,15 +8,16 @@ use anyhow::{Context, Result};
 use super::{LiveSetting, ROUNDS, lateness, promise, rounds, spread, sum, worst_round};
 use crate::report::Row;
 
-/// Subjects: number of threads per process, and number of busy processes that a first, sleeping
-/// process has started. With `None` the threads are those of the first process.
+/// Subjects: number of busy threads per process, and number of busy processes started by a first,
+/// sleeping process. With `None` there is only the first process, and it is busy.
 const SUBJECTS: [(usize, Option<usize>); 7] =
     [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
 
-/// Maximum seconds of each measurement, since there are many.
+/// Maximum length of each measurement in seconds. It is short because there are many measurements.
 const MOST: u64 = 8;
 
-/// Runs as the process of such a subject.
+/// Runs as a process of a subject, which computes in `threads` threads and starts `processes`
+/// processes.
 pub(crate) fn play(threads: usize, processes: usize) -> Result<()> {
     let own = std::env::current_exe()?;
     let mut children = Vec::new();
@@ -41,7 +42,7 @@ fn spin() -> Result<()> {
     }
 }
 
-/// Measures each subject with a hard limit of 30 %.
+/// Measures the error of each subject with a hard limit of 30 %.
 pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
     let own = std::env::current_exe()?;
     let own = own.to_str().context("this program has an ordinary name")?;

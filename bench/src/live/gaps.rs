@@ -1,5 +1,6 @@
-//! A server in a busy guest beside four other busy ones: under `credit`, and under `gaps` with
-//! hints. The guest is a process that plays one, and its client is on another CPU.
+//! Response times of a server in a busy guest that competes with four other busy guests. The policy
+//! `credit` is compared with `gaps`, which receives hints from the guest. The guest is a process
+//! that acts as a guest, and its client runs on another CPU.
 
 use std::process::Command;
 use std::time::Duration;
@@ -10,20 +11,21 @@ use serde_json::Value;
 use super::{LiveSetting, percent, us};
 use crate::report::{Row, median};
 
-/// Number of turns of each policy.
+/// Number of times that each policy is measured.
 const ROUNDS: usize = 3;
 const HOGS: usize = 4;
-/// Requests per second and their CPU time, as in the study of the reference.
+/// Rate of requests per second, as in the study on which `gaps` is based [Kim].
 const RATE: &str = "20";
 const EACH: &str = "200us";
-/// Time that a run takes to begin, with a margin.
+/// Time until a run has begun, with a margin.
 const BEGINS: Duration = Duration::from_millis(2_500);
 
 /// Results of a run.
 struct GapsResults {
     mean: f64,
     p99: f64,
-    /// Largest deviation of a guest from a fifth of all CPU time received, in millionths of that.
+    /// Largest deviation of a guest's CPU time from a fifth of the total, in millionths of that
+    /// fifth.
     apart: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Errors of a limited process in whole seconds, sampled from outside.
+//! Errors of a limited process: the deviation of its CPU time from its share in each second.
 
 use anyhow::{Context, Result};
 use slackline_live::Punctual;
@@ -13,19 +13,19 @@ use super::{LiveSetting, stolen};
 pub(crate) struct Errors(Vec<(f64, bool)>);
 
 impl Errors {
-    /// Merges the errors of several measurements.
+    /// Merges the errors of several measurements into one sorted list.
     pub(crate) fn of(parts: Vec<Errors>) -> Errors {
         let mut all: Vec<(f64, bool)> = parts.into_iter().flat_map(|part| part.0).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         Errors(all)
     }
 
-    /// Returns the errors of seconds in which nothing was taken.
+    /// Returns the errors of seconds in which no hypervisor took CPU time.
     pub(crate) fn undisturbed(&self) -> Errors {
         Errors(self.0.iter().copied().filter(|&(_, is_disturbed)| !is_disturbed).collect())
     }
 
-    /// Returns the number of seconds.
+    /// Returns the number of measured seconds.
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
@@ -34,14 +34,14 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// Returns a percentile of the errors. There must be at least one.
+    /// Returns a percentile of the errors. The list of errors must not be empty.
     pub(crate) fn at(&self, percent: usize) -> f64 {
         self.0[(self.0.len() * percent).div_ceil(100) - 1].0
     }
 }
 
-/// Measures a process that always computes under a limit, beside all other load on the CPU. `None`
-/// if this host does not have the interface.
+/// Measures the errors of a process that always computes under a limit, beside all other load on
+/// the CPU. `None` if this host does not have the interface.
 pub(crate) fn under(
     setting: &LiveSetting,
     way: &LimitInterface,

@@ -15,19 +15,21 @@ use crate::report::{median, table};
 
 /// Numbers of processes that share 80 % of the managed CPU.
 const SIZES: [u64; 4] = [10, 100, 400, 1000];
-/// Periods in milliseconds. They are tried if the dispatch overhead permits.
+/// Periods of the reservations in milliseconds. A short period is left out if its dispatch overhead
+/// does not fit on the CPU.
 const PERIODS: [u64; 2] = [100, 25];
-/// Minimum length of a slice in dispatcher passes. A shorter slice would be mostly overhead.
+/// Minimum length of a slice, in multiples of the time of a dispatcher pass. With a shorter slice,
+/// most CPU time would be overhead.
 const LOOKS: f64 = 2.5;
 
-/// Numbers of CPUs of the fake host, with this number of vCPUs each.
+/// Numbers of CPUs of the fake host. The second constant is the number of vCPUs per CPU.
 const CPUS: [usize; 4] = [2, 16, 64, 128];
 const VCPUS: u32 = 8;
-/// Number of rounds, of which the median counts, and of dispatcher passes in a round.
+/// Number of rounds, and number of dispatcher passes per round. The median of the rounds counts.
 const ROUNDS: usize = 9;
 const SWITCHES: usize = 2_000;
 
-/// Measures everything. Returns Markdown.
+/// Measures many processes on one CPU, and fake hosts with many CPUs. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = LiveSetting::new(seconds)?;
     let mut text = processes(&setting)?;
@@ -42,7 +44,7 @@ struct ScaleRun {
     overhead_ns: f64,
     misses: f64,
     deadlines: f64,
-    /// Error of each vCPU in each second, in millionths of its reservation and ascending.
+    /// Error of each vCPU in each second, in millionths of its reservation, in ascending order.
     errors_ppm: Vec<f64>,
 }
 
@@ -137,7 +139,7 @@ fn spin(setting: &LiveSetting, count: u64, slice_ns: u64, period_ms: u64) -> Res
     })
 }
 
-/// Measures dispatcher passes on hosts of different sizes.
+/// Measures the time of dispatcher passes on fake hosts of different sizes.
 fn looks() -> Result<String> {
     let (mut rows, mut base) = (Vec::new(), None);
     for cpus in CPUS {
@@ -168,7 +170,7 @@ fn looks() -> Result<String> {
     Ok(table(&heads, &rows))
 }
 
-/// A fake host on which all vCPUs always compute, one after the other on each CPU.
+/// A fake host whose vCPUs always compute. On each CPU they run one after the other.
 struct FakeDrive {
     host: FedHost,
     cpus: usize,

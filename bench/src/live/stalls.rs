@@ -1,6 +1,6 @@
-//! Stalls of the test machine and the missing parts of slices that they explain, from the trace of
-//! a run of always runnable vCPUs. A stall is a late timer in a period with an incomplete slice, or
-//! time taken from a vCPU while it ran.
+//! Finds stalls of the test machine in the trace of a run whose vCPUs are always runnable, and the
+//! missing parts of slices that they explain. A stall is a late timer in a period with an
+//! incomplete slice, or time taken from a vCPU while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,21 +11,23 @@ use anyhow::Result;
 use slackline_trace::{Entry, Reader, Record};
 use slackline_units::{Reservation, Span, Time, VcpuId};
 
-/// Largest shortfall at which a slice still counts as complete. Clocks differ by as much.
+/// Largest shortfall at which a slice still counts as complete. The clocks for CPU time and for
+/// switches can differ by this amount.
 const WHOLE: Span = Span::from_us(5);
 
-/// Minimum lateness of a timer, and minimum shortfall of a run interval, that count as a stall.
+/// Minimum lateness of a timer, or minimum shortfall of CPU time in a run interval, that counts as
+/// a stall.
 const STALL: Span = Span::from_us(200);
 
-/// Maximum number of stalls to list. There may be thousands.
+/// Maximum number of stalls in the list. A run may have thousands.
 const NAMED: usize = 5;
 
-/// A stall, and the missing time that it explains in the periods in which it lies.
+/// A stall, and the CPU time missing from the periods that it overlaps.
 struct Stall {
-    /// Interval of the stall. Its end follows.
+    /// Start of the interval in which the stall happened.
     from: Time,
     to: Time,
-    /// Duration of the stall within this interval.
+    /// Duration of the stall, which may be shorter than the interval.
     lasted: Span,
     explains: Span,
 }

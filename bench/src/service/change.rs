@@ -1,4 +1,5 @@
-//! Latency of a change of parameters until it is in force, and until it is answered.
+//! Latency of a change of a reservation's parameters: until it takes effect, and until it is
+//! answered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -23,15 +24,15 @@ use crate::report::{Row, quantile};
 /// Number of changes of each kind.
 const CHANGES: usize = 300;
 
-/// Time between two changes. It keeps within the rate limit, and is no multiple of a period.
+/// Time between two changes. It is long enough for the rate limit, and no multiple of a period.
 const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);
 
-/// Slices of the reservation in turn, so that each request is a change.
+/// Slices that the reservation has in turn, so that each request changes something.
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
-/// Measures changes of a reservation with only the last CPU managed, and no hogs.
+/// Measures changes of a reservation while only the last CPU is managed and nothing else computes.
 pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -46,7 +47,8 @@ pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     )
 }
 
-/// Measures changes of a reservation with all CPUs reserved as far as possible, and a hog on each.
+/// Measures changes of a reservation while all CPUs are reserved up to the limit and have a process
+/// that always computes.
 pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -61,7 +63,7 @@ pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     )
 }
 
-/// Conditions of a measurement, and its targets in milliseconds.
+/// Conditions of one measurement of changes, and its targets in milliseconds.
 struct ChangeCase {
     what: &'static str,
     cpus: Vec<usize>,
@@ -71,13 +73,13 @@ struct ChangeCase {
     by_tls: (&'static str, f64),
 }
 
-/// Measured durations in milliseconds.
+/// Measured durations of changes, in milliseconds.
 #[derive(Default)]
 struct ChangeDurations {
-    /// Time at which each change was sent over the socket, by its event number.
+    /// Time at which each change was sent over the Unix socket, by the number of its event.
     sent: BTreeMap<u64, SystemTime>,
     answered: Vec<f64>,
-    /// Time at which each change was sent over TLS, by its event number.
+    /// Time at which each change was sent over TLS, by the number of its event.
     sent_by_tls: BTreeMap<u64, SystemTime>,
     answered_by_tls: Vec<f64>,
     read: Vec<f64>,
@@ -208,7 +210,8 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Returns the time from sending each change to its start, in milliseconds, as its event says.
+/// Returns for each change the time from sending it until it took effect, in milliseconds. The
+/// daemon's events show when a change took effect.
 fn until_done(
     client: &mut Client,
     name: &str,
@@ -224,10 +227,11 @@ fn until_done(
     Ok(took)
 }
 
-/// Durations of changes in the core.
+/// Histogram of the time from a request's arrival in the core until the change took effect, from
+/// the daemon's metrics.
 struct Effect {
     sum: f64,
-    /// Upper bounds in seconds, with the number of durations up to each.
+    /// Buckets of the histogram: upper bound in seconds, and number of changes up to it.
     upto: Vec<(f64, f64)>,
     /// Mean duration in milliseconds.
     mean: f64,
@@ -247,7 +251,7 @@ fn effect(client: &mut Client) -> Result<Effect> {
 }
 
 impl Effect {
-    /// Returns the difference to an earlier state.
+    /// Returns the histogram of the changes since an earlier state.
     fn since(&self, before: &Effect) -> Effect {
         let less = |(now, then): (&(f64, f64), &(f64, f64))| (now.0, now.1 - then.1);
         let upto: Vec<(f64, f64)> = self.upto.iter().zip(&before.upto).map(less).collect();
@@ -259,7 +263,8 @@ impl Effect {
     }
 }
 
-/// A certificate authority, a certificate of this host, and the port of a daemon.
+/// Certificates for TLS connections to a daemon: a certificate authority, a certificate of this
+/// host, and the daemon's port.
 pub(super) struct Tls {
     pub(super) words: Vec<String>,
     port: u16,
@@ -285,7 +290,7 @@ impl Tls {
         Ok(Tls { words: words.split(' ').map(str::to_owned).collect(), port, ca })
     }
 
-    /// Returns a client with an administrator's token.
+    /// Returns a client that connects over TLS with an administrator's token.
     pub(super) fn client(
         &self,
         here: &mut Client,
@@ -303,7 +308,7 @@ impl Tls {
     }
 }
 
-/// Creates an administrator's token.
+/// Creates a remote client with an administrator's role, and returns its token.
 fn token(here: &mut Client, name: &str) -> Result<String> {
     let grant = Grant {
         role: Role::Administrator,

@@ -1,4 +1,4 @@
-//! A daemon to be measured, the processes that it schedules, and its clients.
+//! Daemon that is measured, with the processes that it schedules and its clients.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,13 @@ use slackline_control::{Kind, Length, ReservationParameters};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Time in which a daemon must answer for the first time.
+/// Time within which a daemon must answer its first request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parameters of every measurement.
 pub(super) struct ServiceSetting {
     slackline: PathBuf,
-    /// Folder on the disk of the program, since commits wait for that disk.
+    /// Folder on the same disk as the program, since commits of the ledger wait for that disk.
     folder: PathBuf,
     /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,
@@ -37,7 +37,7 @@ impl ServiceSetting {
         Ok(ServiceSetting { slackline, folder, cpus })
     }
 
-    /// Returns the CPU that is managed unless all are.
+    /// Returns the CPU that is managed in measurements with one managed CPU.
     pub(super) fn last_cpu(&self) -> usize {
         self.cpus[self.cpus.len() - 1]
     }
@@ -47,12 +47,13 @@ impl ServiceSetting {
         &self.slackline
     }
 
-    /// Returns the path for a file of a measurement.
+    /// Returns the path of a measurement's file with this name.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Starts a daemon on these CPUs with an empty ledger, and waits until it answers.
+    /// Starts a daemon that schedules `cpus` with an empty ledger and the options `also`, and waits
+    /// until it answers.
     pub(super) fn daemon(&self, cpus: &[usize], also: &[String]) -> Result<Daemon<'_>> {
         let state = self.path("state");
         if state.exists() {
@@ -92,7 +93,7 @@ pub(super) struct Daemon<'a> {
     child: Child,
 }
 
-/// Method of ending a daemon.
+/// Way in which a daemon is ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Asked,
@@ -100,7 +101,7 @@ pub(super) enum End {
 }
 
 impl Daemon<'_> {
-    /// Connects to the daemon.
+    /// Returns a client that is connected to the daemon over its Unix socket.
     pub(super) fn client(&self) -> Result<Client> {
         Ok(Client::connect(&self.setting.path("socket"))?)
     }
@@ -118,7 +119,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Ends the daemon and starts it again. Returns the time from the end until it answers.
+    /// Ends the daemon and starts it again. Returns the time from the end of the old daemon until
+    /// the new daemon answers.
     pub(super) fn again(&mut self, how: End) -> Result<Duration> {
         let began = Instant::now();
         self.end(how)?;
@@ -140,7 +142,7 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Returns the process ids of core, front and keeper.
+    /// Returns the process ids of the daemon's core, front and keeper.
     pub(super) fn processes(&self) -> Result<[u32; 3]> {
         let core = self.child.id();
         let is_child = |process: &Path| {
@@ -179,7 +181,7 @@ fn tid(pid: u32) -> Result<Tid> {
     Tid::new(i32::try_from(pid)?).context("a process has an id")
 }
 
-/// Returns an answer, and repeats requests that the rate limit refuses.
+/// Sends a request and returns the answer. Repeats the request while the rate limit refuses it.
 pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     loop {
         match ask() {
@@ -192,7 +194,7 @@ pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     }
 }
 
-/// Returns all samples of a metric on the Prometheus page, with their labels.
+/// Returns all samples of a Prometheus metric, with their labels.
 pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f64)>> {
     let page = allowed(|| client.page("/metrics").map(|text| (text.clone(), text)))?;
     let of = |line: &str| {
@@ -203,7 +205,7 @@ pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f6
     Ok(page.0.lines().filter_map(of).collect())
 }
 
-/// Processes that end when this value is dropped.
+/// Child processes that are ended when this value is dropped.
 pub(super) struct Processes(Vec<Child>);
 
 impl Processes {
@@ -243,7 +245,7 @@ impl Drop for Processes {
     }
 }
 
-/// Returns the reservation of a slice in every period for a process, as a hard limit.
+/// Returns parameters of a reservation for a process, as a hard limit: `slice` in every `period`.
 pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> ReservationParameters {
     ReservationParameters {
         slice: Some(Length(slice)),
@@ -262,7 +264,7 @@ pub(super) fn resident(pid: u32) -> Result<f64> {
     kib.context("its status has no VmRSS")
 }
 
-/// Returns the number of descriptors of a process.
+/// Returns the number of open file descriptors of a process.
 pub(super) fn descriptors(pid: u32) -> Result<usize> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?.count())
 }

@@ -1,4 +1,4 @@
-//! Deadline misses of others while a client floods the daemon with requests.
+//! Deadline misses of reservations while a client floods the daemon with requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{scope, sleep};
@@ -12,16 +12,16 @@ use slackline_units::Span;
 use super::daemon::{Daemon, Processes, ServiceSetting, allowed, wanted};
 use crate::report::Row;
 
-/// Length of each measurement. Each of three vCPUs has a deadline every 10 ms.
+/// Length of each measurement. Three vCPUs have a deadline every 10 ms.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// Number of connections: the maximum for all clients but administrators.
+/// Number of flooding connections: the maximum for clients that are not administrators.
 const CONNECTIONS: usize = 4;
 
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
-/// Measures three always runnable processes with a hard limit on a CPU other than that of the
-/// front.
+/// Measures deadline misses of three always runnable processes with a hard limit. They run on
+/// another CPU than the front.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -59,7 +59,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     }])
 }
 
-/// Returns the deadlines, and those missed, while `work` runs.
+/// Returns the number of deadlines and the number of deadline misses while `work` runs.
 fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
     let mut count = || -> Result<(u64, u64)> {
         let mut sum = (0, 0);
@@ -77,7 +77,8 @@ fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(
     Ok((after.0 - before.0, after.1 - before.1))
 }
 
-/// Lists all reservations and changes a missing one, in turn. Refusals do not matter.
+/// Sends requests without pause: lists all reservations, and changes one that does not exist.
+/// Counts the requests in `asked`.
 fn flood(daemon: &Daemon<'_>, asked: &AtomicU64) -> Result<()> {
     let is_over = AtomicBool::new(false);
     let ask = |mut client: Client| {

@@ -1,4 +1,4 @@
-//! Time between the first slices of the members of a gang.
+//! Time between the starts of the members' slices in a gang.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,18 +17,19 @@ use crate::report::{Row, quantile};
 /// Maximum number of members. Each has a CPU to itself.
 const MEMBERS: usize = 4;
 
-/// Period and slice of a member. It has a fifth of its CPU, so that the pause between slices shows
-/// where each begins.
+/// Period and slice of a member. The slice is a fifth of the period, so that each slice begins
+/// after a visible pause.
 const PERIOD: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(4);
 
-/// Minimum pause between two slices. A shorter one is another program that ran for a while.
+/// Minimum pause that separates two slices. A shorter pause means that another program ran for a
+/// while.
 const PAUSE: Duration = Duration::from_millis(8);
 
-/// Length of the measurement: a thousand periods.
+/// Length of the measurement, which is a thousand periods.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// Computes forever, and prints the end of each pause in nanoseconds since 1970.
+/// Computes forever. Prints the end of each pause of at least [`PAUSE`], in nanoseconds since 1970.
 pub(crate) fn play_member() -> Result<()> {
     let mut out = std::io::stdout().lock();
     let mut before = Instant::now();
@@ -41,7 +42,7 @@ pub(crate) fn play_member() -> Result<()> {
     }
 }
 
-/// Members that end when this value is dropped.
+/// Member processes that are ended when this value is dropped.
 struct Members(Vec<Child>);
 
 impl Members {
@@ -66,7 +67,8 @@ impl Drop for Members {
     }
 }
 
-/// Measures a gang with one member per CPU, at most [`MEMBERS`], on one daemon. All have one clock.
+/// Measures a gang with one member per CPU, at most [`MEMBERS`], on one daemon, so that all members
+/// have the same clock.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let count = setting.cpus.len().min(MEMBERS);
     let _daemon = setting.daemon(&setting.cpus, &[])?;
@@ -110,8 +112,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     Ok(vec![row(count, &begins)])
 }
 
-/// Returns the row of times from the first to the last start, over all periods in which all have
-/// started.
+/// Returns the row for the time from the first to the last start of a slice. Only periods in which
+/// all members have started count.
 fn row(count: usize, begins: &BTreeMap<u64, Vec<u64>>) -> Row {
     let whole = begins.values().filter(|all| all.len() == count);
     let apart = whole.filter_map(|all| Some(all.iter().max()? - all.iter().min()?));

@@ -1,4 +1,5 @@
-//! Many reservations at once, and many in sequence.
+//! Daemon with many reservations at once, and with many that are made and released one after the
+//! other.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -15,20 +16,21 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// Number of reservations at once.
+/// Number of reservations that exist at the same time.
 const MANY: usize = 500;
 
 /// Number of measured requests of each kind.
 const TIMES: usize = 200;
 
-/// Time between two requests, within the rate limit, and time until a burst is allowed again.
+/// Pause between two requests, long enough for the rate limit. Also the pause after which a burst
+/// is allowed again.
 const REST: Duration = Duration::from_millis(35);
 const LULL: Duration = Duration::from_secs(5);
 
 /// Number of requests and of changes that are allowed in a burst.
 const BURST: (usize, usize) = (90, 55);
 
-/// Measures many processes that sleep.
+/// Measures the daemon while it holds many reservations of sleeping processes.
 pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let mut daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -64,7 +66,7 @@ pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Measures each kind of request.
+/// Measures the latency of each kind of request.
 fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
     let (slice, period) = (Span::from_us(500), Span::from_secs(1));
     let mut reserve = Vec::with_capacity(MANY);
@@ -111,7 +113,7 @@ fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// Returns the time until an answer in milliseconds. A request that the rate limit refuses is
+/// Returns the milliseconds from a request to its answer. A request that the rate limit refuses is
 /// repeated.
 fn timed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<f64> {
     loop {
@@ -133,7 +135,8 @@ fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> 
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Measures memory and CPU time of the three processes while all reservations sleep.
+/// Measures memory and CPU time of the daemon's three processes while the processes of all
+/// reservations sleep.
 fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     let processes = daemon.processes()?;
     let mut mib = [0.0; 3];
@@ -160,18 +163,21 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Number of clients that reserve and release at once, since together they may send more than one.
-/// Three of them use TLS, the maximum for an address beside other clients.
+/// Number of clients that reserve and release at the same time. Several clients may send more
+/// requests than one under the rate limit. Three of them use TLS, which is the maximum for one
+/// address.
 const PEOPLE: usize = 4;
 
-/// Number of pairs of each client before the first, second and third measurement.
+/// Number of reserve and release pairs of each client before the first, second and third
+/// measurement.
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
-/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute for
-/// late records, and looks once a minute.
+/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute,
+/// since late records can arrive, and drops them in a pass once a minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 
-/// Measures that reservations that come and go leave no memory or descriptors.
+/// Measures memory and descriptors of the daemon while reservations are made and released, which
+/// must leave none behind.
 pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let tls = super::change::Tls::new(setting)?;
     let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;

@@ -1,4 +1,4 @@
-//! Duration of comparable work of the kernel and the disk.
+//! Duration of comparable operations of the kernel and the disk.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,7 +9,8 @@ use slackline_units::Span;
 
 use super::daemon::{Processes, ServiceSetting};
 
-/// A process in a cgroup of its own with a CFS quota. Both are removed when this value is dropped.
+/// A process in a cgroup of its own with a CFS quota. The process and the cgroup are removed when
+/// this value is dropped.
 pub(super) struct Quota {
     group: PathBuf,
     is_v2: bool,
@@ -17,7 +18,8 @@ pub(super) struct Quota {
 }
 
 impl Quota {
-    /// Creates the cgroup. `None` if this host has no cgroups, or does not allow new ones.
+    /// Creates the cgroup and its process. `None` if this host has no cgroups, or does not allow
+    /// new cgroups.
     pub(super) fn new() -> Result<Option<Quota>> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let mounted = mounts.lines().find_map(|line| {
@@ -44,7 +46,8 @@ impl Quota {
         Ok(Some(quota))
     }
 
-    /// Sets the quota in every 10 ms. A millisecond is added, since that is the kernel's minimum.
+    /// Sets the quota in every 10 ms to `slice` plus a millisecond, since a millisecond is the
+    /// kernel's minimum.
     pub(super) fn set(&mut self, slice: Span) -> Result<()> {
         let us = slice.ns() / 1_000 + 1_000;
         let (file, text) = match self.is_v2 {
@@ -67,7 +70,7 @@ impl Drop for Quota {
     }
 }
 
-/// A file that grows with each write.
+/// A file that grows with each write and is flushed to the disk.
 pub(super) struct Disk(File);
 
 impl Disk {

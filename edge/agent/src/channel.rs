@@ -1,4 +1,5 @@
-//! The channel to the host: a port of a virtual machine, or a socket to which a host connects.
+//! The agent's channel to the host: a virtio-serial port of the VM, or a Unix socket to which the
+//! host connects.
 
 use std::fmt;
 use std::fs::{self, File, OpenOptions};
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::OFlags;
 use slackline_units::frame::FRAME;
 
-/// Name of the guest's port.
+/// Name of the virtio-serial port in the guest.
 pub const PORT: &str = "slackline.gaps.0";
 
 /// Place of the channel to the host.
@@ -63,7 +64,7 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Returns true if a new host has connected, which has received nothing yet.
+    /// Returns true if another host has connected and has received no report yet.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {
@@ -75,8 +76,7 @@ impl Channel {
         }
     }
 
-    /// Returns true if the frame was sent. Never waits for a host that does not read, or is not
-    /// there.
+    /// Sends a frame without blocking. Returns false if the host does not read or is not connected.
     pub(crate) fn send(&mut self, frame: &[u8; FRAME]) -> bool {
         let sent = match self {
             Channel::Port(file) => file.write(frame),
@@ -96,7 +96,7 @@ impl Drop for Channel {
     }
 }
 
-/// Opens the port of this name. Where no program makes links to ports, the kernel still names them.
+/// Opens the virtio-serial port of this name, also in guests without udev links to ports.
 fn port(name: &str) -> io::Result<File> {
     let nonblocking = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let open = |path: &Path| OpenOptions::new().write(true).custom_flags(nonblocking).open(path);
@@ -113,7 +113,7 @@ fn port(name: &str) -> io::Result<File> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-/// Listens at a path. A socket file left there is removed.
+/// Listens at a path. A socket file that already exists there is removed first.
 fn listen(path: &Path) -> io::Result<Channel> {
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
         fs::remove_file(path)?;
@@ -129,9 +129,9 @@ mod tests {
 
     use super::*;
 
-    /// A host that does not read blocks nothing: a frame that does not fit is not sent.
+    /// If the host does not read, the agent is not blocked: a frame that does not fit is not sent.
     #[test]
-    fn agent_drops_a_frame_for_a_full_channel_without_blocking() {
+    fn agent_drops_a_report_instead_of_blocking_if_the_channel_is_full() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("socket");
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_virtio_serial_port_is_named_in_the_error() {
+    fn error_about_a_missing_virtio_serial_port_names_the_port() {
         let error =
             Channel::open(&ChannelPlace::Port("slackline.none".into())).err().expect("no port");
         assert!(

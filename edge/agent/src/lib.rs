@@ -1,10 +1,10 @@
 //! `slackline agent` runs inside a Linux guest and reports its urgent tasks to the host. A policy
 //! that uses such hints can let the guest precede others while it has something urgent to do.
 //!
-//! It learns of wakes and switches of those tasks from the kernel's tracing. Without tracing, it
-//! polls them every 5 ms. It reports only when the best class changes, at most a thousand times a
-//! second, and again every 40 ms while it claims something, since a claim lapses after 100 ms. It
-//! needs nothing but the kernel, and is one static file.
+//! The agent learns of wakes and switches of those tasks from the kernel's tracing. Without
+//! tracing, it polls them every 5 ms. It sends a report when the most urgent class changes, at most
+//! a thousand times a second. While it reports urgent work it repeats the report every 40 ms, since
+//! the host drops a report after 100 ms. The agent is one static file and needs only the kernel.
 
 #![forbid(unsafe_code)]
 
@@ -37,12 +37,12 @@ pub use rule::{NoRule, Rule};
 pub struct Options {
     /// Channel to the host.
     pub to: ChannelPlace,
-    /// Rules for urgent tasks, the most urgent first: at most four classes. All other tasks are the
-    /// fifth.
+    /// Rules for urgent tasks, the most urgent first. Each rule is a class, and there are at most
+    /// four. All other tasks form the fifth class.
     pub rules: Vec<Rule>,
 }
 
-/// Maximum number of classes besides ordinary work.
+/// Maximum number of classes of urgent tasks, without the class of ordinary tasks.
 pub const MOST_RULES: usize = TASKS - 1;
 
 /// Default rules: real-time tasks, then tasks with a nice value below zero.
@@ -50,19 +50,19 @@ pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
 
 /// Interval between scans for tasks.
 const SCAN: Duration = Duration::from_millis(200);
-/// Number of scans after which threads of the kernel are identified again. Most tasks of a small
-/// guest are its kernel's, and reading them all would be the main cost of an agent.
+/// Number of scans after which kernel threads are identified again. Most tasks of a small guest are
+/// kernel threads, and reading all of them in each scan would be the main cost of an agent.
 const FORGET: u32 = 32;
-/// Interval between checks of tasks without tracing.
+/// Interval at which task states are polled if the kernel has no tracing.
 const LOOK: Duration = Duration::from_millis(5);
-/// Interval at which a claim is repeated.
+/// Interval at which an unchanged report of urgent work is repeated.
 const AGAIN: Duration = Duration::from_millis(40);
-/// Minimum time between two reports.
+/// Minimum time between two reports of the agent.
 const APART: Duration = Duration::from_millis(1);
-/// Maximum number of watched tasks: a filter of the kernel has no space for more.
+/// Maximum number of watched tasks, which is limited by the size of the kernel's trace filter.
 const MOST_TASKS: usize = 64;
 
-/// Reports until the process ends.
+/// Reports the guest's urgent tasks until the process ends.
 ///
 /// # Errors
 /// If there is no channel to the host.
@@ -76,7 +76,8 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     let trace = Trace::begin();
     if let Err(error) = &trace {
         says(&format!(
-            "cannot use tracing ({error}): tasks are polled every 5 ms, without wake-ups by I/O"
+            "cannot trace task wake-ups ({error}): tasks are polled every 5 ms, and wake-ups by \
+             I/O go unreported"
         ));
     }
     let trace = trace.ok();
@@ -87,7 +88,7 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     }
 }
 
-/// Returns the kernel's events as they come. Without tracing, none ever comes.
+/// Returns a channel of the kernel's task events. Without tracing it stays empty.
 fn listen(trace: Option<&Trace>) -> Receiver<Event> {
     // If more events than this wait to be read, scanning again is better.
     let (tell, events) = sync_channel(1_024);
@@ -117,14 +118,14 @@ struct Agent<'a> {
     trace: Option<Trace>,
     tasks: Tasks,
     watched: Vec<u32>,
-    /// Threads of the kernel, and the number of scans so far.
+    /// Thread ids of kernel threads, and the number of scans so far.
     kernels: BTreeSet<u32>,
     scans: u32,
-    /// Latest report and its time, by vCPU. `None` if a report is due.
+    /// Latest report of each vCPU, and its time. `None` if a report is due.
     told: Vec<Option<(Says, Instant)>>,
     sequence: u32,
     last: Option<Instant>,
-    /// Time at which a report that was not sent is tried again.
+    /// Time at which the agent retries a report that could not be sent.
     retry: Instant,
     next_scan: Instant,
     next_look: Instant,
@@ -188,7 +189,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Reads which tasks exist, and their states.
+    /// Finds the urgent tasks of the guest and reads their states.
     fn scan(&mut self) {
         let (mut tasks, mut ordinary) = (BTreeMap::new(), 0);
         if self.scans.is_multiple_of(FORGET) {
@@ -227,7 +228,7 @@ impl<'a> Agent<'a> {
         }
     }
 
-    /// Reads the states of the urgent tasks.
+    /// Reads the current states of the known urgent tasks.
     fn look(&mut self) {
         for &tid in &self.watched {
             let stat = stat_of(tid, tid);
@@ -242,7 +243,7 @@ impl<'a> Agent<'a> {
         Some((class, self.rules[class].urgency(stat)))
     }
 
-    /// Returns the time of the next report that is due without a change. `None` if there is none.
+    /// Returns the time of the next repeated report. `None` if none is due.
     fn next_tell(&self) -> Option<Instant> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
@@ -253,7 +254,7 @@ impl<'a> Agent<'a> {
         Some(self.last.map_or(due, |last| due.max(last + APART)))
     }
 
-    /// Sends the reports that have changed or have to be repeated.
+    /// Sends the reports that have changed, or that have to be repeated by now.
     fn tell(&mut self, now: Instant) {
         for vcpu in 0..self.told.len() {
             let number = u16::try_from(vcpu).unwrap_or(u16::MAX);
@@ -276,10 +277,11 @@ impl<'a> Agent<'a> {
     }
 }
 
-/// Returns the milliseconds since the system booted, as the first sequence number. No agent sends
-/// more than one report per millisecond. So the first report of a restarted agent comes after the
-/// last of the one before. A host that sees only the port cannot tell them apart, and drops frames
-/// that are older than the latest one.
+/// Returns the milliseconds since the system booted, as the first sequence number of an agent.
+///
+/// An agent sends at most one report per millisecond. So the first number of a restarted agent is
+/// higher than the last of its predecessor. A host that sees only the port cannot tell the two
+/// agents apart, and drops frames older than the latest frame.
 fn first_sequence() -> u32 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
@@ -287,7 +289,7 @@ fn first_sequence() -> u32 {
     u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
-/// Returns the entries of a folder that are numbers.
+/// Returns the entries of a folder whose names are numbers.
 fn numbers(folder: &str) -> impl Iterator<Item = u32> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -308,8 +310,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns an agent of a guest with this number of vCPUs and one urgent task that waits, and
-    /// its host.
+    /// Returns an agent of a guest with `vcpus` vCPUs and one blocked urgent task, and its host.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
         let host = UnixStream::connect(path).expect("the other side listens");
@@ -326,10 +327,10 @@ mod tests {
         (Options { to: ChannelPlace::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
     }
 
-    /// A report that a full channel did not accept is tried again before the claim has lapsed,
-    /// which is earlier than the next scan.
+    /// A report that the full channel rejected is retried before the previous report expires at the
+    /// host, which is earlier than the next scan.
     #[test]
-    fn unsent_agent_report_is_retried_before_its_claim_lapses() {
+    fn agent_sends_a_report_again_before_the_urgency_claim_in_it_expires() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}
@@ -338,9 +339,10 @@ mod tests {
         assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
     }
 
-    /// A report that must wait for the one before is sent a millisecond later.
+    /// A report for one vCPU that follows a report for another vCPU is delayed until a millisecond
+    /// has passed.
     #[test]
-    fn agent_reports_of_different_vcpus_are_a_millisecond_apart() {
+    fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");
         let (mut agent, _host) = agent(&options, &path, 3);
         let mut now = Instant::now();

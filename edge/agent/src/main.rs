@@ -1,4 +1,4 @@
-//! The agent as a program of its own, for guests: one file without dependencies.
+//! The guest agent as a separate program: one file without dependencies.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! Rules for urgent tasks, in order. Each is a class.
+//! Rules that select urgent tasks. Their order is the order of urgency, and each rule is a class.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,16 +7,16 @@ use slackline_units::Urgency;
 
 use crate::stat::Stat;
 
-/// Condition for the tasks of a class.
+/// Rule that selects the tasks of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Tasks of this name in the kernel: at most fifteen bytes.
+    /// Tasks whose name in the kernel is this text, of at most fifteen bytes.
     Name(String),
     /// Tasks in this cgroup, or below it.
     Cgroup(String),
     /// Tasks in a real-time class.
     RealTime,
-    /// Tasks with this nice value or a lower one, and real-time tasks.
+    /// Tasks with this or a lower nice value. Includes real-time tasks.
     Nice(i8),
 }
 
@@ -53,8 +53,8 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule covers a task. `cgroup` returns the text of its cgroup file, if
-    /// readable.
+    /// Returns true if the rule selects a task. `cgroup` returns the text of its cgroup file, or
+    /// `None` if that is unreadable.
     pub(crate) fn is_about(&self, task: &Stat, cgroup: impl FnOnce() -> Option<String>) -> bool {
         match self {
             Rule::Name(name) => task.name == *name,
@@ -64,8 +64,9 @@ impl Rule {
         }
     }
 
-    /// Returns the urgency of a task in this class. By name or cgroup it counts at least as a task
-    /// with the lowest nice value, otherwise it has the urgency of its scheduling.
+    /// Returns the urgency of a task in the class of this rule, according to its scheduling class
+    /// and priority. A task selected by name or cgroup counts at least as much as a task with nice
+    /// -20.
     pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
         const LEAST_NICE: Urgency = Urgency(100);
         match self {
@@ -75,8 +76,8 @@ impl Rule {
     }
 }
 
-/// Returns true if the text of `/proc/PID/cgroup` has this group, or one below it, in any
-/// hierarchy.
+/// Returns true if `of`, the text of `/proc/PID/cgroup`, has the group `path` or one below it in
+/// any hierarchy.
 fn is_below(of: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let mut groups = of.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urgency_rules_are_parsed_or_refused_listing_the_valid_ones() {
+    fn urgency_rule_is_parsed_or_refused_with_a_list_of_valid_rules() {
         let read = |text: &str| text.parse::<Rule>().ok();
         assert_eq!(read("name=nginx"), Some(Rule::Name("nginx".into())));
         assert_eq!(read("cgroup=/web"), Some(Rule::Cgroup("/web".into())));
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_rule_matches_the_named_cgroup_and_its_descendants_only() {
+    fn cgroup_rule_of_the_agent_matches_a_cgroup_and_its_descendants_only() {
         let of = "3:cpu:/other\n0::/web/one\n";
         assert!(is_below(of, "/web") && is_below(of, "/web/") && is_below(of, "/web/one"));
         assert!(is_below(of, "/other") && is_below(of, "/"));

@@ -12,7 +12,7 @@ pub(crate) struct Stat {
     pub(crate) urgency: Urgency,
     pub(crate) nice: i8,
     pub(crate) is_real_time: bool,
-    /// True if it is a thread of the kernel itself.
+    /// True if the task is a kernel thread.
     pub(crate) is_kernels: bool,
 }
 
@@ -21,15 +21,15 @@ pub(crate) struct Stat {
 pub(crate) enum State {
     Wants,
     Waits,
-    /// The task is stopped, or has exited.
+    /// The task is neither runnable nor blocked: it is stopped or has exited.
     Neither,
 }
 
-/// `PF_KTHREAD` among the kernel's flags of a task.
+/// Flag `PF_KTHREAD`, which marks the kernel's own threads.
 const KERNELS: u64 = 0x0020_0000;
 
 impl Stat {
-    /// Parses the text of a `stat` file. `None` if it is not as in proc(5).
+    /// Parses the text of a `stat` file. `None` if it does not have the format of proc(5).
     pub(crate) fn parse(text: &str) -> Option<Stat> {
         // A name may hold any character, including the parenthesis that ends it.
         let (before, after) = text.rsplit_once(')')?;
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn task_urgency_follows_scheduling_class_priority_and_nice_value() {
+    fn urgency_of_a_task_follows_its_scheduling_class_priority_and_nice_value() {
         let urgency = |policy, real_time, nice| {
             let stat = Stat::parse(&stat(policy, real_time, nice, 0)).expect("a task");
             (stat.urgency.0, stat.is_real_time)
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_stat_of_this_thread_parses_as_a_runnable_task() {
+    fn proc_stat_of_the_running_thread_is_parsed_as_a_runnable_task() {
         let text = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
         let task = Stat::parse(&text).expect("a task");
         assert_eq!((task.state, task.is_kernels), (State::Wants, false));

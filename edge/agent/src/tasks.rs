@@ -1,4 +1,5 @@
-//! States of a guest's urgent tasks, and the reports about them. Does no I/O and reads no clock.
+//! States of a guest's urgent tasks, and the reports about them. This module does no I/O and reads
+//! no clock.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,7 +11,7 @@ use crate::stat::State;
 /// State of an urgent task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Task {
-    /// Index of its rule.
+    /// Index of the rule that selects the task.
     pub(crate) class: usize,
     pub(crate) urgency: Urgency,
     pub(crate) cpu: u16,
@@ -21,14 +22,14 @@ pub(crate) struct Task {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<u32, Task>,
-    /// Tasks that I/O has woken, the latest first.
+    /// Urgent tasks that I/O has woken, the latest first.
     woken: VecDeque<u32>,
-    /// Number of other tasks that are runnable.
+    /// Number of runnable tasks that are not urgent.
     ordinary: usize,
 }
 
 impl Tasks {
-    /// Sets the urgent tasks, and the number of other tasks that are runnable.
+    /// Sets the urgent tasks, and the number of other runnable tasks.
     pub(crate) fn set(&mut self, tasks: BTreeMap<u32, Task>, ordinary: usize) {
         self.woken.retain(|tid| tasks.contains_key(tid));
         (self.tasks, self.ordinary) = (tasks, ordinary);
@@ -55,8 +56,8 @@ impl Tasks {
         }
     }
 
-    /// Returns the report for a vCPU. Each class is as urgent as its most urgent task, and less
-    /// urgent than the classes before it.
+    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task, but less
+    /// than the urgency of every class before it.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;
@@ -84,7 +85,7 @@ impl Tasks {
     }
 }
 
-/// Returns the urgency, lowered to the next step after `last` if it is not below that.
+/// Returns `urgency`, or the next step below `last` if `urgency` is not lower than `last`.
 fn less_than(last: Option<Urgency>, urgency: Urgency) -> Urgency {
     last.map_or(urgency, |Urgency(last)| urgency.max(Urgency(last.saturating_add(1))))
 }
@@ -93,8 +94,8 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Summarises a report: the first class that wants the vCPU, and the first blocked class that I/O
-/// has woken. Only a change of these is reported.
+/// Returns the parts of a report whose change is reported: the first class with a runnable task,
+/// and the first blocked class that I/O has woken.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =
@@ -115,9 +116,10 @@ mod tests {
         classes.map(|it| it.map(|it| (it.urgency.0, it.runnable, it.blocked, it.woken)))
     }
 
-    /// Two servers in one class and one in the next, and a hog. I/O wakes the first on vCPU 1.
+    /// The guest has two servers in one class, one in the next, and a busy task. I/O wakes the
+    /// first server on vCPU 1.
     #[test]
-    fn task_woken_by_io_is_reported_for_its_vcpu_only() {
+    fn agent_reports_a_task_woken_by_io_only_for_the_vcpu_of_that_task() {
         let mut tasks = Tasks::default();
         let all = [(7, task(0, 100, 0)), (8, task(0, 99, 0)), (9, task(1, 90, 0))];
         tasks.set(all.into(), 1);
@@ -141,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_report_of_600_tasks_is_a_valid_frame() {
+    fn agent_report_about_600_tasks_is_a_valid_frame() {
         let mut tasks = Tasks::default();
         tasks.set((0..600).map(|tid| (tid, task(tid as usize % 4, 140, 0))).collect(), 1_000);
         let frame = slackline_units::frame::Frame { vcpu: 0, sequence: 1, says: tasks.of(0) };

@@ -1,5 +1,5 @@
-//! Events of tasks from the kernel's tracing: wakes, by an interrupt or not, and tasks that left a
-//! CPU. It is set up in an instance of its own, which is removed with the agent.
+//! Task events from the kernel's tracing: a wake, with or without an interrupt, and a switch away
+//! from a CPU. The agent uses a trace instance of its own and removes it when it ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,7 +10,7 @@ use crate::stat::State;
 /// Directories where tracing may be mounted.
 const ROOTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Prefix of an instance's name, before the process id of its agent.
+/// Prefix of the name of an agent's trace instance. The agent's process id follows it.
 const PREFIX: &str = "slackline-";
 
 /// An instance of the kernel's tracing.
@@ -25,7 +25,7 @@ pub(crate) enum Event {
 }
 
 impl Trace {
-    /// Sets up an instance that reports no task yet. Fails if the kernel has no tracing.
+    /// Creates a trace instance that watches no task yet. Fails if the kernel has no tracing.
     pub(crate) fn begin() -> io::Result<Trace> {
         let mut roots = ROOTS.iter().map(Path::new);
         let root = roots.find(|root| root.join("events/sched/sched_waking").is_dir());
@@ -42,12 +42,12 @@ impl Trace {
         Ok(trace)
     }
 
-    /// Opens the events as text, one per line. Reading waits for more.
+    /// Opens the events as text, one per line. A read blocks until there is an event.
     pub(crate) fn lines(&self) -> io::Result<File> {
         File::open(self.0.join("trace_pipe"))
     }
 
-    /// Reports these tasks from now on, and no others.
+    /// Traces the tasks in `tids` from now on, and no others.
     pub(crate) fn watch(&self, tids: &[u32]) -> io::Result<()> {
         let any = |field: &str| {
             let each = tids.iter().map(|tid| format!("{field} == {tid}"));
@@ -73,9 +73,9 @@ impl Drop for Trace {
     }
 }
 
-/// Removes the instances of killed agents. Otherwise their tasks would be traced forever, and an
-/// agent with the process id of one of them would have no tracing. The kernel keeps an instance
-/// that is being read.
+/// Removes the trace instances of agents that were killed. Otherwise their tasks would be traced
+/// forever, and a new agent with the same process id could not create its instance. The kernel
+/// keeps instances that a running agent reads.
 fn clear(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -90,7 +90,7 @@ fn clear(instances: &Path) {
 }
 
 impl Event {
-    /// Parses a line of `trace_pipe`. `None` if it is about something else.
+    /// Parses a line of `trace_pipe`. `None` if it is not one of the expected task events.
     pub(crate) fn parse(line: &str) -> Option<Event> {
         let woke = line.split_once(": sched_waking: ");
         let (head, body) = woke.or_else(|| line.split_once(": sched_switch: "))?;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_removes_only_trace_instances_of_killed_agents() {
+    fn agent_removes_only_the_trace_instances_of_agents_that_were_killed() {
         let folder = std::env::temp_dir().join(format!("{PREFIX}trace-{}", std::process::id()));
         // No process has an id above 2^22.
         let own = format!("{PREFIX}{}", std::process::id());
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_lines_are_parsed_for_any_task_name() {
+    fn kernel_trace_line_is_parsed_for_any_task_name() {
         let woke = "          <idle>-0       [001] d.h2.    12.345678: sched_waking: \
                     comm=a pid=9 pid=77 prio=120 target_cpu=003";
         let expected = Event::Woke { tid: 77, cpu: 3, by_interrupt: true };

@@ -1,5 +1,5 @@
-//! Priority of the agent: above all ordinary tasks of the guest, with all its memory locked. A
-//! guest with real-time work that never blocks must start the agent under `chrt`.
+//! Raises the priority of the agent above all ordinary tasks of the guest, and locks its memory. A
+//! guest with real-time tasks that never block must start the agent under `chrt`.
 
 use std::io;
 

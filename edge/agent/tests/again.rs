@@ -1,4 +1,4 @@
-//! An agent that is killed and started again, with this process as its host.
+//! Test of an agent that is killed and started again. The test process acts as its host.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -18,8 +18,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts an agent at this socket, for which a task of this name is urgent, and connects as its
-/// host.
+/// Starts an agent that listens at `socket` and for which tasks named `name` are urgent, and
+/// connects to it as its host.
 fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slackline-agent"));
     command.arg("--socket").arg(socket).args(["--urgent", &format!("name={name}")]);
@@ -34,7 +34,7 @@ fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     }
 }
 
-/// Returns the frames of one second, from the first frame on.
+/// Returns the frames that arrive in one second, starting with the first frame.
 fn hear(host: &mut UnixStream) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut end = None;
@@ -47,10 +47,10 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
     frames
 }
 
-/// As at a port, the host cannot tell the two agents apart. So the second one's reports must come
-/// after all of the first one's, and be as many.
+/// The host cannot tell the two agents apart, as with a virtio-serial port. So the second agent's
+/// sequence numbers must come after those of the first agent, and it must send as many reports.
 #[test]
-fn restarted_agent_continues_the_frame_sequence_of_the_first() {
+fn restarted_agent_continues_the_frame_numbers_of_the_previous_agent() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a folder");
     let (program, socket) = (place.join("again-urgent"), place.join("socket"));

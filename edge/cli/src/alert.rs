@@ -28,20 +28,20 @@ use crate::terminal::{self, Counter};
 use live::LivePlan;
 use report::Contents;
 
-/// Targets of the paper, in percent of a CPU.
+/// Target shares of the paper, in percent of a CPU.
 const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
 
-/// Target of the paper's test on two CPUs.
+/// Target share of the paper's test on two CPUs, in percent of a CPU.
 const SMP_TARGET: [u32; 1] = [66];
 
-/// A few targets, for a quick test of a host.
+/// Target shares of a quick test, in percent of a CPU.
 const QUICK_TARGETS: [u32; 7] = [1, 2, 5, 10, 30, 60, 90];
 
-/// Time for which the paper tests each target.
+/// Time for which the paper tests each target share.
 const LENGTH: Span = Span::from_secs(180);
 const SMP_LENGTH: Span = Span::from_secs(600);
 
-/// The cases to test, and the trials of each.
+/// The cases to test, and the trials (runs) of each.
 #[derive(Debug)]
 pub(crate) struct Plan {
     cases: Vec<Case>,
@@ -87,16 +87,16 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Returns true if `--quick` has any effect beside the other options.
+/// Returns true if `--quick` would have an effect in addition to the other options.
 fn changes_with_quick(args: &Alert) -> bool {
     let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
     args.length.is_none() || !is_set
 }
 
-/// Results of all tests.
+/// Results of all tests, with their description.
 struct TestReport {
     form: Form,
-    /// Sentence that describes the test.
+    /// Sentence that describes how the test was made.
     how: String,
     /// Number of seeds. `None` for live tests, which use no random numbers.
     seeds: Option<u64>,
@@ -161,8 +161,8 @@ fn how(trials: &Trials) -> String {
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
 }
 
-/// Returns a sentence for tests that are shorter than the paper's. The errors per second of such
-/// tests cannot be compared with the paper's.
+/// Returns a sentence for tests that are shorter than the paper's, since their errors per second
+/// cannot be compared with the paper's. Empty for tests of the full length.
 fn too_short(length: Span) -> &'static str {
     if length < LENGTH {
         " This is too short for a comparison: the paper tests for 3 minutes."
@@ -241,7 +241,7 @@ fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     Ok(Trials { form, targets, length: length(args, usual)?, seeds })
 }
 
-/// Returns the time for which each target is tested.
+/// Returns the time for which each target share is tested.
 fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {
@@ -257,7 +257,7 @@ fn shares(percent: &[u32]) -> Vec<CpuShare> {
     percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
 }
 
-/// Parses a target in percent of a CPU.
+/// Parses a target share in percent of a CPU.
 fn target(text: &str) -> Result<CpuShare, Problem> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
     let ppm = percent.map(|percent| (percent * 10_000.0).round());

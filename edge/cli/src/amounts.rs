@@ -1,10 +1,10 @@
-//! Amounts of CPU and lists of CPUs as users type them, and hints in the same notation.
+//! CPU amounts and CPU lists as users type them, and hints in the same notation.
 
 use std::ops::Deref;
 
 use slackline_units::{CpuId, CpuShare, Span};
 
-/// Numbers of CPUs, typed as in `0-3,6`.
+/// List of CPU numbers, which users type as in `0-3,6`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CpuList(Vec<usize>);
 
@@ -38,8 +38,8 @@ pub(crate) fn cpu_list(text: &str) -> Result<CpuList, String> {
     Ok(CpuList(cpus))
 }
 
-/// Returns the hint to reserve at most `slice` in each period for each of `parts` vCPUs, written as
-/// one share. `None` if that share is below a hundredth of a percent.
+/// Returns a hint to reserve at most `slice` per period for each of `parts` vCPUs. The hint states
+/// the total share. `None` if that share is below a hundredth of a percent.
 pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String> {
     let ppm =
         u128::from(slice.ns()) * u128::from(parts) * 1_000_000 / u128::from(period.ns().max(1));
@@ -51,7 +51,7 @@ pub(crate) fn share_hint(slice: Span, period: Span, parts: u64) -> Option<String
     }
 }
 
-/// Returns the hint for a typed number of CPUs that was probably meant in percent.
+/// Returns a hint for a number of CPUs that the user probably meant in percent.
 pub(crate) fn percent_hint(share: CpuShare) -> Option<String> {
     let cpus = share.ppm() / 1_000_000;
     let is_whole = share.ppm().is_multiple_of(1_000_000);
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_list_accepts_numbers_and_ranges_and_refuses_malformed_text() {
+    fn cpu_list_of_numbers_and_ranges_is_parsed_and_malformed_text_refused() {
         assert_eq!(&*cpu_list("0-3,6").expect("a list"), [0, 1, 2, 3, 6]);
         assert_eq!(&*cpu_list("5").expect("a list"), [5]);
         assert_eq!(&*cpu_list("1, 3").expect("a list"), [1, 3]);
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn share_hints_give_the_cpu_option_in_percent() {
+    fn hint_about_a_share_suggests_the_cpu_option_in_percent() {
         let hint = |us, parts| share_hint(Span::from_us(us), Span::from_ms(10), parts);
         assert_eq!(hint(9_456, 1).as_deref(), Some("use `--cpu 94%`"));
         assert_eq!(hint(9_456, 2).as_deref(), Some("use `--cpu 189%`"));

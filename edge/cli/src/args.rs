@@ -13,9 +13,10 @@ use crate::load::args::LoadArgs;
 use crate::manual_args::{Completions, Manual};
 use crate::parse::{share, span};
 use crate::service::args::{
-    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, Pause,
-    PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
+    AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
+    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
 };
+use crate::tls::ServeFront;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.
 fn version() -> String {
@@ -45,7 +46,7 @@ pub(crate) enum Command {
     Run(RunArgs),
     Hold(Hold),
     /// Run the daemon that keeps CPU reservations for VMs. Needs root.
-    Serve(Serve),
+    Serve(crate::serve::Serve),
     /// Run as a libvirt hook when a guest starts.
     Hook(crate::hook::Hook),
     /// List VMs on this host and their reservations.
@@ -60,7 +61,7 @@ pub(crate) enum Command {
     Apply(Apply),
     /// Change the parameters of a reservation.
     Change(Change),
-    /// Stop a VM until it is resumed; its reservation stays.
+    /// Stop a VM until `resume`; the reservation stays.
     Pause(Pause),
     /// Resume a paused VM.
     Resume(NamedArgs),
@@ -79,6 +80,10 @@ pub(crate) enum Command {
     /// Show or change what users may do. Administrators only.
     Access(AccessArgs),
     Top(TopArgs),
+    /// Print the address of the page with a code that logs a browser in once.
+    Page(PageArgs),
+    /// Show a daemon with four guests and a page.
+    Demo(crate::demo::Demo),
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
@@ -119,6 +124,9 @@ pub(crate) enum Command {
     /// Run the front of the daemon. Started by `serve`.
     #[command(hide = true)]
     ServeFront(ServeFront),
+    /// Predict from a recording on standard input. Started by `serve`.
+    #[command(hide = true)]
+    ServeWorker,
 }
 
 /// Output options of a run, in addition to its table.
@@ -133,7 +141,7 @@ pub(crate) struct Keeping {
     /// Save the trace in the format of the Perfetto UI.
     #[arg(long, value_name = "FILE")]
     pub(crate) perfetto: Option<PathBuf>,
-    /// Save a row per second and domain or CPU; with axes, per point and vCPU.
+    /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
     /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
@@ -184,21 +192,21 @@ pub(crate) struct RunArgs {
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host, as many as the scenario has [default: the last ones].
+    /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
 }
 
-/// Options of `hold` that name its target. A user gives exactly one of them.
+/// Options of `hold` that name its target. The user must give exactly one of them.
 const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 
 /// Reserve CPU time for a process, unit, cgroup or command until Ctrl-C. Needs root.
 ///
-/// The reservation covers all child processes. It ends with Ctrl-C or when the target ends. Then
-/// every thread gets its former scheduling back. With a command, `hold` returns the command's exit
-/// code.
+/// The reservation covers all child processes. `hold` ends with Ctrl-C or when the target ends, and
+/// restores the former scheduling of every thread. With a command, `hold` returns the command's
+/// exit code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
 /// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
@@ -233,7 +241,7 @@ pub(crate) struct Hold {
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
-    /// CPUs to use [default: the last ones, as many as needed].
+    /// CPUs to use [default: the last CPUs, as many as needed].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Print one line of JSON per second.
@@ -242,66 +250,6 @@ pub(crate) struct Hold {
     /// Command to start, after `--`.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
-}
-
-/// Options of the daemon.
-#[derive(Debug, Args)]
-pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is kept for requests.
-    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
-    pub(crate) cpus: Option<CpuList>,
-    /// Folder of the ledger, which stores reservations and events.
-    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
-    pub(crate) state: PathBuf,
-    /// Unix socket to listen on, unless systemd passes one.
-    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
-    pub(crate) socket: PathBuf,
-    /// Prices of CPU time as TOML; `list` then shows costs.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) prices: Option<PathBuf>,
-    /// Do not keep a recording of the last minute, and save none of missed deadlines.
-    #[arg(long)]
-    pub(crate) no_recorder: bool,
-    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
-    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
-    pub(crate) listen: Option<std::net::SocketAddr>,
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
-    #[arg(long, value_name = "LOOPBACK:PORT")]
-    pub(crate) metrics: Option<std::net::SocketAddr>,
-}
-
-/// Options of the front.
-#[derive(Debug, Args)]
-pub(crate) struct ServeFront {
-    #[command(flatten)]
-    pub(crate) tls: Tls,
-    /// Also serve metrics, on a socket that is passed.
-    #[arg(long)]
-    pub(crate) metrics: bool,
-}
-
-/// Files of the TLS server.
-#[derive(Debug, Args)]
-pub(crate) struct Tls {
-    /// Server certificate with its intermediate certificates, as PEM.
-    #[arg(long, value_name = "FILE", requires = "key")]
-    pub(crate) certificate: Option<PathBuf>,
-    /// Private key of the certificate, as PEM with mode 0600.
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) key: Option<PathBuf>,
-    /// CA of client certificates, as PEM [default: accept tokens only].
-    #[arg(long, value_name = "FILE", requires = "certificate")]
-    pub(crate) client_ca: Option<PathBuf>,
-}
-
-impl Tls {
-    pub(crate) fn files(&self) -> Option<slackline_daemon::front::TlsFiles> {
-        let (certificate, key) = (self.certificate.clone()?, self.key.clone()?);
-        let client_ca = self.client_ca.clone();
-        Some(slackline_daemon::front::TlsFiles { certificate, key, client_ca })
-    }
 }
 
 #[derive(Debug, Args)]
@@ -315,7 +263,7 @@ pub(crate) struct Compare {
     /// Replace the scenario's seed.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Run each with N consecutive seeds; print means and 95 % confidence intervals.
+    /// Run each policy with N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
     /// Show only this metric, e.g. `wake to run p99 of web`; repeatable.
@@ -324,13 +272,13 @@ pub(crate) struct Compare {
     /// Also run each policy on this host. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// Like --live, but only simulate if this host cannot run it.
+    /// Also run live if this host can run the scenario; otherwise only simulate.
     #[arg(long, conflicts_with = "live")]
     pub(crate) live_if_possible: bool,
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// CPUs of this host for live runs [default: the last ones].
+    /// CPUs of this host for live runs [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Save the metrics of each vCPU in each run as CSV.
@@ -347,12 +295,12 @@ pub(crate) struct Compare {
 /// Run all points of a scenario or family into one CSV table
 ///
 /// Each combination of axis points, policy and seed is one run and one row of the table. For a
-/// family, which draws random hosts (`slackline help family` has an example), there is a run for
-/// each host size too. Runs use all cores. A sweep that was stopped continues when the same command
-/// is run again.
+/// family, which draws random hosts (`slackline help family` has an example), each host size is a
+/// run too. Runs use all cores. A sweep that was stopped continues when the same command is run
+/// again.
 ///
 /// Columns: the axes, cpus, policy and seed, then
-///   outcome                   `done`, or `refused` if admission refused it
+///   outcome                   `done`, or `refused` if admission refused the run
 ///   vcpus                     number of vCPUs
 ///   share_error_percent       mean over vCPUs of the distance from the share, in % of it; the
 ///                             share is the reservation or, in a family, the weighted max-min
@@ -375,7 +323,7 @@ pub(crate) struct Sweep {
     /// Policies, e.g. `credit,sedf:slack=weighted` [default: the scenario's].
     #[arg(long, value_name = "NAME[:FIELD=VALUE],...", value_delimiter = ',')]
     pub(crate) policies: Vec<String>,
-    /// Replace the scenario's seed, which is the first one.
+    /// Replace the scenario's seed, which is the first of the seeds.
     #[arg(long)]
     pub(crate) seed: Option<u64>,
     /// Replace the family's host sizes, in CPUs.
@@ -392,7 +340,7 @@ pub(crate) struct Sweep {
     /// Also tabulate and plot this metric, e.g. `wake to run p99 of web`; repeatable.
     #[arg(long, value_name = "METRIC")]
     pub(crate) metric: Vec<String>,
-    /// Write the table here, one row per run; finished runs are in FILE.part.
+    /// File for the table, one row per run; FILE.part has the finished runs.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,
     /// Also write one self-contained HTML page with plots.
@@ -418,7 +366,7 @@ pub(crate) struct Alert {
     /// Set a parameter of the policies or shares, e.g. `period=10ms`; repeatable.
     #[arg(long, value_name = "FIELD=VALUE")]
     pub(crate) set: Vec<String>,
-    /// Change one rule of each policy at a time and show its effect.
+    /// Change one rule of each policy at a time and show the effect.
     #[arg(long, conflicts_with = "live")]
     pub(crate) ablate: bool,
     /// Limit three VMs to 66 % each on two CPUs [default policy: published Credit].
@@ -433,7 +381,7 @@ pub(crate) struct Alert {
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
     #[arg(long, value_name = "COMMAND", requires = "live")]
     pub(crate) limiter_command: Vec<String>,
-    /// CPU of the limited process in a live test [default: the last one].
+    /// CPU of the limited process in a live test [default: the last CPU].
     #[arg(long, value_name = "N", requires = "live")]
     pub(crate) cpu: Option<usize>,
     /// Shares to test, in % of a CPU [default: 1 to 10, 20 to 90 by tens; 66 with --smp].
@@ -445,7 +393,7 @@ pub(crate) struct Alert {
     /// Number of simulated runs, each with its own seed [default: 10].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: Option<u64>,
-    /// Simulate 20s per share and 3 seeds; live, 3s and 7 shares.
+    /// Shorten the test: simulated, 20s per share and 3 seeds; live, 3s and 7 shares.
     #[arg(long)]
     pub(crate) quick: bool,
     /// Write results and figures as one HTML page.
@@ -534,12 +482,12 @@ pub(crate) enum PaperCommand {
     List,
     /// Run experiments, compare, and write the results to the paper's folder.
     Run(PaperRun),
-    /// Fit the costs that a paper omits to its calibration rows.
+    /// Fit costs that a paper does not state to the paper's calibration rows.
     Calibrate {
         /// Name of the paper.
         paper: String,
     },
-    /// Write one page with the paper's figures and ours, from stored results.
+    /// Write one page with the paper's figures and ours, from the stored results.
     Report(PaperReport),
 }
 
@@ -555,7 +503,7 @@ pub(crate) struct PaperRun {
     /// Run the quick form of each experiment that has one.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Do not write results.
+    /// Write no results to the folder of the paper.
     #[arg(long = "no-results", action = clap::ArgAction::SetFalse)]
     pub(crate) keep: bool,
 }
@@ -564,7 +512,7 @@ pub(crate) struct PaperRun {
 pub(crate) struct PaperReport {
     /// Name of the paper [default: all].
     pub(crate) paper: Option<String>,
-    /// Write the page here.
+    /// File for the page.
     #[arg(long, value_name = "FILE")]
     pub(crate) out: PathBuf,
 }

@@ -1,4 +1,4 @@
-//! CSV with one row for each domain and CPU in each second of the measured time.
+//! CSV with one row for each domain and each CPU in each second of the measured time.
 
 use std::fmt::Write as _;
 
@@ -42,11 +42,11 @@ const COLUMNS: [Column; 9] = [
     ),
     both("slept_ns", "blocked_ns", "of a domain: time for which its vCPUs were blocked"),
     both("turns", "executions", "of a domain: number of times its vCPUs were put on a CPU"),
-    of_cpu("cpu", "CPU of the row, whose `domain` is empty"),
+    of_cpu("cpu", "CPU of the row. Empty if the row is of a domain"),
     of_cpu(
         "others_ppm",
         "of a CPU, live only: time used by other programs, the kernel and \
-         interrupts, in millionths; from kernel accounting, exact to one tick",
+         interrupts, in millionths, exact to one tick of the kernel",
     ),
     of_cpu(
         "stolen_ppm",
@@ -56,7 +56,7 @@ const COLUMNS: [Column; 9] = [
     of_cpu("unused_ppm", "of a CPU, live only: idle time, in millionths"),
 ];
 
-/// Returns the columns with their meanings.
+/// Returns the names of the columns with their meanings.
 pub(crate) fn columns() -> impl Iterator<Item = (&'static str, &'static str)> + Clone {
     let first = [
         ("second", "number of the second; 0 is the first whole one after the warm-up"),

@@ -1,4 +1,4 @@
-//! `slackline check`: reads a scenario and tests its admission. Runs nothing.
+//! Command `slackline check`, which reads a scenario and tests its admission. It runs nothing.
 
 use std::path::Path;
 
@@ -41,8 +41,8 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
 /// Checks every point of a scenario with axes.
 ///
 /// # Errors
-/// Names the first point that is refused without a claim that expects it, or that is admitted
-/// although a claim expects a refusal.
+/// If a point is refused and no claim expects that, or if it is admitted although a claim expects a
+/// refusal. The error names the first such point.
 fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
     let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
     if args.json {
@@ -103,7 +103,7 @@ fn what(scenario: &Scenario) -> String {
 fn verdict(refused: Option<&str>, expected: bool) -> String {
     match (refused, expected) {
         (None, _) => "admitted".into(),
-        (Some(why), true) => format!("refused, as claimed: {why}"),
+        (Some(why), true) => format!("admission refuses the scenario, as its claim says: {why}"),
         (Some(_), false) => "refused".into(),
     }
 }
@@ -117,8 +117,8 @@ fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     }
 }
 
-/// State of a domain's live target on this host. A missing target is no error, because the scenario
-/// may be meant for another host or for later.
+/// State of a domain's live target (process or VM) on this host. A missing target is no error,
+/// because the scenario may be meant for another host or for another time.
 struct LookedAt {
     domain: String,
     is_there: bool,
@@ -183,13 +183,13 @@ fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
     }
 }
 
-/// Formats a number of processes: `1 process`, `2 processes`.
+/// Formats a number of processes, such as `1 process` or `2 processes`.
 fn number(processes: usize) -> String {
     let plural = if processes == 1 { "" } else { "es" };
     format!("{processes} process{plural}")
 }
 
-/// Formats a count with its noun: `1 CPU`, `2 CPUs`.
+/// Formats a number with its noun, such as `1 CPU` or `2 CPUs`.
 fn number_of(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")

@@ -1,4 +1,4 @@
-//! Reporting of the claims of a scenario that do not hold.
+//! Reports about claims of a scenario that do not hold.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use slackline_scenario::{ClaimHosts, NotAdmitted, Scenario};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A run on which claims are checked.
+/// A run whose results the claims are checked against.
 pub(crate) struct CheckedRun<'a> {
     on: ClaimHosts,
     summary: &'a Summary,
@@ -25,11 +25,11 @@ impl<'a> CheckedRun<'a> {
     }
 }
 
-/// Checks that a scenario with the claim `refused` is refused.
+/// Checks that admission refuses a scenario with the claim `refused`.
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
         Err(error @ NotAdmitted::Declined(_)) => {
-            terminal::say(&format!("refused, as claimed: {error}\n"))
+            terminal::say(&format!("admission refuses the scenario, as its claim says: {error}\n"))
         }
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
@@ -42,12 +42,12 @@ pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Prob
     }
 }
 
-/// Checks, before any run, that every claim names a value that is measured.
+/// Checks before any run that every claim is about a value that is measured.
 pub(crate) fn check_measured(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(scenario).map_err(|bad| problem(file, &bad))
 }
 
-/// Checks every claim on every run that it applies to, and reports those that do not hold.
+/// Checks every claim on each run to which it applies, and reports those that do not hold.
 pub(crate) fn check(
     file: &Path,
     scenario: &Scenario,

@@ -1,5 +1,5 @@
-//! The command of `hold -- COMMAND`. Its limit applies from its first instruction. When it is
-//! ended, all processes that it started are ended too.
+//! Process of the command in `hold -- COMMAND`. Its limit applies from its first instruction. When
+//! it is ended, all processes that it started are ended too.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -14,24 +14,25 @@ use slackline_linux::thread::TaskFd;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Longest wait for the command and its processes to end after SIGTERM. Then they get SIGKILL.
+/// Maximum time from SIGTERM until the command and its processes have ended. After that they get
+/// SIGKILL.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Interval of checks whether the command and its processes have ended.
+/// Interval at which the program checks whether the command and its processes have ended.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// A command that this program started. It is ended when this is dropped.
+/// A command that this program started. It is ended when this value is dropped.
 pub(crate) struct HeldCommand {
     program: String,
     pid: Tid,
     process: Process,
-    /// Descriptor that is readable once the command has ended. `None` if the kernel does not
+    /// Descriptor that becomes readable when the command has ended. `None` if the kernel does not
     /// support pidfds.
     ended: Option<TaskFd>,
 }
 
 enum Process {
-    /// The process exists and waits for permission to execute the command.
+    /// The process exists, and waits for permission to execute the command.
     Waiting(WaitingCommand),
     Runs(Child),
     /// The process could not execute the command.
@@ -56,7 +57,7 @@ impl HeldCommand {
         self.pid
     }
 
-    /// Lets the process execute the command if it has not done so.
+    /// Lets the process execute the command, unless it already has.
     pub(crate) fn go(&mut self) -> Result<(), Problem> {
         match std::mem::replace(&mut self.process, Process::Failed) {
             Process::Waiting(waiting) => {
@@ -76,13 +77,14 @@ impl HeldCommand {
         }
     }
 
-    /// Returns a descriptor that is readable once the command has ended.
+    /// Returns a descriptor that becomes readable when the command has ended. `None` if the kernel
+    /// does not support pidfds.
     pub(crate) fn ended_fd(&self) -> Option<BorrowedFd<'_>> {
         self.ended.as_ref().and_then(TaskFd::pollable)
     }
 
-    /// Ends the command and the processes `started`, which it started: first by SIGTERM, then by
-    /// SIGKILL.
+    /// Ends the command and the processes `started`, which the command started: first by SIGTERM,
+    /// then by SIGKILL.
     pub(super) fn end_with(self, started: &[(Tid, TaskFd)]) {
         for (_, one) in started {
             let _ = one.signal_process(Signal::TERM);
@@ -97,7 +99,8 @@ impl HeldCommand {
         }
     }
 
-    /// Warns of processes that the command started and that still run. They are no longer limited.
+    /// Prints a warning about processes that the command started and that still run. They are no
+    /// longer limited.
     pub(super) fn tell_left(&self, started: &[(Tid, TaskFd)]) {
         let runs = |(pid, process): &&(Tid, TaskFd)| {
             *pid != self.pid && matches!(process.has_exited(), Ok(false))
@@ -107,8 +110,8 @@ impl HeldCommand {
         if !left.is_empty() {
             let (program, list) = (&self.program, left.join(", "));
             terminal::tell(&format!(
-                "note:  {program} has ended; processes that it started still run, no longer held: \
-                 {list}\n"
+                "note:  {program} has ended; processes that it started still run, no longer \
+                 scheduled: {list}\n"
             ));
         }
     }
@@ -131,8 +134,8 @@ impl Drop for HeldCommand {
     }
 }
 
-/// Converts the exit status of a command to an exit code of this program, as a shell does. Code 0
-/// is success.
+/// Converts the exit status of a command to an exit code of this program, as a shell does. Success
+/// is `Ok`.
 pub(crate) fn exit_code(status: ExitStatus) -> Result<(), Problem> {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     match code.and_then(|code| u8::try_from(code).ok()) {

@@ -20,19 +20,20 @@ use crate::{claims, input, json, points, seeds, terminal};
 struct PolicyComparison {
     /// The scenario with the policy that its file names.
     scenario: Scenario,
-    /// Names of the compared policies, as given by the user.
+    /// Names of the compared policies, as the user gave them.
     policies: Vec<String>,
     /// The scenario under each compared policy.
     scenarios: Vec<Scenario>,
     /// Results of the simulated runs, by policy and then by seed.
     simulated: Vec<Vec<Summary>>,
-    /// Results of the live runs, by policy and then by seed. Policies that were not run are
+    /// Results of the live runs, by policy and then by seed. Policies without live runs are
     /// missing.
     lives: Vec<Vec<Live>>,
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
+    input::without_repeats(&args.policies)?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
         Input::Grid(grid) => return points::compare(args, &grid),
@@ -118,8 +119,8 @@ fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec
 }
 
 impl PolicyComparison {
-    /// Returns the columns of the table. With one policy they are named `simulated` or `live`, with
-    /// several by policy.
+    /// Returns the columns of the table. With one policy, their headings are `simulated` and
+    /// `live`. With several, the headings are the policies.
     fn cases(&self) -> Vec<Case> {
         let heading = |policy: &str, machine: &str, alone: &str| match (
             self.policies.len(),
@@ -141,7 +142,7 @@ impl PolicyComparison {
         cases
     }
 
-    /// Returns a note on the live runs that were not made because of a signal.
+    /// Returns a note about live runs that were left out because of a signal.
     fn not_run_live(&self, args: &Compare, seeds: &[u64]) -> String {
         let of = self.policies.len() * seeds.len();
         let was_stopped = self.lives.iter().flatten().any(|live| live.was_whole().is_err());
@@ -152,7 +153,8 @@ impl PolicyComparison {
         format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
-    /// Returns true if these runs are under the scenario's own policy, to which its claims apply.
+    /// Returns true if the policy with this number is the policy of the scenario. Only to its runs
+    /// do the scenario's claims apply.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }
@@ -166,7 +168,10 @@ impl PolicyComparison {
         let others: Vec<&str> = others.map(|number| self.policies[number].as_str()).collect();
         if !others.is_empty() && !self.scenario.claims.is_empty() {
             let (own, others) = (&self.scenario.policy, others.join(", "));
-            text += &format!("note: claims were checked under {own} only, not under {others}\n");
+            text += &format!(
+                "note: claims were checked only under the scenario's policy {own}, \
+                 not under {others}\n"
+            );
         }
         text
     }

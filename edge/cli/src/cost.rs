@@ -1,12 +1,12 @@
-//! Cost of a simulation in time and memory. The cost differs from run to run, so it is printed
-//! apart from the results.
+//! Cost of a simulation in time and memory. It differs from run to run, so it is printed separately
+//! from the results.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// A moment on the host's clock, and the CPU time that this process had used by then.
+/// Start of a cost measurement: the time on the host's clock, and the CPU time of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CostStart {
     at: Instant,
@@ -50,7 +50,7 @@ impl fmt::Display for Cost {
         let (cpu, took) = (self.cpu.as_secs_f64(), self.took.as_secs_f64());
         let rate = self.events as f64 / cpu.max(1e-6) / 1e6;
         write!(out, "{} events in {cpu:.2} s of CPU time, ", self.events)?;
-        write!(out, "{rate:.2} million per second of CPU time; run took {took:.2} s")?;
+        write!(out, "{rate:.2} million events per second of CPU time; run took {took:.2} s")?;
         match self.peak_kib {
             Some(kib) => write!(out, ", peak memory {} MiB", kib.div_ceil(1024)),
             None => Ok(()),

@@ -10,14 +10,14 @@ use crate::problem::Problem;
 use crate::quoted::quoted;
 use crate::seeds::Runs;
 
-/// Headings of the file, after the axes of the scenario.
+/// Column headings of the file that follow those for the axes of the scenario.
 const HEAD: &str = "policy,seed,vcpu,metric,at_most_ns,count,part";
 
-/// A run in a CSV file: its heading, and the point of a scenario with axes.
+/// A run in the CSV file of distributions: its heading, and the point of a scenario with axes.
 pub(crate) struct CumulativeRun<'a> {
     /// Heading of the run.
     pub(crate) policy: &'a str,
-    /// Name of each axis and of the point's value on it. Empty without axes.
+    /// Name of each axis with the name of the point's value on it. Empty without axes.
     pub(crate) point: &'a [(String, String)],
     pub(crate) seed: u64,
     pub(crate) distributions: &'a [Cumulative],
@@ -39,7 +39,7 @@ impl<'a> CumulativeRun<'a> {
     }
 }
 
-/// File for cumulative distributions. It gets its name only when it is complete.
+/// Output file for cumulative distributions. It gets its name only when it is complete.
 pub(crate) struct CumulativeFile(Pending, Out);
 
 impl CumulativeFile {

@@ -27,7 +27,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Reads how a run was scheduled.
+/// Reads a trace or recording, and returns how its vCPUs were scheduled.
 fn schedule(file: &Path) -> Result<Schedule, Problem> {
     let (mut trace, names) = show::open(file)?;
     let begin = names.began.unwrap_or(Time::START);

@@ -1,4 +1,5 @@
-//! `slackline doctor`: reports what this host supports, and what killed runs left behind.
+//! Command `slackline doctor`, which reports what this host supports and which threads killed runs
+//! left changed.
 
 mod ledger;
 
@@ -30,7 +31,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     let found = leftovers(held);
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
-        let nothing = || "no thread is held by a killed run".to_owned();
+        let nothing = || "no thread of a killed run has to be restored".to_owned();
         let said = if lines.is_empty() { vec![nothing()] } else { lines };
         terminal::say(&(said.join("\n") + "\n"))?;
         return are_all_read(&found);
@@ -47,7 +48,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
 }
 
-/// Longest wait for the keeper processes of killed runs to end.
+/// Maximum wait for the keeper processes of killed runs to end.
 const KEEPERS: Duration = Duration::from_secs(2);
 
 fn list(found: &Leftovers) -> Vec<String> {
@@ -56,8 +57,8 @@ fn list(found: &Leftovers) -> Vec<String> {
         .iter()
         .map(|left| {
             format!(
-                "thread {} of process {} is still held by a killed run (process {}); restore it \
-                 with `slackline doctor --free`",
+                "thread {} of process {} still has the priority, CPUs or stop of a killed run \
+                 (process {}); restore it with `slackline doctor --free`",
                 left.tid(),
                 left.pid(),
                 left.owner(),
@@ -68,13 +69,16 @@ fn list(found: &Leftovers) -> Vec<String> {
     lines
 }
 
-/// Checks that every journal of killed runs could be read. An unreadable journal may name threads
-/// that are still changed.
+/// Checks that every journal of killed runs could be read. A journal that cannot be read can list
+/// threads that are still changed.
 fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     match found.unread.len() {
         0 => Ok(()),
         count => Err(Problem::HostCannot {
-            message: format!("cannot read {count} journals: their threads may still be held"),
+            message: format!(
+                "cannot read {count} journals of scheduled threads: these threads may \
+                 still be stopped or real-time"
+            ),
             hint: Some("run as root; then look at the files in /run/slackline/held".into()),
         }),
     }

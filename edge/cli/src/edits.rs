@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use slackline_units::Span;
-use slackline_whatif::Edit;
+use slackline_whatif::{Edit, EditError};
 
 use crate::input::file;
 use crate::parse::span;
@@ -12,16 +12,18 @@ use crate::problem::Problem;
 
 /// Predict from a recorded trace what other parameters would change
 ///
-/// The trace is split into jobs. A job begins when a vCPU becomes runnable and ends when it blocks.
-/// The simulated host runs these jobs again, changed by the options. Each prediction is simulated
-/// twice. In the open form a job is ready at its recorded time. In the closed form a job is ready
-/// after the recorded pause since the previous job. The prediction is the interval between both.
+/// `whatif` splits the trace into jobs. A job begins when a vCPU becomes runnable and ends when the
+/// vCPU blocks. The simulated host runs the jobs again, changed by the options. Each prediction is
+/// simulated twice. In the open form a job is ready at its recorded time. In the closed form a job
+/// is ready after the recorded pause since the previous job. The prediction is the interval between
+/// the two results.
 ///
-/// First the unchanged recording is simulated, with costs fitted to its first half. In its second
-/// half the simulation must repeat each share within 0.1 points of a CPU, and each p99 wait within
-/// 20 % or 50 us. Otherwise nothing is predicted. Without changes only this check is printed.
+/// First `whatif` simulates the unchanged recording, with costs fitted to its first half. In the
+/// second half the simulation must repeat each share within 0.1 points of a CPU, and each p99 wait
+/// within 20 % or 50 us. If it does not, nothing is predicted. Without changes `whatif` prints only
+/// this check.
 ///
-/// With --since the recording is what `slackline serve` has seen last.
+/// With --since the recording is the last part of the daemon's recording.
 ///
 /// Examples:
 ///   slackline whatif --since 30s --set web.slice=3ms
@@ -34,7 +36,7 @@ pub(crate) struct Whatif {
     /// Trace saved with --save or by `record`; `-` is standard input.
     #[arg(value_parser = file, required_unless_present = "since", conflicts_with = "since")]
     pub(crate) file: Option<PathBuf>,
-    /// Ask about what the daemon has recorded since then instead, e.g. `30s`.
+    /// Use the last part of the daemon's recording instead of a file, e.g. `30s`.
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) since: Option<Span>,
     /// Unix socket of the daemon, for --since.
@@ -79,7 +81,7 @@ pub(crate) struct Whatif {
 }
 
 impl Whatif {
-    /// Returns the edits that all options together describe.
+    /// Returns the edits that all `whatif` options together describe.
     pub(crate) fn edits(&self) -> Result<Vec<Edit>, Problem> {
         let mut edits: Vec<Edit> = self.policy.iter().cloned().map(Edit::Policy).collect();
         let adds = pairs(("--add", &self.add), ("--like", &self.like))?;
@@ -97,7 +99,12 @@ impl Whatif {
     }
 }
 
-/// Pairs the values of two options that must be given equally often.
+/// Explains an edit that cannot be made.
+pub(crate) fn bad_edit(error: &EditError) -> Problem {
+    Problem::BadOption { hint: Some(error.hint()), message: error.to_string() }
+}
+
+/// Pairs the values of two options, which the user must give equally often.
 fn pairs<'a, A, B>(
     (one, ones): (&str, &'a [A]),
     (other, others): (&str, &'a [B]),
@@ -107,12 +114,14 @@ fn pairs<'a, A, B>(
     }
     let (ones, others) = (ones.len(), others.len());
     Err(Problem::BadOption {
-        message: format!("cannot pair {ones} of {one} with {others} of {other}"),
+        message: format!(
+            "cannot pair {one} (given {ones} times) with {other} (given {others} times)"
+        ),
         hint: Some(format!("give {other} once for each {one}")),
     })
 }
 
-/// Reads `NAME.FIELD=VALUE`. The name may contain dots.
+/// Parses an edit written as `NAME.FIELD=VALUE`. The name may contain dots.
 fn set(written: &str) -> Result<Edit, Problem> {
     let parts = written.split_once('=').and_then(|(place, value)| {
         let (name, field) = place.rsplit_once('.')?;
@@ -129,8 +138,8 @@ fn set(written: &str) -> Result<Edit, Problem> {
     Ok(Edit::Set { name, field, value })
 }
 
-/// Reads a list of CPUs such as `0-3,6`.
-fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
+/// Parses a list of CPUs such as `0-3,6`.
+pub(crate) fn cpu_list(written: &str) -> Result<Vec<usize>, Problem> {
     const MOST: usize = slackline_units::CpuId::LIMIT;
     let part = |part: &str| -> Option<std::ops::RangeInclusive<usize>> {
         let (from, to) = part.split_once('-').unwrap_or((part, part));

@@ -1,8 +1,8 @@
-//! Wrapping of sentences, so that a terminal does not break words.
+//! Line wrapping of sentences, so that a terminal does not break words.
 
-/// Wraps lines that are wider than `width`. Continuation lines are indented to the first word of
-/// the sentence. Only a single long word may make a line wider. Shorter lines stay unchanged.
-/// Escape sequences count as zero columns.
+/// Wraps lines that are wider than `width` columns. Continuation lines are indented to the first
+/// word of the sentence. Only a long word can make a line wider than `width`. Shorter lines stay
+/// unchanged. Escape sequences have no width.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {
@@ -44,7 +44,7 @@ fn fold(out: &mut String, line: &str, width: usize) {
     }
 }
 
-/// Returns words, each with the number of blanks before it.
+/// Returns the words of a text, each with the number of blanks before it.
 fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut gap = 0;
     text.split(' ').filter_map(move |word| {
@@ -56,9 +56,9 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the indent of a line's continuation lines. That is the start of the second column, or of
-/// the text after a mark such as `note:` or `hint:`. Other lines get a little more than their own
-/// indent.
+/// Returns the indent of a line's continuation lines. In a list it is the start of the second
+/// column, and after a mark such as `note:` or `hint:` the start of the text. For other lines it is
+/// a little more than the line's own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();
@@ -89,14 +89,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn folding_leaves_text_that_fits_the_width_unchanged() {
+    fn text_that_fits_the_terminal_width_is_not_wrapped() {
         let text = "a  table\n  with   blanks\n\n";
         assert_eq!(folded(text, 20), text);
         assert_eq!(folded("a word or two", 13), "a word or two");
     }
 
     #[test]
-    fn continuation_of_a_folded_line_is_indented_to_its_sentence() {
+    fn wrapped_line_is_indented_to_the_start_of_its_sentence() {
         assert_eq!(
             folded("note:  a look takes 3us here; two are counted\nnext\n", 24),
             "note:  a look takes 3us\n       here; two are\n       counted\nnext\n"
@@ -107,12 +107,12 @@ mod tests {
     }
 
     #[test]
-    fn word_longer_than_the_width_gets_its_own_line() {
+    fn word_that_is_longer_than_the_terminal_width_gets_its_own_line() {
         assert_eq!(folded("see /a/long/path/to/it now", 10), "see\n  /a/long/path/to/it\n  now");
     }
 
     #[test]
-    fn folding_ignores_escape_sequences_and_keeps_overwritten_lines() {
+    fn line_wrapping_ignores_escape_sequences_and_overwritten_lines() {
         let coloured = "\x1b[32mone\x1b[0m two";
         assert_eq!(folded(coloured, 7), coloured);
         assert_eq!(folded("\r\x1b[Kone two three", 7), "\r\x1b[Kone two three");

@@ -1,5 +1,5 @@
-//! Scenario files: a single scenario, or a grid. The `[[axis]]` tables of a grid make one scenario
-//! for each point where the axes cross.
+//! Scenario files: a single scenario, or a grid. A grid has `[[axis]]` tables. Each combination of
+//! one value per axis is a point, and each point is a scenario.
 
 use std::ops::Range;
 use std::path::Path;
@@ -21,7 +21,7 @@ const MOST_POINTS: usize = 10_000;
 pub(crate) enum Input {
     /// A scenario without axes.
     One(Box<Scenario>),
-    /// A scenario with axes, which has many points.
+    /// A scenario with axes, which has one scenario for each of its points.
     Grid(Grid),
 }
 
@@ -36,7 +36,8 @@ pub(crate) fn scenario(
         Input::One(scenario) => Ok(*scenario),
         Input::Grid(grid) => Err(Problem::BadOption {
             message: format!(
-                "{} has axes with {} points: only one scenario can be run",
+                "cannot run {}: its axes have {} points, and this command runs one scenario \
+                 without axes",
                 file.display(),
                 grid.points.len()
             ),
@@ -54,7 +55,7 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
             file: file.into(),
             line,
             column,
-            message: "this is a family of random hosts, not one scenario".into(),
+            message: "the file describes a family of random hosts, not one scenario".into(),
             hint: Some("use `slackline sweep`".into()),
         });
     }
@@ -70,10 +71,10 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
     }
 }
 
-/// A scenario with axes and its points.
+/// A scenario with axes, and the points of its grid.
 pub(crate) struct Grid {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The value on the last axis varies fastest.
+    /// Points of the grid, in which the value on the last axis varies fastest.
     pub(crate) points: Vec<Point>,
 }
 
@@ -83,14 +84,14 @@ pub(crate) struct Point {
     pub(crate) name: String,
     /// Index of the point's value on each axis.
     pub(crate) place: Vec<usize>,
-    /// Line and column, in the file, of the point's value on the last axis.
+    /// Line and column in the file of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) scenario: Scenario,
 }
 
 impl Point {
-    /// Returns the problem for an error in this point's scenario, with the point's position in the
-    /// file.
+    /// Returns an error about this point's scenario. It has the position in the file of the point's
+    /// value on the last axis.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
@@ -109,23 +110,23 @@ impl Point {
     }
 }
 
-/// The axes in the file of a scenario.
+/// Axes of a scenario, parsed from its file.
 #[derive(Deserialize)]
 struct Axes {
     axis: Vec<Axis>,
 }
 
-/// Positions of the claims in the file of a scenario.
+/// Claims of a scenario, with their positions in its file.
 #[derive(Deserialize)]
 struct Claims {
     #[serde(default)]
     claim: Vec<Spanned<Value>>,
 }
 
-/// A scenario with axes as TOML, with the changed tables for each point.
+/// A scenario with axes as TOML, with the tables that differ from point to point.
 pub(crate) struct VariedScenario {
     pub(crate) axes: Vec<Axis>,
-    /// Points where the axes cross. The value on the last axis varies fastest.
+    /// Points of the grid, in which the value on the last axis varies fastest.
     pub(crate) points: Vec<VariedPoint>,
 }
 
@@ -133,13 +134,14 @@ pub(crate) struct VariedScenario {
 pub(crate) struct VariedPoint {
     pub(crate) name: String,
     pub(crate) place: Vec<usize>,
-    /// Line and column, in the file, of the point's value on the last axis.
+    /// Line and column in the file of the point's value on the last axis.
     pub(crate) at: (usize, usize),
     pub(crate) table: Table,
 }
 
 impl VariedPoint {
-    /// Returns the problem for an error at this point, with the point's position in the file.
+    /// Returns an error at this point. It has the position in the file of the point's value on the
+    /// last axis.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);
@@ -148,8 +150,8 @@ impl VariedPoint {
 }
 
 impl VariedScenario {
-    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
-    /// the parser of scenarios reports.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
+    /// an error that the parser of scenarios reports.
     pub(crate) fn read(file: &Path, text: &str) -> Result<Option<VariedScenario>, Problem> {
         if !text.contains("axis") {
             return Ok(None);
@@ -165,7 +167,7 @@ impl VariedScenario {
         };
         let Axes { axis: axes } = toml::from_str(text).map_err(|error| {
             let message =
-                error.message().lines().next().unwrap_or("this is not an axis").to_owned();
+                error.message().lines().next().unwrap_or("the axis is not a table").to_owned();
             bad(
                 error.span().unwrap_or(0..0),
                 message,
@@ -195,8 +197,8 @@ impl VariedScenario {
 }
 
 impl Grid {
-    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if it is not TOML, which
-    /// the parser of scenarios reports.
+    /// Parses a scenario with axes. `None` if it has no axes. Also `None` if the text is not TOML,
+    /// an error that the parser of scenarios reports.
     pub(crate) fn read(source: &Source<'_>, text: &str) -> Result<Option<Grid>, Problem> {
         let Some(VariedScenario { axes, points }) = VariedScenario::read(source.file, text)? else {
             return Ok(None);
@@ -220,7 +222,7 @@ impl Grid {
         Ok(Some(Grid { points, axes }))
     }
 
-    /// Returns the name of each axis, and of the point's value on it.
+    /// Returns the name of each axis with the name of the point's value on it.
     pub(crate) fn point(&self, place: &[usize]) -> Vec<(String, String)> {
         let name = |(axis, &place): (&Axis, &usize)| {
             (axis.name().to_owned(), axis.points[place].name().to_owned())
@@ -247,14 +249,14 @@ fn check_names(
     })
 }
 
-/// Returns line and column of an offset in a text, both counted from 1.
+/// Returns the line and column of an offset in a text. Both are counted from 1.
 pub(crate) fn position(text: &str, at: usize) -> (usize, usize) {
     let before = text.get(..at).unwrap_or("");
     let last = before.rsplit('\n').next().unwrap_or("");
     (before.matches('\n').count() + 1, last.chars().count() + 1)
 }
 
-/// Returns the position of a text's `[family]` table, if it has one.
+/// Returns the line and column of the table `[family]` in a text. `None` if it has no such table.
 fn family_at(text: &str) -> Option<(usize, usize)> {
     #[derive(Deserialize)]
     struct Whole {

@@ -4,17 +4,20 @@
 //! are always complete.
 
 mod agent;
+mod metrics;
 mod pages;
+mod search;
 mod service;
 
 use clap::CommandFactory;
 use slackline_policy::{ALL, SIMULATED_ONLY, find, nearest};
 
 use crate::args::Cli;
+use crate::entries::entries;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// A help page that is not about a policy or a command.
+/// A help page about a topic, which is neither a policy nor a command.
 struct Topic {
     names: &'static [&'static str],
     says: &'static str,
@@ -23,9 +26,14 @@ struct Topic {
 
 const TOPICS: &[Topic] = &[
     Topic {
-        names: &["scenario", "domain"],
+        names: &["scenario"],
         says: "the scenario file: its tables and their keys",
         page: pages::scenario,
+    },
+    Topic {
+        names: &["domain"],
+        says: "VMs of a scenario: the keys of [[domain]]",
+        page: pages::domain,
     },
     Topic { names: &["work"], says: "kinds of workload that vCPUs run", page: pages::work },
     Topic {
@@ -35,13 +43,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["claims"],
-        says: "claims about a run: what can be tested, and in which units",
+        says: "claims about a run: what can be tested, and how",
         page: pages::claims,
     },
     Topic {
         names: &["metrics"],
-        says: "every number in tables, JSON, CSV and claims: meaning and unit",
-        page: pages::metrics,
+        says: "names and units of all metrics; `slackline help METRIC` explains one",
+        page: metrics::list,
     },
     Topic {
         names: &["host"],
@@ -50,7 +58,7 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["family"],
-        says: "random hosts for `sweep`: how they are drawn",
+        says: "random hosts for `sweep`: how hosts are drawn",
         page: pages::family,
     },
     Topic {
@@ -65,8 +73,13 @@ const TOPICS: &[Topic] = &[
     },
     Topic {
         names: &["service"],
-        says: "the reservation daemon: commands, states, tables, refusals",
+        says: "the reservation daemon: commands, states, access",
         page: || service::service(&commands()),
+    },
+    Topic {
+        names: &["refusals"],
+        says: "refusals of the daemon, with HTTP status and exit code",
+        page: service::refusals,
     },
 ];
 
@@ -85,6 +98,12 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         let command = cli.find_subcommand_mut(name).map(clap::Command::render_long_help);
         return terminal::print(&command.map(|text| text.to_string()).unwrap_or_default());
     }
+    if let Some(page) = metrics::meaning(name) {
+        return terminal::say(&page);
+    }
+    if let Some(found) = search::word(name, &titled_pages()) {
+        return terminal::say(&found);
+    }
     let policies = ALL.iter().chain(SIMULATED_ONLY).map(|spec| spec.name);
     let topics = TOPICS.iter().flat_map(|topic| topic.names.iter().copied());
     let commands = commands.iter().map(|(command, _)| command.as_str());
@@ -94,6 +113,18 @@ pub(crate) fn help(topic: Option<&str>) -> Result<(), Problem> {
         message: format!("there is no help page about `{name}`"),
         hint: Some(meant.map_or_else(lists, |name| format!("did you mean `{name}`?"))),
     })
+}
+
+/// Returns the pages of all topics, policies and commands, each with the name that opens it.
+fn titled_pages() -> Vec<(String, String)> {
+    let topics = TOPICS.iter().map(|topic| (topic.names[0].to_owned(), (topic.page)()));
+    let policies = ALL.iter().map(|spec| (spec.name.to_owned(), pages::policy(spec)));
+    let mut cli = Cli::command();
+    cli.build();
+    let shown = cli.get_subcommands_mut().filter(|command| !command.is_hide_set());
+    let page = |command: &mut clap::Command| command.render_long_help().to_string();
+    let commands = shown.map(|command| (command.get_name().to_owned(), page(command)));
+    topics.chain(policies).chain(commands).collect()
 }
 
 /// Returns the visible commands, each with its summary.
@@ -111,13 +142,13 @@ fn overview() -> String {
         "Slackline reserves and shares CPU time for virtual machines (VMs), and measures what each \
          received.\n\nCommands (`slackline help COMMAND` lists its options):\n",
     );
-    pages::entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
+    entries(&mut text, commands().iter().map(|(name, says)| (name.as_str(), says.as_str())));
     text += "\nTopics (`slackline help TOPIC`):\n";
     let topics = TOPICS.iter().map(|topic| (topic.names[0], topic.says));
-    pages::entries(&mut text, topics);
+    entries(&mut text, topics);
     text += "\nPolicies (`slackline help POLICY`):\n";
     let policies = ALL.iter().chain(SIMULATED_ONLY);
-    pages::entries(&mut text, policies.map(|spec| (spec.name, spec.summary)));
+    entries(&mut text, policies.map(|spec| (spec.name, spec.summary)));
     text += "\nExit codes: 0 success; 1 a claim failed; 2 bad input; 3 not possible on this host;\n\
              4 not enough capacity; 5 not permitted; 70 bug in Slackline; 130 interrupted.\n";
     text

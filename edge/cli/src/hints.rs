@@ -48,8 +48,8 @@ fn without_hidden(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Suggests how to follow a renamed VM for `rename`, which is no command. The command that is most
-/// alike, `resume`, lets a paused VM run.
+/// Replaces the suggestion for `rename`, which is no command, by advice on renamed VMs. The most
+/// similar command is `resume`, which would let a paused VM run.
 fn of_rename(mut error: clap::Error) -> clap::Error {
     let is_it =
         |value: &ContextValue| matches!(value, ContextValue::String(text) if text == "rename");

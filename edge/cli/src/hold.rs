@@ -1,5 +1,5 @@
-//! `slackline hold`: reserves CPU time for one target without a scenario, and shows what the target
-//! receives.
+//! Command `slackline hold`, which reserves CPU time for one target without a scenario, and shows
+//! what the target receives.
 
 mod part;
 mod show;
@@ -34,14 +34,14 @@ use crate::terminal;
 use part::Parts;
 use show::HoldOutput;
 
-/// Default period of a reservation, for a user who gives only a share.
+/// Default period of the reservation. It applies if the user gives a share and no period.
 const PERIOD: Span = Span::from_ms(10);
 
-/// Longest sleep of the main loop. It drains records and checks processes at least this often.
+/// Maximum sleep of the main loop, which then takes records and checks processes.
 const ROUND: Span = Span::from_ms(100);
 
-/// Largest reservation of a process tree per CPU, in millionths. A tree with a larger one gets one
-/// more CPU. The rest of each CPU is for ordinary threads and for dispatching.
+/// Largest reservation of a process tree on one CPU, in millionths. A tree that reserves more gets
+/// one more CPU. The remaining part of each CPU is for ordinary threads and for dispatching.
 const FULL: u32 = 900_000;
 
 /// Time within which a VM must have started its vCPU threads.
@@ -117,8 +117,8 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
 enum Amount {
     /// The same reservation for each vCPU of the target.
     Each(Reservation),
-    /// A share for all vCPUs together, in every period of this length. Each vCPU has an equal part,
-    /// and may borrow what the others leave unused.
+    /// A share for all vCPUs together, and its period. Each vCPU reserves an equal part, and may
+    /// borrow budget that the others leave unused.
     Together(CpuShare, Span),
 }
 
@@ -140,8 +140,8 @@ fn amount(args: &Hold) -> Result<Amount, Problem> {
 }
 
 impl Amount {
-    /// Returns the value of the parameter `spread` of `edf`. It tells whether the other vCPUs of
-    /// the target may borrow a vCPU's unused budget.
+    /// Returns the value of the parameter `spread` of the policy `edf`, which allows or forbids
+    /// vCPUs of the target to borrow each other's unused budget.
     const fn spread(self) -> &'static str {
         match self {
             Amount::Each(_) => "even",
@@ -149,7 +149,7 @@ impl Amount {
         }
     }
 
-    /// Returns the reservation of each vCPU of the target.
+    /// Returns the reservation that each vCPU of the target gets.
     fn shared_by(self, target: &Target) -> Result<Reservation, Problem> {
         let (cpu, period) = match self {
             Amount::Each(reservation) => return Ok(reservation),
@@ -183,7 +183,8 @@ impl Amount {
 struct Target {
     /// Name of the target in the output.
     name: String,
-    /// Threads or groups with a reservation each: the vCPUs, or the target as a whole.
+    /// Threads, trees or cgroups that get a reservation each: the vCPUs of a VM, or the target as a
+    /// whole.
     who: Vec<JoinTarget>,
     /// Names of the vCPUs. Empty if the target is not a VM.
     vcpus: Vec<String>,
@@ -231,7 +232,7 @@ impl Target {
         Ok(Target { name, who, vcpus })
     }
 
-    /// Returns a target with one reservation for the whole of it.
+    /// Returns a target that is scheduled as a whole, with one reservation.
     fn whole(name: String, who: JoinTarget) -> Target {
         Target { name, who: vec![who], vcpus: Vec::new() }
     }
@@ -249,8 +250,8 @@ impl Target {
         needed.clamp(1, online)
     }
 
-    /// Returns the last ones of the CPUs that the target's cpuset allows, as many as the target
-    /// needs. `None` if the cpuset allows all CPUs, or fewer than needed.
+    /// Returns as many CPUs as the target needs, the last CPUs that its cpuset allows. `None` if
+    /// the cpuset allows all CPUs, or fewer than needed.
     fn granted_cpus(&self, amount: Amount) -> Option<Vec<CpuId>> {
         let (pid, tid) = match self.who.first()? {
             JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _) => {
@@ -271,8 +272,8 @@ impl Target {
             .then(|| cpus[cpus.len() - needed..].to_vec())
     }
 
-    /// Returns the target as it runs on these CPUs. A process tree that needs more than one CPU
-    /// runs on all of them at once.
+    /// Returns the target adapted to these CPUs: a process tree that needs several CPUs runs on all
+    /// of them at once.
     fn on(mut self, amount: Amount, cpus: &[CpuId]) -> Target {
         if let (Amount::Together(cpu, _), [JoinTarget::Tree(root)]) = (amount, &self.who[..])
             && cpu.ppm() > 1_000_000
@@ -283,8 +284,8 @@ impl Target {
         self
     }
 
-    /// Returns the process of a VM that is the target, and the number of its vCPUs. `None` for
-    /// other targets.
+    /// Returns the process id and the number of vCPUs of a VM that is the target. `None` for other
+    /// targets.
     fn guest(&self) -> Option<(i32, usize)> {
         match self.who.first()? {
             JoinTarget::Thread(thread) => Some((thread.pid().raw(), self.who.len())),
@@ -292,7 +293,7 @@ impl Target {
         }
     }
 
-    /// Returns the number of CPUs on which the target runs at once.
+    /// Returns the number of CPUs on which the target runs at the same time.
     fn width(&self) -> usize {
         match &self.who[..] {
             [JoinTarget::Wide(_, cpus)] => cpus.iter().count(),
@@ -306,13 +307,14 @@ impl Target {
         self.who.len().max(1) * self.width()
     }
 
-    /// Returns the CPUs that the session schedules. A tree that runs on several CPUs is dispatched
-    /// from the first of them.
+    /// Returns the CPUs that the session schedules. For a tree that runs on several CPUs, it
+    /// schedules only the first of these CPUs.
     fn managed(&self, cpus: &[CpuId]) -> Vec<CpuId> {
         if self.width() > 1 { cpus[..1].to_vec() } else { cpus.to_vec() }
     }
 
-    /// Returns what limits the target's CPU time, and advice on that, for an error message.
+    /// Returns the reason for the limit on the target's CPU time, and advice about it, for an error
+    /// message.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
             [JoinTarget::Thread(_), ..] => ("its vCPUs together", "reserve less"),
@@ -347,10 +349,10 @@ impl Target {
     }
 }
 
-/// Reason why the run ended.
+/// Reason why `hold` ended.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The user stopped the run by a signal.
+    /// A signal asked the program to stop.
     Stopped,
     /// The command of `hold -- COMMAND` has exited.
     Exited(ExitStatus),
@@ -358,13 +360,13 @@ enum End {
     Gone,
 }
 
-/// A target with its session, while `hold` schedules it.
+/// State of a running `hold`: the target and its session.
 struct Holding {
     session: Session,
     ids: Vec<JoinId>,
     began: Time,
-    /// Process of the VM that is the target, and the number of its vCPU threads that are known.
-    /// `None` if the target is not a VM.
+    /// Process id of a target that is a VM, and the number of its vCPU threads that are known.
+    /// `None` for other targets.
     guest: Option<(i32, usize)>,
     parts: Parts,
     shown: HoldOutput,
@@ -399,13 +401,13 @@ impl Holding {
         }
     }
 
-    /// Returns the processes that the target has now.
+    /// Returns the current processes of the target.
     fn processes(&self) -> Vec<(Tid, TaskFd)> {
         let pids = self.ids.iter().flat_map(|&id| self.session.processes_of(id));
         pids.filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
     }
 
-    /// Reports that the guest has more vCPUs than those that `hold` schedules.
+    /// Prints a note if the guest now has more vCPUs than those that `hold` schedules.
     fn report_more_vcpus(&mut self, passed: Span) -> Result<(), Problem> {
         let Some((pid, known)) = &mut self.guest else { return Ok(()) };
         if !self.shown.is_time_for_vcpus(passed) {
@@ -421,7 +423,7 @@ impl Holding {
         Ok(())
     }
 
-    /// Restores every thread, and prints the totals.
+    /// Restores all threads, and prints the totals.
     fn finish(self, end: Option<&End>) -> Result<(), Problem> {
         let Holding { session, began, mut parts, shown, .. } = self;
         let ended = session.now();
@@ -455,7 +457,8 @@ fn of_request(error: RequestError) -> Problem {
     }
 }
 
-/// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
+/// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
+/// too.
 fn in_same_terms(args: &Hold, parts: usize, error: RequestError) -> Problem {
     let hint = match &error {
         RequestError::Declined(

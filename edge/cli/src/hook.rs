@@ -1,4 +1,4 @@
-//! `slackline hook`: run by libvirt when a guest starts.
+//! Command `slackline hook`, which libvirt runs when a guest starts.
 
 use std::io::{Read, Write, stdin};
 use std::path::PathBuf;
@@ -14,9 +14,9 @@ use slackline_units::Span;
 use crate::parse::span;
 use crate::terminal;
 
-/// Script that libvirt runs when a guest starts. It keeps the guest from starting only if the guest
-/// requires a reservation and this program reports that it has none. A guest starts if the program
-/// is missing.
+/// Script that libvirt runs when a guest starts. It prevents the start only if the guest's metadata
+/// requires a reservation and this program reports that the guest has none. If this program is
+/// missing, the guest starts.
 const SCRIPT: &str = "\
 #!/bin/sh
 # Reserves CPU time for libvirt guests as they start, as their metadata asks. Written by
@@ -31,6 +31,7 @@ PROGRAM hook libvirt --socket SOCKET -- \"$1\" \"$2\" \"$3\"
 ";
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("hook"))]
 pub(crate) struct Hook {
     #[command(subcommand)]
     of: HookCommand,
@@ -38,7 +39,7 @@ pub(crate) struct Hook {
 
 #[derive(Debug, Subcommand)]
 enum HookCommand {
-    /// Reserve as a guest's metadata asks; reads its domain XML from standard input.
+    /// Reserve as a guest's metadata asks; read the domain XML from standard input.
     Libvirt(Libvirt),
 }
 
@@ -62,7 +63,7 @@ struct Libvirt {
     script: bool,
 }
 
-/// Makes the reservation that a guest's metadata asks for. Returns failure only if the guest must
+/// Makes the reservation that a guest's metadata requests. Returns failure only if the guest must
 /// not start.
 pub(crate) fn hook(args: &Hook) -> ExitCode {
     let HookCommand::Libvirt(args) = &args.of;
@@ -89,7 +90,8 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// Reason why a guest has no reservation, and whether the guest requires one.
+/// Reason why a guest has no reservation, with a flag that is true if the guest must not start
+/// without a reservation.
 struct ReservationRefusal {
     why: String,
     is_required: bool,
@@ -120,7 +122,8 @@ fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     })
 }
 
-/// Makes the reservation of a guest, or changes it to the guest's current metadata.
+/// Makes the reservation that a guest's metadata requests. If it exists already, changes it to the
+/// current metadata.
 fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientError> {
     let Metadata { name, wanted, .. } = metadata;
     let exists = match client.reserve(name, wanted) {

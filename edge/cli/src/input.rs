@@ -1,4 +1,4 @@
-//! Reading of scenarios and of the files that they name.
+//! Reading of scenario files and of the files that they name.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -14,10 +14,11 @@ use crate::claims;
 use crate::places::Places;
 use crate::problem::Problem;
 
-/// Path of the file that `-` stands for.
+/// Path that replaces `-` on the command line.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Longest text that is read, in bytes. A million domains fit, the most that a scenario may have.
+/// Maximum length of a text that is read, in bytes. A scenario with a million domains, the most
+/// that are allowed, fits.
 const LONGEST_TEXT: u64 = 1 << 28;
 
 /// File of a scenario, and the options that change how it is read.
@@ -45,7 +46,7 @@ impl Source<'_> {
         Ok(read.map(|()| scenario))
     }
 
-    /// Checks the claims of a scenario, and sets the length that the user requested.
+    /// Checks the claims of a scenario, and sets its length if the user requested a length.
     pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
         claims::check_measured(self.file, &scenario)?;
         if let Some(length) = self.length {
@@ -73,7 +74,7 @@ fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Opens a file for reading. Any kind of file is allowed as standard input.
+/// Opens a file for reading. Standard input may be any kind of file, such as a pipe.
 pub(crate) fn open(file: &Path) -> io::Result<File> {
     if file == Path::new(STANDARD_INPUT) {
         return Ok(io::stdin().as_fd().try_clone_to_owned()?.into());
@@ -90,16 +91,35 @@ pub(crate) fn text(file: &Path) -> Result<String, Problem> {
     if bytes.len() as u64 > LONGEST_TEXT {
         return Err(Problem::TooLong { file: file.into(), longest: LONGEST_TEXT });
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let (good, rest) = error.as_bytes().split_at(error.utf8_error().valid_up_to());
-        let good = String::from_utf8_lossy(good);
-        let last = good.rsplit('\n').next().unwrap_or_default();
-        let (line, column) = (good.matches('\n').count() + 1, last.chars().count() + 1);
-        Problem::NotText { file: file.into(), line, column, byte: rest[0] }
+    match String::from_utf8(bytes) {
+        Ok(text) => match text.find('\0') {
+            None => Ok(text),
+            Some(at) => Err(not_text(file, text.as_bytes(), at)),
+        },
+        Err(error) => Err(not_text(file, error.as_bytes(), error.utf8_error().valid_up_to())),
+    }
+}
+
+/// Returns the error about the first byte that is not text. `at` is its position. All bytes before
+/// it are UTF-8.
+fn not_text(file: &Path, bytes: &[u8], at: usize) -> Problem {
+    let good = String::from_utf8_lossy(&bytes[..at]);
+    let last = good.rsplit('\n').next().unwrap_or_default();
+    let (line, column) = (good.matches('\n').count() + 1, last.chars().count() + 1);
+    Problem::NotText { file: file.into(), line, column, byte: bytes[at] }
+}
+
+/// Refuses a list of policies that has the same policy twice.
+pub(crate) fn without_repeats(policies: &[String]) -> Result<(), Problem> {
+    let repeated = |at: usize| policies[..at].contains(&policies[at]);
+    let Some(at) = (0..policies.len()).find(|&at| repeated(at)) else { return Ok(()) };
+    Err(Problem::BadOption {
+        message: format!("--policies has `{}` twice", policies[at]),
+        hint: Some("name each policy once".into()),
     })
 }
 
-/// Returns the scenario of a file with `policy` in place of its own policy.
+/// Returns the scenario of a file, with its policy replaced by `policy`.
 pub(crate) fn under(file: &Path, scenario: &Scenario, policy: &str) -> Result<Scenario, Problem> {
     scenario.with_policy(policy).map_err(|error| Problem::Scenario { file: file.into(), error })
 }

@@ -1,4 +1,5 @@
-//! Runs as JSON. Field names are stable and carry their units. Unknown values are null.
+//! Results of runs as JSON. Field names are stable and contain their units. Unknown values are
+//! null.
 
 use serde_json::{Map, Value, json};
 use slackline_experiments::Numbers;
@@ -18,7 +19,7 @@ const FORMAT: &str = "slackline-runs-1";
 pub(crate) enum Completion {
     /// All runs are complete.
     Whole,
-    /// A signal ended the command: its last run is cut short, or runs are missing.
+    /// A signal ended the command, so its last run is incomplete or runs are missing.
     Interrupted,
 }
 
@@ -29,12 +30,12 @@ impl Completion {
     }
 }
 
-/// Runs with the same heading in the output, one for each seed.
+/// Runs that share a heading in the output, one for each seed.
 #[derive(Clone, Debug)]
 pub(crate) struct Case {
     /// Heading under which the case's runs are shown.
     pub(crate) name: String,
-    /// Name of each axis and of the case's value on it. Empty without axes.
+    /// Name of each axis with the name of the case's value on it. Empty without axes.
     pub(crate) point: Vec<(String, String)>,
     /// Summary of the run with each seed.
     pub(crate) runs: Vec<Summary>,
@@ -46,7 +47,7 @@ impl Case {
         Case { name: name.into(), point: Vec::new(), runs }
     }
 
-    /// Adds the point of the case to `into`, if the scenario has axes.
+    /// Adds the axes of the case's point to the JSON object `into`, if the scenario has axes.
     fn place(&self, into: &mut Map<String, Value>) {
         if !self.point.is_empty() {
             let place = |(axis, name): &(String, String)| (axis.clone(), json!(name));
@@ -55,7 +56,8 @@ impl Case {
     }
 }
 
-/// Returns all runs of a command. With several seeds, each case also has statistics over them.
+/// Returns all runs of a command as JSON. With several seeds, each case also has statistics over
+/// them.
 pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     let mut runs = Vec::new();
     for case in cases {
@@ -76,8 +78,8 @@ pub(crate) fn cases(cases: &[Case], seeds: &[u64], end: Completion) -> String {
     format!("{file:#}\n")
 }
 
-/// Returns statistics of each vCPU over runs with different seeds. A value that one run lacks is
-/// null.
+/// Returns statistics of each vCPU over runs with different seeds. A value that is missing in one
+/// run is null.
 fn over_seeds(case: &Case) -> Value {
     let Case { name, runs, .. } = case;
     let rows: Vec<Vec<Vec<Field>>> = runs.iter().map(Summary::vcpu_fields).collect();
@@ -119,12 +121,13 @@ fn mean(over: &OverRuns) -> Value {
     })
 }
 
-/// Returns one run with all its metrics.
+/// Returns one run with all its metrics as JSON.
 pub(crate) fn numbers(name: &str, numbers: &Numbers, end: Completion) -> String {
     numbers_at_cost(name, numbers, None, end)
 }
 
-/// Returns one run with all its metrics, and the cost of simulating it if requested.
+/// Returns one run with all its metrics as JSON, and the cost of its simulation if that was
+/// requested.
 pub(crate) fn numbers_at_cost(
     name: &str,
     numbers: &Numbers,
@@ -144,7 +147,7 @@ pub(crate) fn numbers_at_cost(
     file(&[Value::Object(run)], end)
 }
 
-/// Returns the output of a command that was interrupted before it measured anything.
+/// Returns the JSON of a command that was interrupted before it measured anything.
 pub(crate) fn nothing() -> String {
     file(&[], Completion::Interrupted)
 }
@@ -165,7 +168,7 @@ fn run(name: &str, summary: &Summary) -> Map<String, Value> {
     run
 }
 
-/// Returns all domains with their metrics over the whole run and for each second.
+/// Returns the metrics of all domains as JSON, over the whole run and for each second.
 fn xenmon(summary: &XenMonSummary) -> Value {
     let domain = |domain| {
         let second = |point| object(summary.point_fields(&point, Span::from_secs(1)));
@@ -179,15 +182,15 @@ fn xenmon(summary: &XenMonSummary) -> Value {
     Value::Object(fields)
 }
 
-/// Run intervals of a trace that overlap a window.
+/// Run intervals of a trace that overlap a window of time, as JSON.
 pub(crate) struct Stretches<'a> {
     names: &'a Names,
     from: Time,
     end: Time,
-    /// Number of run intervals outside the window.
+    /// Number of run intervals of the trace outside the window.
     left_out: u64,
     rows: Vec<Value>,
-    /// Scheduling passes, if they are listed.
+    /// Scheduling passes, if they were requested.
     passes: Option<(Passes, Vec<Value>)>,
 }
 
@@ -212,7 +215,8 @@ impl<'a> Stretches<'a> {
         })
     }
 
-    /// Adds run intervals outside the window that the caller skipped.
+    /// Adds to the number of run intervals outside the window, for intervals that the caller has
+    /// skipped.
     pub(crate) fn skip(&mut self, count: u64) {
         self.left_out += count;
     }

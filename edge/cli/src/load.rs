@@ -1,4 +1,4 @@
-//! `slackline load`: runs a workload, or a client, as a real process.
+//! Command `slackline load`, which runs a workload or a client as a real process.
 
 pub(crate) mod args;
 mod show;
@@ -27,7 +27,7 @@ use args::{Kind, LoadArgs, PingTo};
 /// Descriptor on which finished jobs are reported: standard output.
 const STANDARD_OUTPUT: u32 = 1;
 
-/// Role of the process, derived from the kind of load.
+/// Role of the load process: a program, a system with devices, a client and so on.
 enum ProcessRole {
     Program(Program, Option<Node>),
     Serving(SystemParameters),
@@ -181,15 +181,15 @@ fn part(args: &LoadArgs) -> Result<ProcessRole, Problem> {
     domain(&keys, None).map(|domain| ProcessRole::Program(domain.program, None))
 }
 
-/// Returns the socket that the parent process passed.
+/// Returns the socket that the parent process passed as standard input.
 fn own_socket() -> Result<UdpSocket, Problem> {
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     let socket = socket.map_err(|source| LoadError::Network { source })?;
     Ok(UdpSocket::from(socket))
 }
 
-/// Returns a node of a parallel program. Its peers must be distinct, and must not contain the node
-/// itself.
+/// Returns a node of a parallel program. Checks that its peers are distinct, and that the node
+/// itself is not among the peers.
 fn node(socket: UdpSocket, others: &[SocketAddr]) -> Result<Node, Problem> {
     let own = socket.local_addr().map_err(|source| LoadError::Network { source })?;
     for (index, other) in others.iter().enumerate() {
@@ -292,7 +292,7 @@ fn client(args: &LoadArgs, kind: &args::Client) -> Result<ProcessRole, Problem> 
     Ok(ProcessRole::Asking(ClientTask { kind, port, socket, draws, until: None, count }))
 }
 
-/// Keys of a scenario's TOML, each with its value.
+/// Lines of a scenario's TOML, each a key with its value.
 #[derive(Default)]
 struct Keys(Vec<String>);
 
@@ -319,7 +319,7 @@ impl Keys {
     }
 }
 
-/// First lines of a generated scenario.
+/// First lines of a scenario that is generated to parse a workload.
 const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
 
 fn recorded(file: &Path) -> Result<NamedFile, Problem> {
@@ -334,8 +334,8 @@ fn recorded(file: &Path) -> Result<NamedFile, Problem> {
     bytes.map(Ok).map_err(unreadable)
 }
 
-/// Parses work with these keys as in a scenario, so that the meaning and the error messages are the
-/// same.
+/// Parses a workload with these keys like one in a scenario, so that meaning and error messages are
+/// the same.
 fn domain(keys: &Keys, file: Option<&NamedFile>) -> Result<Domain, Problem> {
     let work = keys.0.join(", ");
     // The domain has two vCPUs, since a node needs a peer.

@@ -1,4 +1,5 @@
-//! `slackline`: the only binary. Each command is a module, and this file dispatches to them.
+//! The program `slackline`. Each command is a module, and this file calls the command that the user
+//! named.
 
 mod agent;
 mod alert;
@@ -13,11 +14,14 @@ mod compare;
 mod cost;
 mod cumulative;
 mod date;
+mod demo;
 mod diff;
 mod doctor;
 mod edits;
+mod entries;
 mod folded;
 mod grid;
+mod headings;
 mod help;
 mod hints;
 mod hold;
@@ -31,6 +35,7 @@ mod manual;
 mod manual_args;
 mod metric;
 mod names;
+mod notes;
 mod outputs;
 mod paper;
 mod parse;
@@ -51,6 +56,7 @@ mod signals;
 mod sim;
 mod sweep;
 mod terminal;
+mod tls;
 mod top;
 mod whatif;
 mod why;
@@ -60,6 +66,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use args::{Cli, Command};
+use slackline_daemon::front::OtherSockets;
 
 /// Exit code for a bug in Slackline.
 const BUG: u8 = 70;
@@ -74,8 +81,10 @@ fn run_command() -> ExitCode {
     let result = match cli.command {
         Command::Keep => return slackline_fence::keeper_main(),
         Command::ServeFront(args) => {
-            return slackline_daemon::front::main(args.tls.files().as_ref(), args.metrics);
+            let others = OtherSockets { metrics: args.metrics, page: args.page };
+            return slackline_daemon::front::main(args.tls.files().as_ref(), others);
         }
+        Command::ServeWorker => return whatif::worker(),
         Command::Hook(args) => return hook::hook(&args),
         Command::Sim(args) => sim::sim(&args),
         Command::Run(args) => run::run(&args),
@@ -105,6 +114,8 @@ fn run_command() -> ExitCode {
         Command::Diff(args) => diff::diff(&args),
         Command::Why(args) => why::why(&args),
         Command::Top(args) => top::top(&args),
+        Command::Page(args) => service::page(&args),
+        Command::Demo(args) => demo::demo(&args),
         Command::Incidents(args) => service::incidents(&args),
         Command::Predictions(args) => service::predictions(&args),
         Command::Show(args) => show::show(&args),

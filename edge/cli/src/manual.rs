@@ -23,7 +23,7 @@ pub(crate) fn completions(args: &Completions) -> Result<(), Problem> {
     terminal::print(&(banner(args.shell) + &text))
 }
 
-/// Returns a comment for the shell that names the help page.
+/// Returns a comment in the shell's language that names the help page.
 fn banner(shell: Shell) -> String {
     match shell {
         // The first line of a zsh script names the command, so no comment may come before it.
@@ -55,7 +55,8 @@ fn write(folder: &Path, name: &str, page: &str) -> Result<(), Problem> {
     written.map_err(|source| Problem::Unwritable { file: path, source })
 }
 
-/// Returns all pages by name: of the program, of each command and of its subcommands.
+/// Returns the name and text of each manual page: of the program, of each command and of each
+/// subcommand.
 fn pages() -> Vec<(String, String)> {
     let mut cli = people_s();
     cli.build();
@@ -80,7 +81,8 @@ fn page(command: &Command, name: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the commands that people use, without those that the program starts itself.
+/// Returns the command line's definition with the commands that people use, without those that the
+/// program starts itself.
 fn people_s() -> Command {
     let whole = Cli::command();
     let mut shown = Command::new(NAME)

@@ -1,5 +1,5 @@
-//! Metrics that `--metric` names. They are checked before the first run, and shown in a table of
-//! their own.
+//! Metrics that the user names with `--metric`. They are checked before the first run, and printed
+//! in a separate table.
 
 use slackline_experiments::NamedMetric;
 use slackline_metrics::{Summary, Unit};
@@ -10,12 +10,12 @@ use crate::json::Case;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Metrics that the command line names, each with its unit.
+/// Metrics that the command line names, each with the unit of its values.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Metrics(Vec<(NamedMetric, Unit)>);
 
 impl Metrics {
-    /// Reads the values of `--metric` and checks that each scenario has the metrics.
+    /// Parses the values of `--metric`, and checks that each scenario has these metrics.
     ///
     /// # Errors
     /// If a scenario has no such metric, or no VM, vCPU or CPU of that name.
@@ -60,8 +60,7 @@ impl Metrics {
         self.0.iter().map(|(metric, unit)| metric.column(*unit)).collect()
     }
 
-    /// Returns the values of a run as they are written to a CSV file. A value that the run lacks is
-    /// empty.
+    /// Returns the values of a run as CSV cells. A value that the run does not have is empty.
     pub(crate) fn cells(&self, run: &Summary) -> Vec<String> {
         let value = |(metric, _): &(NamedMetric, Unit)| {
             metric.value(run).map(|value| value.to_string()).unwrap_or_default()
@@ -69,12 +68,12 @@ impl Metrics {
         self.0.iter().map(value).collect()
     }
 
-    /// Returns each metric by name, with its unit.
+    /// Returns the name of each metric with its unit.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (String, Unit)> {
         self.0.iter().map(|(metric, unit)| (metric.name(), *unit))
     }
 
-    /// Returns the table of these metrics. Cases are ordered by policy, then by point.
+    /// Returns a table of the metrics. Cases are ordered by policy, then by point of the axes.
     pub(crate) fn table(&self, cases: &[Case], points: usize) -> String {
         let name = |case: &Case| {
             let places = case.point.iter().map(|(_, name)| name.clone());

@@ -1,4 +1,4 @@
-//! The vCPUs of a trace, and the start and end of its run.
+//! Index of a trace: its vCPUs, and the start and end of its run.
 
 use slackline_trace::{Effort, Record, Sink, VcpuName};
 use slackline_units::{Time, VcpuId};
@@ -7,18 +7,18 @@ use slackline_units::{Time, VcpuId};
 #[derive(Default)]
 pub(crate) struct Names {
     pub(crate) all: Vec<VcpuName>,
-    /// Time of the first record. `None` without records.
+    /// Time of the first record. `None` if the trace has no records.
     pub(crate) began: Option<Time>,
-    /// Latest end of a record. Zero without records.
+    /// Latest end of a record. Zero if the trace has no records.
     pub(crate) last: Time,
-    /// End of the run. `None` if the trace has no end.
+    /// End of the run. `None` if the trace does not record an end.
     pub(crate) ended: Option<Time>,
-    /// Amount of work that processing the trace takes.
+    /// Estimate of the work that processing the trace takes.
     pub(crate) effort: Effort,
 }
 
 impl Names {
-    /// Returns the name that a vCPU had last in the trace.
+    /// Returns the last name that a vCPU has in the trace.
     pub(crate) fn of(&self, vcpu: VcpuId) -> String {
         let named = self.all.iter().rev().find(|named| named.vcpu == vcpu);
         named.map_or_else(|| vcpu.to_string(), |named| named.name.clone())

@@ -1,4 +1,4 @@
-//! Output files of a run, and its tables.
+//! Output files and tables of a run.
 
 use std::io::Write as _;
 
@@ -12,17 +12,17 @@ use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Output files that are not complete yet.
+/// Output files of a run that are not complete yet.
 pub(crate) struct Files {
     trace: Option<Pending>,
     perfetto: Option<Pending>,
     csv: Option<(Pending, Out)>,
-    /// True if XenMon's metrics were requested by an option.
+    /// True if the user requested XenMon's metrics.
     shows_xenmon: bool,
 }
 
 impl Files {
-    /// Creates the requested files.
+    /// Creates the output files that the options request.
     pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, OutputRequest<Out>), Problem> {
         let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
@@ -34,7 +34,7 @@ impl Files {
         Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
     }
 
-    /// Gives complete files their final names. Returns the metrics of the run.
+    /// Gives the complete files their final names. Returns the metrics of the run.
     pub(crate) fn keep(self, kept: OutputResults) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
@@ -53,7 +53,7 @@ impl Files {
 }
 
 impl Keeping {
-    /// Returns the requested files.
+    /// Returns the paths of the requested files, and checks that they are distinct.
     pub(crate) fn places(&self) -> Result<Places, Problem> {
         Places::of(&[
             ("--save", self.save.as_deref()),
@@ -64,7 +64,8 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Refuses options that require a single run. `many` names the option that makes several runs.
+    /// Checks that no option requires a single run. `many` is the option with which there are
+    /// several runs.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),
@@ -75,7 +76,7 @@ impl Keeping {
         match kept.into_iter().find(|(_, is_wanted)| *is_wanted) {
             None => Ok(()),
             Some((option, _)) => Err(Problem::BadOption {
-                message: format!("cannot use {option} with {many}: it is for a single run"),
+                message: format!("cannot use {option} with {many}: {option} is for a single run"),
                 hint: Some(format!("drop {option}")),
             }),
         }

@@ -1,4 +1,5 @@
-//! `slackline paper`: runs the experiments of papers, and compares them with published values.
+//! Command `slackline paper`, which runs the experiments of papers and compares the results with
+//! published values.
 
 mod live;
 
@@ -71,7 +72,8 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
         let without: Vec<&str> = without.map(|experiment| experiment.name.as_str()).collect();
         if !without.is_empty() {
             terminal::tell(&format!(
-                "note: --quick has no effect on {}: it has no quick form; use --seeds 1\n",
+                "note: --quick has no effect on {}: the experiment has no quick form; use --seeds \
+                 1\n",
                 without.join(", ")
             ));
         }
@@ -112,7 +114,7 @@ fn run_all(folder: &Path, run: &PaperRun) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Runs an experiment, simulated or on this host.
+/// Runs an experiment, either simulated or on this host, and returns its results.
 fn results_of(experiment: &Experiment, here: Option<&PaperHost>) -> Result<Results, Problem> {
     let counter = Counter::new(&experiment.name);
     let watch = |done| {
@@ -128,7 +130,8 @@ fn results_of(experiment: &Experiment, here: Option<&PaperHost>) -> Result<Resul
     })
 }
 
-/// Checks that no results file is a link to an input file of the paper.
+/// Checks that no results file is a link to one of the paper's input files, which would be
+/// overwritten.
 fn writes_nothing_that_is_read(paper: &Paper, experiments: &[Experiment]) -> Result<(), Problem> {
     let mut places = Places::of(&[])?;
     let files = experiments.iter().flat_map(|experiment| paper.results_of(experiment));
@@ -176,9 +179,10 @@ fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     let calibration = Calibration::read(&paper)?;
     terminal::say(&calibration.describe())?;
     let found = calibration.search(&|misfit, best| {
-        terminal::tell(&format!("misfit {misfit:.5}, least {best:.5}\n"));
+        terminal::tell(&format!("misfit of these costs {misfit:.5}, smallest so far {best:.5}\n"));
     })?;
-    let mut text = format!("misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
+    let mut text =
+        format!("smallest misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);
     for (id, theirs, ours) in &found.rows {
         let error = (ours - theirs) / theirs * 100.0;
         let _ = writeln!(text, "  {id}: {theirs} published, {ours:.1} here, {error:+.1} %");
@@ -205,12 +209,12 @@ fn write_report(folder: &Path, args: &PaperReport) -> Result<(), Problem> {
     terminal::say(&format!("written: {}\n", args.out.display()))
 }
 
-/// Returns the provenance that a file of results states: commit, command and date.
+/// Returns the provenance that is stored with results: commit, command and date.
 fn provenance(folder: &Path, command: &str) -> Provenance {
     Provenance { commit: commit(folder), command: command.to_owned(), date: today(), machine: None }
 }
 
-/// Returns the commit of the source tree, with a mark if any file other than results has changed
+/// Returns the commit of the source tree. A mark is added if files other than results have changed
 /// since.
 fn commit(folder: &Path) -> String {
     let git = |args: &[&str]| {
@@ -233,13 +237,13 @@ fn commit(folder: &Path) -> String {
     }
 }
 
-/// Returns the command as typed, without the path of the program.
+/// Returns the command line as the user typed it, without the folder of the program.
 fn words_of_command() -> String {
     let words = std::env::args().skip(1);
     std::iter::once("slackline".to_owned()).chain(words).collect::<Vec<_>>().join(" ")
 }
 
-/// Returns today's date in UTC, as `2007-09-30`.
+/// Returns today's date in UTC, such as `2007-09-30`.
 fn today() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date(seconds / (24 * 60 * 60))

@@ -1,4 +1,4 @@
-//! Parsers for single values of options.
+//! Parsers of option values.
 
 use slackline_units::{CpuShare, Span};
 
@@ -7,7 +7,7 @@ pub(crate) fn span(text: &str) -> Result<Span, String> {
     text.parse::<Span>().map_err(|why| format!("{why}; write it as `4ms`, `250us` or `2s`"))
 }
 
-/// Parses a share of CPUs: `30%` of one CPU, or a number of CPUs.
+/// Parses a share of CPUs: a percentage of one CPU such as `30%`, or a number of CPUs.
 pub(crate) fn share(text: &str) -> Result<CpuShare, String> {
     let has_unit = text.trim_end().ends_with(['%', 'u']);
     let whole = if has_unit { text.to_owned() } else { format!("{text}cpu") };

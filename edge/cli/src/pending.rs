@@ -1,7 +1,7 @@
 //! Output file that gets its name only when it is complete.
 //!
-//! Until then the file has no name, so that no part of it remains if the program is killed. On file
-//! systems without unnamed files, it is a hidden file in the same folder.
+//! Until then the file has no name, so that nothing remains of it if the program is killed. On file
+//! systems that do not support this, it is a hidden file in the same folder.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter};
@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 
 use crate::problem::Problem;
 
-/// Prefix of hidden files.
+/// Prefix of the names of hidden files.
 const PREFIX: &str = ".slackline-";
 
 /// Permission bits of output files, before the umask applies.
@@ -27,9 +27,9 @@ pub(crate) struct Pending {
 }
 
 enum PendingFile {
-    /// A device or a pipe, which is written under its own name.
+    /// A device or a pipe, which is written to directly.
     Itself,
-    /// An unnamed file, and the folder in which it will get its name.
+    /// An unnamed file, and the folder in which it will be named.
     Nameless(File, PathBuf),
     Hidden(NamedTempFile),
 }
@@ -38,7 +38,7 @@ enum PendingFile {
 pub(crate) type Out = BufWriter<File>;
 
 impl Pending {
-    /// Creates an output file that will get this name.
+    /// Creates an output file that will get the name `name` when it is complete.
     pub(crate) fn new(name: &Path) -> Result<(Pending, Out), Problem> {
         Pending::open(name).map_err(|source| Problem::Unwritable { file: name.into(), source })
     }
@@ -84,7 +84,7 @@ impl Pending {
     }
 }
 
-/// Creates a new output file in a folder. Returns it and a second handle, for writing.
+/// Creates a new output file in a folder. Returns the file, and a second handle for writing.
 fn begin(folder: &Path) -> io::Result<(PendingFile, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);
@@ -101,11 +101,11 @@ fn begin(folder: &Path) -> io::Result<(PendingFile, File)> {
     Ok((PendingFile::Hidden(hidden), out))
 }
 
-/// Gives a name to an unnamed file. An existing file is replaced in one step. For that, the new
-/// file gets a hidden name for a moment.
+/// Gives a name to an unnamed file. An existing file with that name is replaced atomically, for
+/// which the new file has a hidden name for a moment.
 fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
-    /// Number of hidden names that are tried. One is taken only if a process was killed while it
-    /// replaced a file.
+    /// Maximum number of hidden names that are tried. A name is in use only if a process was killed
+    /// while it replaced a file.
     const TRIES: u32 = 100;
     let itself = format!("/proc/self/fd/{}", file.as_raw_fd());
     let link = |to: &Path| linkat(CWD, &*itself, CWD, to, AtFlags::SYMLINK_FOLLOW);
@@ -122,7 +122,7 @@ fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
     })
 }
 
-/// Returns an error without the name of the hidden file, which the user does not know.
+/// Returns the error without the path of the hidden file, which the user does not know.
 fn plain(error: io::Error) -> io::Error {
     if error.raw_os_error().is_some() { error } else { error.kind().into() }
 }

@@ -14,7 +14,7 @@ pub(crate) struct Places(Vec<Place>);
 
 #[derive(Debug)]
 struct Place {
-    /// Purpose of the file: the name of an option, or standard output.
+    /// Purpose of the file in error messages: the name of an option, or standard output.
     what: String,
     is: Identity,
 }
@@ -24,12 +24,13 @@ struct Place {
 enum Identity {
     /// Device and inode number of an existing file.
     There(u64, u64),
-    /// Device and inode number of the folder of a new file, and its name in the folder.
+    /// Device and inode number of the folder of a file that does not exist yet, and the file's
+    /// name.
     Coming(u64, u64, PathBuf),
 }
 
 impl Places {
-    /// Returns the outputs that these options name, and standard output if it is a file.
+    /// Returns the output files of these options, and standard output if it is a file.
     ///
     /// # Errors
     /// If two outputs are the same file, or the folder of one does not exist.
@@ -64,7 +65,8 @@ impl Places {
         Ok(())
     }
 
-    /// Checks that an input file is not also an output. A missing file is reported when it is read.
+    /// Checks that an input file is not also an output. A missing file is no error here. The error
+    /// is reported when the file is read.
     pub(crate) fn read(&self, what: &str, file: &Path) -> Result<(), Problem> {
         match identity(file) {
             Ok(Some(is)) => self.is_none_of_them(what, file, &is),

@@ -1,4 +1,4 @@
-//! Scenarios with axes: all points are run, and shown in one table.
+//! Commands for scenarios with axes: all points are run and shown in one table.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -52,14 +52,14 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
     run(grid, &asked, args.json, (csv, cdf))
 }
 
-/// Options that apply to all points.
+/// Options that apply to all points of a scenario with axes.
 struct PointOptions<'a> {
     file: &'a Path,
     seed: Option<u64>,
     seeds: Option<u64>,
-    /// Policies under which the points are run. Empty for the scenario's own policy.
+    /// Policies under which each point is run. Empty for the scenario's own policy.
     policies: &'a [String],
-    /// Metrics to show instead of the usual table.
+    /// Metrics to show in place of the usual table.
     metrics: &'a [String],
 }
 
@@ -163,7 +163,7 @@ fn check(
     if failed == 0 { Ok(()) } else { Err(Problem::ClaimsFailed(failed)) }
 }
 
-/// CSV file with a line for each vCPU of each run.
+/// CSV file with a line for each vCPU in each run.
 pub(crate) struct Csv(Pending, Out);
 
 impl Csv {

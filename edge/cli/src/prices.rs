@@ -31,7 +31,7 @@ struct Period {
     times: Spanned<String>,
 }
 
-/// Reads the table of prices from a file.
+/// Reads the daemon's table of prices from a file.
 pub(crate) fn read(file: &Path) -> Result<Prices, Problem> {
     parse(file, &input::text(file)?)
 }
@@ -71,7 +71,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
         if factors.last().is_some_and(|last| last.up_to >= up_to) {
             return Err(bad(
                 place,
-                format!("{up_to} is not longer than `up-to` of the entry before it"),
+                format!("{up_to} must be longer than `up-to` of the previous entry"),
             ));
         }
         let times = number(&period.times, 3)?;
@@ -107,7 +107,7 @@ mod tests {
                         [[period]]\nup-to = \"10ms\"\ntimes = \"1.5\"\n";
 
     #[test]
-    fn prices_parse_with_at_most_six_decimals() {
+    fn price_with_more_than_six_decimals_is_refused() {
         let prices = parse(Path::new("prices"), GOOD).unwrap();
         assert_eq!((prices.currency.as_str(), prices.cpu_hour), ("EUR", 40_000));
         let factors: Vec<_> =
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_price_is_refused_with_line_and_column() {
+    fn refusal_of_an_invalid_price_states_line_and_column() {
         let says = |from: &str, to: &str| {
             let text = GOOD.replacen(from, to, 1);
             parse(Path::new("prices"), &text).unwrap_err().to_string()
@@ -131,7 +131,7 @@ mod tests {
         assert!(says("cpu-hour", "cpu-our").starts_with("prices:2:1: unknown field `cpu-our`"));
         assert!(
             says("\"10ms\"", "\"5ms\"")
-                .contains("5ms is not longer than `up-to` of the entry before")
+                .contains("5ms must be longer than `up-to` of the previous entry")
         );
         assert!(says("\"5ms\"", "\"5\"").starts_with("prices:4:9: `5` has no unit"));
     }

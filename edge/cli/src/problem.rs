@@ -1,4 +1,4 @@
-//! Errors of commands: their messages, hints and exit codes.
+//! Errors of commands, with their messages, hints and exit codes.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -29,8 +29,8 @@ pub(crate) enum Problem {
     /// A file cannot be opened or read.
     #[error("cannot read {}: {source}", file.display())]
     Unreadable { file: PathBuf, source: io::Error },
-    /// A scenario is not UTF-8 text.
-    #[error("{}:{line}:{column}: not UTF-8 text: byte {byte:#04x}", file.display())]
+    /// A scenario is not UTF-8 text, or has a byte of value zero.
+    #[error("{}:{line}:{column}: not a text file: byte {byte:#04x}", file.display())]
     NotText { file: PathBuf, line: usize, column: usize, byte: u8 },
     /// A file is longer than the limit.
     #[error("cannot read {}: it has more than {longest} bytes", file.display())]
@@ -41,7 +41,7 @@ pub(crate) enum Problem {
     /// A recording of another program cannot be read.
     #[error("{}: {error}", file.display())]
     BadImport { file: PathBuf, error: ImportError },
-    /// A trace demands more work than a file of its size could.
+    /// A trace would take more work to process than a file of its size can justify.
     #[error("{}: {error}", file.display())]
     Implausible { file: PathBuf, error: Implausible },
     /// A trace cannot be replayed.
@@ -50,10 +50,10 @@ pub(crate) enum Problem {
     /// The replay differs from the trace. The difference has already been printed.
     #[error("the replayed decisions differ from the recorded ones")]
     ReplayDiffers,
-    /// A record of a trace names a vCPU that no earlier record announced.
+    /// A record of a trace is about a vCPU that no earlier record has introduced.
     #[error("{}: {error}", file.display())]
     StrayRecord { file: PathBuf, error: StrayRecord },
-    /// A recording allows no prediction.
+    /// No prediction can be made from a recording.
     #[error("{message}")]
     NoForecast { message: String, hint: Option<String> },
     /// Admission would refuse the reservations of a prediction.
@@ -74,7 +74,7 @@ pub(crate) enum Problem {
     /// A live run failed or is not possible on this host.
     #[error("{}", with_causes(.0))]
     Live(LiveError),
-    /// This host cannot run the scenario. Nothing has been changed.
+    /// This host cannot run the scenario. Nothing has been changed on it.
     #[error("{message}")]
     HostCannot { message: String, hint: Option<String> },
     /// A workload has failed.
@@ -95,7 +95,7 @@ pub(crate) enum Problem {
     /// A signal stopped the command.
     #[error("stopped by a signal")]
     Interrupted,
-    /// The command of `hold` ended with this code, and has reported the reason itself.
+    /// The command of `hold` ended with this exit code, and has reported the reason itself.
     #[error("the command ended with {code}")]
     CommandEnded { code: u8 },
     /// At least one claim does not hold. The claims that failed have already been printed.
@@ -131,7 +131,7 @@ impl Problem {
         })
     }
 
-    /// Returns true if the scenario is valid, but this host cannot run it.
+    /// Returns true if the scenario is valid, but cannot run on this host.
     pub(crate) fn is_about_the_host(&self) -> bool {
         matches!(
             self,
@@ -200,7 +200,8 @@ impl Problem {
         }
     }
 
-    /// Returns the problem for a stray record in a run of this program. Such a record is a bug.
+    /// Returns the error for a record about an unknown vCPU in a run of this program, which is a
+    /// bug.
     pub(crate) fn of_stray(error: StrayRecord) -> Problem {
         Problem::Bug { message: error.to_string(), kept: None }
     }
@@ -222,17 +223,19 @@ impl Problem {
     }
 }
 
-/// Returns true if no file can have the name that caused this error, on any host.
+/// Returns true if the error is about a file name that no host accepts.
 fn is_misnamed(source: &io::Error) -> bool {
     use io::ErrorKind::{InvalidFilename, IsADirectory, NotADirectory, NotFound};
     matches!(source.kind(), NotFound | NotADirectory | IsADirectory | InvalidFilename)
 }
 
-/// Returns advice on an error of the daemon.
+/// Returns advice for an error of the daemon.
 fn about_service(error: &ClientError) -> Option<String> {
     let hint = match error {
         ClientError::Refused(problem) => return problem.hint.clone(),
-        ClientError::NoDaemon { .. } => "start it with `slackline serve`, or use --socket PATH",
+        ClientError::NoDaemon { .. } => {
+            "start the daemon with `slackline serve`, or use --socket PATH"
+        }
         ClientError::LongSocket { .. } => "name a shorter path with --socket",
         ClientError::NotForUs { .. } => {
             "run as root, or as a member of the groups slackline or slackline-admin"
@@ -254,12 +257,12 @@ fn about_service(error: &ClientError) -> Option<String> {
     Some(hint.into())
 }
 
-/// Returns advice on a file that cannot be opened, read or written.
+/// Returns advice for a file that cannot be opened, read or written.
 fn about_file(source: &io::Error) -> &'static str {
     match source.kind() {
         io::ErrorKind::NotFound => "check the file name",
         io::ErrorKind::IsADirectory => "name a file, not a folder",
-        io::ErrorKind::PermissionDenied => "check its permissions with `ls -ld`",
+        io::ErrorKind::PermissionDenied => "check the permissions of the file with `ls -ld`",
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             "free disk space, or name a file on another disk"
         }

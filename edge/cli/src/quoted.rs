@@ -1,4 +1,4 @@
-//! Quoting of CSV cells.
+//! Quoting of cells in CSV files.
 
 /// Returns a text as a CSV cell, quoted if necessary. Line breaks become blanks.
 pub(crate) fn quoted(text: &str) -> String {

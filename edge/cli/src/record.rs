@@ -1,4 +1,4 @@
-//! `slackline record`: records which threads ran on the CPUs of this host.
+//! Command `slackline record`, which records which threads ran on the CPUs of this host.
 
 use std::fs::{self, File, Permissions};
 use std::io::{self, BufWriter, Write as _};
@@ -24,13 +24,13 @@ use crate::service::args::RecordArgs;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
-/// Interval at which the rings of the kernel are drained.
+/// Interval at which the kernel's event rings are read.
 const TICK: Span = Span::from_ms(25);
 
 /// Interval at which the recording is written to its file.
 const CHECKPOINT: Span = Span::from_secs(1);
 
-/// Output of a recording, which can be brought up to date and completed.
+/// Output of a recording, which can be brought up to date at any time and completed at the end.
 trait Output: Sink {
     fn checkpoint(&mut self) -> io::Result<()>;
     fn end(self) -> io::Result<()>;
@@ -118,7 +118,7 @@ fn run(
     Ok(())
 }
 
-/// Lets the daemon save the last `since` of its flight recorder.
+/// Requests that the daemon saves the last `since` of its flight recorder.
 fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
     let Recording { file, length_ns } = service::save_recording(&args.socket, since)?;
     let unreadable = |source| Problem::Unreadable { file: file.clone().into(), source };
@@ -145,7 +145,7 @@ fn count_vms(targets: &Targets) -> usize {
     domains.len()
 }
 
-/// Waits until `stop` is readable or `most` has passed. Returns true if `stop` is readable.
+/// Waits until `stop` is readable, but at most for `most`. Returns true if `stop` is readable.
 fn waits(stop: &impl AsFd, most: Span) -> bool {
     let mut fds = [PollFd::new(stop, PollFlags::IN)];
     let ns = i64::try_from(most.ns()).unwrap_or(i64::MAX);
@@ -153,8 +153,8 @@ fn waits(stop: &impl AsFd, most: Span) -> bool {
     matches!(poll(&mut fds, Some(&timeout)), Ok(count) if count > 0)
 }
 
-/// Creates a file that only its owner may read, since it shows what ran on this host. The file has
-/// its name from the start, so that a part of the recording remains if this program is killed.
+/// Creates a file that only its owner may read, since it shows what ran on this host. It has its
+/// final name from the start, so that a part of the recording remains if this program is killed.
 fn create(file: &Path) -> io::Result<File> {
     let out = File::options().write(true).create(true).truncate(true).mode(0o600).open(file)?;
     if fs::metadata(file)?.is_file() {
@@ -184,9 +184,11 @@ fn no_target(error: &TargetError) -> Problem {
 fn cannot_watch(error: &WatchError) -> Problem {
     let hint = match error {
         WatchError::NotPermitted { .. } | WatchError::NoTracepoint(_) => {
-            Some("run it as root, on the host and not in a container".into())
+            Some("run `slackline record` as root, on the host and not in a container".into())
         }
-        WatchError::Namespace { .. } => Some("run it in the host's pid namespace".into()),
+        WatchError::Namespace { .. } => {
+            Some("run `slackline record` in the host's pid namespace".into())
+        }
         _ => None,
     };
     Problem::HostCannot { message: format!("cannot record: {}", with_causes(error)), hint }

@@ -1,5 +1,5 @@
-//! `slackline replay`: replays the events of a trace, and compares the policy's decisions with the
-//! recorded ones.
+//! Command `slackline replay`, which replays the events of a trace and compares the policy's
+//! decisions with the recorded decisions.
 
 use std::fmt::Write as _;
 
@@ -25,15 +25,18 @@ pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
         return Err(Problem::ReplayDiffers);
     }
     let mut text =
-        format!("{} facts, {} orders, all as recorded\n", replayed.facts, replayed.orders);
+        format!("{} events and {} decisions, all as recorded\n", replayed.facts, replayed.orders);
     if let Some(broken) = &replayed.broken {
-        let _ =
-            writeln!(text, "the run ends with the recorded violation of the contract: {broken}");
+        let _ = writeln!(
+            text,
+            "the replay ends with the recorded violation of the contract between \
+                 policy and host: {broken}"
+        );
     }
     terminal::say(&text)
 }
 
-/// Describes the first difference between a replay and its trace, and the events before it.
+/// Describes the first difference between a replay and its trace, with the events before it.
 fn told(difference: &Difference, names: &Names) -> String {
     let Difference { at, entry, expected, got, broken, facts } = difference;
     let mut text = format!("the first difference is at {}, entry {entry}:\n", exact(*at));
@@ -43,7 +46,10 @@ fn told(difference: &Difference, names: &Names) -> String {
     };
     let _ = writeln!(text, "  recorded: {}", is(expected));
     let _ = match broken {
-        Some(broken) => writeln!(text, "  now:      violation of the contract: {broken}"),
+        Some(broken) => writeln!(
+            text,
+            "  now:      violation of the contract between policy and host: {broken}"
+        ),
         None => writeln!(text, "  now:      {}", is(got)),
     };
     text += "after these facts:\n";
@@ -69,7 +75,7 @@ fn in_words(exchange: &Exchange, names: &Names) -> String {
         Exchange::AlarmSet { cpu, alarm: None } => format!("clear the timer of {cpu}"),
         Exchange::Measured(used) | Exchange::Noticed(used) => {
             let (who, from, to) = (names.of(used.vcpu), exact(used.from), exact(used.to));
-            format!("`{who}` used {} on {} from {from} to {to}", used.ran, used.cpu)
+            format!("`{who}` used {} of CPU time on {} from {from} to {to}", used.ran, used.cpu)
         }
         Exchange::Declined => "admission refuses the share".into(),
         Exchange::Reported { fact, .. } => happened(fact, names),
@@ -93,8 +99,8 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
         Fact::LimitReached(cpu) => format!("the running vCPU of {cpu} reaches its limit"),
         Fact::AlarmRang(cpu) => format!("the timer of {cpu} expires"),
         Fact::Told(vcpu, told) => format!("{} reports {told:?}", of(*vcpu)),
-        Fact::Allowed(vcpu) => format!("{} may run again", of(*vcpu)),
-        Fact::ClockSet(ahead) => format!("the wall clock is {ahead} ahead"),
+        Fact::Allowed(vcpu) => format!("{} is resumed", of(*vcpu)),
+        Fact::ClockSet(ahead) => format!("the wall clock is {ahead} ahead of the host's clock"),
         Fact::Passed => "time passes".into(),
         Fact::Settled => "all events of this time are reported".into(),
         Fact::Ended => "the run ends".into(),

@@ -1,4 +1,4 @@
-//! `slackline run`: runs a scenario on this host.
+//! Command `slackline run`, which runs a scenario live on this host.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -87,7 +87,7 @@ fn over_seeds(args: &RunArgs, scenario: &Scenario) -> Result<(), Problem> {
     claims::check(&args.file, scenario, &checked)
 }
 
-/// Result of a live run, with the notes about it.
+/// Results of a live run, with notes about it.
 pub(crate) struct Live {
     numbers: Numbers,
     outcome: PlayResults,
@@ -98,7 +98,7 @@ impl Live {
         &self.numbers.summary
     }
 
-    /// Returns notes on events that the table does not show.
+    /// Returns notes about events of the run that the table does not show.
     pub(crate) fn notes(&self, scenario: &Scenario) -> String {
         let mut text = String::new();
         for (at, name, how) in &self.outcome.ended {
@@ -106,14 +106,22 @@ impl Live {
         }
         for (at, vcpu, error) in &self.outcome.declined {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
+            let _ = writeln!(
+                text,
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
+            );
         }
         for (at, vcpu, found) in &self.outcome.contested {
             let name = scenario.domains[vcpu.domain().number() as usize].vcpu_name(*vcpu);
-            let _ = writeln!(text, "note: `{name}` was contested at {at}: {found}");
+            let _ =
+                writeln!(text, "note: another program interfered with `{name}` at {at}: {found}");
         }
         if self.outcome.undone > 0 {
-            let _ = writeln!(text, "note: {} changes to threads were undone", self.outcome.undone);
+            let _ = writeln!(
+                text,
+                "note: {} changes by other programs to scheduled threads were undone",
+                self.outcome.undone
+            );
         }
         for LostRequests { name, answered, lost } in &self.outcome.lost {
             let _ =
@@ -121,7 +129,10 @@ impl Live {
         }
         text += &self.agents();
         if self.outcome.keepers_lost > 0 {
-            let _ = writeln!(text, "note: the keeper died and was replaced");
+            let _ = writeln!(
+                text,
+                "note: the keeper, which restores threads after a kill, died and was replaced"
+            );
         }
         if let Some(at) = self.outcome.stopped {
             let _ = writeln!(text, "note: stopped at {at}, before the end of the run");
@@ -129,7 +140,7 @@ impl Live {
         text
     }
 
-    /// Returns notes on the agents of guests.
+    /// Returns notes about the agents in guests.
     pub(crate) fn agents(&self) -> String {
         let mut text = String::new();
         self.outcome.heard.iter().for_each(|heard| agent(&mut text, heard));
@@ -137,26 +148,27 @@ impl Live {
         text
     }
 
-    /// Returns an error if a signal stopped the run before its end.
+    /// Returns an error if a signal stopped the run before its planned end.
     pub(crate) fn was_whole(&self) -> Result<(), Problem> {
         if self.outcome.stopped.is_some() { Err(Problem::Interrupted) } else { Ok(()) }
     }
 }
 
-/// Adds a note on the traffic of a relay.
+/// Appends a note about the traffic of a relay.
 fn relay(text: &mut String, relayed: &RelayStatistics) {
     let RelayStatistics { name, guest, connected, inward, outward, unanswered } = relayed;
     let _ = match connected {
         None => writeln!(text, "note: relay of {name}: no process listened at {}", guest.display()),
         Some(_) => {
-            let note =
-                format!("data forwarded {inward} times to the guest, {outward} times from it");
+            let note = format!(
+                "data forwarded {inward} times to the guest, {outward} times from the guest"
+            );
             writeln!(text, "note: relay of {name}: {note}; not answered in 100 ms: {unanswered}")
         }
     };
 }
 
-/// Adds a note on the agent of a guest.
+/// Appends a note about the agent in a guest.
 fn agent(text: &mut String, heard: &AgentStatistics) {
     let AgentStatistics { name, path, connected, lost, counts } = heard;
     if connected.is_none() {
@@ -188,12 +200,12 @@ fn agent(text: &mut String, heard: &AgentStatistics) {
     }
 }
 
-/// Note that names the keys of a scenario that a live run ignores.
+/// Note about the keys of a scenario that a live run ignores.
 const ONLY_SIMULATED: &str = "note:  a live run ignores [driver], [nic], [disk], `kernel`, \
     `dispatch`, `cache` and `priority`, and `delay` and `retry` of clients: it uses Linux's own \
     network, disk and scheduling\n";
 
-/// Runs a scenario on this host, and writes the requested files.
+/// Runs a scenario live on this host, and writes the requested files.
 pub(crate) fn live(
     file: &Path,
     scenario: &Scenario,
@@ -242,14 +254,14 @@ pub(crate) fn dispatch_cost(cpus: &[CpuId]) -> Result<Span, Problem> {
     Ok(dispatch)
 }
 
-/// Returns the CPUs that the user chose. By default these are the last ones, because interrupts and
-/// other programs favour the first.
+/// Returns the CPUs that the user chose. By default these are the CPUs with the highest numbers,
+/// because interrupts and other programs tend to use the first.
 pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<CpuId>, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
     let online: Vec<CpuId> = online.iter().collect();
     let numbers: Vec<_> = online.iter().map(|cpu| cpu.index().to_string()).collect();
-    let hint = format!("choose {count} with --cpus, among {}", numbers.join(", "));
+    let hint = format!("name {count} of the CPUs {} with --cpus", numbers.join(", "));
     let has = |count: usize| if count == 1 { "1 CPU".into() } else { format!("{count} CPUs") };
     let Some(asked) = asked else {
         if online.len() < count {
@@ -259,7 +271,9 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
                     has(count),
                     online.len()
                 ),
-                hint: Some("simulate it with `slackline sim`, or use a larger host".into()),
+                hint: Some(
+                    "simulate the scenario with `slackline sim`, or use a larger host".into(),
+                ),
             });
         }
         return Ok(online[online.len() - count..].to_vec());
@@ -331,7 +345,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_of_another_version_gives_a_warning() {
+    fn guest_agent_of_another_version_causes_a_warning() {
         let counts =
             Counts { dropped: 8, silenced: 1, other_version: Some(1), ..Counts::default() };
         let connected = Some(slackline_units::Time::START);

@@ -17,8 +17,8 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::Counter;
 
-/// Returns `count` consecutive seeds, beginning with the scenario's own. Returns only that one if
-/// `count` is `None`.
+/// Returns `count` consecutive seeds, beginning with the scenario's own. Returns only the
+/// scenario's own seed if `count` is `None`.
 pub(crate) fn seeds(scenario: &Scenario, count: Option<u64>) -> Result<Vec<u64>, Problem> {
     let (first, count) = (scenario.seed, count.unwrap_or(1));
     let last = first.checked_add(count - 1).ok_or_else(|| Problem::BadOption {
@@ -40,7 +40,8 @@ pub(crate) fn simulated(
     simulated_into(file, scenarios, seeds, Meters::new)
 }
 
-/// Simulates all scenarios with all seeds, as [`simulated`] does, and measures with these meters.
+/// Simulates all scenarios with all seeds, as [`simulated`] does. `meters` selects what is measured
+/// in each run.
 pub(crate) fn simulated_into(
     file: &Path,
     scenarios: &[Scenario],
@@ -86,8 +87,8 @@ impl Runs {
         self.0.iter().map(|runs| runs.iter().flatten().map(summary).collect()).collect()
     }
 
-    /// Returns the cumulative distributions of the runs that were finished, by scenario, each with
-    /// the seed of the run.
+    /// Returns the cumulative distributions of the complete runs, by scenario. Each has the seed of
+    /// its run.
     pub(crate) fn cumulative<'a>(&'a self) -> Vec<Vec<(u64, &'a [Cumulative])>> {
         let of = |runs: &'a Vec<Option<Numbers>>| {
             let runs = runs.iter().flatten();

@@ -1,6 +1,10 @@
 //! `slackline serve`: runs the daemon in the foreground.
 
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+use clap::Args;
 
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
@@ -10,10 +14,44 @@ use slackline_fence::KeeperCommand;
 use slackline_linux::with_causes;
 use slackline_units::CpuId;
 
-use crate::args::Serve;
+use crate::amounts::{CpuList, cpu_list};
 use crate::prices;
 use crate::problem::Problem;
 use crate::signals::daemon_signals;
+use crate::tls::Tls;
+
+/// Options of the daemon.
+#[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("serve"))]
+pub(crate) struct Serve {
+    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
+    #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
+    pub(crate) cpus: Option<CpuList>,
+    /// Folder of the ledger, which stores reservations and events.
+    #[arg(long, value_name = "FOLDER", default_value = slackline_daemon::ledger::FOLDER)]
+    pub(crate) state: PathBuf,
+    /// Unix socket to listen on, unless systemd passes one.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    pub(crate) socket: PathBuf,
+    /// Prices of CPU time as TOML; `list` then shows costs.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) prices: Option<PathBuf>,
+    /// Do not record the last minute, and save no recordings of missed deadlines.
+    #[arg(long)]
+    pub(crate) no_recorder: bool,
+    /// Also listen for other hosts over TLS 1.3; see `slackline access`.
+    #[arg(long, value_name = "ADDRESS:PORT", requires = "certificate")]
+    pub(crate) listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
+    /// Also serve /metrics without TLS, to all users of this host, e.g. `127.0.0.1:9391`.
+    #[arg(long, value_name = "LOOPBACK:PORT")]
+    pub(crate) metrics: Option<SocketAddr>,
+    /// Serve the page to browsers of this host, at 127.0.0.1:9392 or this address.
+    #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
+    #[arg(default_missing_value = "127.0.0.1:9392")]
+    pub(crate) page: Option<SocketAddr>,
+}
 
 pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     let cpus = args.cpus.as_deref().map(|cpus| {
@@ -38,15 +76,21 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
     if args.metrics.is_some() {
         arguments.push("--metrics".into());
     }
-    let program = "/proc/self/exe".into();
+    if args.page.is_some() {
+        arguments.push("--page".into());
+    }
+    let program: PathBuf = "/proc/self/exe".into();
+    let worker = FrontCommand { program: program.clone(), arguments: vec!["serve-worker".into()] };
     let options = ServeOptions {
         cpus: cpus.transpose()?,
         state: args.state.clone(),
         socket: args.socket.clone(),
         keeper: KeeperCommand::ourselves(["keep"]),
         front: FrontCommand { program, arguments },
+        worker,
         listen,
         metrics: args.metrics,
+        page: args.page,
         is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };

@@ -1,4 +1,4 @@
-//! Commands for the daemon: each sends a request and shows the answer.
+//! Commands that send requests to the daemon and show the answers.
 
 mod apply;
 pub(crate) mod args;
@@ -29,23 +29,23 @@ use crate::signals::stop_flag;
 use crate::terminal;
 use args::{
     AccessArgs, AccessCommand, Add, AmountArgs, Change, DaemonArgs, Find, IncidentsArgs, List, Log,
-    NamedArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
+    NamedArgs, PageArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
 };
 
 pub(crate) use apply::apply;
 pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
-pub(crate) use show::HEADINGS;
 
-/// Pause before a request that exceeded a rate limit is repeated, and how often it is.
+/// Pause before a request that exceeded a rate limit is repeated. The next constant is the number
+/// of repetitions.
 const RATE_PAUSE: Duration = Duration::from_millis(50);
 const RATE_RETRIES: u32 = 100;
 
-/// Interval of checks for a signal, and of attempts to reach a daemon again.
+/// Interval of checks for signals, and of attempts to reconnect to a daemon.
 const OFTEN: Duration = Duration::from_millis(100);
 
-/// Number of attempts to reconnect to a daemon.
+/// Maximum number of attempts to reconnect to a daemon.
 const BACK_WITHIN: u32 = 50;
 
 /// Number of latest events that `watch` shows.
@@ -97,7 +97,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     })
 }
 
-/// Changes a reservation so that it is for another VM.
+/// Changes the binding of a reservation, so that it applies to another VM.
 fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
     if args.name.contains(['*', '?']) {
         return Err(Problem::BadOption {
@@ -130,6 +130,22 @@ fn is_meant(name: &str) -> Result<bool, Problem> {
     Ok(matches!(said.trim(), "y" | "Y" | "yes"))
 }
 
+/// Prints the address of the page. The code is in the fragment, which browsers send to no server.
+pub(crate) fn page(args: &PageArgs) -> Result<(), Problem> {
+    let (code, text) = connect(&args.at)?.page_code()?;
+    let address = match (&args.at.host, &code.address) {
+        (Some(url), _) => format!("{}/", url.trim_end_matches('/')),
+        (None, Some(address)) => address.clone(),
+        (None, None) => String::new(),
+    };
+    answer(&args.at, &text, || format!("{address}#{}\n", code.code))?;
+    if !args.at.json {
+        let within = Span::from_ns(code.lasts_ns);
+        terminal::tell(&format!("note:  open it within {within}; the code works once\n"));
+    }
+    Ok(())
+}
+
 pub(crate) fn resume(args: &NamedArgs) -> Result<(), Problem> {
     each(&args.at, &args.name, args.if_revision, Client::resume)
 }
@@ -144,8 +160,8 @@ pub(crate) fn release(args: &NamedArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Sends a request for one reservation, or one after another for each that a pattern matches. Stops
-/// at the first refusal.
+/// Sends a request for one reservation, or one request after the other for all reservations that
+/// match a pattern. Stops at the first refusal.
 fn each(
     at: &DaemonArgs,
     name: &str,
@@ -159,7 +175,8 @@ fn each(
     Ok(())
 }
 
-/// Repeats a request that exceeds a rate limit, as a pattern for many reservations does.
+/// Sends a request, and repeats it if it exceeds a rate limit. That happens with a pattern that
+/// matches many reservations.
 fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
     for _ in 0..RATE_RETRIES {
         match ask() {
@@ -172,7 +189,7 @@ fn patiently<T>(mut ask: impl FnMut() -> Answered<T>) -> Answered<T> {
     ask()
 }
 
-/// Returns the names of the reservations that a name or a pattern means.
+/// Returns the names of the reservations to which a name or a pattern refers.
 fn meant(client: &mut Client, name: &str, revision: Option<u64>) -> Result<Vec<String>, Problem> {
     if !apply::is_pattern(name) {
         return Ok(vec![name.to_owned()]);
@@ -205,7 +222,7 @@ pub(crate) fn list(args: &List) -> Result<(), Problem> {
     overloads(args, &mut client)
 }
 
-/// Prints reservations. A table is followed by the reasons for the reservations' states.
+/// Prints reservations. If they are printed as a table, the reasons for their states follow.
 fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> {
     if args.at.json {
         return answer(&args.at, text, String::new);
@@ -217,8 +234,8 @@ fn listed(args: &List, text: &Text, all: &[Reservation]) -> Result<(), Problem> 
     terminal::say(&show::reasons(all))
 }
 
-/// Prints the CPUs that cannot deliver their reservations. Prints nothing if an older daemon does
-/// not support this request.
+/// Prints the CPUs that cannot deliver their reservations. Prints nothing if the daemon is too old
+/// to report them.
 fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     if args.at.json || args.view.csv || !args.view.columns.is_empty() {
         return Ok(());
@@ -229,7 +246,7 @@ fn overloads(args: &List, client: &mut Client) -> Result<(), Problem> {
     }
 }
 
-/// Returns all reservations, requested page by page.
+/// Returns all reservations of a daemon, which are requested page by page.
 pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
     let mut all: Vec<Reservation> = Vec::new();
     loop {
@@ -246,7 +263,7 @@ pub(crate) fn all(client: &mut Client) -> Result<Vec<Reservation>, Problem> {
 fn table(all: &[Reservation]) -> String {
     match all {
         [] => "there are no reservations\n".into(),
-        all => show::reservations(all).without_blank(show::UNTIL).text(),
+        all => show::reservations(all).without_blank(crate::headings::UNTIL).text(),
     }
 }
 
@@ -272,7 +289,8 @@ pub(crate) fn log(args: &Log) -> Result<(), Problem> {
     terminal::print(&show::events(&events, args.name.is_none()).shown(&args.view)?)
 }
 
-/// Returns the causes of a VM's waiting in the last minute, as a value and as JSON.
+/// Asks a daemon which programs and other causes kept a VM from running in the last minute. Returns
+/// the answer as a value and as JSON.
 pub(crate) fn why(at: &DaemonArgs, name: &str) -> Result<(Culprits, String), Problem> {
     let (why, text) = connect(at)?.why(name)?;
     Ok((why, text.0))
@@ -289,18 +307,22 @@ pub(crate) fn incidents(args: &IncidentsArgs) -> Result<(), Problem> {
 pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
     let (all, text) = connect(&args.at)?.predictions()?;
     answer(&args.at, &text, || match &all[..] {
-        [] => "there are no predictions; `slackline apply` of a plan makes some\n".into(),
+        [] => "there are no predictions; they come from `slackline apply` of a plan that `whatif` \
+             saved\n"
+            .into(),
         all => predictions::shown(all),
     })
 }
 
-/// Returns the record of all predictions of a daemon in one line. `None` if it has none.
+/// Returns one line that states how close the results came to a daemon's predictions. `None` if the
+/// daemon has made no predictions.
 pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
     (!all.is_empty()).then(|| predictions::record(&all))
 }
 
-/// Has the daemon of this socket save what it has recorded.
+/// Makes the daemon that listens on this socket save what its flight recorder has recorded since a
+/// given time.
 pub(crate) fn save_recording(socket: &Path, since: Span) -> Result<Recording, Problem> {
     let (recording, _) = Client::connect(socket)?.record(Length(since))?;
     Ok(recording)
@@ -311,7 +333,7 @@ pub(crate) fn access(args: &AccessArgs) -> Result<(), Problem> {
         AccessCommand::List { at } => {
             let (all, text) = connect(at)?.access()?;
             answer(at, &text, || match &all[..] {
-                [] => "there are no grants; groups decide\n".into(),
+                [] => "there are no grants; roles follow from the groups of users\n".into(),
                 all => show::access(all),
             })
         }
@@ -372,8 +394,8 @@ pub(crate) fn watch(args: &SelectionArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Reconnects to the daemon. The attempts last longer than the daemon needs to replace its front or
-/// to restart. Returns `None` if a signal asks to stop in that time.
+/// Reconnects to the daemon. The attempts go on for longer than the daemon takes to restart.
+/// Returns `None` if a signal asks to stop meanwhile.
 fn again(at: &DaemonArgs, stop: &AtomicBool) -> Result<Option<Stream>, Problem> {
     for _ in 0..BACK_WITHIN {
         if stop.load(Ordering::Relaxed) {
@@ -434,7 +456,7 @@ impl ReceivedEvents<'_> {
     }
 }
 
-/// Connects to the daemon of this host, or to that of another host.
+/// Connects to the daemon of this host, or to that of the host that the options name.
 fn open(at: &DaemonArgs) -> Result<Client, ClientError> {
     let Some(url) = &at.host else { return Client::connect(&at.socket) };
     Client::connect_to(&at.trust.at(url))
@@ -444,7 +466,8 @@ pub(crate) fn connect(at: &DaemonArgs) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
 
-/// Returns a refusal for lack of capacity. If the user requested a share, its hint is a share too.
+/// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
+/// too.
 fn in_same_terms(much: &AmountArgs, error: ClientError) -> ClientError {
     let Some(Share(share)) = much.cpu else { return error };
     let ClientError::Refused(mut problem) = error else { return error };
@@ -461,7 +484,7 @@ fn in_same_terms(much: &AmountArgs, error: ClientError) -> ClientError {
     ClientError::Refused(problem)
 }
 
-/// Prints a reservation after a change.
+/// Prints a reservation after the daemon has changed it.
 fn done(at: &DaemonArgs, answered: Answered<Reservation>) -> Result<(), Problem> {
     let (reservation, text) = answered?;
     warn(&reservation);
@@ -477,7 +500,8 @@ fn warn(reservation: &Reservation) {
     }
 }
 
-/// Prints an answer as JSON, or as `shown` formats it.
+/// Prints an answer as JSON if the user requested that, and otherwise as the function `shown`
+/// formats it.
 fn answer(at: &DaemonArgs, text: &Text, shown: impl FnOnce() -> String) -> Result<(), Problem> {
     if at.json {
         return terminal::print(&format!("{}\n", text.0));

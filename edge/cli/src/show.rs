@@ -1,4 +1,4 @@
-//! `slackline show`: shows a saved trace as a timeline, table or list.
+//! Command `slackline show`, which shows a saved trace as a timeline, table or list.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, ErrorKind, Read as _, Seek, Write};
@@ -104,7 +104,7 @@ fn add_waits(args: &Show, perfetto: &mut Perfetto<impl Write>) -> Result<(), Pro
     Ok(())
 }
 
-/// Refuses a window that begins after the end of the run, because it would be empty.
+/// Checks that the requested window begins before the end of the run. Otherwise it would be empty.
 fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let Some(end) = names.ended.filter(|_| is_window && (args.list || !args.json)) else {
@@ -120,12 +120,12 @@ fn begins_before_its_end(args: &Show, names: &Names) -> Result<(), Problem> {
     })
 }
 
-/// Maximum number of columns of a timeline. No screen is wider.
+/// Maximum width of a timeline in columns.
 const MOST_COLUMNS: usize = 10_000;
 
 pub(crate) type Trace = Reader<BufReader<File>>;
 
-/// Opens a complete trace, or a recording of another program. Returns it and its vCPUs.
+/// Opens a complete trace, or a recording of another program, and reads its index of vCPUs.
 pub(crate) fn open(file: &Path) -> Result<(Trace, Names), Problem> {
     open_telling(file, Tells::Vms)
 }
@@ -147,7 +147,9 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     all.pass_to(&mut names).map_err(bad)?;
     if all.is_cut() {
         let name = file.display();
-        terminal::tell(&format!("note:  {name} ends early: its recorder was stopped\n"));
+        terminal::tell(&format!(
+            "note:  the trace {name} ends early, because recording was stopped\n"
+        ));
     }
     let implausible = |error| Problem::Implausible { file: file.into(), error };
     names.effort.check().map_err(implausible)?;
@@ -155,9 +157,9 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     Ok((Reader::new(BufReader::new(spooled)).map_err(bad)?, names))
 }
 
-/// Number of bytes that suffice to recognize a trace.
+/// Number of bytes at the start of a file that are enough to recognize a trace.
 const BEGINS: u64 = 4096;
-/// Maximum length of a trace that is read from a pipe, in bytes. It is copied to disk.
+/// Maximum length of a trace from a pipe, in bytes. The trace is copied to disk.
 const LONGEST_PIPED: u64 = 1 << 36;
 
 /// Returns a file that can be read twice. A pipe is copied to a temporary file.
@@ -191,7 +193,7 @@ fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), P
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
-/// Returns the start and the length of the window.
+/// Returns the start and the length of the window to show.
 fn span(args: &Show) -> (Time, Span) {
     let usual = if args.list { LONGEST } else { Span::from_ms(100) };
     (Time::START + args.from, args.r#for.unwrap_or(usual).min(LONGEST))
@@ -199,7 +201,8 @@ fn span(args: &Show) -> (Time, Span) {
 
 type Indexed = IndexedTrace<BufReader<File>>;
 
-/// Opens the trace by its index. `None` if it has no index, or if all of it is requested.
+/// Opens a trace with its index of blocks. `None` if it has no index, or if the whole trace is to
+/// be shown.
 fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     let is_window = args.runs.is_none() && !args.table && !args.xenmon && args.perfetto.is_none();
     let is_part =
@@ -224,7 +227,7 @@ fn indexed(args: &Show) -> Result<Option<Indexed>, Problem> {
     IndexedTrace::open(file).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }
 
-/// Shows a window without reading the rest of the trace.
+/// Shows a window of a trace, without reading the rest of the trace.
 fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     let (from, length) = span(args);
     let ended = trace.ended();
@@ -256,7 +259,7 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     finish(list)
 }
 
-/// Ends a list. A reader that closes the pipe early is no error.
+/// Completes a list. It is no error if the reader closes the pipe early.
 fn finish(list: Listing<impl Write>) -> Result<(), Problem> {
     match list.finish() {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Problem::Output(error)),

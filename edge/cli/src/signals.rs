@@ -1,4 +1,4 @@
-//! Signals that ask the program to stop or to reload.
+//! Signals that ask the program to stop or to reload files.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
     Ok(flag)
 }
 
-/// Returns a socket that becomes readable when a signal asks to stop.
+/// Returns a socket that becomes readable when a signal asks the program to stop, and the other end
+/// of its pair.
 pub(crate) fn stop_signal() -> Result<(UnixStream, UnixStream), Problem> {
     raised_by(&[SIGINT, SIGTERM, SIGHUP])
 }

@@ -1,4 +1,4 @@
-//! `slackline sim`: simulates a scenario.
+//! Command `slackline sim`, which simulates a scenario.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
 use crate::{bug, claims, input, json, points, seeds};
 
-/// Maximum number of vCPUs for which the end of their work is printed.
+/// Maximum number of vCPUs for which the time when their work was done is printed.
 const MOST_DONE: usize = 10;
 
 pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
@@ -71,7 +71,10 @@ pub(crate) fn sim(args: &Sim) -> Result<(), Problem> {
         }
         for (at, vcpu, error) in &finished.declined {
             let name = name(*vcpu);
-            let _ = writeln!(text, "note: join or change of `{name}` refused at {at}: {error}");
+            let _ = writeln!(
+                text,
+                "note: admission refused a join or change of `{name}` at {at}: {error}"
+            );
         }
         if let Some(cost) = cost {
             let _ = writeln!(text, "note: {cost}");

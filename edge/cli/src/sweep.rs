@@ -1,5 +1,5 @@
-//! `slackline sweep`: runs a family of scenarios under several policies on all cores, and makes one
-//! table.
+//! Command `slackline sweep`, which runs a family of scenarios under several policies on all cores,
+//! and makes one table.
 
 mod jobs;
 mod journal;
@@ -64,7 +64,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     Err(Problem::Interrupted)
 }
 
-/// Makes all runs that are not in the journal yet.
+/// Runs all jobs of the sweep that the journal does not have yet.
 fn run(
     args: &Sweep,
     jobs: &Jobs,
@@ -100,7 +100,7 @@ fn run(
     Ok(rows)
 }
 
-/// Returns the path of the journal, which keeps finished runs until all are finished.
+/// Returns the path of the journal, which stores complete runs until the whole sweep is complete.
 fn journal_of(csv: &std::path::Path) -> PathBuf {
     let mut name = csv.as_os_str().to_owned();
     name.push(".part");

@@ -11,18 +11,18 @@ use slackline_units::{Span, Time};
 use crate::folded::folded;
 use crate::problem::Problem;
 
-/// Returns the width of tables, in columns.
+/// Returns the maximum width of tables, in columns.
 pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Returns the width of the terminal, limited to the range of tables. `None` without a terminal. If
-/// the variable `COLUMNS` is set, it has precedence.
+/// Returns the width of the terminal, limited to the range of tables. `None` if standard output is
+/// no terminal. The environment variable `COLUMNS` has precedence.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
 
-/// Narrowest width of output.
+/// Minimum width of output, in columns.
 const NARROWEST: usize = 40;
 
 fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
@@ -36,14 +36,15 @@ pub(crate) fn told_columns() -> Option<usize> {
     columns_of(io::stderr())
 }
 
-/// Returns `Colour` if standard output is a terminal, unless `NO_COLOR` is set (no-color.org).
+/// Returns `Colour` if standard output is a terminal and the environment variable `NO_COLOR` is not
+/// set (no-color.org).
 pub(crate) fn paint() -> Paint {
     let is_welcome = std::env::var_os("NO_COLOR").is_none_or(|text| text.is_empty());
     if io::stdout().is_terminal() && is_welcome { Paint::Colour } else { Paint::Plain }
 }
 
-/// Prints text for users, and wraps sentences that are too long for the terminal. Tables must
-/// already fit.
+/// Prints text for users. Sentences that are too long for the terminal are wrapped. Tables must fit
+/// already.
 pub(crate) fn say(text: &str) -> Result<(), Problem> {
     print(&fold(text, columns_of(io::stdout())))
 }
@@ -52,7 +53,7 @@ fn fold(text: &str, columns: Option<usize>) -> String {
     columns.map_or_else(|| text.to_owned(), |columns| folded(text, columns.max(NARROWEST)))
 }
 
-/// Writes to standard output. A closed pipe is no error, because its reader needs no more.
+/// Writes to standard output. A closed pipe is no error, because its reader does not want more.
 pub(crate) fn print(text: &str) -> Result<(), Problem> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -62,7 +63,7 @@ pub(crate) fn print(text: &str) -> Result<(), Problem> {
     }
 }
 
-/// Writes to standard error. Errors of the write are ignored.
+/// Writes to standard error. Errors are ignored.
 pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
@@ -88,13 +89,14 @@ pub(crate) fn report(problem: &Problem) {
     }
 }
 
-/// Time after which a long run shows progress.
+/// Time after which a long run begins to show progress.
 const QUIET: Duration = Duration::from_secs(2);
 
 /// Interval of progress updates.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// Progress of a single run. It is shown if the run takes long and standard error is a terminal.
+/// Progress of a single run. It is shown if the run takes longer than two seconds and standard
+/// error is a terminal.
 pub(crate) struct Progress {
     what: String,
     length: Span,
@@ -121,17 +123,17 @@ impl Progress {
     }
 }
 
-/// Time until the first progress line if the output is not a terminal, and interval of the
-/// following lines.
+/// Time until the first progress line on an output that is not a terminal. It is also the minimum
+/// interval of further lines.
 const FIRST_LINE: Duration = Duration::from_secs(2);
 const BETWEEN_LINES: Duration = Duration::from_secs(20);
 
-/// Progress of many runs, reported by any thread. It is shown if the runs take long, with an
-/// estimate of the time left. On a terminal one line is redrawn. Other outputs get a new line from
-/// time to time.
+/// Progress of many runs, which any thread may report. It is shown if the runs take longer than two
+/// seconds, with an estimate of the remaining time. On a terminal, one line is redrawn. Other
+/// outputs get a new line at intervals.
 pub(crate) struct Counter {
     what: String,
-    /// Number of runs that were finished before this command started.
+    /// Number of runs that were complete before this command started.
     before: usize,
     started: Instant,
     is_terminal: bool,
@@ -143,7 +145,7 @@ impl Counter {
         Counter::with_done(what, 0)
     }
 
-    /// Returns a counter for a command that continues after `before` runs.
+    /// Returns a counter for a command that continues a sweep with `before` complete runs.
     pub(crate) fn with_done(what: &str, before: usize) -> Counter {
         let (started, is_terminal) = (Instant::now(), io::stderr().is_terminal());
         let next = started + if is_terminal { QUIET } else { FIRST_LINE };
@@ -156,7 +158,7 @@ impl Counter {
         }
     }
 
-    /// Updates the number of finished runs.
+    /// Updates the number of complete runs.
     pub(crate) fn at(&self, done: GridProgress) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         let (next, is_shown) = &mut *shown;
@@ -215,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_counter_estimates_time_left_from_runs_of_this_command() {
+    fn progress_line_estimates_time_left_only_from_runs_of_this_command() {
         let counter = Counter::with_done("sweep", 40);
         let line =
             |runs, of, took| counter.line(GridProgress { runs, of }, Duration::from_secs(took));

@@ -1,4 +1,5 @@
-//! `slackline top`: a screen of all VMs, from the daemon or from a recording.
+//! Command `slackline top`, a screen with all VMs. Its numbers come from the daemon or from a
+//! recording.
 
 mod daemon;
 mod recording;
@@ -13,10 +14,11 @@ use crate::problem::Problem;
 use crate::service::args::TopArgs;
 use crate::signals::stop_flag;
 
-/// Shortest and longest time between two updates.
+/// Minimum and maximum time between two updates of the screen.
 const INTERVALS: (Span, Span) = (Span::from_ms(200), Span::from_secs(60));
 
-/// Snapshots that wait to be drawn. A source that is faster than the terminal waits.
+/// Maximum number of snapshots that wait to be drawn. A source that is faster than the terminal has
+/// to wait.
 const QUEUED: usize = 2;
 
 pub(crate) fn top(args: &TopArgs) -> Result<(), Problem> {

@@ -1,25 +1,34 @@
-//! `slackline whatif`: predicts from a recorded trace what other parameters would change.
+//! Command `slackline whatif`, which predicts from a recorded trace what other parameters would
+//! change.
 
 mod json;
 mod plan;
 mod report;
 mod table;
+mod worker;
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::path::{Path, PathBuf};
 
 use slackline_sim::RunError;
+use slackline_trace::Reader;
 use slackline_units::Time;
 use slackline_whatif::{
-    Forecast, ForecastError, Form, Gate, Model, Recorder, Recording, forecast, gate,
+    Forecast, ForecastError, Form, Gate, Model, ModelError, Recorder, Recording, forecast, gate,
 };
 
-use crate::edits::Whatif;
+use crate::edits::{Whatif, bad_edit};
+use crate::names::Names;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::{service, show, terminal};
+
+pub(crate) use worker::worker;
+
+/// Name of a recording of the last seconds of a daemon.
+const NAME_OF_LAST: &str = "the last seconds";
 
 pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let edits = args.edits()?;
@@ -33,23 +42,19 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let file = source.file();
     places.read("the trace", file)?;
     let recording = record(file)?;
-    let mut model = Model::new(&recording)
-        .map_err(|error| Problem::NoForecast { message: error.to_string(), hint: None })?;
+    let mut model = Model::new(&recording).map_err(|error| no_model(&error))?;
     let gate = gate(&recording, &model).map_err(|error| problem(file, error))?;
     let policy = model.policy();
     let is_changed = !edits.is_empty();
-    model.edit(&edits).map_err(|error| Problem::BadOption {
-        hint: Some(error.hint()),
-        message: error.to_string(),
-    })?;
+    model.edit(&edits).map_err(|error| bad_edit(&error))?;
     for (form, file) in &scenarios {
         save_scenario(&model, &recording, *form, file)?;
     }
     let answer = Answer { recording: &recording, gate: &gate, model: &model, policy: &policy };
     if !gate.passes() || !is_changed {
-        let text = if args.json { json::gate(&answer) } else { table::gate(&answer) };
+        let text = if args.json { json::text(&json::gate(&answer)) } else { table::gate(&answer) };
         terminal::print(&text)?;
-        return refuse(&source, &gate);
+        return gate_refusal(&source.name(), &gate);
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
@@ -59,7 +64,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
         save(file, &report::page(&answer, &forecast))?;
     }
     let text = match args.json {
-        true => json::forecast(&answer, &forecast),
+        true => json::text(&json::forecast(&answer, &forecast)),
         false => {
             let record = args.since.and_then(|_| service::record_of_predictions(&args.socket));
             table::forecast(&answer, &forecast) + &record.unwrap_or_default()
@@ -68,10 +73,10 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     terminal::print(&text)
 }
 
-/// Source of a recording.
+/// Source of the recording from which `whatif` predicts.
 enum RecordingSource {
     File(PathBuf),
-    /// Copy of what the daemon has, which is removed after use.
+    /// Copy of the daemon's recording. The copy is removed after use.
     Daemon(PathBuf),
 }
 
@@ -94,7 +99,7 @@ impl RecordingSource {
     fn name(&self) -> String {
         match self {
             RecordingSource::File(file) => file.display().to_string(),
-            RecordingSource::Daemon(_) => "the last seconds".into(),
+            RecordingSource::Daemon(_) => NAME_OF_LAST.into(),
         }
     }
 }
@@ -108,7 +113,7 @@ impl Drop for RecordingSource {
     }
 }
 
-/// All that an answer is made of, besides its prediction.
+/// Data from which the output is made, except the prediction itself.
 pub(crate) struct Answer<'a> {
     pub(crate) recording: &'a Recording,
     pub(crate) gate: &'a Gate,
@@ -120,29 +125,47 @@ pub(crate) struct Answer<'a> {
 
 /// Reads the recording of a trace file.
 fn record(file: &Path) -> Result<Recording, Problem> {
-    let (mut trace, names) = show::open(file)?;
-    let end = names.ended.unwrap_or(Time::START);
-    // A recording of the last seconds begins in the middle of a run.
-    let is_live = trace.header().machine == "live";
-    let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
-    let mut recorder = Recorder::new(trace.header(), (begin, end));
-    let bad = |error| Problem::BadTrace { file: file.into(), error };
-    trace.pass_to(&mut recorder).map_err(bad)?;
-    recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
+    let (trace, names) = show::open(file)?;
+    RecordingReader { file, names: &names }.read(trace)
 }
 
-fn refuse(source: &RecordingSource, gate: &Gate) -> Result<(), Problem> {
+/// Reads the recording of a trace whose names are known.
+struct RecordingReader<'a> {
+    file: &'a Path,
+    names: &'a Names,
+}
+
+impl RecordingReader<'_> {
+    fn read<R: Read>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
+        let RecordingReader { file, names } = *self;
+        let end = names.ended.unwrap_or(Time::START);
+        // A recording of the last seconds begins in the middle of a run.
+        let is_live = trace.header().machine == "live";
+        let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
+        let mut recorder = Recorder::new(trace.header(), (begin, end));
+        let bad = |error| Problem::BadTrace { file: file.into(), error };
+        trace.pass_to(&mut recorder).map_err(bad)?;
+        recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })
+    }
+}
+
+fn no_model(error: &ModelError) -> Problem {
+    Problem::NoForecast { message: error.to_string(), hint: None }
+}
+
+/// Refuses a prediction from a recording that does not pass the gate.
+fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {}: its simulation differs from it, probably because {cause}",
-            source.name()
+            "cannot predict from {source}: its simulation does not repeat it, probably because \
+             {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })
 }
 
-/// Explains an error of the edited model.
+/// Returns the error for a model that cannot be simulated after the edits.
 fn refused(file: &Path, error: ForecastError) -> Problem {
     match error {
         ForecastError::Share { ref name, policy, error: ref why } => Problem::BadOption {
@@ -155,7 +178,7 @@ fn refused(file: &Path, error: ForecastError) -> Problem {
             },
         },
         ForecastError::Run(RunError::Declined(declined)) => Problem::NotAdmitted {
-            message: format!("admission would refuse this: {declined}"),
+            message: format!("admission would refuse the changed reservations: {declined}"),
             hint: declined.error.hint(),
         },
         error => problem(file, error),
@@ -175,7 +198,7 @@ fn problem(file: &Path, error: ForecastError) -> Problem {
     }
 }
 
-/// Returns the file for the scenario of each form, open and closed.
+/// Returns the path of the scenario file for each form of the prediction, open and closed.
 fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let extension = file.extension().map(|it| format!(".{}", it.to_string_lossy()));
@@ -183,7 +206,7 @@ fn forms_of(file: &Path) -> Vec<(Form, PathBuf)> {
     vec![(Form::Open, file.into()), (Form::Closed, file.with_file_name(closed))]
 }
 
-/// Writes a scenario of a prediction, and the files of its jobs.
+/// Writes the scenario of a prediction, and the files with its jobs.
 fn save_scenario(
     model: &Model,
     recording: &Recording,
@@ -212,7 +235,7 @@ pub(crate) fn form_name(form: Form) -> &'static str {
     }
 }
 
-/// Returns what a prediction from this recording cannot tell, one line each.
+/// Returns statements about what a prediction from this recording does not cover, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
         "how many more requests clients send if answers come sooner: the range covers it only if \
@@ -223,7 +246,8 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(
-            "a range between both forms: only the {only} form repeats the recording"
+            "a range between the open and the closed form: only the {only} form repeats the \
+             recording"
         ));
     }
     if !answer.model.tolerance().judges_waits() {

@@ -1,4 +1,4 @@
-//! `slackline why`: shows what kept a VM from running.
+//! Command `slackline why`, which shows what kept a VM from running.
 
 use std::fmt::Write as _;
 
@@ -36,7 +36,8 @@ pub(crate) fn why(args: &WhyArgs) -> Result<(), Problem> {
 
 fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let name = &args.name;
-    let message = format!("cannot answer for `{name}`: the recording has no thread of such a VM");
+    let message =
+        format!("cannot answer for `{name}`: the recording has no thread of a VM with that name");
     let hint = if answer.vms.is_empty() {
         "record it with `slackline record`".into()
     } else {
@@ -70,7 +71,8 @@ fn text(reply: &Culprits) -> String {
         if let Some(check) = vcpu.check {
             let _ = writeln!(
                 text,
-                "  check: CPU ready {} by the kernel, {} recorded; CPU time {}, {} recorded",
+                "  check: CPU ready {} by the kernel, {} recorded; CPU time {} by the kernel, {} \
+                 recorded",
                 ms(check.kernel_ready_ns),
                 ms(check.ready_ns),
                 ms(check.kernel_used_ns),

@@ -1,4 +1,4 @@
-//! Grants of access: request and answer.
+//! Grants of access to the daemon: requests and answers.
 
 use serde::{Deserialize, Serialize};
 use slackline_service as service;
@@ -12,7 +12,8 @@ use crate::times::Share;
 pub enum Role {
     /// May list reservations and VMs, and see available capacity.
     Viewer,
-    /// May make and change its own reservations. Those of others are shown as "another VM".
+    /// May make and change its own reservations. The reservations of other owners are shown as
+    /// "another VM".
     Tenant,
     /// May also read the log, and make, change, pause and release reservations.
     Operator,
@@ -21,10 +22,11 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, least first.
+    /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
-    /// Returns what a principal of this role may do to others, as a sentence.
+    /// Returns a sentence about what a principal with this role may do to reservations of other
+    /// owners.
     #[must_use]
     pub const fn to_others(self) -> &'static str {
         match self {
@@ -39,7 +41,7 @@ impl Role {
         }
     }
 
-    /// Word of the role in JSON and options.
+    /// Returns the word that stands for the role in JSON and options.
     #[must_use]
     pub fn word(self) -> &'static str {
         service::Role::from(self).word()
@@ -73,21 +75,21 @@ impl From<service::Role> for Role {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Grant {
-    /// Role, which replaces that of the user's groups.
+    /// Role of the user or client. It replaces the role of a local user's groups.
     pub role: Role,
-    /// Limit on the CPU of all their reservations. Default: none.
+    /// Limit on the total CPU of all reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Limit on the number of their reservations. Default: none.
+    /// Limit on the number of reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Numbers of other users whose VMs they may reserve for.
+    /// Numbers of other users for whose VMs this user or client may reserve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
-    /// Days until the role expires. Limits stay. Default: never.
+    /// Days until the role expires. The limits stay in force. Default: the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
-    /// Certificate of a remote client as PEM. Without one a token is created.
+    /// Certificate of a remote client as PEM. If it is absent, the service creates a token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificate: Option<String>,
 }
@@ -98,24 +100,24 @@ pub struct Grant {
 pub struct Access {
     /// Local user as `uid N`, or remote client as `@NAME`.
     pub principal: String,
-    /// Identified by `socket`, `token` or `certificate`.
+    /// Way in which the user or client is identified: `socket`, `token` or `certificate`.
     pub by: String,
     /// Role that was granted.
     pub role: Role,
-    /// Limit on the CPU of all their reservations, if any.
+    /// Limit on the total CPU of all reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// The same in millionths of a CPU.
+    /// Limit on the total CPU of all reservations of this user or client, in millionths of a CPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Limit on the number of their reservations, if any.
+    /// Limit on the number of reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Numbers of other users whose VMs they may reserve for.
+    /// Numbers of other users for whose VMs this user or client may reserve.
     pub users: Vec<u32>,
     /// Time of the grant, in nanoseconds since 1970.
     pub made_ns: u64,
-    /// Expiry of the role, in nanoseconds since 1970. Absent if never.
+    /// Expiry of the role, in nanoseconds since 1970. Absent if the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ns: Option<u64>,
     /// New token of a remote client. It is shown once; the daemon stores only its hash.

@@ -1,4 +1,4 @@
-//! Blocking client of the daemon, over its Unix socket or TLS.
+//! Blocking client of the daemon, over the daemon's Unix socket or over TLS.
 
 mod flight;
 mod remote;
@@ -27,19 +27,21 @@ use crate::link::LONGEST_SAID;
 use crate::problem::{Kind, Problem};
 use crate::replies::{Account, AppliedChange, Event, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::PageCode;
 use crate::times::Length;
 
 pub use remote::Remote;
 use remote::RemoteCredentials;
 pub use stream::{Frame, Stream, WaitOutcome};
 
-/// Time limit for an answer. The daemon itself gives up after five seconds.
+/// Time limit for an answer. It is longer than the five seconds after which the daemon itself gives
+/// up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum length of the path of a Unix socket, in bytes.
 pub const LONGEST_SOCKET: usize = 107;
 
-/// Reason why a request got no answer, or not the expected one.
+/// Reason why a request got no answer, or an error as the answer.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No daemon listens at the socket.
@@ -61,7 +63,7 @@ pub enum ClientError {
         /// Length of the path in bytes.
         is: usize,
     },
-    /// The socket exists, but this user may not use it.
+    /// The socket exists, but the user of this process may not use it.
     #[error("this user may not use {}: {source}", path.display())]
     NotForUs {
         /// Path of the socket.
@@ -88,15 +90,16 @@ pub enum ClientError {
     /// The remote host cannot be reached, or no daemon listens there.
     #[error("no daemon answers at {host}: {source}")]
     NoHost {
-        /// Name and port of the host.
+        /// Name and port of the remote host.
         host: String,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// TLS failed: one of the two sides does not trust the other.
+    /// TLS failed, because the client does not trust the daemon or the daemon does not trust the
+    /// client.
     #[error("cannot connect to {host}: the TLS handshake failed: {source}")]
     Untrusted {
-        /// Name and port of the host.
+        /// Name and port of the remote host.
         host: String,
         /// Error of the TLS library.
         source: io::Error,
@@ -118,7 +121,7 @@ pub enum ClientError {
     NoRuntime(io::Error),
 }
 
-/// An answer as the daemon sent it, so that it can be printed unchanged.
+/// Answer as the text that the daemon sent, so that it can be printed unchanged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text(pub String);
 
@@ -132,10 +135,10 @@ impl Text {
     }
 }
 
-/// Result of a request: the parsed answer, and the text that the daemon sent.
+/// Result of a request: the parsed answer, together with the text that the daemon sent.
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
-/// A request in a form that can be sent again if the connection is lost.
+/// A request that can be sent again if the connection is lost.
 struct RepeatableRequest {
     method: Method,
     path: String,
@@ -246,6 +249,14 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/machines{}", query.unwrap_or_default())))
     }
 
+    /// Returns a code with which a browser starts a session for this caller.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn page_code(&mut self) -> Answered<PageCode> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/page".into()))
+    }
+
     /// Makes a reservation. Changes nothing if an equal one exists.
     ///
     /// # Errors
@@ -270,7 +281,8 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
-    /// Changes the terms of a reservation. If `if_revision` is given, it must be its revision.
+    /// Changes the terms of a reservation. If `if_revision` is given, the reservation must have
+    /// that revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -285,7 +297,8 @@ impl Client {
         )
     }
 
-    /// Stops the vCPUs of a reservation. If `if_revision` is given, it must be its revision.
+    /// Stops the vCPUs of a reservation. If `if_revision` is given, the reservation must have that
+    /// revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -293,7 +306,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/pause").only_if(if_revision))
     }
 
-    /// Resumes a paused reservation. If `if_revision` is given, it must be the reservation's
+    /// Resumes a paused reservation. If `if_revision` is given, the reservation must have that
     /// revision.
     ///
     /// # Errors
@@ -302,7 +315,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, of(name) + "/resume").only_if(if_revision))
     }
 
-    /// Ends a reservation. If `if_revision` is given, it must be its revision.
+    /// Ends a reservation. If `if_revision` is given, the reservation must have that revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -310,7 +323,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::DELETE, of(name)).only_if(if_revision))
     }
 
-    /// Returns the reservation of that name.
+    /// Returns the reservation called `name`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -339,8 +352,8 @@ impl Client {
         )))
     }
 
-    /// Returns the latest events, newest first. With a name, only those of that reservation. With
-    /// `before`, only those with lower numbers.
+    /// Returns the latest events, newest first. If `name` is given, only events of that reservation
+    /// are returned. If `before` is given, only events with lower numbers are.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -355,8 +368,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/log?limit={limit}{name}{before}")))
     }
 
-    /// Returns the CPU time that a reservation received, by hour or by day. The first entry is that
-    /// of `since_ns`, in nanoseconds since 1970. Oldest first, at most 1,000 entries.
+    /// Returns the CPU time that a reservation received, by hour or by day, oldest first. The first
+    /// entry contains `since_ns`, in nanoseconds since 1970. At most 1,000 entries are returned.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -374,7 +387,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
-    /// Returns the grants of all principals that have one.
+    /// Returns the grants of all principals that have a grant.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -391,7 +404,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::PUT, path).with(grant))
     }
 
-    /// Makes all members of the group `slackline` without a grant tenants.
+    /// Gives all members of the group `slackline` without a grant the role of a tenant.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -407,8 +420,8 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
-    /// Returns the body of a page unchanged. `path` is that of a page such as `/metrics`, `/health`
-    /// or `/v1/openapi.json`.
+    /// Returns the body of an HTTP page unchanged. `path` is its path, such as `/metrics`,
+    /// `/health` or `/v1/openapi.json`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -417,7 +430,7 @@ impl Client {
     }
 
     /// Returns a stream of all events from now on, and of the state of all reservations every
-    /// second. The client's connection cannot be used for other requests after that.
+    /// second. After that, the connection cannot be used for other requests.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -442,8 +455,9 @@ impl Client {
         if status.is_success() { Ok(Text(text)) } else { Err(refused(status, &text)) }
     }
 
-    /// Sends a request, once more if the connection is lost. Returns the response. A request that
-    /// changes something carries an idempotency key, so the repetition has no second effect.
+    /// Sends a request and returns the response. If the connection is lost, the request is sent
+    /// once more. A request that changes something carries an idempotency key, so sending it twice
+    /// has no second effect.
     fn response(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
@@ -512,7 +526,7 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
     }
 }
 
-/// Returns the error for a refusal. A caller without access gets only an HTTP status, without a
+/// Converts a refusal to an error. A caller without access gets only an HTTP status, without a
 /// description.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
@@ -523,7 +537,10 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
             .hinting("run as root, or as a member of the groups slackline or slackline-admin"),
         StatusCode::UNAUTHORIZED => {
             Problem::new(Kind::NotKnown, "the daemon does not know this token or certificate")
-                .hinting("check grants and their expiry with `slackline access list` on its host")
+                .hinting(
+                    "check grants and their expiry with `slackline access list` on the daemon's \
+                     host",
+                )
         }
         StatusCode::TOO_MANY_REQUESTS => {
             Problem::new(Kind::TooMany, "the daemon receives too many requests")
@@ -532,14 +549,14 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
         // Another program may listen there, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
-                "status {status} without a reason, which a daemon would state"
+                "HTTP status {status} without a reason, probably not from the daemon"
             ));
         }
     };
     ClientError::Refused(Box::new(problem))
 }
 
-/// Returns the URL path of a reservation.
+/// Returns the URL path of the reservation `name`.
 fn of(name: &str) -> String {
     format!("/v1/reservations/{}", escaped(name))
 }
@@ -556,7 +573,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns a unique idempotency key. The key need not be secret.
+/// Returns a new, unique idempotency key. The key need not be secret.
 fn new_key() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())
@@ -567,7 +584,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_error_without_a_problem_body_is_a_garbled_answer() {
+    fn http_error_without_a_problem_body_is_reported_as_garbled() {
         for (status, text) in [(502, "<html>"), (500, ""), (404, "{}"), (400, "{\"type\":1}")] {
             let error = refused(StatusCode::from_u16(status).unwrap(), text);
             assert!(
@@ -579,13 +596,13 @@ mod tests {
     }
 
     #[test]
-    fn reservation_name_is_escaped_as_one_segment_of_the_url() {
+    fn reservation_name_in_a_url_is_escaped_as_one_path_segment() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }
 
     #[test]
-    fn missing_daemon_is_reported_with_the_socket_path() {
+    fn error_about_a_missing_daemon_states_the_socket_path() {
         let folder = std::env::temp_dir().join("nothing-is-here.sock");
         let error = Client::connect(&folder).unwrap_err();
         assert!(matches!(error, ClientError::NoDaemon { .. }), "{error}");
@@ -593,7 +610,7 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_keys_of_requests_are_unique() {
+    fn idempotency_keys_of_1000_requests_are_all_different() {
         let keys: std::collections::BTreeSet<String> = (0..1000).map(|_| new_key()).collect();
         assert_eq!(keys.len(), 1000);
     }

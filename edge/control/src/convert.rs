@@ -1,4 +1,4 @@
-//! Conversion between the types of the wire format and the types of the service.
+//! Conversion between the types of the wire format and those of the service.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -15,8 +15,8 @@ use crate::requests::{Apply, Change, GangWord, ReservationParameters, name_hint}
 use crate::times::{Length, Moment};
 
 impl Request {
-    /// Converts a request for the service. Returns `None` if the daemon answers it without the
-    /// service.
+    /// Converts a request to the type that the service uses. Returns `None` if the daemon answers
+    /// the request without the service.
     ///
     /// `each` returns the current slice and period of a reservation, for a change that names only
     /// one of them. `wall_ahead` is the offset from the service's clock to the wall clock.
@@ -40,6 +40,8 @@ impl Request {
             | Request::Record { .. }
             | Request::Predict(_)
             | Request::Predictions
+            | Request::Timeline { .. }
+            | Request::Whatif(_)
             | Request::Cancel
             | Request::MigrateAccess
             | Request::Grant { .. }
@@ -103,7 +105,7 @@ fn read_binding(text: &str) -> Result<Binding, Problem> {
     text.parse().map_err(|error: service::BindingError| bad(error.to_string(), hint))
 }
 
-/// Converts an account of an hour or a day for clients.
+/// Converts the CPU time of a reservation in an hour or a day for clients.
 #[must_use]
 pub fn account(hour: &Hour) -> Account {
     let of = &hour.sums;
@@ -133,7 +135,7 @@ fn bad(detail: String, hint: &str) -> Problem {
     Problem::new(Kind::Bad, detail).hinting(hint)
 }
 
-/// Returns the slice and period of each of `vcpus` vCPUs.
+/// Returns the slice and period of each vCPU of a reservation with `vcpus` vCPUs.
 ///
 /// # Errors
 /// If no amount is given, or the terms are invalid.
@@ -171,8 +173,8 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
 }
 
-/// Escapes invisible characters as their numbers. Ledgers of older versions may contain names with
-/// such characters.
+/// Escapes invisible characters as their code points. Ledgers of older versions can contain names
+/// with such characters.
 fn seen(text: &str) -> String {
     let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
     let mut shown = String::with_capacity(text.len());
@@ -200,8 +202,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             let length = lost.len();
             if length > LONGEST_LOST || lost.chars().any(char::is_control) {
                 let detail = format!(
-                    "`lost` has {length} bytes, or control characters; at most \
-                             {LONGEST_LOST} bytes are allowed"
+                    "`lost` has {length} bytes, or control characters; it may have {LONGEST_LOST} \
+                     bytes and no control characters"
                 );
                 return Err(bad(detail, "write one line of at most 256 bytes"));
             }
@@ -210,8 +212,8 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
     })
 }
 
-/// Returns the new amount of a change. Parts that the change does not name are those of the current
-/// slice and period.
+/// Returns the new slice and period. Values that the change does not contain stay as in the current
+/// reservation.
 fn changed(
     change: &Change,
     each: impl FnOnce() -> Option<units::Reservation>,
@@ -262,8 +264,8 @@ impl From<service::State> for State {
     }
 }
 
-/// Converts a reservation for clients, with the CPU time that it received lately and since the
-/// daemon started. Unknown CPU times are left out.
+/// Converts a reservation for clients. `recent` and `total` are the CPU times that it received
+/// lately and since the daemon started; unknown times are left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
@@ -300,7 +302,8 @@ pub fn reservation(
     }
 }
 
-/// Converts a change that a list makes. If the change has not been made, it has no new revision.
+/// Converts one change from an applied list for clients. A change that was not made has no new
+/// revision.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     let text = |row: &Option<service::Row>| row.as_ref().map(|row| seen(&row.to_string()));
@@ -316,7 +319,7 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer, if there is one, to the reservation in it.
+/// Adds the warning of an answer, if there is one, to the reservation that the answer contains.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
@@ -340,7 +343,7 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
     }
 }
 
-/// Converts the available capacity for reservations with this period.
+/// Converts the available capacity of each CPU, for reservations with this period, for clients.
 #[must_use]
 pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     let on = |room: &service::CpuCapacity| RoomOn {
@@ -351,7 +354,7 @@ pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     Room { period: Length(period), period_ns: period.ns(), cpus: cpus.iter().map(on).collect() }
 }
 
-/// Converts a refusal to a problem with its kind, hint and numbers.
+/// Converts a refusal of the service to a problem with its kind, hint and numbers.
 #[must_use]
 pub fn problem(refusal: &Refusal) -> Problem {
     if let Refusal::InList { why, .. } = refusal {
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_change_keeps_an_omitted_slice_or_period() {
+    fn reservation_change_that_omits_slice_or_period_keeps_the_old_value() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
@@ -449,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_request_needs_exactly_one_amount_and_valid_texts() {
+    fn reservation_request_must_contain_exactly_one_amount_and_valid_texts() {
         let reserve = |name: &str, text: &str| {
             let wanted = serde_json::from_str(text).unwrap();
             Request::Reserve { name: name.into(), wanted }.in_service(|_| None, Span::ZERO)
@@ -475,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_with_direction_marks_is_refused_and_shown_escaped() {
+    fn binding_with_direction_characters_is_refused_and_shown_escaped() {
         let wanted = |binding: &str| {
             let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
             reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())
@@ -490,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_problem_states_both_numbers_and_the_largest_slice() {
+    fn refusal_for_lack_of_capacity_states_both_shares_and_the_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

@@ -1,8 +1,8 @@
-//! Answers of the flight recorder.
+//! Answers that the flight recorder gives to clients.
 
 use serde::{Deserialize, Serialize};
 
-/// Culprits of the waiting time of a VM. The times of a vCPU add up to its waiting time.
+/// Causes of the waiting time of a VM. The times of a vCPU add up to its waiting time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Culprits {
@@ -12,64 +12,66 @@ pub struct Culprits {
     pub name: String,
     /// Length of the recording, in nanoseconds.
     pub length_ns: u64,
-    /// Culprits of each vCPU.
+    /// Causes of the waiting time of each vCPU.
     pub vcpus: Vec<VcpuCulprits>,
-    /// Gaps of the recording.
+    /// Intervals of the recording in which events were lost.
     pub gaps: Vec<Gap>,
 }
 
-/// Culprits of one vCPU.
+/// Causes of the waiting time of one vCPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VcpuCulprits {
     /// Name of the vCPU.
     pub vcpu: String,
-    /// Time that the vCPU was on CPUs.
+    /// Time for which the vCPU ran on a CPU.
     pub ran_ns: u64,
-    /// Time in which the vCPU was runnable or kept from running, and did not run.
+    /// Time for which the vCPU did not run although it was runnable, or because it was throttled or
+    /// paused.
     pub waited_ns: u64,
-    /// Culprits, the largest first.
+    /// Causes of the waiting time, the largest first.
     pub culprits: Vec<CulpritTime>,
-    /// The kernel's own numbers beside those of the recording. Absent if it was not asked.
+    /// Numbers of the kernel beside those of the recording. Absent unless the request asked for
+    /// them.
     #[serde(default)]
     pub check: Option<KernelCheck>,
 }
 
-/// Numbers of the kernel and of the recording for the same interval.
+/// CPU ready and CPU time of a vCPU by the kernel and by the recording, for the same interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelCheck {
-    /// CPU time as the kernel counted it.
+    /// CPU time of the vCPU as the kernel counted it.
     pub kernel_used_ns: u64,
-    /// CPU ready as the kernel counted it: time on run queues.
+    /// CPU ready time of the vCPU (time on run queues) as the kernel counted it.
     pub kernel_ready_ns: u64,
-    /// CPU time as it was recorded.
+    /// CPU time of the vCPU according to the recording.
     pub used_ns: u64,
-    /// Time on run queues as it was recorded.
+    /// CPU ready time of the vCPU (time on run queues) according to the recording.
     pub ready_ns: u64,
 }
 
-/// Waiting time of one culprit.
+/// Time for which one culprit made a vCPU wait.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CulpritTime {
     /// `vm-reserved`, `vm-beyond`, `own-vm`, `process`, `kernel`, `hypervisor`, `late-timer`,
     /// `dispatcher`, `exhausted`, `paused` or `unexplained`.
     pub kind: String,
-    /// The culprit as a text.
+    /// Description of the culprit as text.
     pub says: String,
-    /// Time that the vCPU waited because of it.
+    /// Time for which the vCPU waited because of the culprit.
     pub waited_ns: u64,
-    /// Name of the VM.
+    /// Name of the VM, if the culprit is a VM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vm: Option<String>,
-    /// Name of the process.
+    /// Name of the process, if the culprit is a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Systemd unit or cgroup of the process.
+    /// Systemd unit or cgroup of the process, if the culprit is a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<String>,
-    /// Name of the kernel thread, or the work of the kernel.
+    /// Name of the kernel thread or kernel activity, if the culprit is the kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -94,25 +96,25 @@ pub struct Gap {
 pub struct Incident {
     /// Number of the incident.
     pub id: u64,
-    /// Time at which the miss was noticed, in nanoseconds since 1970.
+    /// Time at which the daemon noticed the missed deadline, in nanoseconds since 1970.
     pub at_ns: u64,
     /// Name of the reservation.
     pub name: String,
-    /// Number of deadlines missed.
+    /// Number of deadlines that the reservation missed.
     pub missed: u64,
-    /// Size of the recording.
+    /// Size of the recording in bytes.
     pub bytes: u64,
     /// File of the recording on the daemon's host. Absent for a tenant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
 }
 
-/// Recording that was saved.
+/// Recording that the flight recorder saved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Recording {
-    /// File on the daemon's host. Whoever asked moves it away.
+    /// File on the daemon's host. The client that asked for the recording moves the file away.
     pub file: String,
-    /// Length of the recording, in nanoseconds. It may be less than was asked for.
+    /// Length of the recording, in nanoseconds. It may be less than the request asked for.
     pub length_ns: u64,
 }

@@ -17,7 +17,9 @@ mod predictions;
 mod problem;
 mod replies;
 mod requests;
+mod timeline;
 mod times;
+mod whatif;
 
 pub use access::{Access, Grant, Role};
 pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, VcpuCulprits};
@@ -32,7 +34,9 @@ pub use replies::{
 };
 pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
+pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
+pub use whatif::{AddedVm, FieldValue, LargestShare, MovedVm, SetParameters, WhatIf, WhatIfAnswer};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";
@@ -43,6 +47,6 @@ pub const PAGE: usize = 500;
 /// Maximum size of a request's body, in bytes. Lists of reservations may be longer.
 pub const LONGEST_BODY: usize = 16 * 1024;
 
-/// Maximum size of a list of reservations to apply, in bytes: 1,000 of VMs with the longest names
-/// fit.
+/// Maximum size of a list of reservations to apply, in bytes. A list of 1,000 VMs with the longest
+/// names fits.
 pub const LONGEST_LIST: usize = 512 * 1024;

@@ -1,7 +1,7 @@
 //! Protocol between front and core: one JSON message per line, in both directions.
 //!
-//! The front parses untrusted requests and identifies the caller. The core relies on that identity,
-//! and checks everything else.
+//! The front parses untrusted requests and identifies the caller. The core trusts this identity,
+//! and checks everything else again.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -13,28 +13,31 @@ use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters};
+use crate::timeline::Timeline;
 use crate::times::Length;
+use crate::whatif::{WhatIf, WhatIfAnswer};
 
-/// Maximum length of a line to the core, in bytes: a list of reservations and the fields that the
-/// front adds.
+/// Maximum length of a line from the front to the core, in bytes. It has space for a list of
+/// reservations and for the fields that the front adds.
 pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
-/// Maximum length of a line to the front, in bytes: a page of reservations with the metrics of
-/// each.
+/// Maximum length of a line from the core to the front, in bytes. It has space for a page of
+/// reservations with the metrics of each.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 
 /// Message from the front to the core: a request of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Number that the answer will carry. Unique among the requests without an answer.
+    /// Ticket (id) of the request, which its answer repeats. It is unique among the requests
+    /// without an answer.
     pub ticket: u64,
     /// Caller of the request.
     pub who: CallerIdentity,
     /// Idempotency key of the request, at most [`LONGEST_KEY`] visible characters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Request of the caller.
+    /// Request that the caller made.
     pub request: Request,
 }
 
@@ -42,25 +45,27 @@ pub struct Ask {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CallerIdentity {
-    /// A user of this host, as the kernel reports.
+    /// A user of this host, as the kernel identifies the peer of the socket.
     User {
-        /// Number of the user.
+        /// Id of the user.
         uid: u32,
-        /// Ids of those of the user's groups that grant access.
+        /// Ids of those groups of the user that grant access.
         gids: Vec<u32>,
     },
-    /// A client that sent a token, represented by the SHA-256 of the token in hexadecimal digits.
+    /// A client that sent a token. Contains the SHA-256 of the token in hexadecimal digits.
     Token(String),
-    /// Any process of this host, on the loopback address for metrics. It may only ask for them.
+    /// A process of this host that uses the loopback address for metrics. It may request only
+    /// metrics.
     Loopback,
-    /// A client with a certificate whose key it has. Contains its SHA-256 in hexadecimal digits.
+    /// A client that proved by TLS that it has the key of its certificate. Contains the SHA-256 of
+    /// the certificate in hexadecimal digits.
     Certificate(String),
 }
 
 /// Maximum length of an idempotency key, in characters.
 pub const LONGEST_KEY: usize = 64;
 
-/// Requests of a caller.
+/// Request of a caller to the core. Each variant names its answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
@@ -72,7 +77,7 @@ pub enum Request {
     Numbers,
     /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text that the name or binding must contain. `None` lists all.
+        /// Text that the name or binding must contain. `None` lists all VMs.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].
@@ -91,14 +96,14 @@ pub enum Request {
     Change {
         /// Name of the reservation.
         name: String,
-        /// New values of the terms.
+        /// New values of the terms (slice, period and so on).
         change: Change,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
     /// Makes reservations match a list: [`Answer::Applied`].
     Apply {
-        /// The reservations with their parameters, and options.
+        /// Reservations with their parameters, and options of the list.
         list: Apply,
     },
     /// Stops the vCPUs of a reservation: [`Answer::Done`].
@@ -124,9 +129,9 @@ pub enum Request {
     },
     /// Lists reservations by name: [`Answer::Reservations`].
     List {
-        /// Name of the one reservation to list, which must exist. `None` lists all.
+        /// Name of the only reservation to list. It must exist. `None` lists all reservations.
         name: Option<String>,
-        /// Name after which the list begins, exclusive. `None` begins with the first name.
+        /// Name after which the list begins. `None` begins with the first reservation.
         after: Option<String>,
     },
     /// Asks for the available capacity: [`Answer::Room`].
@@ -136,9 +141,9 @@ pub enum Request {
     },
     /// Lists events, newest first: [`Answer::Events`].
     Log {
-        /// Reservation whose events are listed. `None` lists all.
+        /// Name of the reservation whose events are listed. `None` lists all events.
         name: Option<String>,
-        /// Number of the event before which the list begins, exclusive. `None` begins with the
+        /// Number of an event. Only events with lower numbers are listed. `None` begins with the
         /// newest event.
         before: Option<u64>,
         /// Maximum number of events.
@@ -149,26 +154,25 @@ pub enum Request {
     History {
         /// Name of the reservation, which may have ended.
         name: String,
-        /// Start of the list, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first one.
+        /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
+        /// first entry.
         since_ns: u64,
-        /// True to add up the hours of each day.
+        /// True for one entry per day, with the sum of its hours.
         by_day: bool,
     },
     /// Lists the access of all principals with a grant: [`Answer::Access`].
     ListAccess,
-    /// Grants access: [`Answer::Access`], with one entry.
+    /// Grants access to a principal: [`Answer::Access`] with one entry.
     Grant {
-        /// Number of a user, or name of a remote client.
+        /// Id of a user, or name of a remote client.
         whom: String,
-        /// Role and limits. A certificate is replaced by its SHA-256.
+        /// Role and limits. If the grant has a certificate, the front replaces it by its SHA-256.
         grant: Grant,
     },
-    /// Reports that the caller of the request with this ticket has disconnected, so that the
-    /// request need not be executed. Has no answer.
+    /// Cancels the request with this ticket, because its caller has disconnected. Has no answer.
     Cancel,
-    /// Makes all members of the operators' group without a grant tenants: [`Answer::Access`], with
-    /// all grants.
+    /// Gives all members of the operators' group without a grant the role of a tenant:
+    /// [`Answer::Access`] with all grants.
     MigrateAccess,
     /// Asks for the role of the caller: [`Answer::You`].
     Whoami,
@@ -179,24 +183,31 @@ pub enum Request {
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Watches what comes of predictions that were applied: [`Answer::Predictions`].
+    /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
     Predict(Vec<Prediction>),
     /// Lists all predictions that were applied: [`Answer::Predictions`].
     Predictions,
-    /// Saves what the flight recorder has: [`Answer::Recording`]. Administrators only.
+    /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
+    Whatif(WhatIf),
+    /// Saves a recording from the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
-        /// Length of the recording, which ends now.
+        /// Length of the recording, which ends when the request is executed.
         since: Length,
     },
-    /// Revokes a grant, so that only the user's groups count: [`Answer::Access`], with the revoked
-    /// grant.
+    /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
+    Timeline {
+        /// Number of the first column. Earlier columns are left out.
+        from: u64,
+    },
+    /// Revokes a grant, after which a user has only the role of the user's groups:
+    /// [`Answer::Access`] with the revoked grant.
     Revoke {
-        /// Number of a user, or name of a remote client.
+        /// Id of a user, or name of a remote client.
         whom: String,
     },
 }
 
-/// Answers to requests that were executed.
+/// Answer to a request that the core has executed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
@@ -208,14 +219,14 @@ pub enum Answer {
     Numbers(Box<Numbers>),
     /// VMs of this host.
     Machines(Vec<Machine>),
-    /// The change was made, and is in the ledger.
+    /// The requested change was made, and is in the ledger.
     Done {
         /// The reservation after the change.
         reservation: Box<Reservation>,
-        /// True if the request made the reservation.
+        /// True if the request created the reservation.
         is_new: bool,
     },
-    /// Changes that a list made, sorted by the name of the reservation.
+    /// Changes made by an applied list, sorted by the name of the reservation.
     Applied(Vec<AppliedChange>),
     /// Reservations, at most [`crate::PAGE`] of them.
     Reservations(Vec<Reservation>),
@@ -223,13 +234,13 @@ pub enum Answer {
     Room(Room),
     /// Events, newest first, at most [`crate::PAGE`] of them.
     Events(Vec<Event>),
-    /// CPU time of a reservation, oldest first, at most 1,000 hours or days.
+    /// CPU time that a reservation received, oldest first, in at most 1,000 hours or days.
     History(Vec<Account>),
     /// Access of principals with a grant.
     Access(Vec<Access>),
     /// Role of the caller.
     You(Role),
-    /// Culprits of the waiting times of a VM.
+    /// Programs and other causes that kept a VM from running, with the time of each.
     Why(Box<Culprits>),
     /// Incidents that were saved, newest first.
     Incidents(Vec<Incident>),
@@ -237,13 +248,17 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
+    /// Columns of a picture of the last seconds.
+    Timeline(Box<Timeline>),
+    /// Prediction from the last seconds.
+    Whatif(Box<WhatIfAnswer>),
 }
 
 /// Message from the core to the front.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CoreMessage {
-    /// Answer to a request that was executed.
+    /// Answer to a request that the core has executed.
     Answer {
         /// Ticket of the request.
         ticket: u64,
@@ -257,11 +272,12 @@ pub enum CoreMessage {
         /// Reason for the refusal.
         problem: Box<Problem>,
     },
-    /// An event that is in the ledger. Each event is sent once, in the order of the numbers.
+    /// An event that is in the ledger. The core sends each event once, in the order of the event
+    /// numbers.
     Event(Event),
 }
 
-/// Serializes a message as a line, including its end.
+/// Serializes a message as JSON on one line, including the line break.
 ///
 /// # Panics
 /// If the message contains a map whose keys are not strings. No message does.
@@ -272,16 +288,16 @@ pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
     line
 }
 
-/// Splits a stream of bytes into lines of limited length.
+/// Splits a stream of bytes into lines. Their length is limited.
 #[derive(Debug)]
 pub struct Lines {
     longest: usize,
     read: Vec<u8>,
-    /// Number of bytes in `read` that are known to contain no end of a line.
+    /// Number of bytes at the start of `read` that are known to contain no line break.
     searched: usize,
 }
 
-/// A line is longer than the maximum, so it cannot be a message. Holds the maximum in bytes.
+/// Error for a line that is longer than the maximum. Contains the maximum in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the link: a line has more than {0} bytes")]
 pub struct TooLong(pub usize);
@@ -298,10 +314,11 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if there is none yet.
+    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// arrived yet.
     ///
     /// # Errors
-    /// If the line is too long. The caller must not read the rest of the stream then.
+    /// If the line is too long. After this error the caller must not read from the stream any more.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.read[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.read.len(), |end| self.searched + end);
@@ -323,7 +340,7 @@ impl Lines {
 /// Parses a line as a message.
 ///
 /// # Errors
-/// If the line is not such a message.
+/// If the line is not a valid message of the type `T`.
 pub fn message<T: DeserializeOwned>(line: &[u8]) -> Result<T, serde_json::Error> {
     serde_json::from_slice(line)
 }
@@ -333,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_link_messages_round_trip_for_any_chunk_size() {
+    fn messages_between_daemon_processes_are_parsed_for_any_chunk_size() {
         let request = Request::Log { name: Some("web".into()), before: None, limit: 7 };
         let ask = |ticket| {
             let who = CallerIdentity::User { uid: 0, gids: vec![0] };
@@ -354,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_link_line_above_the_maximum_length_is_refused_unfinished() {
+    fn message_between_daemon_processes_is_refused_once_it_is_too_long() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));
@@ -363,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn daemon_link_message_with_unknown_keys_or_request_is_refused() {
+    fn message_between_daemon_processes_with_unknown_keys_is_refused() {
         for text in [
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"reboot"}"#,
             r#"{"ticket":1,"who":{"user":{"uid":0,"gids":[]}},"request":"host","more":1}"#,

@@ -1,11 +1,11 @@
-//! Metrics of the core for the page `/metrics`.
+//! Metrics of the core, which the front formats as the page `/metrics`.
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
 
 use crate::replies::{Cost, State};
 
-/// Upper bounds of the buckets of a [`Histogram`]. The last bucket has none.
+/// Upper bounds of the buckets of a [`Histogram`]. The last bucket has no bound.
 pub const BOUNDS: [Span; 9] = [
     Span::from_us(100),
     Span::from_us(250),
@@ -25,7 +25,7 @@ pub struct Histogram {
     /// Sum of all durations in nanoseconds.
     pub sum_ns: u64,
     /// Number of durations in each bucket. A bucket counts durations up to its bound and above the
-    /// previous bound. The last bucket counts those above all bounds.
+    /// bound of the previous bucket. The last bucket counts durations above all bounds.
     pub counts: [u64; BOUNDS.len() + 1],
 }
 
@@ -44,7 +44,7 @@ impl Histogram {
     }
 }
 
-/// All metrics of the core. Counters only grow while the core lives.
+/// All metrics of the core. Counters only increase while the core runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Numbers {
@@ -58,7 +58,7 @@ pub struct Numbers {
     pub change_effect: Histogram,
     /// Duration of commits to the ledger.
     pub commit: Histogram,
-    /// Number of changes by other programs to the scheduling of threads that have reservations.
+    /// Number of times that another program changed the scheduling of threads with reservations.
     pub meddled: u64,
     /// Number of keeper processes that died and were replaced.
     pub keeper_restarts: u64,
@@ -71,13 +71,13 @@ pub struct Numbers {
     /// Number of incidents that the flight recorder has saved since the daemon started.
     #[serde(default)]
     pub incidents: u64,
-    /// Source of context switch reports: `perf` or `polling`.
+    /// Way in which the core learns of context switches: `perf` or `polling`.
     pub sight: String,
     /// Resources that the core process uses.
     pub process: ProcessNumbers,
 }
 
-/// Metrics of a reservation, counted since the daemon started.
+/// Metrics of one reservation. Counters start when the daemon starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReservationNumbers {
@@ -89,14 +89,14 @@ pub struct ReservationNumbers {
     pub period_ns: u64,
     /// State of the reservation.
     pub state: State,
-    /// Metrics of each vCPU that has a thread.
+    /// Metrics of each vCPU that has a thread at present.
     pub vcpus: Vec<VcpuNumbers>,
     /// Cost of the reservation. `None` if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
 
-/// Metrics of a vCPU, counted since the daemon started.
+/// Metrics of one vCPU. Counters start when the daemon starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct VcpuNumbers {
@@ -104,22 +104,22 @@ pub struct VcpuNumbers {
     pub vcpu: u16,
     /// CPU time that the vCPU used.
     pub cpu_ns: u64,
-    /// Sum of the slices of all periods, including those in which the vCPU was blocked.
+    /// Sum of the slices of all periods. Periods in which the vCPU was blocked are included.
     #[serde(default)]
     pub promised_ns: u64,
-    /// Part of `promised_ns` to which the vCPU was entitled. It is less than all of it if the vCPU
+    /// Part of `promised_ns` to which the vCPU was entitled. The part is smaller if the vCPU
     /// blocked.
     pub due_ns: u64,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the vCPU was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of periods, of those in `deadlines`, in which the vCPU received less than its
+    /// Number of periods counted in `deadlines` in which the vCPU received less than its
     /// entitlement.
     pub missed: u64,
     /// Sum of the tardiness of all missed deadlines.
     pub late_ns: u64,
-    /// Time in which the vCPU was runnable but not running.
+    /// Time in which the vCPU was runnable but did not run.
     pub waited_ns: u64,
-    /// Time before the start of this core in which no core enforced the reservation.
+    /// Time before the start of this core in which no core ran to enforce the reservation.
     pub lapsed_ns: u64,
 }
 
@@ -129,9 +129,9 @@ pub struct VcpuNumbers {
 pub struct CpuNumbers {
     /// The kernel's number of the CPU.
     pub cpu: u32,
-    /// Capacity reserved on the CPU, in millionths of the CPU.
+    /// Reserved share of the CPU, including dispatch overhead, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Capacity that reservations may use on the CPU in total, in millionths of the CPU.
+    /// Share of the CPU that reservations may use in total, in millionths of the CPU.
     pub capacity_ppm: u32,
     /// Sum of the reservations without dispatch overhead, in millionths.
     #[serde(default)]
@@ -140,10 +140,11 @@ pub struct CpuNumbers {
     /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
-    /// True if the CPU cannot deliver its reservations.
+    /// True if the CPU cannot deliver its reservations, because reservations and measured overhead
+    /// exceed its limit.
     #[serde(default)]
     pub is_overloaded: bool,
-    /// Steal time: CPU time that a hypervisor below this host gave to others.
+    /// Steal time: CPU time that a hypervisor below this host gave to other VMs.
     pub stolen_ns: u64,
     /// CPU time that the dispatcher of the CPU used.
     pub dispatcher_ns: u64,
@@ -168,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histogram_counts_a_duration_in_the_lowest_bucket_it_fits() {
+    fn histogram_counts_a_duration_in_the_lowest_bucket_that_contains_it() {
         let mut late = Histogram::default();
         for length in [Span::ZERO, BOUNDS[0], BOUNDS[0] + Span::from_ns(1), Span::from_secs(9)] {
             late.observe(length);

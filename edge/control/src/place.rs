@@ -1,6 +1,6 @@
 //! Choice of a host for a reservation: bin packing by the available capacity that each host
-//! reports. A report may be outdated when it is used. The chosen host decides whether the
-//! reservation fits.
+//! reports. A report may be outdated when it is used, so the chosen host can still refuse the
+//! reservation.
 
 use std::cmp::Reverse;
 
@@ -8,20 +8,21 @@ use slackline_units::Reservation;
 
 use crate::replies::Room;
 
-/// Strategy to choose among the hosts with enough capacity.
+/// Strategy to choose among the hosts that have enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// First host in the given order.
     First,
-    /// Host with the least capacity left afterwards. This keeps large capacities free for large
-    /// reservations.
+    /// Host that will have the least capacity left. This keeps large capacities on other hosts free
+    /// for large reservations.
     Best,
-    /// Host with the most capacity left afterwards. This balances the hosts.
+    /// Host that will have the most capacity left. This balances the load of the hosts.
     Worst,
 }
 
-/// Returns the hosts with capacity for `vcpus` vCPUs of this reservation, as indexes into `hosts`,
-/// in the order in which they should be asked. An entry `None` is a host that did not answer.
+/// Returns the hosts that have capacity for `vcpus` vCPUs of a reservation, each with slice and
+/// period `each`. The hosts are indexes into `hosts`, in the order in which they should be asked. A
+/// `None` entry in `hosts` is a host that did not answer.
 #[must_use]
 pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) -> Vec<usize> {
     let left = |room: &Option<Room>| left(room.as_ref()?, each, vcpus);
@@ -36,8 +37,8 @@ pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) ->
     fits.into_iter().map(|(host, _)| host).collect()
 }
 
-/// Returns the capacity left on all CPUs of a host after the reservation, in nanoseconds per
-/// period. `None` if the reservation does not fit.
+/// Returns the capacity that all CPUs of a host would have left after the reservation, in
+/// nanoseconds per period. `None` if the reservation does not fit.
 fn left(room: &Room, each: Reservation, vcpus: u16) -> Option<u128> {
     let slice = u128::from(each.slice().ns());
     let slices = room.cpus.iter().map(|cpu| u128::from(cpu.slice_ns));
@@ -70,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn host_placement_orders_only_hosts_with_enough_capacity() {
+    fn placement_among_hosts_considers_only_hosts_with_enough_capacity() {
         let hosts = [room(&[100]), room(&[500]), None, room(&[300]), room(&[150, 150])];
         let order = |fit, ms, vcpus| order(fit, &hosts, each(ms), vcpus);
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
@@ -82,7 +83,7 @@ mod tests {
         assert_eq!(order(Fit::First, 501, 1), [0; 0]);
     }
 
-    /// Returns the next number of the generator SplitMix64 by Steele, Lea and Flood.
+    /// Returns the next random number of the generator SplitMix64 by Steele, Lea and Flood.
     fn draw(state: &mut u64) -> u64 {
         *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = *state;
@@ -91,7 +92,8 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns the largest total of these sizes that fits into three bins in any packing.
+    /// Returns the largest total of those items in `sizes` that can be packed into three bins.
+    /// Tries all packings.
     fn most(sizes: &[u64], bins: [u64; 3]) -> u64 {
         let Some((&size, rest)) = sizes.split_first() else { return 0 };
         let mut best = most(rest, bins);
@@ -107,10 +109,10 @@ mod tests {
     }
 
     /// Places 100 sets of eight reservations, whose total is about 1.2 times the capacity of three
-    /// hosts. The test compares the total that was placed one after another with the optimum, for
-    /// which all sizes are known in advance.
+    /// hosts. The test places the reservations one after another, and compares the total that fits
+    /// with the optimum, for which all sizes are known in advance.
     #[test]
-    fn online_placement_reaches_most_of_the_optimum() {
+    fn placement_of_reservations_one_by_one_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {
             let (mut placed, mut optimum, mut state) = (0, 0, 1);
             for _ in 0..100 {

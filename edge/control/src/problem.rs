@@ -1,4 +1,4 @@
-//! Refusals as `application/problem+json` (RFC 9457).
+//! Refusals of requests as `application/problem+json` (RFC 9457).
 
 use std::fmt;
 
@@ -13,17 +13,17 @@ use crate::times::Length;
 pub enum Kind {
     /// The request is malformed.
     Bad,
-    /// The caller is not permitted to do this.
+    /// The role of the caller does not permit the request.
     NotAllowed,
-    /// The caller is unknown.
+    /// The caller is unknown: no user, group or credential gives access.
     NotKnown,
-    /// The page does not exist.
+    /// The HTTP page does not exist.
     NoSuchPage,
     /// The reservation does not exist.
     NoSuchReservation,
     /// The VM does not exist, or several VMs match.
     NoMachine,
-    /// The page does not support this method.
+    /// The HTTP page does not support the request's method.
     WrongMethod,
     /// The request did not arrive in time.
     TooSlow,
@@ -31,15 +31,15 @@ pub enum Kind {
     Exists,
     /// There is not enough available capacity.
     NoRoom,
-    /// The request exceeds a limit of its owner.
+    /// The request would exceed a limit in the grant of its owner.
     OverBudget,
-    /// The reservation has been changed since the given revision.
+    /// The reservation has changed since the revision that the request names.
     Stale,
-    /// The body is too long.
+    /// The body of the request is too long.
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
     TooMany,
-    /// The request cannot be done now. It may succeed later.
+    /// The request cannot be done at present. It can succeed later.
     NotNow,
     /// The core did not answer in time. The request may have been executed or not.
     NotAnswered,
@@ -75,7 +75,8 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command.
+    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command
+    /// that fails with it.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
@@ -92,10 +93,10 @@ impl Kind {
             Kind::Exists => ("exists", 409, "name or VM already has another reservation", 2),
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
             Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
-            Kind::Stale => ("stale", 412, "reservation has been changed since", 2),
+            Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
-            Kind::NotNow => ("not-now", 503, "cannot be done now", 3),
+            Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
             Kind::NotAnswered => {
                 ("not-answered", 504, "core did not answer; the request may or may not be done", 3)
             }
@@ -107,14 +108,14 @@ impl Kind {
         }
     }
 
-    /// Word of the kind in JSON.
+    /// Returns the word that stands for the kind in JSON.
     #[must_use]
     pub fn word(self) -> &'static str {
         self.about().0
     }
 }
 
-/// Numbers of a `no-room` refusal.
+/// Numbers of a refusal of kind `no-room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
@@ -126,66 +127,66 @@ pub struct NoRoom {
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
-    /// Capacity already reserved, in millionths of a CPU.
+    /// Capacity that is already reserved, in millionths of a CPU.
     pub promised_ppm: u32,
     /// Capacity that can be reserved in total, in millionths of a CPU.
     pub capacity_ppm: u32,
-    /// Largest slice with this period that fits; `0s` if none does.
+    /// Largest slice that fits with the requested period. `0s` if none fits.
     pub largest: Length,
     /// The largest slice in nanoseconds.
     pub largest_ns: u64,
 }
 
-/// Numbers of an `over-budget` refusal.
+/// Numbers of a refusal of kind `over-budget`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
     /// CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// Total with the request.
+        /// Total of all reservations of the owner if the request were granted.
         asked: u32,
         /// Limit of the owner.
         most: u32,
     },
     /// Number of reservations of the owner.
     Machines {
-        /// Number with the request.
+        /// Number of reservations if the request were granted.
         asked: u64,
         /// Limit of the owner.
         most: u16,
     },
 }
 
-/// Reason why a request was not done.
+/// Reason why the service did not do a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
     /// Kind of the refusal.
     #[serde(rename = "type")]
     pub kind: Kind,
-    /// Meaning of the kind.
+    /// Meaning of the kind of refusal.
     pub title: String,
     /// HTTP status of the answer.
     pub status: u16,
     /// Description of the problem with this request, with its numbers.
     pub detail: String,
-    /// Advice on what to do.
+    /// Advice on what to do about the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Numbers of a `no-room` refusal.
+    /// Numbers of a refusal of kind `no-room`.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
-    /// Numbers of an `over-budget` refusal.
+    /// Numbers of a refusal of kind `over-budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// Current revision, for `stale`.
+    /// Current revision of the reservation, for the kind `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
 
 impl Problem {
-    /// Returns a problem of this kind, with a description.
+    /// Returns a problem of this kind, with a description for this request.
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
         let (_, status, title, _) = kind.about();
@@ -201,7 +202,7 @@ impl Problem {
         }
     }
 
-    /// Returns the problem with advice on what to do.
+    /// Returns the problem with `hint` as advice on what to do.
     #[must_use]
     pub fn hinting(self, hint: impl Into<String>) -> Problem {
         Problem { hint: Some(hint.into()), ..self }
@@ -221,15 +222,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problem_kinds_serialize_as_words_with_an_http_error_status() {
+    fn every_problem_kind_is_written_as_a_word_with_an_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");
         }
         let problem = Problem::new(Kind::Stale, "revision 3 was expected, 4 is there");
         let text = serde_json::to_string(&Problem { revision: Some(4), ..problem }).unwrap();
-        let begin = r#"{"type":"stale","title":"reservation has been changed since","status":412,"#;
-        let end = r#""detail":"revision 3 was expected, 4 is there","revision":4}"#;
+        let begin =
+            r#"{"type":"stale","title":"reservation was changed after the given revision","#;
+        let end = r#""status":412,"detail":"revision 3 was expected, 4 is there","revision":4}"#;
         assert_eq!(text, format!("{begin}{end}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Bodies of successful answers.
+//! Bodies of successful HTTP answers.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,7 +29,7 @@ pub enum State {
 }
 
 impl State {
-    /// All states, with the meaning of each.
+    /// All states of a reservation, with the meaning of each.
     pub const ALL: [(State, &str); 8] = [
         (State::Waiting, "the VM is not running; its capacity stays reserved"),
         (State::Active, "the VM receives the reserved CPU time"),
@@ -44,7 +44,7 @@ impl State {
         (State::Ended, "the reservation has ended"),
     ];
 
-    /// Word of the state in JSON and tables.
+    /// Returns the word that stands for the state in JSON and tables.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -60,21 +60,21 @@ impl State {
     }
 }
 
-/// CPU time reserved and used over some time, for all vCPUs together.
+/// CPU time reserved and used in an interval, for all vCPUs of a reservation together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivered))]
 pub struct Delivery {
-    /// Length of that time.
+    /// Length of the interval, in nanoseconds.
     pub over_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable or blocked.
     pub promised_ns: u64,
-    /// Part of that to which the VM was entitled: less than all if it blocked.
+    /// Part of the reserved CPU time to which the VM was entitled: less than all if it blocked.
     pub due_ns: u64,
-    /// CPU time that was used.
+    /// CPU time that the VM used in the interval.
     pub used_ns: u64,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of these periods in which the VM received less than its entitlement.
+    /// Number of periods in which the VM received less than its entitlement.
     pub missed: u64,
 }
 
@@ -86,7 +86,7 @@ pub struct Reservation {
     pub name: String,
     /// Owner, as `uid N`.
     pub owner: String,
-    /// Binding by which its VM is found.
+    /// Binding with which the service finds the VM of the reservation.
     #[serde(rename = "for")]
     pub binding: String,
     /// Number of the user who must own the VM.
@@ -101,45 +101,46 @@ pub struct Reservation {
     pub period_ns: u64,
     /// True for a hard limit: no CPU time beyond the reservation.
     pub exact: bool,
-    /// True if a vCPU that needs more may use what the other vCPUs leave unused.
+    /// True if a vCPU that needs more CPU time may use what the other vCPUs of the VM leave unused.
     #[serde(default)]
     pub by_use: bool,
-    /// Start of periods after multiples of the period on the wall clock. Absent if not aligned.
+    /// Start of periods: the time after each multiple of the period on the wall clock. Absent if
+    /// not aligned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
-    /// The phase in nanoseconds.
+    /// The phase in nanoseconds. Absent if periods are not aligned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
-    /// Time at which it ends by itself. Absent if it does not.
+    /// Time at which the service ends the reservation. Absent if there is no such time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// The same in nanoseconds since 1970.
+    /// Time at which the service ends the reservation, in nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
-    /// Name of its gang, if any.
+    /// Name of the gang to which the reservation belongs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,
-    /// Number of vCPUs reserved for.
+    /// Number of vCPUs that have a reservation.
     pub vcpus: u16,
-    /// Number of vCPUs of its VM that are scheduled for it now.
+    /// Number of vCPUs of the VM that are scheduled now.
     pub served: u16,
     /// State of the reservation.
     pub state: State,
-    /// Reason for the state, if it needs one.
+    /// Reason for the state, if the state alone does not explain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Warning about the request that was just done.
+    /// Warning about the last request for this reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warning: Option<String>,
-    /// Number of the event that last changed it, for `If-Match`.
+    /// Number of the event that last changed the reservation, for `If-Match`.
     pub revision: u64,
-    /// CPU time received recently.
+    /// CPU time that the VM received recently.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<Delivery>,
-    /// CPU time received since the daemon started.
+    /// CPU time that the VM received since the daemon started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Delivery>,
-    /// Cost, if the daemon has prices.
+    /// Cost of the reservation. Absent if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<Cost>,
 }
@@ -152,10 +153,10 @@ pub struct AppliedChange {
     pub name: String,
     /// `create`, `change`, `release` or `keep`.
     pub action: String,
-    /// Parameters and binding before, as text. Absent if it is created.
+    /// Parameters and binding before the change, as text. Absent if the reservation is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Parameters and binding after, as text. Absent if it is released.
+    /// Parameters and binding after the change, as text. Absent if the reservation is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// Number of the event of the change, for `If-Match`. Absent if nothing was changed.
@@ -163,23 +164,23 @@ pub struct AppliedChange {
     pub revision: Option<u64>,
 }
 
-/// Cost of a reservation: of the CPU time reserved, used or not.
+/// Cost of the CPU time that a reservation reserves, whether the VM uses it or not.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
     /// Currency of the prices, e.g. `EUR`.
     pub currency: String,
-    /// Cost per hour of the present reservation.
+    /// Cost of one hour of the reservation as it is now.
     pub hour: String,
-    /// The same in millionths of the currency.
+    /// Cost of one hour of the reservation as it is now, in millionths of the currency.
     pub hour_millionths: u64,
-    /// Cost since it was made, or since the daemon started.
+    /// Cost since the reservation was made, or since the daemon started if that was later.
     pub total: String,
-    /// The same in millionths of the currency.
+    /// Cost since the reservation was made or the daemon started, in millionths of the currency.
     pub total_millionths: u64,
 }
 
-/// Formats millionths of a currency: `0.02`, `0.000125`.
+/// Formats millionths of a currency unit as a decimal number, such as `0.02` or `0.000125`.
 #[must_use]
 pub fn money(millionths: u64) -> String {
     let part = format!("{:06}", millionths % 1_000_000);
@@ -191,27 +192,27 @@ pub fn money(millionths: u64) -> String {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Machine {
-    /// Name given by its owner, without control characters. Empty if it has none.
+    /// Name that the owner gave the VM, without control characters. Empty if it has no name.
     pub name: String,
-    /// Kind: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
+    /// Kind of the VM: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
     /// `container`, `unit`, `cgroup` or `process`.
     pub kind: String,
-    /// Binding to reserve it by.
+    /// Binding with which a reservation names this VM.
     pub binding: String,
-    /// Number of the user who owns it.
+    /// Number of the user who owns the VM.
     pub uid: u32,
-    /// Process id; 0 if it is not one process.
+    /// Process id of the VM. 0 if the VM is not a single process.
     pub pid: i32,
-    /// CPU in use now, in millionths of a CPU; more than a million on several CPUs. Absent if it is
-    /// not a process.
+    /// CPU that the VM uses now, in millionths of a CPU. More than a million if it uses several
+    /// CPUs. Absent if the VM is not a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Threads of the vCPUs. Empty if all threads of the VM are scheduled as one.
+    /// Threads of the vCPUs. Empty if all threads of the VM are scheduled as one vCPU.
     pub vcpus: Vec<Thread>,
-    /// Name of its reservation, if any.
+    /// Name of the reservation of the VM, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
-    /// Reason why its vCPU threads cannot be found, so that it cannot be reserved.
+    /// Reason why the VM cannot be reserved: its vCPU threads cannot be found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -220,7 +221,7 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Thread {
-    /// Number of the vCPU. Numbers can have gaps.
+    /// Number of the vCPU in its VM. Numbers can have gaps.
     pub vcpu: u16,
     /// Id of the thread.
     pub tid: i32,
@@ -240,9 +241,9 @@ pub struct Host {
     pub cpus: Vec<Cpu>,
     /// Part of each CPU that is never reserved, in millionths.
     pub reserve_ppm: u32,
-    /// Number of all reservations.
+    /// Number of all reservations on the host.
     pub reservations: u64,
-    /// Number of reservations whose VM is absent.
+    /// Number of reservations whose VM is absent from the host.
     pub waiting: u64,
     /// Wall clock of the host.
     pub clock: Clock,
@@ -252,11 +253,11 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
-    /// Identity of the clock. Daemons of the same host have the same.
+    /// Identity of the clock. All daemons on the same host return the same identity.
     pub id: String,
-    /// Time that the clock shows as the reply is made, in nanoseconds since 1970.
+    /// Time of the clock at the moment of the reply, in nanoseconds since 1970.
     pub shows_ns: u64,
-    /// Maximum error reported by the kernel, in nanoseconds. Absent if unknown.
+    /// Maximum error of the wall clock that the kernel reports, in nanoseconds. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<u64>,
 }
@@ -267,35 +268,37 @@ pub struct Clock {
 pub struct Cpu {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Capacity reserved, in millionths.
+    /// Capacity of the CPU that is reserved, dispatch overhead included, in millionths of a CPU.
     pub promised_ppm: u32,
-    /// Capacity that can be reserved in total, in millionths.
+    /// Capacity of the CPU that can be reserved in total, in millionths of a CPU.
     pub capacity_ppm: u32,
-    /// Sum of the reservations without dispatch overhead, in millionths.
+    /// Sum of all reservations on the CPU without dispatch overhead, in millionths of a CPU.
     #[serde(default)]
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over the last 10 s, in millionths. Absent until 10 s have passed.
+    /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. Absent in the first
+    /// 10 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead_ppm: Option<u32>,
-    /// Overload of the CPU. Absent unless it cannot deliver its reservations.
+    /// Numbers of an overload. Absent unless the CPU cannot deliver its reservations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
 }
 
-/// Last measurement by which a CPU cannot deliver its reservations:
-/// `reserved_ppm + overhead_ppm > limit_ppm`.
+/// Last measurement that shows that a CPU cannot deliver its reservations: `reserved_ppm +
+/// overhead_ppm > limit_ppm`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overload {
-    /// Sum of the reservations without dispatch overhead, in millionths.
+    /// Sum of the reservations without dispatch overhead, in millionths of the CPU.
     pub reserved_ppm: u32,
-    /// Dispatch overhead measured over 10 s, in millionths.
+    /// Dispatch overhead measured over 10 s, in millionths of the CPU.
     pub overhead_ppm: u32,
-    /// Part of the CPU that the kernel gives to real-time threads at most, in millionths.
+    /// Largest part of the CPU that the kernel gives to real-time threads, in millionths of the
+    /// CPU.
     pub limit_ppm: u32,
 }
 
-/// Largest slices that would be admitted now.
+/// Largest slices that the service would admit now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Room {
@@ -303,7 +306,7 @@ pub struct Room {
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
-    /// Largest slice on each CPU.
+    /// Largest slice that each CPU would admit.
     pub cpus: Vec<RoomOn>,
 }
 
@@ -313,7 +316,7 @@ pub struct Room {
 pub struct RoomOn {
     /// Number of the CPU.
     pub cpu: u32,
-    /// Largest slice; `0s` if none fits.
+    /// Largest slice that the CPU would admit. `0s` if no slice fits.
     pub slice: Length,
     /// The slice in nanoseconds.
     pub slice_ns: u64,
@@ -327,11 +330,11 @@ pub struct Event {
     pub seq: u64,
     /// Time of the event, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Originator: `uid N`, `@NAME` for a remote client, or `service`.
+    /// Originator of the event: `uid N`, `@NAME` for a remote client, or `service`.
     pub principal: String,
     /// Word of the request or event.
     pub verb: String,
-    /// Name of the reservation; empty if it concerns none.
+    /// Name of the reservation. Empty if the event concerns no reservation.
     pub name: String,
     /// Parameters of the reservation before the event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -345,45 +348,48 @@ pub struct Event {
     pub was_late: bool,
 }
 
-/// Maximum number of accounts in one answer.
+/// Maximum number of history entries (hours or days) in one answer.
 pub const MOST_ACCOUNTS: usize = 1_000;
 
-/// CPU time of a reservation in an hour or a day, for all vCPUs together.
+/// CPU time of a reservation in one hour or day, for all vCPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Account {
-    /// Start, in nanoseconds since 1970. Days begin at midnight UTC.
+    /// Start of the hour or day, in nanoseconds since 1970. Days begin at midnight UTC.
     pub from_ns: u64,
-    /// Length: an hour or a day. Old hours are kept as days.
+    /// Length of the entry: an hour or a day. The oldest hours are merged into days.
     pub length_ns: u64,
-    /// Part of it in which the reservation existed.
+    /// Part of the hour or day in which the reservation existed.
     pub existed_ns: u64,
-    /// Part of that for which nothing was counted: no daemon ran, or the host was suspended. The
-    /// other fields do not cover it.
+    /// Time for which nothing was counted, because no daemon ran or the host was suspended. No
+    /// other field covers this time.
     pub unknown_ns: u64,
-    /// Time in which another program had changed threads of the VM, so that nothing was enforced.
+    /// Time in which another program had changed threads of the VM, so that the reservation was not
+    /// enforced.
     pub contested_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved_ns: u64,
-    /// Part of that to which the VM was entitled: less than all if it blocked or was absent.
+    /// Part of the reserved CPU time to which the VM was entitled: less than all if it blocked or
+    /// was absent.
     pub due_ns: u64,
     /// CPU time that the VM used.
     pub delivered_ns: u64,
-    /// Sum of the tardiness after deadline misses.
+    /// Sum of the tardiness of all missed deadlines.
     pub late_ns: u64,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of these periods in which the VM received less than its entitlement.
+    /// Number of periods in which the VM received less than its entitlement.
     pub missed: u64,
 }
 
-/// Health of the daemon.
+/// Health of the daemon, and a description of each problem.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Health {
-    /// True if there is no trouble.
+    /// True if nothing is wrong with the daemon.
     pub good: bool,
-    /// Descriptions of all troubles, one sentence each. Empty if there is none.
+    /// Descriptions of everything that is wrong with the daemon, one sentence each. Empty if
+    /// nothing is wrong.
     pub troubles: Vec<String>,
 }
 
@@ -392,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_shown_with_two_decimals_or_more_if_needed() {
+    fn money_is_shown_with_two_decimals_and_with_more_if_needed() {
         let texts = [0, 1, 20_000, 125, 1_500_000, 12_345_678].map(money);
         assert_eq!(texts, ["0.00", "0.000001", "0.02", "0.000125", "1.50", "12.345678"]);
     }

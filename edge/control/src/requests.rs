@@ -7,23 +7,27 @@ use slackline_service::Name;
 
 use crate::times::{End, Length, Moment, Phase, Share};
 
-/// Hint about names of reservations.
+/// Hint that explains which names a reservation may have.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is not a valid name of a reservation. A VM whose name has
-/// capital letters is named by its binding.
+/// Returns the hint for a text that is not a valid name of a reservation. A VM whose own name is
+/// not allowed needs another reservation name and a binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
     if lower == text || lower.parse::<Name>().is_err() {
         return NAME.to_owned();
     }
-    format!("name it `{lower}`, and its VM by `--for`, e.g. `reserve {lower} --for libvirt:{text}`")
+    format!(
+        "name the reservation `{lower}`, and its VM by `--for`, e.g. `reserve {lower} --for \
+         libvirt:{text}`"
+    )
 }
 
 /// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.
 ///
-/// With `cpu`, each vCPU is guaranteed an equal share and may use what the others leave unused.
+/// With `cpu`, each vCPU is guaranteed an equal part, and may use what the other vCPUs leave
+/// unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Wanted))]
 #[serde(deny_unknown_fields)]
@@ -40,24 +44,24 @@ pub struct ReservationParameters {
     /// True for a hard limit: no CPU time beyond the reservation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
-    /// Start of periods after multiples of the period on the wall clock, less than a period.
-    /// Reservations with the same period and phase start their periods together, on all hosts.
-    /// Default: not aligned.
+    /// Start of periods: the time after each multiple of the period on the wall clock, less than a
+    /// period. Reservations with the same period and phase start their periods together, on all
+    /// hosts. Default: not aligned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
     /// Number of vCPUs. Default: as many as the VM has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
     /// Binding of the VM: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
-    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH` or `pid:N`. Default: the VM
-    /// with the name of the reservation.
+    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH` or `pid:N`. Default: the VM with
+    /// the name of the reservation.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
-    /// Number of the user who must own the VM. Default: the owner of the VM that is found, or the
-    /// caller if there is none yet.
+    /// Number of the user who must own the VM. Default: the owner of the VM, or the caller if the
+    /// VM is not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Time at which the reservation ends by itself. Default: it does not.
+    /// Time at which the service ends the reservation. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
 }
@@ -68,18 +72,18 @@ pub struct ReservationParameters {
 #[serde(deny_unknown_fields)]
 pub struct Apply {
     /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
-    /// `vcpus`. The binding of an existing one cannot be changed.
+    /// `vcpus`. The binding of an existing reservation cannot be changed.
     pub reservations: BTreeMap<String, ReservationParameters>,
-    /// True to release reservations that are not listed. Only administrators release those of
-    /// other owners.
+    /// True to release reservations that are not listed. Only administrators may release
+    /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
-    /// True to return the changes without making them. Capacity is not checked then.
+    /// True to return the changes without making them. Capacity is not checked in this case.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
 }
 
-/// Changes to a reservation. Fields that are left out stay as they are.
+/// Changes to a reservation. Fields that are absent stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -96,16 +100,18 @@ pub struct Change {
     /// True for a hard limit, false to allow slack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
-    /// Start of periods on the wall clock; `none` removes the alignment.
+    /// Start of periods: the time after each multiple of the period on the wall clock. `none`
+    /// removes the alignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Number of the vCPUs.
+    /// Number of vCPUs of the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
-    /// Time at which the reservation ends by itself; `none` removes it.
+    /// Time at which the service ends the reservation. `none` removes this end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<End>,
-    /// Binding of another VM, or another binding of the same VM. In a request of its own.
+    /// Binding of another VM, or another binding of the same VM. A request with this field may have
+    /// no other field.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
 }
@@ -113,12 +119,13 @@ pub struct Change {
 /// Command to a host about its member of a gang.
 ///
 /// A gang is a set of VMs on several hosts that start their first periods together, all or none.
-/// Each host knows its own member only.
+/// Each host knows only its own member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
-    /// Reserves capacity for a member without serving it. It ends after 10 s unless it begins.
+    /// Reserves capacity for a member without scheduling it. The reservation ends after 10 s unless
+    /// the member starts.
     Hold {
         /// Name of the gang, the same on all hosts.
         gang: String,
@@ -127,7 +134,7 @@ pub enum GangWord {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Starts a held member at a given time. From then on it is an ordinary reservation.
+    /// Starts a reserved member at a given time. From then on it is an ordinary reservation.
     Begin {
         /// Name of the gang.
         gang: String,
@@ -135,18 +142,18 @@ pub enum GangWord {
         name: String,
         /// Start in nanoseconds since 1970 on the host's wall clock, within the next minute.
         at_ns: u64,
-        /// True if this member ends when another member is lost.
+        /// True if this member ends as soon as another member of the gang is lost.
         #[serde(default, skip_serializing_if = "is_false")]
         strict: bool,
     },
-    /// Reports that another member is lost. This member ends if it has not begun or its gang is
+    /// Reports that another member is lost. This member ends if it has not started or its gang is
     /// strict. Otherwise it leaves the gang and stays reserved.
     Break {
         /// Name of the gang.
         gang: String,
         /// Name of the member's reservation.
         name: String,
-        /// The lost member and the reason, for the log. At most 256 bytes.
+        /// Name of the lost member and the reason, for the log. At most 256 bytes.
         lost: String,
     },
 }
@@ -161,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thousand_vms_with_the_longest_names_fit_into_a_list() {
+    fn request_to_apply_1000_vms_with_the_longest_names_is_within_the_limit() {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,
@@ -178,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_json_key_in_a_request_is_refused_by_name() {
+    fn refusal_of_a_request_with_an_unknown_json_key_names_the_key() {
         let wanted = |text: &str| {
             serde_json::from_str::<ReservationParameters>(text).map_err(|e| e.to_string())
         };

@@ -1,4 +1,4 @@
-//! Times and amounts of CPU as texts with units.
+//! Times and amounts of CPU, written as texts with units.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use slackline_units::{CpuShare, Span, WallTime};
@@ -33,7 +33,7 @@ pub struct Moment(pub WallTime);
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
 pub struct End(pub Option<WallTime>);
 
-/// Description of a moment, for errors.
+/// Description of a valid moment, for error messages.
 const MOMENT: &str = "a date and time in UTC such as `\"2026-12-01T18:00\"`";
 
 fn read_moment(text: &str) -> Result<WallTime, String> {
@@ -131,12 +131,13 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Escapes and shortens a text from outside, so that it can be repeated in a message.
+/// Escapes and shortens an untrusted text, so that it can be repeated in an error message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Visitor of the deserializer that parses a text. Contains a description of the expected form.
+/// Deserializer visitor that parses a text. Contains a description of the expected text, and the
+/// parser.
 struct TextVisitor<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for TextVisitor<T> {
@@ -156,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_durations_and_shares_without_units_are_refused_with_a_hint() {
+    fn json_duration_or_share_without_a_unit_is_refused_with_a_hint() {
         let length = |text: &str| serde_json::from_str::<Length>(text).map_err(|e| e.to_string());
         assert_eq!(length("\"2.5ms\""), Ok(Length(Span::from_us(2_500))));
         assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));

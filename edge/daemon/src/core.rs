@@ -1,6 +1,6 @@
 //! The core: one thread that owns the live session and makes all decisions. Slow work (the disk,
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
-//! orders to them and waits for the first answer from any of them.
+//! orders to them and never waits for one particular answer.
 //!
 //! The core is real-time, one priority below the dispatchers, so that a change takes effect within
 //! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
@@ -14,6 +14,7 @@ mod costs;
 mod cpus;
 mod error;
 mod flight;
+mod forecasts;
 mod front_process;
 mod front_share;
 mod grants;
@@ -34,6 +35,8 @@ mod scout;
 mod socket;
 mod systemd;
 mod tally;
+mod timeline;
+mod whatif;
 mod wire;
 
 use std::net::SocketAddr;
@@ -47,9 +50,7 @@ use slackline_linux::{ClockStep, WallClock, with_causes};
 use slackline_live::Punctual;
 use slackline_live::session::{Options, OwnedCpus, Session, SessionError, knowledge};
 use slackline_policy::{RawValue, Spec, Values, find};
-use slackline_service::{
-    Health, Input, LedgerContents, LedgerFault, Name, Principal, Service, Settings, Ticket, Verb,
-};
+use slackline_service::{Health, Input, LedgerFault, Name, Service, Settings, Ticket, Verb};
 use slackline_units::{CpuId, Span, Time};
 
 use cpus::{listed, live_elsewhere, managed_cpus};
@@ -63,7 +64,7 @@ pub use socket::SocketError;
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
 use crate::ledger::{Keep, Ledger, OpenedLedger, Reply as Written, boot_id};
-use crate::people::{People, members};
+use crate::people::People;
 use access::Access;
 use alive::Alive;
 use costs::Costs;
@@ -76,17 +77,17 @@ use scheduler::Scheduler;
 use scout::Scout;
 use systemd::Systemd;
 use tally::Tally;
+use whatif::Whatifs;
 use wire::ValidRequest;
 
-/// Policy of the session: EDF with a slice before each deadline, on the CPU to which the vCPU is
-/// pinned.
+/// Policy of the session: partitioned EDF, in which each vCPU has a slice in every period.
 const POLICY: &str = "edf";
 
 /// Part of each CPU that cannot be reserved. It is left for the host's own threads and for
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core. It drains records and checks scheduled threads at least this often.
+/// Longest sleep of the core. It reads records and checks scheduled threads at least this often.
 const ROUND: Span = Span::from_ms(100);
 
 /// Sleep of the core while the front is not running or has not read all that was sent to it.
@@ -99,13 +100,13 @@ const AROUND: Span = Span::from_secs(2);
 /// Interval at which costs are counted, the load of CPUs is checked and the status is reported.
 const SECOND: Span = Span::from_secs(1);
 
-/// Longest time without a pass of some dispatcher that still counts as healthy.
+/// Longest time since a dispatcher's last pass for which the daemon counts as healthy.
 const LOOKED: Span = Span::from_ms(200);
 
 /// Longest time that a commit may take before the daemon counts as unhealthy.
 const WRITTEN: Span = Span::from_secs(10);
 
-/// Options with which a service is started.
+/// Options with which the daemon is started.
 #[derive(Clone, Debug)]
 pub struct ServeOptions {
     /// CPUs of this host to schedule. `None` for all but the first.
@@ -118,14 +119,18 @@ pub struct ServeOptions {
     pub listen: Option<Listen>,
     /// Loopback address at which metrics are served without TLS. `None` for none.
     pub metrics: Option<SocketAddr>,
+    /// Loopback address at which the page is served to browsers. `None` if no socket serves it.
+    pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
-    /// Command that starts the keeper.
+    /// Command that starts the keeper process, which restores threads if the daemon dies.
     pub keeper: KeeperCommand,
-    /// Command that starts the front.
+    /// Command that starts the front process, which serves clients.
     pub front: FrontCommand,
+    /// Command that starts a worker for predictions.
+    pub worker: FrontCommand,
 }
 
 /// Address at which clients on other hosts connect, with its TLS files.
@@ -138,7 +143,7 @@ pub struct Listen {
 }
 
 /// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. `None` is no limit.
+/// needs. For a process without a limit, `most` is `None`.
 fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     match most {
         Some(most) if most < DESCRIPTORS => {
@@ -148,8 +153,8 @@ fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
     }
 }
 
-/// Serves reservations until `stop` is readable, and reloads files when `reload` asks for it.
-/// `tell` gets one line for each event that the host's administrator should know about.
+/// Runs the daemon until `stop` is readable. Reloads files when `reload` requests that. `tell` gets
+/// one line for each event that the host's administrator should know about.
 ///
 /// # Errors
 /// If the service cannot start, or cannot continue. Every thread has been restored by then.
@@ -159,7 +164,7 @@ pub fn serve(
     reload: Reload,
     tell: &mut dyn FnMut(&str),
 ) -> Result<(), ServeError> {
-    listening::check_loopback(options.metrics)?;
+    listening::check_loopback(options)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
     enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
@@ -178,15 +183,14 @@ pub fn serve(
     let session = Session::open(&session_options(&cpus, owned, options.keeper.clone()))?;
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scout = Scout::start().map_err(not_started("a scout"))?;
-    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
+    let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus);
-    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), (scout, lookups), tally);
+    let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
-    report_rights_lost_by_migration(&access, &loaded, tell);
+    grants::report_rights_lost_by_migration(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
@@ -194,13 +198,13 @@ pub fn serve(
     let (alive, last) = match Alive::begin(&options.socket, &boot) {
         Ok((alive, last)) => (Some(alive), last),
         Err(error) => {
-            tell(&format!("cannot write a heartbeat, so lapses are not counted: {error}"));
+            tell(&format!("cannot write a heartbeat, so daemon down time is not counted: {error}"));
             (None, None)
         }
     };
     host.restarts = alive.as_ref().map_or(0, |alive| alive.restarts);
     if let Some(lapse) = host.note_lapse(&service, last) {
-        tell(&format!("no reservation was enforced for {lapse}"));
+        tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
     host.front = Some(front.map_err(not_started("the front"))?);
@@ -224,16 +228,13 @@ pub fn serve(
     ran.and(closed)
 }
 
-/// Reports the operators who would become tenants by a migration of access, and the rights that
-/// they would lose.
-fn report_rights_lost_by_migration(
-    access: &Access,
-    loaded: &LedgerContents,
-    tell: &mut dyn FnMut(&str),
-) {
-    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
-    let members = members().unwrap_or_default();
-    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
+/// Starts the threads that look up VMs, and what starts workers.
+fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeError> {
+    let not_started = |what| move |source| ServeError::NotStarted { what, source };
+    let scout = Scout::start().map_err(not_started("a scout"))?;
+    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
+    let whatifs = Whatifs::new(options.worker.clone()).map_err(not_started("workers"))?;
+    Ok((scout, lookups, whatifs))
 }
 
 /// State of the core's event loop.
@@ -266,6 +267,7 @@ impl Core {
             self.hear_scout();
             self.hear_lookups();
             self.hear_flight(tell);
+            self.hear_whatifs();
             self.reload(tell);
             self.keep_time();
         }
@@ -277,7 +279,7 @@ impl Core {
         let most = if self.host.is_front_behind() { BEHIND } else { ROUND };
         let most = self.host.ring.map_or(most, |ring| ring.since(now).min(most));
         let mut fds = vec![stop, self.host.ledger.as_fd()];
-        fds.extend([self.host.scout.as_fd(), self.reader.fd()]);
+        fds.extend([self.host.scout.as_fd(), self.reader.fd(), self.host.whatifs.as_fd()]);
         fds.extend(self.host.lookups.fds());
         fds.extend(self.host.front.as_ref().and_then(FrontProcess::fd));
         self.host.scheduler.session.wait(&fds, most)[0]
@@ -382,6 +384,9 @@ impl Core {
                 Ok(ValidRequest::Flight(ticket, question, tenant)) => {
                     self.host.ask_flight((ticket, question), tenant, &self.service);
                 }
+                Ok(ValidRequest::Whatif(who, tenant, asked)) => {
+                    self.ask_whatif(who, tenant, asked);
+                }
                 Ok(ValidRequest::Cancel(ticket)) => self.host.cancel(ticket),
                 Ok(ValidRequest::Whoami(ticket, role)) => {
                     self.host.say(&wire::answered(ticket, Answer::You(role.into())));
@@ -397,7 +402,7 @@ impl Core {
         }
     }
 
-    /// Reserves CPU time for the front if no CPU is left unmanaged.
+    /// Reserves CPU time for the front process if the daemon schedules all CPUs.
     fn promise_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
@@ -489,7 +494,7 @@ impl Core {
         }
     }
 
-    /// Handles VMs whose last thread had ended while the VM itself was still ending. No later event
+    /// Handles the end of VMs whose last vCPU thread ended earlier than the VM itself. No event
     /// reports the end of such a VM.
     fn notice_ended(&mut self) {
         let held = self.host.scheduler.held();
@@ -500,8 +505,8 @@ impl Core {
         }
     }
 
-    /// Returns true if dispatchers make passes and the ledger answers. If false, the daemon sends
-    /// no watchdog notification, so that systemd ends it.
+    /// Returns true if all dispatchers make passes and the ledger completes commits in time. If
+    /// false, the daemon sends no watchdog notification, so systemd ends it.
     fn is_well(&self) -> bool {
         self.host.scheduler.session.unlooked() <= LOOKED && self.host.is_ledger_answering(WRITTEN)
     }
@@ -588,7 +593,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_with_fewer_than_128_file_descriptors_refuses_to_start() {
+    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
         let says = "cannot start: a process may open 127 files here, and 128 are needed";

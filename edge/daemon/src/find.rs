@@ -1,11 +1,11 @@
 //! Finds what can carry a reservation on this host: VMs, containers, services, cgroups and
-//! processes. Also finds their names and which of their threads are vCPUs. In this module a
-//! *machine* is any of these.
+//! processes. Also finds their names, and which of their threads are vCPUs. In this module a
+//! *machine* is any of them.
 //!
 //! Everything is read from procfs and cgroups. The only exception is a QEMU whose threads have no
 //! names: its monitor may be asked. Any user can choose names and command lines of their own
-//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a group made by
-//! libvirt counts as a domain of libvirt.
+//! processes. So a machine has an owner ([`Machine::owner`]), and only a process in a cgroup made
+//! by libvirt counts as a domain of libvirt.
 //!
 //! The kernel reuses the number of a process once it has ended. So [`find`] holds a descriptor of
 //! the process while it reads, and checks at the end that the process still exists.
@@ -40,42 +40,42 @@ use line::VmCommandLine;
 use process::Process;
 pub use shown::shown;
 
-/// A machine: anything that can carry a reservation.
+/// A machine: a VM, container, unit, cgroup or process that can have a reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
-    /// Kind of the machine, which determines how its name is read.
+    /// Kind of the machine. The kind determines where its name comes from.
     pub kind: Kind,
-    /// Name that the owner gave, escaped as by [`shown()`]. Empty if there is none.
+    /// Name given by the owner, escaped as by [`shown()`]. Empty if the machine has no name.
     pub name: String,
     /// Binding by which the machine can be found again. It contains the machine's most lasting
     /// name.
     pub binding: Binding,
     /// UUID of a VM in lower case. `None` if its command line has none.
     pub uuid: Option<String>,
-    /// User that owns the machine. Root for a process with several user ids. For a cgroup, the
-    /// owner of its folder.
+    /// Id of the user that owns the machine. A process with several user ids belongs to root, and a
+    /// cgroup to the owner of its folder.
     pub owner: u32,
-    /// True if only root can have set the name, because libvirt made the cgroup or the cgroup is
+    /// True if only root can have set the name: either libvirt created the cgroup, or the cgroup is
     /// below a folder of root.
     pub is_vouched: bool,
     /// Identity of the machine, unique until the host is rebooted.
     pub identity: Identity,
-    /// Threads that are vCPUs, by number. Empty for a machine that is scheduled as a whole.
+    /// Threads that are vCPUs, by number. Empty if the machine is scheduled as a whole.
     pub vcpus: Vec<Vcpu>,
     /// All threads of a VM whose monitor reported the vCPUs. Empty for other machines.
     pub threads: Vec<Tid>,
-    /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found or the
+    /// Reason why the vCPU threads of a VM cannot be found. `None` if they were found, or if the
     /// machine is not a VM.
     pub why: Option<String>,
-    /// Path of the machine's cgroup in version 2, as in `/proc/PID/cgroup`. `None` if it cannot be
+    /// Path of the machine's version 2 cgroup, as in `/proc/PID/cgroup`. `None` if it cannot be
     /// read.
     pub group: Option<PathBuf>,
 }
 
-/// Kind of a machine.
+/// Kind of a machine: a VM of a certain program, a container, a unit, a cgroup or a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
-    /// A domain of libvirt.
+    /// A VM that libvirt manages.
     Libvirt,
     /// A VM of QEMU outside of libvirt's cgroups.
     Qemu,
@@ -98,7 +98,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Returns the kind in one word, as users read it.
+    /// Returns the kind as the word that users see.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -125,7 +125,7 @@ impl fmt::Display for Kind {
 /// A thread of a VM that is a vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vcpu {
-    /// Number of the vCPU in its VM. Numbers may have gaps.
+    /// Number of the vCPU in its VM. Numbers can have gaps.
     pub number: u32,
     /// Id of the thread.
     pub tid: Tid,
@@ -133,20 +133,21 @@ pub struct Vcpu {
     pub name: String,
 }
 
-/// A machine with a descriptor that reports its end.
+/// A machine that was found, with a descriptor that reports its end.
 #[derive(Debug)]
 pub struct FoundMachine {
     /// Description of the machine.
     pub machine: Machine,
-    /// Descriptor of the process or cgroup, opened before the machine was read. As long as it
-    /// reports no end, all ids in `machine` refer to this machine.
+    /// Descriptor of the process or cgroup, opened before the properties in `machine` were read. As
+    /// long as it reports no end, all ids in `machine` refer to this machine.
     pub ending: Ending,
     place: Option<TreePlace>,
 }
 
 impl FoundMachine {
     /// Returns the thread of vCPU `number`, for a live session to schedule. A machine without vCPUs
-    /// is scheduled as a whole, as number 0: a process with all its descendants, or a group.
+    /// is scheduled as a whole and has only number 0: a process with all its descendants, or a
+    /// cgroup.
     ///
     /// The returned value holds a descriptor of the thread, which belongs to this machine.
     ///
@@ -186,7 +187,7 @@ impl Machine {
         }
     }
 
-    /// Converts the machine to the service's type.
+    /// Converts the machine to the type that the service uses.
     #[must_use]
     pub fn in_service(&self) -> slackline_service::Machine {
         let numbers = self.vcpus.iter().filter_map(|vcpu| u16::try_from(vcpu.number).ok());
@@ -206,7 +207,7 @@ impl Machine {
         Binding::new(BindingKind::Uuid, uuid).ok()
     }
 
-    /// Returns the id of the process, or `None` for a group.
+    /// Returns the id of the machine's process. `None` for a cgroup.
     #[must_use]
     pub fn pid(&self) -> Option<Tid> {
         match self.identity {
@@ -246,7 +247,7 @@ pub fn find_all() -> Result<Vec<Machine>, Absent> {
     Ok(found)
 }
 
-/// Returns the machine of a binding.
+/// Returns the machine to which a binding refers.
 ///
 /// A VM is returned with its vCPU threads. A QEMU may be asked for them over QMP, which can take
 /// two seconds.
@@ -257,8 +258,9 @@ pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
     find_of(binding, None)
 }
 
-/// Finds a machine like [`find`], but prefers machines of `user` if several have the name. Any user
-/// can give a VM the name of another user's VM. That must not make the other VM impossible to find.
+/// Finds a machine as [`find`] does, but prefers machines of `user` if several have the name. Any
+/// user can give a VM the name of another user's VM. That must not make the other VM impossible to
+/// find.
 ///
 /// # Errors
 /// As for [`find`].
@@ -266,7 +268,8 @@ pub fn find_of(binding: &Binding, user: Option<u32>) -> Result<FoundMachine, Abs
     find_asking(binding, user, Asks::Monitors)
 }
 
-/// Finds a machine like [`find_of`], but never asks a monitor, so the function returns at once.
+/// Finds a machine as [`find_of`] does, but never asks a VM's monitor, so the function returns at
+/// once.
 ///
 /// # Errors
 /// As for [`find`], and [`Absent::NotAsked`] if only a monitor knows the vCPUs.
@@ -274,7 +277,7 @@ pub fn find_at_once(binding: &Binding, user: Option<u32>) -> Result<FoundMachine
     find_asking(binding, user, Asks::Nobody)
 }
 
-/// Permission of a search to ask monitors for vCPUs that procfs does not show.
+/// Permission of a search to ask a VM's monitor for vCPUs that procfs does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asks {
     Monitors,
@@ -304,8 +307,8 @@ fn find_asking(binding: &Binding, user: Option<u32>, asks: Asks) -> Result<Found
     }
 }
 
-/// Returns a binding, as [`find`] accepts it, for each machine with this name. The name of a
-/// service matches with and without `.service`.
+/// Returns a binding for [`find`] for each machine with this name. The name of a service matches
+/// with and without `.service`.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -324,7 +327,7 @@ pub fn libvirt_binding(name: &str) -> Option<Binding> {
     Binding::new(BindingKind::Libvirt, &shown::bound(name.as_bytes())).ok()
 }
 
-/// Passes a text to every parser of procfs files, for fuzzing.
+/// Passes a text to every parser of procfs files. Used for fuzzing.
 #[cfg(test)]
 pub(crate) fn read_anything(text: &[u8]) {
     line::read(text);
@@ -439,14 +442,13 @@ fn unreadable(pid: Tid, file: &str, source: io::Error) -> Absent {
     Absent::Unreadable { path, source }
 }
 
-/// Returns the program of a command line, without its folder.
+/// Returns the name of the program in a command line, without its folder.
 fn program_of(line: &[u8]) -> String {
     let word = line.split(|&byte| byte == 0).next().unwrap_or_default();
     shown(word.rsplit(|&byte| byte == b'/').next().unwrap_or(word))
 }
 
-/// Returns a VM with the vCPUs that its thread names identify. `None` if the VM must not be
-/// scheduled.
+/// Returns a VM with the vCPUs that its thread names show. `None` if the VM must not be scheduled.
 fn named_machine(
     process: &Process,
     said: &VmCommandLine,
@@ -469,8 +471,8 @@ fn named_machine(
     Ok(Some(Machine { why, ..machine }))
 }
 
-/// Returns the reason why a VM without named vCPU threads has no vCPUs. `None` if its monitor can
-/// be asked.
+/// Returns the reason why the vCPU threads of a VM without thread names cannot be found. `None` if
+/// its monitor can be asked.
 fn why_not_named(pid: Tid) -> Option<String> {
     match vcpus::find_qmp_socket(pid.raw()) {
         Ok(Some(_)) => None,

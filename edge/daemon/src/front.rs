@@ -1,33 +1,38 @@
-//! The front: parses untrusted requests, and passes valid ones to the core with the identity of the
-//! caller.
+//! The front: parses untrusted requests, and passes valid requests to the core with the identity of
+//! the caller.
 //!
-//! The front is a separate process without any rights. It runs as an unprivileged user, and has no
-//! capability and no way to get one. At its start it receives a listening socket and a link to the
-//! core. It opens no other files. All its state may be lost: when the front dies, its connections
+//! The front is a separate process that runs as an unprivileged user, without capabilities and
+//! without a way to get any. At its start it receives a listening socket and a link to the core,
+//! and it opens no other files. All its state may be lost: when the front dies, its connections
 //! end, and the core starts another front.
 
 mod accept;
 mod accounts;
 mod body;
+mod browser;
 mod caller;
 mod calls;
 mod events;
+mod grants;
 pub(crate) mod handed;
 mod limits;
 mod link;
 mod metrics;
 #[cfg(feature = "openapi")]
 mod openapi;
+mod page;
 mod pages;
 mod patience;
 mod peer;
 mod recordings;
 mod remotes;
 pub(crate) mod rights;
+mod sessions;
+mod timeline;
 pub(crate) mod tls;
 
 use std::io;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::ExitCode;
@@ -39,18 +44,21 @@ use crate::people::{People, front_user};
 use limits::Limits;
 use link::Link;
 use metrics::RequestMetrics;
+use sessions::Sessions;
 
 #[cfg(feature = "openapi")]
 pub use openapi::built;
+pub use page::PageSite;
 pub use pages::STORED;
+pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
-/// Runs the front process. Its standard input is the link, and its standard output the listening
-/// socket. With files for TLS, a TCP socket for other hosts is received over the link first, and
-/// then one for metrics if `has_metrics` is true. Ends when the core does.
+/// Runs the front process. Its standard input is the link to the core, and its standard output the
+/// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. It
+/// then delivers the sockets of `others`. Returns when the core has ended.
 #[must_use]
-pub fn main(tls: Option<&TlsFiles>, has_metrics: bool) -> ExitCode {
-    match begin(tls, has_metrics) {
+pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
+    match begin(tls, others) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // If stderr is closed, the exit code still reports the failure.
@@ -63,7 +71,16 @@ pub fn main(tls: Option<&TlsFiles>, has_metrics: bool) -> ExitCode {
     }
 }
 
-fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
+/// Loopback sockets that are passed to the front, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OtherSockets {
+    /// True if there is a socket for metrics.
+    pub metrics: bool,
+    /// True if there is a socket for browsers.
+    pub page: bool,
+}
+
+fn begin(tls: Option<&TlsFiles>, others: OtherSockets) -> io::Result<()> {
     let own = |descriptor: io::Result<OwnedFd>| descriptor;
     let link = UnixStream::from(own(io::stdin().as_fd().try_clone_to_owned())?);
     let listener = UnixListener::from(own(io::stdout().as_fd().try_clone_to_owned())?);
@@ -73,10 +90,16 @@ fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
         Ok::<_, io::Error>(Remote { listener: handed::take(&link)?, tls })
     });
     let remote = remote.transpose()?;
-    let metrics = has_metrics.then(|| handed::take(&link)).transpose()?;
+    let metrics = others.metrics.then(|| handed::take(&link)).transpose()?;
+    let page = others.page.then(|| {
+        let listener = handed::take(&link)?;
+        let address = listener.local_addr()?;
+        Ok::<_, io::Error>(PageSite { listener, address, times: SessionTimes::USUAL })
+    });
+    let page = page.transpose()?;
     give_up_rights()?;
     calls::leave_few()?;
-    serve(link, FrontSockets { listener, remote, metrics }, people)
+    serve(link, FrontSockets { listener, remote, metrics, page }, people)
 }
 
 /// Sockets on which the front listens.
@@ -84,10 +107,12 @@ fn begin(tls: Option<&TlsFiles>, has_metrics: bool) -> io::Result<()> {
 pub struct FrontSockets {
     /// Socket for local clients.
     pub listener: UnixListener,
-    /// Socket for other hosts. `None` if they are not served.
+    /// Socket for other hosts. `None` if the daemon does not serve them.
     pub remote: Option<Remote>,
     /// Loopback socket for metrics. `None` if they are served on the other sockets only.
     pub metrics: Option<TcpListener>,
+    /// Loopback socket for browsers. `None` if no socket serves the page.
+    pub page: Option<PageSite>,
 }
 
 /// Listening socket for other hosts, with its TLS configuration.
@@ -114,19 +139,23 @@ pub fn give_up_rights() -> io::Result<()> {
 /// If a descriptor is of the wrong kind, or a message from the core cannot be parsed.
 pub fn serve(
     link: UnixStream,
-    FrontSockets { listener, remote, metrics }: FrontSockets,
+    FrontSockets { listener, remote, metrics, page }: FrontSockets,
     people: People,
 ) -> io::Result<()> {
     link.set_nonblocking(true)?;
     listener.set_nonblocking(true)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
+        let times = page.as_ref().map_or(SessionTimes::USUAL, |site| site.times);
         let (link, core) = Link::open(tokio::net::UnixStream::from_std(link)?);
         let front = Arc::new(Front {
             link,
             people,
             limits: Arc::new(Mutex::new(Limits::default())),
             served: Mutex::new(RequestMetrics::default()),
+            has_page: page.is_some(),
+            page: page.as_ref().map(|site| site.address),
+            sessions: Mutex::new(Sessions::new(times)),
         });
         let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::select! {
@@ -134,6 +163,7 @@ pub fn serve(
             () = accept::accept(listener, &front) => Ok(()),
             ended = accept::accept_remote(remote, &front) => ended,
             ended = accept::accept_scrapers(metrics, &front) => ended,
+            ended = accept::accept_browsers(page, &front) => ended,
         }
     })
 }
@@ -144,4 +174,8 @@ struct Front {
     people: People,
     limits: Arc<Mutex<Limits>>,
     served: Mutex<RequestMetrics>,
+    has_page: bool,
+    /// Loopback address of the page.
+    page: Option<SocketAddr>,
+    sessions: Mutex<Sessions>,
 }

@@ -1,11 +1,9 @@
 //! Fuzzing of input from clients, VMs and procfs. Valid samples are cut, joined, repeated and
-//! changed, and then passed to the parsers. No parser may panic, loop forever or stop the thread
-//! that calls it.
+//! changed, and then passed to the parsers. No parser may panic or run for a long time.
 //!
-//! Code coverage is not measured, since that needs an unstable compiler. The original samples are
-//! valid, so a parser meets most changes only after it has accepted what precedes them. `./test`
-//! tries a few thousand samples of each kind. `cargo xtask fuzz` tries one kind for minutes or
-//! hours.
+//! Code coverage is not measured, since that needs an unstable compiler. Most changes reach deep
+//! into a parser even so, because the text before a change is valid. `./test` tries a few thousand
+//! samples of each kind. `cargo xtask fuzz` tries one kind for minutes or hours.
 
 mod mutate;
 
@@ -25,14 +23,15 @@ use crate::people::People;
 use crate::{find, front, hook};
 use mutate::Mutator;
 
-/// Environment variable with target, seconds and first seed: `http 300 7`.
+/// Environment variable with the target, the number of seconds and the first seed, such as `http
+/// 300 7`.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Number of samples of each kind that are tried without the variable [`FUZZ`]. The seed is zero
-/// then.
+/// Number of samples of each target that are tried, with seed zero, if the variable [`FUZZ`] is not
+/// set.
 const FEW: u64 = 2_000;
 
-/// Maximum time for one sample. It is long because the host may be busy.
+/// Time limit for one sample. It is generous because the host may be busy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 const LINES: [&[u8]; 11] = [
@@ -109,8 +108,8 @@ const HTTP: [&[u8]; 6] = [
       HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n{}",
 ];
 
-/// Tries samples on a parser for the requested time, or tries [`FEW`] samples if no time is
-/// requested.
+/// Passes damaged samples to a parser, for the time in the variable [`FUZZ`], or [`FEW`] samples if
+/// the variable is not set.
 fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
     let asked = std::env::var(FUZZ).unwrap_or_default();
     let mut words = asked.split(' ');
@@ -137,7 +136,7 @@ fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
 }
 
 #[test]
-fn fuzzed_procfs_files_are_parsed_or_refused() {
+fn procfs_files_with_random_changes_are_parsed_or_refused() {
     // Files have one word per line. In procfs a word ends with a zero byte.
     let lines = LINES.map(|text| text.iter().map(|&byte| if byte == b'\n' { 0 } else { byte }));
     let mut samples: Vec<Vec<u8>> = lines.into_iter().map(Iterator::collect).collect();
@@ -147,7 +146,7 @@ fn fuzzed_procfs_files_are_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_domain_xml_is_parsed_or_refused() {
+fn domain_xml_with_random_changes_is_parsed_or_refused() {
     each("hook", &[DOMAIN, OURS], |xml| {
         if let Ok(Some(found)) = hook::read(xml) {
             assert!(found.wanted.binding.is_some());
@@ -156,7 +155,7 @@ fn fuzzed_domain_xml_is_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_request_bodies_are_parsed_or_refused() {
+fn request_bodies_with_random_changes_are_parsed_or_refused() {
     each("body", &BODIES, |json| {
         // A value that is parsed, written and parsed again stays the same.
         if let Ok(wanted) = serde_json::from_slice::<ReservationParameters>(json) {
@@ -175,7 +174,7 @@ fn fuzzed_request_bodies_are_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_messages_between_front_and_core_are_parsed_or_refused() {
+fn messages_between_daemon_processes_with_random_changes_cause_no_panic() {
     each("link", &LINK, |bytes| {
         let mut lines = Lines::new(LONGEST_ASKED);
         // Lines do not depend on how their bytes are split.
@@ -190,7 +189,7 @@ fn fuzzed_messages_between_front_and_core_are_parsed_or_refused() {
 }
 
 #[test]
-fn fuzzed_monitor_answers_are_parsed_or_refused() {
+fn qemu_monitor_answers_with_random_changes_are_parsed_or_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("qmp");
     let listener = UnixListener::bind(&path).unwrap();
@@ -209,7 +208,7 @@ fn fuzzed_monitor_answers_are_parsed_or_refused() {
 
 /// The test runs the real front, with a core that reads requests and never answers.
 #[test]
-fn fuzzed_http_requests_are_answered_or_closed() {
+fn http_requests_with_random_changes_are_answered_or_closed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();
@@ -217,7 +216,7 @@ fn fuzzed_http_requests_are_answered_or_closed() {
     let gid = rustix::process::getgid().as_raw();
     let people = People { operators: None, administrators: Some(gid) };
     let served = thread::spawn(move || {
-        let sockets = front::FrontSockets { listener, remote: None, metrics: None };
+        let sockets = front::FrontSockets { listener, remote: None, metrics: None, page: None };
         front::serve(theirs, sockets, people)
     });
     let heard = thread::spawn(move || {
@@ -252,7 +251,7 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn unmodified_fuzz_samples_are_valid_and_complete() {
+fn samples_of_the_fuzz_tests_are_valid_before_they_are_changed() {
     // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());

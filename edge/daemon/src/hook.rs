@@ -6,8 +6,9 @@
 //! </metadata>
 //! ```
 //!
-//! Libvirt passes the XML of the whole domain to a hook when it starts one. Any user who may define
-//! a domain chooses its contents. So it is parsed only after all privileges have been dropped.
+//! Libvirt passes the XML of the whole domain to a hook when it starts the domain. The XML is
+//! untrusted, since it comes from any user who may define a domain. So the hook drops all
+//! privileges before it parses the XML.
 
 use roxmltree::{Document, Node, ParsingOptions};
 use serde_json::{Map, Value};
@@ -18,14 +19,14 @@ use crate::find::libvirt_binding;
 /// XML namespace of Slackline's metadata.
 pub const NAMESPACE: &str = "urn:slackline:1";
 
-/// Longest domain XML that is parsed, in bytes. Libvirt's has a few thousand, plus some hundred for
-/// each device.
+/// Longest domain XML that is parsed, in bytes. A typical one has a few thousand, plus some hundred
+/// for each device.
 pub const LONGEST: usize = 1 << 20;
 
 /// Maximum number of XML nodes: elements, texts and comments.
 const NODES: u32 = 1 << 16;
 
-/// Reservation that a domain asks for.
+/// Reservation that a libvirt domain requests in its metadata.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     /// Name of the reservation.
@@ -41,8 +42,8 @@ pub struct Metadata {
 #[error("{says}")]
 pub struct BadMetadata {
     says: String,
-    /// True if the metadata says that the domain must not start without a reservation. False if
-    /// that part could not be parsed.
+    /// True if the damaged metadata says that the domain must not start without the reservation.
+    /// False if that part could not be parsed.
     pub is_required: bool,
 }
 
@@ -52,7 +53,7 @@ impl BadMetadata {
     }
 }
 
-/// Parses the reservation in the XML of a domain. `None` if there is none.
+/// Parses the reservation in the XML of a domain. `None` if the domain requests none.
 ///
 /// # Errors
 /// If the XML is not a domain, or its reservation is not valid. The error text names the line and
@@ -171,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    /// Domain as libvirt 9.0 passes it to its hook, without most devices.
+    /// XML of a domain as libvirt 9.0 passes it to its hook, with few devices.
     const DOMAIN: &str = include_str!("hook/domain.xml");
 
     fn with(element: &str) -> String {
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_metadata_is_parsed_into_a_reservation() {
+    fn domain_metadata_of_libvirt_is_parsed_into_a_reservation() {
         let found = ours("slice='2ms' period='20ms' exact='yes' phase='3ms'").unwrap().unwrap();
         let wanted = ReservationParameters {
             slice: Some(Length(Span::from_ms(2))),
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_metadata_in_other_namespaces_is_ignored() {
+    fn domain_metadata_in_a_foreign_xml_namespace_is_ignored() {
         assert_eq!(read(DOMAIN.as_bytes()), Ok(None));
         for element in [
             "<reservation slice='2ms'/>",
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_domain_metadata_is_refused_with_line_and_column() {
+    fn refusal_of_invalid_domain_metadata_states_line_and_column() {
         assert!(says("").contains("write slice='2ms' or cpu='40%'"), "{}", says(""));
         assert!(says("").starts_with("5:"), "{}", says(""));
         assert!(says("slice='2'").contains("`2` has no unit"));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn oversized_deep_and_malformed_xml_is_refused() {
+    fn domain_xml_that_is_too_large_too_deep_or_malformed_is_refused() {
         let refused = |xml: &[u8]| read(xml).unwrap_err().to_string();
         assert!(refused(&vec![b' '; LONGEST + 1]).contains("1048577 bytes; at most 1048576"));
         assert!(refused(&[0xff]).contains("is not text"));
@@ -252,13 +253,13 @@ mod tests {
 
     proptest! {
         #[test]
-        fn arbitrary_domain_xml_is_parsed_without_panic(bytes in vec(any::<u8>(), 0..300)) {
+        fn arbitrary_bytes_given_as_domain_xml_cause_no_panic(bytes in vec(any::<u8>(), 0..300)) {
             let _ = read(&bytes);
         }
 
         /// The domain XML is damaged: a part of it is removed, repeated or changed.
         #[test]
-        fn damaged_libvirt_domain_xml_is_parsed_or_refused(
+        fn domain_xml_damaged_at_any_place_is_parsed_or_refused(
             at in any::<prop::sample::Index>(),
             length in 0_usize..60,
             by in vec(any::<u8>(), 0..8),

@@ -1,11 +1,11 @@
 //! Ledger: a SQLite database that stores reservations, events and access. It survives the process,
 //! a loss of power, and most faults of a disk.
 //!
-//! The thread that uses a [`Ledger`] must not wait. A second thread, of ordinary priority, owns the
-//! database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one after another.
-//! Each order has one reply ([`Ledger::replies`]), announced by a readable descriptor. The two
-//! threads share no lock, because the real-time one could then wait for an ordinary thread that
-//! does not get a CPU.
+//! The thread that uses a [`Ledger`] must never wait for the disk. So a second thread, of ordinary
+//! priority, owns the database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one
+//! after another. Each order has one reply ([`Ledger::replies`]), announced by a readable
+//! descriptor. The two threads share no lock. With a shared lock, the real-time thread could wait
+//! for an ordinary thread that gets no CPU time.
 //!
 //! No other code in this process may open the files that SQLite has open. See `place`.
 
@@ -47,7 +47,7 @@ use writer::{ReplyCounter, Writer, WriterOrder, signal};
 /// Default folder of the ledger.
 pub const FOLDER: &str = "/var/lib/slackline";
 
-/// Maximum number of orders under way: commits and queries without a reply.
+/// Maximum number of orders (commits and queries) that have no reply yet.
 pub const MOST_UNDER_WAY: usize = 64;
 
 /// Size of the writer thread's stack, in bytes. SQLite needs a tenth of it, and all of it is locked
@@ -73,16 +73,16 @@ pub struct Ledger {
 pub struct OpenedLedger {
     /// Handle for orders and replies.
     pub ledger: Ledger,
-    /// Contents for the service.
+    /// Contents of the ledger with which the service starts.
     pub loaded: LedgerContents,
     /// Grants of access to principals.
     pub access: Vec<AccessGrant>,
-    /// Last account of each reservation, if it has one.
+    /// Latest history row of each reservation that has any.
     pub history: Vec<Hour>,
-    /// End of the process that had the ledger open before. `None` for a new ledger.
+    /// State in which the previous daemon left the ledger. `None` for a new ledger.
     pub before: Option<Before>,
-    /// True if members of the operators' group without a grant are tenants. In a ledger of an older
-    /// version they are operators until [`Ledger::migrate_access`] is called.
+    /// True if members of the operators' group without a grant have the role of a tenant. In a
+    /// ledger of an older version they are operators until [`Ledger::migrate_access`] is called.
     pub has_tenants: bool,
 }
 
@@ -119,7 +119,7 @@ pub enum Reply {
     Hours {
         /// Ticket that was given with the query.
         ticket: u64,
-        /// Accounts found, oldest first.
+        /// History rows found, oldest first.
         hours: Result<Vec<Hour>, LedgerError>,
     },
     /// A change to the grants of access was written, or the write failed.
@@ -136,7 +136,7 @@ pub enum Reply {
 /// Reason why an order to the ledger was not accepted.
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
-    /// Too many orders are under way.
+    /// Too many orders have no reply yet.
     #[error("the ledger has {MOST_UNDER_WAY} writes pending, which is the limit")]
     TooMany,
     /// The writer thread has ended.
@@ -205,7 +205,7 @@ impl Ledger {
         self.hand_over(WriterOrder::Commit(commit, wall))
     }
 
-    /// Orders a query for events, which is replied to with `ticket`. Never waits.
+    /// Orders a query for events. The reply has the given `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -213,11 +213,11 @@ impl Ledger {
         self.hand_over(WriterOrder::Events(ticket, asked))
     }
 
-    /// Orders to write accounts, which are replied to with [`Reply::History`]. Never waits.
+    /// Orders a write to the history of reservations. The reply is [`Reply::History`]. Never waits.
     ///
     /// # Errors
-    /// If the order was not accepted. Such an order gets no reply. The accounts are returned unless
-    /// the writer has ended.
+    /// If the order was not accepted. Such an order gets no reply. The error contains the rows
+    /// unless the writer has ended.
     pub fn keep_history(&mut self, rows: Vec<Hour>) -> Result<(), (NotHandedOver, Vec<Hour>)> {
         if self.under_way >= MOST_UNDER_WAY {
             return Err((NotHandedOver::TooMany, rows));
@@ -225,7 +225,8 @@ impl Ledger {
         self.hand_over(WriterOrder::History(rows)).map_err(|error| (error, Vec::new()))
     }
 
-    /// Orders a query for accounts, which is replied to with `ticket`. Never waits.
+    /// Orders a query for the history of a reservation. The reply has the given `ticket`. Never
+    /// waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -233,7 +234,7 @@ impl Ledger {
         self.hand_over(WriterOrder::Hours(ticket, asked))
     }
 
-    /// Orders a change of access, which is replied to with `ticket`. Never waits.
+    /// Orders a change to the grants of access. The reply has the given `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -245,8 +246,8 @@ impl Ledger {
         self.hand_over(WriterOrder::Access(ticket, change))
     }
 
-    /// Orders the migration that makes members of the operators' group without a grant tenants. The
-    /// reply is [`Reply::Access`] with `ticket`. Never waits.
+    /// Orders the migration that gives members of the operators' group without a grant the role of
+    /// a tenant. The reply is [`Reply::Access`] with `ticket`. Never waits.
     ///
     /// # Errors
     /// If the order was not accepted. Such an order gets no reply.
@@ -265,14 +266,15 @@ impl Ledger {
         Ok(())
     }
 
-    /// Returns the number of orders whose replies have not been taken yet.
+    /// Returns the number of orders without a reply, or whose reply has not been returned by
+    /// [`Ledger::replies`] yet.
     #[must_use]
     pub fn under_way(&self) -> usize {
         self.under_way
     }
 
-    /// Returns true if the writer thread is alive, as of the last [`Ledger::replies`]. If false,
-    /// which is a bug, orders under way get no reply.
+    /// Returns true if the writer thread was alive at the last call of [`Ledger::replies`]. It ends
+    /// early only because of a bug, and then orders without a reply get none.
     #[must_use]
     pub fn has_writer(&self) -> bool {
         self.has_writer
@@ -302,8 +304,8 @@ impl Ledger {
         there
     }
 
-    /// Completes all orders and closes the ledger, so that the next owner sees a clean end. Waits
-    /// for the disk. Returns the remaining replies.
+    /// Completes all orders and closes the ledger cleanly. Waits for the disk. Returns the
+    /// remaining replies.
     ///
     /// # Errors
     /// If the ledger could not be closed cleanly. All commits are on the disk even then.

@@ -1,4 +1,4 @@
-//! The reservation daemon: keeps reservations for VMs, which may start and stop, and answers
+//! The reservation daemon. It reserves CPU time for VMs, which can start and stop, and answers
 //! clients.
 
 pub mod core;
@@ -12,3 +12,4 @@ mod monitors;
 pub mod notices;
 pub mod people;
 pub mod record;
+pub mod worker;

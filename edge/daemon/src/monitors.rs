@@ -1,5 +1,5 @@
-//! Monitors of VMs that do not answer. Asking such a monitor takes two seconds, so it is not asked
-//! again for some time. That time grows with each failure.
+//! Record of VM monitors (such as QEMU) that do not answer. Asking such a monitor takes two
+//! seconds, so it is not asked again for some time. That time grows with each failure.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,11 +12,11 @@ use slackline_live::vcpus::{FindError, QmpError, VcpuThread, find};
 /// Time for which a monitor is not asked after its first failure. It doubles with each failure.
 const FIRST_REST: Duration = Duration::from_secs(5);
 
-/// Longest time for which a monitor is not asked.
+/// Maximum time for which a monitor is not asked again.
 const LONGEST_REST: Duration = Duration::from_secs(60);
 
 /// Maximum number of silent monitors that are remembered. The monitor that may be asked again
-/// soonest is dropped first.
+/// soonest is forgotten first.
 const MOST: usize = 1_024;
 
 /// A process, identified by its id and start time.
@@ -27,13 +27,14 @@ static SILENT: Mutex<Silent> = Mutex::new(Silent { of: BTreeMap::new() });
 /// Reason why the vCPU threads of a process were not found.
 #[derive(Debug)]
 pub(crate) enum NotTold {
-    /// The monitor did not answer when it was last asked. It may be asked again after this time.
+    /// The monitor did not answer when it was last asked. It may be asked again after the given
+    /// time.
     Silent(Duration),
     /// The monitor was asked and failed, or the process has no monitor.
     Failed(FindError),
 }
 
-/// Finds the vCPU threads of a process, if needed by asking its monitor.
+/// Finds the vCPU threads of a process. Asks its monitor if thread names do not show them.
 pub(crate) fn ask(pid: Tid, started: StartTime) -> Result<Vec<VcpuThread>, NotTold> {
     let silent = || SILENT.lock().unwrap_or_else(PoisonError::into_inner);
     let process = (pid, started);
@@ -91,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_qmp_monitor_is_retried_after_growing_delays() {
+    fn qmp_monitor_that_never_answers_is_retried_after_growing_delays() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         assert_eq!(silent.left(process(7), begin), None);
         let mut rests = Vec::new();
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_remembered_silent_monitors_is_limited() {
+    fn number_of_remembered_qmp_monitors_that_never_answer_is_limited() {
         let (mut silent, begin) = (Silent { of: BTreeMap::new() }, Instant::now());
         for pid in 1..3_000 {
             silent.note(process(pid), true, begin);

@@ -1,4 +1,4 @@
-//! Messages of the daemon to the journal of systemd, each kind with an id that never changes.
+//! Messages of the daemon to systemd's journal. Each kind of message has an id that never changes.
 //!
 //! An administrator can filter by the id with `journalctl MESSAGE_ID=...`, even if a later version
 //! changes the text. Without a journal, messages are lines on standard error.
@@ -12,13 +12,13 @@ use std::path::Path;
 /// Kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
-    /// Text that messages of this kind begin with.
+    /// Text with which messages of this kind begin.
     pub begin: &'static str,
     /// Value of `MESSAGE_ID` in the journal.
     pub id: &'static str,
     /// Syslog priority of the message, from 0 (emergency) to 7 (debug).
     pub priority: u8,
-    /// Meaning of the message and advice, for the documentation.
+    /// Meaning of the message and advice for the administrator, as printed in the documentation.
     pub meaning: &'static str,
 }
 
@@ -130,13 +130,13 @@ fn connect(path: &Path) -> io::Result<UnixDatagram> {
     Ok(socket)
 }
 
-/// Returns true if the `DEVICE:INODE` in `stream` is that of this process's standard error.
+/// Returns true if `stream`, a `DEVICE:INODE`, identifies this process's standard error.
 fn is_stderr(stream: &str) -> bool {
     let stat = rustix::fs::fstat(io::stderr().as_fd());
     stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
 }
 
-/// Returns the fields of a message in the journal's native format.
+/// Returns a message as fields in the journal's native format.
 fn fields(line: &str) -> Vec<u8> {
     let notice = NOTICES.iter().find(|notice| line.starts_with(notice.begin));
     let priority = notice.map_or(OTHER, |notice| notice.priority);
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notice_reaches_the_systemd_journal_with_its_id_and_priority() {
+    fn notice_is_sent_to_the_systemd_journal_with_its_id_and_priority() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let journal = UnixDatagram::bind(&path).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn notice_ids_are_unique_and_each_notice_is_used_by_the_daemon() {
+    fn every_notice_id_is_unique_and_used_by_the_daemon() {
         let ids: BTreeSet<&str> = NOTICES.iter().map(|notice| notice.id).collect();
         assert_eq!(ids.len(), NOTICES.len());
         assert!(ids.iter().all(|id| id.len() == 32 && id.bytes().all(|it| it.is_ascii_hexdigit())));
@@ -196,14 +196,14 @@ mod tests {
     }
 
     #[test]
-    fn stderr_is_the_journal_only_if_journal_stream_names_its_inode() {
+    fn stderr_is_the_systemd_journal_only_if_journal_stream_names_it() {
         assert!(!is_stderr("1:2") && !is_stderr(""));
         let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
         assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));
     }
 
     #[test]
-    fn every_notice_id_is_in_the_operations_manual() {
+    fn every_notice_id_is_explained_in_the_operations_manual() {
         let manual = include_str!("../../../docs/operations.md");
         for Notice { begin, id, .. } in NOTICES {
             assert!(manual.contains(id), "{begin} {id}");

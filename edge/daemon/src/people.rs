@@ -1,17 +1,17 @@
-//! Roles of users, derived from their groups, and the user that the front runs as.
+//! Roles of users, derived from their groups, and the user as which the front runs.
 
 use std::io;
 use std::path::Path;
 
 use slackline_service::Role;
 
-/// Name of the group whose members are operators, and of the user that the front runs as.
+/// Name of the group whose members are operators, and of the user as which the front runs.
 pub const OPERATORS: &str = "slackline";
 
 /// Group whose members are administrators.
 pub const ADMINISTRATORS: &str = "slackline-admin";
 
-/// User that the front runs as if the host has no user [`OPERATORS`].
+/// User as which the front runs if the host has no user [`OPERATORS`].
 const NOBODY: &str = "nobody";
 
 /// Ids of the groups that give a role on this host.
@@ -37,7 +37,7 @@ impl People {
         People { operators: group(OPERATORS), administrators: group(ADMINISTRATORS) }
     }
 
-    /// Returns the role of a user in these groups. `None` if the user has no role.
+    /// Returns the role of a user who is in the groups `gids`. `None` if the user has no role.
     #[must_use]
     pub fn role(&self, uid: u32, gids: &[u32]) -> Option<Role> {
         let is_in = |group: Option<u32>| group.is_some_and(|group| gids.contains(&group));
@@ -50,7 +50,7 @@ impl People {
         }
     }
 
-    /// Returns those of these groups that give a role.
+    /// Returns those groups in `gids` that give a role.
     #[must_use]
     pub fn that_matter(&self, gids: &[u32]) -> Vec<u32> {
         let all = [self.operators, self.administrators];
@@ -82,8 +82,8 @@ fn members_of(groups: &str, users: &str) -> Vec<(String, Option<u32>)> {
     all.into_iter().map(|name| (name.to_owned(), uid(name))).collect()
 }
 
-/// Returns the user and group ids that the front runs as: its own user or `nobody`. `None` if the
-/// host has neither.
+/// Returns the user and group ids as which the front runs: the ids of the front's own user, or of
+/// `nobody`. `None` if the host has neither.
 ///
 /// # Errors
 /// If the host's user file exists and cannot be read.
@@ -100,7 +100,8 @@ fn user_of(users: &str) -> Option<(u32, u32)> {
     user(OPERATORS).or_else(|| user(NOBODY))
 }
 
-/// Returns the one or two ids that follow a name, in a line such as `name:x:1000:100:...`.
+/// Returns the one or two ids on the line of the given name, such as `name:x:1000:100:...`. `None`
+/// if there is no such line.
 fn ids(text: &str, name: &str) -> Option<Vec<u32>> {
     let line = text.lines().find(|line| line.split(':').next() == Some(name))?;
     let ids = line.split(':').skip(2).take(2).map_while(|id| id.parse().ok());
@@ -120,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_of_a_user_follows_from_groups_or_being_root() {
+    fn role_of_a_user_is_set_by_groups_and_root_is_administrator() {
         let people = People::of("root:x:0:\nslackline:x:990:ann\nslackline-admin:x:991:\n");
         assert_eq!(people, People { operators: Some(990), administrators: Some(991) });
         assert_eq!(people.role(1000, &[100]), None);
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn group_members_include_users_with_the_group_as_primary_group() {
+    fn group_members_include_users_that_have_the_group_as_primary_group() {
         let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
         let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
         let known = |name: &str, uid| (name.to_owned(), uid);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn user_of_the_front_process_is_never_root() {
+    fn front_process_of_the_daemon_never_runs_as_root() {
         let nobody = "root:x:0:0:root:/:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n";
         assert_eq!(user_of(nobody), Some((65534, 65534)));
         assert_eq!(user_of(&format!("slackline:x:990:991::/:\n{nobody}")), Some((990, 991)));

@@ -1,4 +1,4 @@
-//! Selection of the VMs of a host that a recorder watches.
+//! Selection of the VMs that a recorder records.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ pub enum TargetError {
 pub struct Targets {
     /// Threads that are recorded as vCPUs.
     pub vcpus: Vec<RecordedVcpu>,
-    /// Processes whose new threads count as vCPUs too: process id, domain, VM name, and number of
-    /// the next vCPU.
+    /// Processes whose new threads are recorded as vCPUs too: process id, domain, VM name, and
+    /// number of the next vCPU.
     pub growing: Vec<(Tid, DomId, String, u16)>,
     /// Names of all VMs of the host by process id, including VMs that are not recorded.
     pub vms: BTreeMap<i32, String>,
@@ -53,9 +53,10 @@ pub struct Targets {
 }
 
 impl Targets {
-    /// Finds the VMs of these bindings, or all VMs of the host if there are none.
+    /// Finds the VMs to which the bindings refer, or all VMs of the host if `bindings` is empty.
     ///
     /// # Errors
+    ///
     /// If a binding refers to no VM, or the host has no VM.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
@@ -120,7 +121,7 @@ impl Targets {
     }
 }
 
-/// Returns the name of a machine or, if it has none, of its process.
+/// Returns the name of a machine, or the name of its process if the machine has no name.
 fn called(machine: &Machine) -> String {
     if !machine.name.is_empty() {
         return machine.name.clone();
@@ -131,7 +132,7 @@ fn called(machine: &Machine) -> String {
     name.unwrap_or_else(|| machine.binding.to_string())
 }
 
-/// Returns the reply to a client that asked why the VM with this name had to wait.
+/// Converts the recorder's answer for a client that asked why the VM with this name had to wait.
 #[must_use]
 pub fn as_reply(name: &str, answer: &Answer) -> control::Culprits {
     let number = |index: usize| u32::try_from(index).unwrap_or(u32::MAX);

@@ -3,8 +3,8 @@
 //! section 5.2.
 //!
 //! A [`Case`] is a policy with some of its parameters. [`Trials`] limit a domain that always
-//! computes to one target after the other, under each case and with several seeds. A [`CaseResult`]
-//! has the error of every second, whatever enforced the limit.
+//! computes to a number of target shares, with each case and several seeds. A [`CaseResult`] has
+//! the error of every second, for simulated policies and for mechanisms of a host.
 
 mod case;
 mod result;

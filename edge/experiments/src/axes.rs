@@ -1,4 +1,4 @@
-//! Many scenarios made of one: variation along axes, and the points where the axes cross.
+//! Variation of a scenario along axes. The points at which the axes cross are scenarios.
 
 mod vary;
 
@@ -10,7 +10,7 @@ use toml::{Spanned, Table};
 
 pub use vary::{PathError, value_at, vary};
 
-/// An axis of variation.
+/// An axis along which a scenario is varied.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
@@ -19,51 +19,51 @@ pub struct Axis {
     /// Label of the axis in plots.
     #[serde(default)]
     pub label: String,
-    /// Points in order of the file.
+    /// Points of the axis, in the order of the file.
     #[serde(rename = "point")]
     pub points: Vec<AxisPoint>,
 }
 
-/// One point of an axis.
+/// A point on an axis: changes to the scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AxisPoint {
     /// Name in the file, with its position there.
     pub name: Spanned<String>,
-    /// Label in plots. The name if empty.
+    /// Label of the point in plots. If empty, the name is the label.
     #[serde(default)]
     pub label: String,
-    /// Position along the axis in plots. The index if `None`.
+    /// Position of the point along the axis in plots. If `None`, its index is used.
     pub x: Option<f64>,
-    /// Variables: texts that replace their names in braces in the values that are set.
+    /// Variables. In values to set, a variable's name in braces is replaced by its text.
     #[serde(default, rename = "let")]
     lets: Table,
-    /// Values to set, by path.
+    /// New values in the scenario, by path.
     #[serde(default)]
     set: Table,
-    /// Numbers and durations to scale, by path, with the percentage.
+    /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
     #[serde(default)]
     scale: Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     #[serde(default)]
     unset: Vec<String>,
 }
 
-/// Changes of a scenario.
+/// Changes to a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// Variables: texts that replace their names in braces in the values that are set.
+    /// Variables. In values to set, a variable's name in braces is replaced by its text.
     pub lets: &'a Table,
-    /// Values to set, by path.
+    /// New values in the scenario, by path.
     pub set: &'a Table,
-    /// Numbers and durations to scale, by path, with the percentage.
+    /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
     pub scale: &'a Table,
-    /// Paths of values to remove.
+    /// Paths of the values that are removed from the scenario.
     pub unset: &'a [String],
 }
 
 impl Axis {
-    /// Returns the name in the file.
+    /// Returns the name of the axis in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
@@ -71,13 +71,13 @@ impl Axis {
 }
 
 impl AxisPoint {
-    /// Returns the name in the file.
+    /// Returns the name of the point in the file.
     #[must_use]
     pub fn name(&self) -> &str {
         self.name.get_ref()
     }
 
-    /// Returns the label in plots.
+    /// Returns the label of the point in plots.
     #[must_use]
     pub fn label(&self) -> &str {
         if self.label.is_empty() { self.name() } else { &self.label }
@@ -90,7 +90,7 @@ impl AxisPoint {
 }
 
 /// Returns the points where the axes cross, each as an index on every axis. The last axis varies
-/// fastest. Without axes there is one point.
+/// fastest. If there are no axes, there is one point.
 #[must_use]
 pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     axes.iter().fold(vec![Vec::new()], |points, axis| {
@@ -105,27 +105,27 @@ pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     })
 }
 
-/// Returns the title of a point: its names on all axes, such as `bvt-5ms/1`.
+/// Returns the title of a point: its names on all axes, joined by `/`, such as `bvt-5ms/1`.
 #[must_use]
 pub fn title(axes: &[Axis], point: &[usize]) -> String {
     let names = axes.iter().zip(point).map(|(axis, &place)| axis.points[place].name());
     names.collect::<Vec<_>>().join("/")
 }
 
-/// Returns the changes at a point, axis by axis.
+/// Returns the changes that make the scenario at a point, axis by axis.
 pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = Edit<'a>> {
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
 
-/// Returns the position of a point's name on the last axis in the file, in bytes.
+/// Returns the byte range in the file at which the point's name on the last axis is written.
 #[must_use]
 pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     let place = axes.iter().zip(point).next_back();
     place.map_or(0..0, |(axis, &place)| axis.points[place].name.span())
 }
 
-/// Returns the text of an error in a varied scenario with this text. A scenario is checked only
-/// after all changes, so the error shows the line as it became.
+/// Returns the text of an error in the varied scenario `text`. Since a scenario is checked only
+/// after all changes, the error quotes the changed line.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

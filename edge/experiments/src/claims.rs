@@ -1,4 +1,4 @@
-//! Comparison of a run with the claims in its scenario.
+//! Comparison of a run's results with the claims in its scenario.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use thiserror::Error;
 
 use crate::numbers::of_nothing;
 
-/// A claim that does not hold.
+/// A claim that does not hold for a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedClaim<'a> {
     /// Claim of the scenario.
@@ -17,15 +17,15 @@ pub struct FailedClaim<'a> {
     pub got: String,
 }
 
-/// A claim that no run could meet.
+/// A claim that is invalid, so that no run could meet it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BadClaim {
-    /// The metric or its subject does not exist.
+    /// The metric does not exist, or the VM, vCPU or CPU that the claim names.
     #[error("{unknown}")]
     Unknown {
         /// Line in the file, counted from 1.
         line: usize,
-        /// Unknown part, and a similar name.
+        /// Unknown name, and a similar name that exists.
         unknown: UnknownMetric,
     },
     /// The claim compares a metric with a value in another unit.
@@ -37,20 +37,20 @@ pub enum BadClaim {
         metric: String,
         /// Unit of the metric.
         unit: Unit,
-        /// Comparison of the claim, in words.
+        /// Comparison in the claim, in words.
         test: String,
     },
 }
 
 impl BadClaim {
-    /// Returns the line in the file, counted from 1.
+    /// Returns the line of the claim in the file, counted from 1.
     #[must_use]
     pub fn line(&self) -> usize {
         let (BadClaim::Unknown { line, .. } | BadClaim::OtherUnit { line, .. }) = self;
         *line
     }
 
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -71,10 +71,11 @@ pub fn expects_refusal(scenario: &Scenario) -> bool {
     scenario.claims.iter().any(|claim| claim.test == Test::Refused)
 }
 
-/// Checks without a run that every claim is about an existing metric and in its unit.
+/// Checks before a run that every claim is about an existing metric, and has the unit of that
+/// metric.
 ///
 /// # Errors
-/// If a claim is not. The first one is returned.
+/// If a claim is invalid. The error is about the first such claim.
 pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     let mut claims = scenario.claims.iter().filter(|claim| claim.test != Test::Refused).peekable();
     if claims.peek().is_none() {
@@ -95,7 +96,7 @@ pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     Ok(())
 }
 
-/// Returns true if a metric in this unit can be compared with the value of a test.
+/// Returns true if a metric with this unit can be compared with the value of a claim.
 fn fits(unit: Unit, test: &Test) -> bool {
     let is_of = |amount: &Amount| amount_number(*amount).1 == unit;
     match test {
@@ -113,7 +114,8 @@ fn fits(unit: Unit, test: &Test) -> bool {
     }
 }
 
-/// Returns the claims about this kind of host that do not hold for a summary.
+/// Returns the claims that do not hold for the results of a run. Only claims that apply to this
+/// kind of host (simulated or live) are checked.
 ///
 /// # Errors
 /// If a claim is about a metric that does not exist.
@@ -148,8 +150,8 @@ fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     measured.map_err(|unknown| BadClaim::Unknown { line: claim.line, unknown })
 }
 
-/// Returns the measured value in words if the claim does not hold. A value that this host cannot
-/// know contradicts no claim.
+/// Returns the measured value in words if the claim does not hold. `None` if it holds, or if this
+/// host cannot measure the value.
 fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> {
     let (got, unit) = number(measured)?;
     // An error is small if it is near zero on either side.
@@ -176,8 +178,8 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
     (!holds).then(|| in_words(measured))
 }
 
-/// Returns the value for a task without jobs or a client that has not started: a count is zero,
-/// and all else is unknown.
+/// Returns the value for a task that has had no job, or a client that has not started. A count is
+/// zero, and any other value is unknown.
 fn of_no_row(claim: &Claim, scenario: &Scenario, unknown: BadClaim) -> Result<Measure, BadClaim> {
     match of_nothing(scenario).unit(&claim.metric, claim.of.as_deref()) {
         Ok(Unit::Things) => Ok(Measure::Count(0)),

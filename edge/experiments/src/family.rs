@@ -1,9 +1,8 @@
-//! Random hosts: families of scenarios, and their members by size and seed.
-//! Source: the loads of our reference on several CPUs, section 4.1.
+//! Random hosts: a family of scenarios, and its members by size and seed.
 //!
-//! A family is a scenario whose domains are drawn: a number of guests that share by weight, and on
-//! some CPUs a domain with a reservation, which may jump. A member, given by size and seed, is the
-//! text of a scenario with a [`Plan`] that states the fair shares.
+//! A family is a scenario whose domains are drawn at random. They are a number of guests that share
+//! the CPUs by weight, and on some CPUs a domain whose reservation may change. A member is given by
+//! size and seed. It is the text of a scenario, with a [`Plan`] from which the fair shares follow.
 
 mod draw;
 mod fair;
@@ -30,7 +29,7 @@ pub use row::{COLUMNS, RunResults, quantile};
 const MOST_GUESTS_A_CPU: f64 = 64.0;
 
 /// Simulates a scenario and returns the numbers for one row of a sweep. `None` if `watch` stops the
-/// simulation before the end. `plan` is the plan by which the host was drawn at random, if it was.
+/// simulation before the end. `plan` is given if the host is random.
 ///
 /// # Errors
 /// As for [`simulate`](crate::simulate).
@@ -51,19 +50,19 @@ pub fn measure(
     Ok(Some((RunResults::of(&summary, fairness, finished.events), summary)))
 }
 
-/// Properties of random hosts: the table `[family]` of a scenario.
+/// Properties of a family of random hosts: the table `[family]` of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
-    /// Sizes of hosts, in CPUs.
+    /// Sizes that hosts may have, in CPUs.
     pub cpus: AtLeastOne<Cpus>,
     /// Minimum and maximum number of guests per CPU.
     #[serde(default)]
     pub guests_per_cpu: GuestsPerCpu,
-    /// Weights of guests. One is drawn for each guest.
+    /// Weights that guests may have. One is drawn for each guest.
     #[serde(default)]
     pub weights: AtLeastOne<Weight>,
-    /// Reserved parts of a CPU. One is drawn for each CPU.
+    /// Parts of a CPU that may be reserved. One is drawn for each CPU.
     #[serde(default)]
     pub reserved: AtLeastOne<Part>,
     /// Period of the reservations.
@@ -71,31 +70,31 @@ pub struct Family {
     pub period: Length,
     /// Mean time until a reserved part changes to another value. `None` if it never changes.
     pub jumps: Option<Length>,
-    /// Reserved parts of a CPU to which a reservation changes. One is drawn for each change.
+    /// Parts of a CPU to which a reservation may change. One is drawn for each change.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
-    /// Part of the guests that sleep now and then. The others never do.
+    /// Part of the guests that sleep between bursts of work. The others never sleep.
     #[serde(default)]
     pub sleepers: Portion,
-    /// Range of the mean computing time, drawn for each guest that sleeps.
+    /// Range from which the mean computing time of each sleeping guest is drawn.
     #[serde(default)]
     pub compute: Lengths,
-    /// Range of the mean sleep, drawn for each guest that sleeps.
+    /// Range from which the mean sleeping time of each sleeping guest is drawn.
     #[serde(default)]
     pub sleep: Lengths,
-    /// Maximum deviation of a time from the mean, as a fraction of the mean.
+    /// Maximum deviation of a computing or sleeping time from its mean, as a fraction of the mean.
     #[serde(default)]
     pub varies: Portion,
-    /// Share of a guest, by policy. `{weight}` is replaced by its weight.
+    /// Share of a guest, by policy. `{weight}` is replaced by the guest's weight.
     #[serde(default)]
     pub share: Table,
     /// Share of a domain with a reservation, by policy. `{slice}` and `{period}` are replaced by
-    /// those of the reservation, and `{part}` by their quotient.
+    /// the values of the reservation, and `{part}` by slice / period.
     #[serde(default)]
     pub reservation: Table,
 }
 
-/// A list that is not empty.
+/// A list with at least one entry.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(try_from = "Vec<T>")]
 pub struct AtLeastOne<T>(Vec<T>);
@@ -176,7 +175,8 @@ impl TryFrom<String> for Portion {
     fn try_from(text: String) -> Result<Portion, String> {
         let percent = text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok());
         let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
-        let percent = percent.ok_or_else(|| format!("`{text}` is not 0% to 100%"))?;
+        let percent =
+            percent.ok_or_else(|| format!("`{text}` is not a percentage from 0% to 100%"))?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         // It is at most a million.
         Ok(Portion((percent * 10_000.0).round() as u32))
@@ -193,7 +193,11 @@ impl TryFrom<String> for Length {
     fn try_from(text: String) -> Result<Length, String> {
         let span: Span = text.parse().map_err(|why| format!("`{text}` {why}"))?;
         let is_some = !span.is_zero() && span <= LONGEST;
-        if is_some { Ok(Length(span)) } else { Err(format!("`{text}` is not 1ns to {LONGEST}")) }
+        if is_some {
+            Ok(Length(span))
+        } else {
+            Err(format!("`{text}` is not a duration from 1ns to {LONGEST}"))
+        }
     }
 }
 

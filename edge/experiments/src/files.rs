@@ -1,4 +1,4 @@
-//! Files that a scenario names.
+//! Reading of the files that a scenario names.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use slackline_scenario::{FileBytes, NamedFile};
 
-/// Longest input that is kept in memory, in bytes, if it is no regular file.
+/// Maximum size in bytes of an input that is kept in memory because it is not a regular file.
 const LONGEST_INPUT: u64 = 1 << 28;
 
-/// A regular file. It is open only while it is read, as a run may have more recordings than a
-/// process may have open files.
+/// Path of a regular file. The file is open only while it is read, since a run may have more
+/// recordings than a process may have open files.
 struct RegularFile {
     path: String,
 }
@@ -28,7 +28,7 @@ impl FileBytes for RegularFile {
     }
 }
 
-/// Bytes of an input that can be read only once.
+/// Contents of an input that can be read only once, such as a pipe.
 struct Input(Vec<u8>);
 
 impl FileBytes for Input {
@@ -38,12 +38,12 @@ impl FileBytes for Input {
     }
 }
 
-/// Returns the contents of a file that a scenario names. Regular files may have any size. Of
-/// others, such as a pipe, all bytes are read now and kept.
+/// Returns the contents of a file that a scenario names. Regular files may have any size. Other
+/// inputs, such as a pipe, are read at once and kept in memory.
 ///
 /// # Errors
-/// If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error is the
-/// reason, without the name of the file.
+/// If the file cannot be opened, is a folder, or is a pipe with too many bytes. The error does not
+/// contain the name of the file.
 pub fn file_bytes(path: &Path) -> NamedFile {
     let file = File::open(path).map_err(|error| reason(&error))?;
     let kind = file.metadata().map_err(|error| reason(&error))?.file_type();
@@ -56,7 +56,7 @@ pub fn file_bytes(path: &Path) -> NamedFile {
 /// Returns the contents of an input that can be read only once.
 ///
 /// # Errors
-/// If it cannot be read, or has too many bytes. The error is the reason.
+/// If the input cannot be read, or has too many bytes.
 pub fn input_bytes(input: impl Read) -> NamedFile {
     let mut bytes = Vec::new();
     let read = input.take(LONGEST_INPUT + 1).read_to_end(&mut bytes);

@@ -1,4 +1,4 @@
-//! Many runs on all cores: every case with every seed.
+//! Execution of many runs on all cores: every case with every seed.
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use rayon::prelude::*;
 use thiserror::Error;
 
-/// Progress of all runs.
+/// Progress of a grid of runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GridProgress {
     /// Number of completed runs.
@@ -18,26 +18,27 @@ pub struct GridProgress {
 /// Function that is called after each run, on any thread, with the progress. It may stop the runs.
 pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 
-/// Reason why not every run has a result.
+/// Reason why a grid of runs has no complete results.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. Of several failures it is the first one in order of cases and seeds.
+    /// A run failed. If several failed, the error is the error of the first failed run, by case and
+    /// seed.
     #[error("{error}")]
     Run {
-        /// Index of the case.
+        /// Index of the case whose run failed.
         case: usize,
-        /// Seed of the run.
+        /// Seed of the failed run.
         seed: u64,
-        /// Error of the run.
+        /// Error of the failed run.
         error: E,
     },
-    /// `watch` stopped the runs.
+    /// The function `watch` stopped the runs.
     #[error("stopped after {} of {} runs", .0.runs, .0.of)]
     Stopped(GridProgress),
 }
 
-/// Runs every case with every seed. Results are by case, then by seed. They do not depend on the
-/// number of cores.
+/// Runs every case with every seed. Results are ordered by case, then by seed. They do not depend
+/// on the number of cores.
 ///
 /// # Errors
 /// If a run fails, or `watch` stops the runs before all are complete.
@@ -54,8 +55,8 @@ pub fn run<C: Sync, T: Send, E: Send>(
     all.collect::<Option<_>>().ok_or(GridError::Stopped(stopped))
 }
 
-/// Runs as [`run`] does. If `watch` stops the runs, or `one` stops itself and returns `None`, the
-/// other results are returned.
+/// Runs every case with every seed as [`run`] does, but returns incomplete results too. A result is
+/// `None` if `watch` stopped the runs before, or if the function `one` for a run returned `None`.
 ///
 /// # Errors
 /// If a run fails.
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn grid_results_are_ordered_by_case_and_seed() {
+    fn results_of_an_experiment_grid_are_sorted_by_case_and_seed() {
         let one = |case: &u64, seed| Ok::<u64, ()>(case * 10 + seed);
         let found = run(&[1, 2, 3], &[7, 5], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![17, 15], vec![27, 25], vec![37, 35]]));
@@ -115,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_returns_the_failure_that_is_first_in_order() {
+    fn experiment_grid_with_failed_runs_returns_the_first_failure_by_case() {
         let cases: Vec<u64> = (0..40).collect();
         let one = |case: &u64, seed| match (case, seed) {
             (17, 2) | (5, 3) | (39, 1) => Err(*case),
@@ -128,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_progress_callback_runs_per_run_and_can_stop() {
+    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_may_stop_it() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn stopped_grid_returns_the_completed_results() {
+    fn experiment_grid_that_is_stopped_returns_the_completed_results() {
         let one = |case: &u64, seed| Ok::<_, ()>((seed != 7).then_some(case + seed));
         let found = run_some(&[10, 20], &[1, 7], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![Some(11), None], vec![Some(21), None]]));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn grid_stopped_after_its_last_run_returns_all_results() {
+    fn experiment_grid_stopped_after_its_last_run_returns_all_results() {
         let at_the_end = |done: GridProgress| match done.runs == done.of {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),

@@ -1,4 +1,4 @@
-//! Headers of the traces of a scenario.
+//! Trace headers for runs of a scenario.
 
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
@@ -6,8 +6,8 @@ use slackline_units::{CpuSet, Span};
 
 pub use slackline_sim::trace_header as of_simulation;
 
-/// Returns the header of a run on this host, with its capabilities to observe. `levels` has the
-/// groups of its CPUs, and `dispatch` is the time of a dispatcher pass.
+/// Returns the trace header of a live run on this host. It states what the host can observe.
+/// `levels` has the groups of its CPUs (topology), and `dispatch` is the time of a dispatcher pass.
 #[must_use]
 pub fn of_live(
     scenario: &Scenario,

@@ -1,14 +1,15 @@
-//! Runs of scenarios for every front end: one run or very many, from scenarios to numbers.
+//! Runs of scenarios, from a single run to very many, and the computation of their results. All
+//! front ends use this crate.
 //!
 //! A run is a scenario, a host that produces [`Record`](slackline_trace::Record)s, and sinks that
 //! take them. [`header`] has the headers of traces. [`Meters`] compute numbers from records, and
 //! [`Outputs`] also write them to files. [`simulate`] does all of that on the simulated host.
 //! [`claims`] compares the numbers with the claims of the scenario. [`grid::run`] makes runs of
-//! many cases with many seeds on all cores, and [`OverSeeds`] summarizes a number of them. [`axes`]
-//! make many scenarios of one, and [`alert`] is a test made of such runs.
+//! many cases with many seeds on all cores, and [`OverSeeds`] has statistics over the seeds.
+//! [`axes`] make many scenarios out of one, and [`alert`] is a test that consists of many runs.
 //!
-//! Nothing here prints, uses a terminal or ends the process. Errors are returned, and progress is
-//! passed to a callback, which can stop the runs.
+//! No function of this crate prints, uses a terminal or ends the process. Errors are returned, and
+//! progress is passed to a callback, which can stop the runs.
 
 #![forbid(unsafe_code)]
 

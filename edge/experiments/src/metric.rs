@@ -1,22 +1,22 @@
-//! Metrics that a command is asked for by name, such as `wake to run p99 of web`.
+//! Metrics that users request by name, such as `wake to run p99 of web`.
 
 use slackline_metrics::{Measure, Summary, Unit, UnknownMetric};
 use slackline_scenario::Scenario;
 
 use crate::numbers::of_nothing;
 
-/// A metric of a vCPU, a domain, a CPU or the whole run. The names are those of claims.
+/// A metric of a vCPU, a domain, a CPU or the whole run. It has the same name as in claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedMetric {
     metric: String,
     of: Option<String>,
 }
 
-/// Name that stands for the whole run.
+/// Name in place of a VM, vCPU or CPU that stands for the whole run.
 const TOTAL: &str = "total";
 
 impl NamedMetric {
-    /// Reads `METRIC of NAME`, or `METRIC` for the whole run.
+    /// Parses `METRIC of NAME`, or `METRIC` for the whole run.
     #[must_use]
     pub fn read(text: &str) -> NamedMetric {
         let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -28,7 +28,7 @@ impl NamedMetric {
         NamedMetric { metric: metric.to_owned(), of }
     }
 
-    /// Returns the metric as it is written.
+    /// Returns the name of the metric as users write it, such as `wake to run p99 of web`.
     #[must_use]
     pub fn name(&self) -> String {
         match &self.of {
@@ -57,8 +57,8 @@ impl NamedMetric {
         self.name().replace(' ', "_") + suffix
     }
 
-    /// Returns the value in a run, in nanoseconds, millionths, or as a count. `None` if the run
-    /// does not know it.
+    /// Returns the value of the metric in a run, in nanoseconds, in millionths or as a count.
+    /// `None` if the run did not measure it.
     #[must_use]
     pub fn value(&self, summary: &Summary) -> Option<i64> {
         match summary.lookup(&self.metric, self.of.as_deref()).ok()? {
@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metric_subject_follows_the_last_of_in_its_name() {
+    fn metric_name_is_split_into_metric_and_subject_at_its_last_of() {
         let metric = NamedMetric::read("wake  to run p99 of web.1");
         assert_eq!(metric.name(), "wake to run p99 of web.1");
         assert_eq!(metric.column(Unit::Time), "wake_to_run_p99_of_web.1_ns");

@@ -1,4 +1,4 @@
-//! Computation of numbers from records.
+//! Computation of a run's results from its records.
 
 use slackline_metrics::{
     CpuSecond, CpuSeconds, Cumulative, Meter, StrayRecord, Summary, XenMon, XenMonSummary,
@@ -9,20 +9,20 @@ use slackline_units::{ClientId, Time};
 
 use crate::header;
 
-/// Numbers of a run.
+/// Results of a run that are computed from its records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Numbers {
-    /// Reservation and measurements of every vCPU and CPU.
+    /// Reservations and measurements of all vCPUs and CPUs.
     pub summary: Summary,
     /// XenMon's metrics. `None` if they were not requested.
     pub xenmon: Option<XenMonSummary>,
-    /// Use of each CPU in each second. `None` if XenMon's metrics were not requested.
+    /// Use of each CPU in each second. `None` if it was not requested.
     pub cpu_seconds: Option<Vec<Vec<CpuSecond>>>,
     /// Cumulative distributions. `None` if they were not requested.
     pub cumulative: Option<Vec<Cumulative>>,
 }
 
-/// Sink that computes the numbers of a run.
+/// Sink that computes the results of a run from its records.
 #[derive(Debug)]
 pub struct Meters {
     meter: Meter,
@@ -32,7 +32,7 @@ pub struct Meters {
 }
 
 impl Meters {
-    /// Starts the numbers for the run of this header.
+    /// Creates the sink for a run with this trace header.
     #[must_use]
     pub fn new(header: &Header) -> Meters {
         Meters {
@@ -43,8 +43,8 @@ impl Meters {
         }
     }
 
-    /// Creates the sink with XenMon's metrics of each domain, and with the use of each CPU in each
-    /// second.
+    /// Creates a sink that also computes XenMon's metrics of each domain, and the use of each CPU
+    /// in each second.
     #[must_use]
     pub fn with_xenmon(header: &Header) -> Meters {
         let xenmon = Some(XenMon::new(header));
@@ -52,16 +52,17 @@ impl Meters {
         Meters { xenmon, cpu_seconds, ..Meters::new(header) }
     }
 
-    /// Creates the sink with cumulative distributions.
+    /// Creates a sink that also computes cumulative distributions.
     #[must_use]
     pub fn with_cumulative(header: &Header) -> Meters {
         Meters { wants_cumulative: true, ..Meters::new(header) }
     }
 
-    /// Returns the numbers of the run.
+    /// Returns the results of the run.
     ///
     /// # Errors
-    /// If a record named an unknown vCPU or CPU.
+    ///
+    /// If a record is about an unknown vCPU or CPU.
     pub fn finish(self) -> Result<Numbers, StrayRecord> {
         let xenmon = self.xenmon.map(XenMon::finish).transpose()?;
         let cpu_seconds = self.cpu_seconds.map(CpuSeconds::finish).transpose()?;
@@ -84,7 +85,7 @@ impl Sink for Meters {
 }
 
 /// Returns a summary of a scenario without a run, with a row for every vCPU, CPU, client and named
-/// task. It tells which metrics and names exist.
+/// task. From it the existing metrics and names are known before a run.
 #[must_use]
 pub fn of_nothing(scenario: &Scenario) -> Summary {
     let mut meter = Meter::new(&header::of_simulation(scenario));

@@ -1,4 +1,4 @@
-//! Outputs of a run: its numbers, and files on request.
+//! Outputs of a run: its results, and files on request.
 
 use std::io::{self, Write};
 
@@ -8,12 +8,12 @@ use slackline_trace::{Exchange, Header, HostThread, Note, Record, Sink, VcpuName
 
 use crate::numbers::{Meters, Numbers};
 
-/// Outputs of a run that are requested besides its summary.
+/// Optional outputs of a run besides its results.
 #[derive(Clone, Debug)]
 pub struct OutputRequest<W> {
-    /// Destination of the trace.
+    /// Writer for the trace. `None` for no trace.
     pub trace: Option<W>,
-    /// Destination of the trace for the Perfetto UI.
+    /// Writer for the trace in Perfetto's format. `None` for no such file.
     pub perfetto: Option<W>,
     /// True to compute XenMon's metrics of each domain.
     pub xenmon: bool,
@@ -29,7 +29,7 @@ pub struct Outputs<W: Write> {
 /// Results of all outputs.
 #[derive(Debug)]
 pub struct OutputResults {
-    /// Numbers of the run, unless a record named an unknown vCPU or CPU.
+    /// Results of the run. The error is a record about an unknown vCPU or CPU.
     pub numbers: Result<Numbers, StrayRecord>,
     /// Result of writing the trace. `None` if it was not requested.
     pub trace: Option<io::Result<()>>,
@@ -44,7 +44,7 @@ impl<W> Default for OutputRequest<W> {
 }
 
 impl<W: Write> Outputs<W> {
-    /// Starts the outputs for the run of this header.
+    /// Creates the outputs for a run with this trace header.
     pub fn new(header: &Header, wanted: OutputRequest<W>) -> Outputs<W> {
         let meters = if wanted.xenmon { Meters::with_xenmon(header) } else { Meters::new(header) };
         let trace = wanted.trace.map(|out| Writer::new(out, header));
@@ -52,7 +52,7 @@ impl<W: Write> Outputs<W> {
         Outputs { meters, trace, perfetto }
     }
 
-    /// Completes the files and the numbers.
+    /// Completes the files and the results.
     #[must_use]
     pub fn finish(self) -> OutputResults {
         let trace = self.trace.map(Writer::finish);

@@ -1,18 +1,18 @@
-//! Statistics of a number over runs that differ in their seeds.
+//! Statistics of a value over runs that differ only in their seeds.
 
-/// Statistics of a number over all seeds.
+/// Statistics of a value over all seeds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OverSeeds {
     /// Lowest of all values.
     pub lowest: f64,
-    /// Median. Of an even number of values the mean of the two in the middle.
+    /// Median. If the number of values is even, the median is the mean of the two middle values.
     pub median: f64,
     /// Highest of all values.
     pub highest: f64,
 }
 
 impl OverSeeds {
-    /// Returns the statistics. `None` without numbers.
+    /// Returns the statistics of some values. `None` if there are none.
     pub fn of(numbers: impl IntoIterator<Item = f64>) -> Option<OverSeeds> {
         let mut numbers: Vec<f64> = numbers.into_iter().collect();
         numbers.sort_by(f64::total_cmp);
@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_of_an_even_number_of_values_is_the_midpoint() {
+    fn median_of_an_even_number_of_values_is_the_midpoint_of_two() {
         let of = |numbers: &[f64]| OverSeeds::of(numbers.iter().copied());
         let odd = OverSeeds { lowest: 1.0, median: 2.0, highest: 9.0 };
         assert_eq!(of(&[9.0, 1.0, 2.0]), Some(odd));

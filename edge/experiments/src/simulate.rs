@@ -1,4 +1,4 @@
-//! One run on the simulated host.
+//! Simulation of one run, with its results.
 
 use std::ops::ControlFlow;
 
@@ -14,19 +14,19 @@ use crate::numbers::{Meters, Numbers};
 /// Results of a simulation.
 #[derive(Debug)]
 pub struct SimulationResults {
-    /// Numbers of the run.
+    /// Results that are computed from the records of the run.
     pub numbers: Numbers,
-    /// Results apart from the trace.
+    /// Results of the simulator that are not in the records.
     pub finished: SimResults,
 }
 
-/// Reason why a simulation has no numbers.
+/// Reason why a simulation has no results.
 #[derive(Debug, Error)]
 pub enum SimulateError {
     /// The run did not complete.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A record named an unknown vCPU or CPU, which is a bug.
+    /// A record is about an unknown vCPU or CPU, which is a bug.
     #[error(transparent)]
     Stray(#[from] StrayRecord),
 }
@@ -38,18 +38,18 @@ pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
     scenario
 }
 
-/// Simulates a scenario and returns only its numbers.
+/// Simulates a scenario and returns its results, without writing files.
 ///
 /// # Errors
-/// If the scenario is invalid or not admitted, or breaks the contract.
+/// If the scenario is invalid or not admitted, or violates the contract between policy and host.
 pub fn simulate(scenario: &Scenario) -> Result<SimulationResults, SimulateError> {
     let to_the_end = |_| ControlFlow::Continue(());
     let whole = simulate_while(scenario, to_the_end)?;
     Ok(whole.expect("the run is not stopped"))
 }
 
-/// Simulates as [`simulate`] does. `watch` is called with the simulated time now and then, and may
-/// stop the run. `None` if it does.
+/// Simulates as [`simulate`] does. `watch` is called at intervals with the simulated time, and may
+/// stop the run. The result is `None` then.
 ///
 /// # Errors
 /// As for [`simulate`].
@@ -60,7 +60,7 @@ pub fn simulate_while(
     simulate_into(scenario, Meters::new(&header::of_simulation(scenario)), watch)
 }
 
-/// Simulates as [`simulate_while`] does, for the numbers of these meters.
+/// Simulates as [`simulate_while`] does, and computes the results with `meters`.
 ///
 /// # Errors
 /// As for [`simulate`].

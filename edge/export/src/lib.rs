@@ -1,5 +1,5 @@
-//! Traces in the formats of other tools. Each exporter is a sink for records, and its memory does
-//! not grow with the length of the run.
+//! Export of traces to the formats of other tools. Each exporter is a sink for records. Its memory
+//! does not grow with the length of the run.
 
 #![forbid(unsafe_code)]
 

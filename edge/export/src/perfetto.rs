@@ -1,23 +1,24 @@
-//! A trace as a Perfetto file, which `ui.perfetto.dev` and `trace_processor` open.
+//! Export of a trace as a Perfetto file, which `ui.perfetto.dev` and `trace_processor` can open.
 //!
-//! Every vCPU is a thread, and every domain a process. Run intervals are written as a Linux kernel
-//! records them, as `sched_switch` and `sched_waking` events. So the viewer's scheduling view,
-//! thread states and SQL tables work. Reserved time has the kernel priority 2, slack 120. All other
-//! records (reservations, changes, refusals, late jobs, late timers) become events on tracks.
+//! In the file, every vCPU is a thread, and every domain a process. Run intervals are written as
+//! the events `sched_switch` and `sched_waking`, as a Linux kernel would. So the viewer's
+//! scheduling view, thread states and SQL tables work. A vCPU has the kernel priority 2 in reserved
+//! time, and 120 in slack. All other records (reservations, changes, refusals, late jobs, late
+//! timers) become events on tracks.
 //!
-//! Order and memory: Perfetto has a queue per CPU, which it sorts by time. Events of one time stay
-//! in the order of the file within a queue, and have any order between queues. Therefore:
+//! Perfetto has a queue of events per CPU, which it sorts by time. Events with the same time stay
+//! in the order of the file if they are in the same queue. Between queues their order is undefined.
+//! Therefore:
 //!
-//! - A run interval is held until the next one on its CPU is known. Only then is it clear whether
-//!   the CPU switched to a vCPU or became idle. So one run interval per CPU is held. Run intervals
-//!   of one vCPU without a gap are merged, unless one is reserved time and the next slack: a whole
-//!   run interval has one priority.
-//! - A wake-up goes into the queue of the CPU on which the vCPU last ran. There it follows the
-//!   event with which the vCPU blocked, even if both have the same time. It is held until the
-//!   earlier events of that CPU are written. A vCPU must run there again before another wake-up of
-//!   it can be held there.
-//! - A vCPU that starts on another CPU at the very time at which it stopped or woke is shown to
-//!   start a nanosecond later. Otherwise the order of the two events would be undefined.
+//! - A run interval is kept until the next one on its CPU is known, since only then is it known if
+//!   the CPU switched to another vCPU or became idle. So one run interval per CPU is kept in
+//!   memory. Adjacent run intervals of a vCPU are merged, unless one is reserved time and the other
+//!   slack, since an interval has only one priority.
+//! - A wake-up is put into the queue of the CPU on which the vCPU last ran. There it follows the
+//!   event with which the vCPU blocked, even if both have the same time. It is kept until the
+//!   earlier events of that CPU are written. At most one wake-up per vCPU is kept at a time.
+//! - If a vCPU starts on another CPU at the same time at which it stopped or woke, its start is
+//!   written a nanosecond later. Otherwise the order of the two events would be undefined.
 //! - Events are written in bundles of at most [`BUNDLE`] per CPU.
 
 mod waits;
@@ -36,25 +37,27 @@ use crate::proto::{
     TracePacket, TrackDescriptor, TrackEvent, UNIT_TIME_NS,
 };
 
-/// Maximum number of events of a CPU in one bundle. A kernel's page of events holds about as many.
+/// Maximum number of events of a CPU in one bundle. A page of events in the kernel's ring has space
+/// for about as many.
 const BUNDLE: usize = 256;
-/// Number of buffered bytes that are written at once.
+/// Number of buffered bytes from which the buffer is written to the file.
 const FLUSH_AT: usize = 1 << 16;
-/// First id of a thread: 0 is the idle thread, and small ids look like system threads.
+/// Id of the first thread. Id 0 is the idle thread, and small ids would look like system threads.
 const FIRST_TID: i32 = 1000;
-/// First id of the tracks of CPUs, beyond those of the threads.
+/// Id of the first CPU's track. It is above the ids of all threads' tracks.
 const FIRST_CPU_TRACK: u64 = 1 << 40;
 /// Sequence id of the only writer of the file.
 const SEQUENCE: u32 = 1;
 
-/// Kernel priority of a vCPU that runs within its reservation: a real-time one.
+/// Kernel priority that stands for a vCPU in reserved time. It is a real-time priority.
 const PRIO_DUE: i32 = 2;
-/// Kernel priority of a vCPU that uses slack, and of an idle CPU: that of an ordinary thread.
+/// Kernel priority that stands for a vCPU in slack and for an idle CPU. It is that of an ordinary
+/// thread.
 const PRIO_SPARE: i32 = 120;
 
 /// Writes a trace as a Perfetto file.
 ///
-/// Recording cannot fail; an error of the writer is kept and comes out of [`Perfetto::finish`].
+/// Adding a record cannot fail. If the writer fails, [`Perfetto::finish`] returns the error.
 pub struct Perfetto<W: Write> {
     out: Output<W>,
     threads: BTreeMap<ThreadKey, Thread>,
@@ -63,20 +66,20 @@ pub struct Perfetto<W: Write> {
     next_tid: i32,
     cpus: Vec<CpuState>,
     places: BTreeMap<ThreadKey, Place>,
-    /// vCPUs whose threads are in the trace. The records of these threads say more exactly when the
-    /// vCPUs were on a CPU.
+    /// vCPUs whose threads are in the trace. The records of these threads show more exactly when
+    /// the vCPUs were on a CPU.
     watched: BTreeMap<HostThreadId, VcpuId>,
     observed: BTreeSet<VcpuId>,
 }
 
-/// Thread of the file.
+/// Key of a thread in the file: a vCPU, or a host thread.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum ThreadKey {
     Vcpu(VcpuId),
     Host(HostThreadId),
 }
 
-/// Events of a CPU that are not written yet.
+/// Events of a CPU that have not been written yet.
 #[derive(Default)]
 struct CpuState {
     open: Option<Stretch>,
@@ -85,7 +88,7 @@ struct CpuState {
     is_counted: bool,
 }
 
-/// Run interval of a vCPU on a CPU.
+/// Run interval of a vCPU on a CPU, before it is written.
 #[derive(Clone, Copy)]
 struct Stretch {
     thread: ThreadKey,
@@ -104,7 +107,8 @@ struct Place {
 }
 
 impl Default for Place {
-    /// Returns the state of a vCPU that has not run: it wakes on the first CPU.
+    /// Returns the state of a vCPU that has not run yet. Its wake-ups are written to the first
+    /// CPU's queue.
     fn default() -> Place {
         Place { cpu: CpuId::new(0), left: Time::START, woke: Time::START }
     }
@@ -142,7 +146,8 @@ impl<W: Write> Perfetto<W> {
         self.out.finish()
     }
 
-    /// Writes the name of a thread and its track, if they are new.
+    /// Writes the name of a thread and the description of its track, unless they were written
+    /// before.
     fn describe(&mut self, key: ThreadKey, at: Time, name: &str, domain: &str) {
         if self.threads.get(&key).is_some_and(|thread| thread.name == name) {
             return;
@@ -172,7 +177,7 @@ impl<W: Write> Perfetto<W> {
         self.out.track(TrackDescriptor { uuid, thread, ..TrackDescriptor::default() });
     }
 
-    /// Returns a thread of the file. One without a name is described first.
+    /// Returns a thread of the file. If the thread has no name yet, a description is written first.
     fn thread_of(&mut self, key: ThreadKey) -> &Thread {
         if !self.threads.contains_key(&key) {
             let (name, domain) = match key {
@@ -235,7 +240,7 @@ impl<W: Write> Perfetto<W> {
         self.switch(cpu, next.from, Some(next));
     }
 
-    /// Ends the run interval of a CPU and leaves the CPU idle.
+    /// Ends the current run interval of a CPU, after which the CPU is idle.
     fn vacate(&mut self, cpu: CpuId) {
         if let Some(open) = self.state_of(cpu).open {
             self.switch(cpu, open.to, None);
@@ -263,8 +268,9 @@ impl<W: Write> Perfetto<W> {
         self.state_of(cpu).open = next;
     }
 
-    /// Writes the wake-ups up to `at`. A wake-up exactly at `at` precedes a switch that it may have
-    /// caused. It follows the switch with which its own thread blocked.
+    /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` comes
+    /// before a switch at that time, which it may have caused. It comes after the switch with which
+    /// its own thread blocks (`leaving`).
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)
@@ -298,7 +304,7 @@ impl<W: Write> Perfetto<W> {
         }
     }
 
-    /// Shows a vCPU that has left the host as blocked from then on.
+    /// Writes that a vCPU has left the host. From then on it is shown as blocked.
     fn left(&mut self, vcpu: VcpuId) {
         let thread = ThreadKey::Vcpu(vcpu);
         let open = self.places.get(&thread).map(|place| place.cpu);
@@ -444,7 +450,7 @@ impl<W: Write> Sink for Perfetto<W> {
     }
 }
 
-/// Buffer that combines packets into larger writes.
+/// Buffer that combines packets into larger writes to the file.
 struct Output<W: Write> {
     out: W,
     buffer: Vec<u8>,

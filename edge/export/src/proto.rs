@@ -1,7 +1,9 @@
-//! Messages of a Perfetto trace that are written, with the field numbers of Perfetto's own
-//! definitions. A field that a reader must find even if it is zero is `required`.
+//! Protobuf messages of a Perfetto trace, with the field numbers of Perfetto's definitions. Only
+//! the messages and fields that are written are declared. A field that must be present even if it
+//! is zero is marked `required`.
 
-/// A whole file. Two concatenated files are again one, so a file can be written in parts.
+/// A whole Perfetto file. The concatenation of two files is a valid file, so a file can be written
+/// in parts.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Trace {
     /// Packets of the trace.
@@ -9,7 +11,7 @@ pub struct Trace {
     pub packet: Vec<TracePacket>,
 }
 
-/// One packet of a trace. Only one of its messages is set.
+/// A packet of a trace. Only one of its messages is set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TracePacket {
     /// Kernel events of a CPU.
@@ -18,16 +20,17 @@ pub struct TracePacket {
     /// Processes and threads of the trace.
     #[prost(message, optional, tag = "2")]
     pub process_tree: Option<ProcessTree>,
-    /// Time in nanoseconds. Not set for bundles, whose events have times.
+    /// Time in nanoseconds. `None` for bundles, whose events have their own times.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Id of the writer. Ids in packets of one writer have the same meaning.
+    /// Id of the packet's writer. Ids inside packets refer to the same things in all packets of a
+    /// writer.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     /// An event on a track.
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
-    /// Flags on whether earlier packets of this writer still apply.
+    /// Flags that say if earlier packets of this writer are needed.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
     /// Description of a track for events.
@@ -38,7 +41,7 @@ pub struct TracePacket {
 /// Value of [`TracePacket::sequence_flags`]: earlier packets of this writer are not needed.
 pub const SEQ_INCREMENTAL_STATE_CLEARED: u32 = 1;
 
-/// Events of one CPU, in order of time.
+/// Kernel events of one CPU, in order of time.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FtraceEventBundle {
     /// Number of the CPU.
@@ -49,7 +52,7 @@ pub struct FtraceEventBundle {
     pub event: Vec<FtraceEvent>,
 }
 
-/// One kernel event. Only one of its messages is set.
+/// A kernel event. Only one of its messages is set.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct FtraceEvent {
     /// Time of the event in nanoseconds.
@@ -117,10 +120,10 @@ pub struct SchedWakingFtraceEvent {
 /// Processes and threads of the trace.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ProcessTree {
-    /// Processes, which are domains here.
+    /// Processes of the trace. Each stands for a domain.
     #[prost(message, repeated, tag = "1")]
     pub processes: Vec<Process>,
-    /// Threads, which are vCPUs here.
+    /// Threads of the trace. Each stands for a vCPU or a host thread.
     #[prost(message, repeated, tag = "2")]
     pub threads: Vec<Thread>,
 }
@@ -128,7 +131,7 @@ pub struct ProcessTree {
 /// A process of the trace.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Process {
-    /// Id of the process, which is that of its first thread.
+    /// Id of the process, which is the id of its first thread.
     #[prost(int32, required, tag = "1")]
     pub pid: i32,
     /// Id of the parent process.
@@ -153,24 +156,24 @@ pub struct Thread {
     pub tgid: i32,
 }
 
-/// A line of the viewer for events.
+/// Description of a track, a line of the viewer that shows events.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TrackDescriptor {
     /// Id of the track.
     #[prost(uint64, required, tag = "1")]
     pub uuid: u64,
-    /// Name of the track. `None` if it is that of a thread.
+    /// Name of the track. `None` if it has the name of its thread.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
-    /// Thread that the track belongs to.
+    /// Thread to which the track belongs. `None` if it belongs to no thread.
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
-    /// Counter of the track, if it has one.
+    /// Counter of the track, if the track has a counter.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
 
-/// Thread that a track belongs to.
+/// Thread to which a track belongs.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ThreadDescriptor {
     /// Id of the thread's process.
@@ -192,7 +195,7 @@ pub struct CounterDescriptor {
     pub unit: i32,
 }
 
-/// Value of [`CounterDescriptor::unit`]: nanoseconds.
+/// Value of [`CounterDescriptor::unit`] for nanoseconds.
 pub const UNIT_TIME_NS: i32 = 1;
 
 /// An event on a track.
@@ -214,7 +217,7 @@ pub struct TrackEvent {
     /// Name of the event.
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
-    /// Value of the counter from this time on.
+    /// Value of the counter from the event's time on.
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
 }
@@ -223,12 +226,12 @@ pub struct TrackEvent {
 pub const TYPE_SLICE_BEGIN: i32 = 1;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the end of the track's latest slice.
 pub const TYPE_SLICE_END: i32 = 2;
-/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): an event without length.
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): an event without a duration.
 pub const TYPE_INSTANT: i32 = 3;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): a new value of a counter.
 pub const TYPE_COUNTER: i32 = 4;
 
-/// A name with a value.
+/// An additional value of an event, with its name.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DebugAnnotation {
     /// Value as readable text.

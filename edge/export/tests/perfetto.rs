@@ -1,5 +1,5 @@
-//! Tests that a Perfetto file agrees with the records, as read by the tests' reader and by
-//! Perfetto's own definitions.
+//! Tests that a Perfetto file agrees with the records. Files are read with the tests' own reader
+//! and with Perfetto's definitions.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -32,7 +32,7 @@ fn header() -> Header {
     }
 }
 
-/// Begins a file in which every vCPU has a name.
+/// Starts a file in which every vCPU has a name already.
 fn begun<W: std::io::Write>(out: W) -> Perfetto<W> {
     let mut perfetto = Perfetto::new(out, &header());
     let names = [(WEB_0, "web.0", "web"), (WEB_1, "web.1", "web"), (BATCH, "batch", "batch")];
@@ -53,7 +53,7 @@ fn ran(vcpu: VcpuId, cpu: usize, us: std::ops::Range<u64>, end: RanEnd) -> Recor
     Record::Ran { vcpu, cpu, from, to, used: to - from, granted: None, late: Span::ZERO, end, due }
 }
 
-/// Returns a run interval as slack instead of reserved time.
+/// Returns the record of a run interval changed from reserved time to slack.
 fn spare(record: Record) -> Record {
     let Record::Ran { vcpu, cpu, from, to, used, late, end, .. } = record else {
         panic!("{record:?} is not a stretch")
@@ -61,7 +61,7 @@ fn spare(record: Record) -> Record {
     Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due: false }
 }
 
-/// Records in the order in which a host makes them: a run interval when it ends.
+/// Returns records in the order in which a host makes them. A run interval is recorded at its end.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let reservation = Reservation::new(Span::from_ms(4), Span::from_ms(10)).ok();
@@ -113,7 +113,8 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// Expected file. A vCPU that changes its CPU at one time is shown to need a nanosecond.
+/// Expected contents of the file. A vCPU that migrates without a gap is shown to start a nanosecond
+/// later.
 const EXPECTED: &str = "\
 process 1000 web
 thread 1000 1000 web.0
@@ -154,12 +155,12 @@ fn encode(records: &[Record]) -> Vec<u8> {
 }
 
 #[test]
-fn perfetto_file_agrees_with_the_records() {
+fn perfetto_file_contains_the_events_of_the_records() {
     assert_eq!(decode(&encode(&records())), EXPECTED);
 }
 
 #[test]
-fn perfetto_python_package_decodes_the_exported_file() {
+fn perfetto_file_can_be_decoded_by_the_official_python_package() {
     let Ok(python) = std::env::var("SLACKLINE_PYTHON") else {
         eprintln!("skipped: needs PyPI perfetto; set SLACKLINE_PYTHON, ./test does");
         return;
@@ -174,7 +175,7 @@ fn perfetto_python_package_decodes_the_exported_file() {
 }
 
 #[test]
-fn perfetto_gives_a_later_vcpu_of_a_slot_its_own_track() {
+fn perfetto_file_shows_two_vcpus_of_one_slot_on_separate_tracks() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -190,7 +191,7 @@ fn perfetto_gives_a_later_vcpu_of_a_slot_its_own_track() {
 }
 
 #[test]
-fn perfetto_writes_a_zero_length_block_before_its_wake() {
+fn perfetto_file_has_a_zero_length_block_before_the_wake_that_ends_it() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -201,10 +202,10 @@ fn perfetto_writes_a_zero_length_block_before_its_wake() {
     assert_eq!(told, ["switch", "waking"]);
 }
 
-/// Generates random histories of a host with many events at the same time. `decode` fails if events
-/// are out of order.
+/// The histories are random, with many events at the same time. `decode` fails if events are out of
+/// order.
 #[test]
-fn perfetto_events_of_random_histories_are_in_time_order() {
+fn perfetto_events_are_in_time_order_for_random_histories() {
     for seed in 0..50 {
         let mut story = Story::new(seed);
         for _ in 0..1000 {
@@ -226,7 +227,7 @@ fn perfetto_events_of_random_histories_are_in_time_order() {
     }
 }
 
-/// A host on which events are random.
+/// State of a simulated host on which random events happen.
 struct Story {
     chance: u64,
     now: u64,
@@ -243,7 +244,7 @@ impl Story {
         Story { chance: seed, now: 0, on: [None; 2], ready, asleep, records }
     }
 
-    /// Returns a number below `limit`, from Knuth's linear congruential generator.
+    /// Returns a pseudo-random number below `limit`, from Knuth's linear congruential generator.
     fn draw(&mut self, limit: usize) -> usize {
         self.chance = self.chance.wrapping_mul(6_364_136_223_846_793_005);
         self.chance = self.chance.wrapping_add(1_442_695_040_888_963_407);
@@ -277,7 +278,7 @@ impl Story {
         }
     }
 
-    /// Ends a run interval. One of zero length is not recorded.
+    /// Ends a run interval and records it, unless its length is zero.
     fn stop(&mut self, vcpu: VcpuId, cpu: usize, from: u64, end: RanEnd) {
         self.on[cpu] = None;
         if from < self.now {
@@ -286,10 +287,9 @@ impl Story {
     }
 }
 
-/// Memory of the Perfetto writer does not grow with the length of the run, since it writes as
-/// records arrive.
+/// The writer writes as records arrive, so its memory does not grow with the length of the run.
 #[test]
-fn perfetto_export_of_a_long_trace_uses_bounded_memory() {
+fn memory_for_a_perfetto_export_does_not_grow_with_the_trace() {
     let written = std::cell::Cell::new(0);
     let mut perfetto = begun(Counted(&written));
     let mut most_held = 0;
@@ -317,7 +317,7 @@ impl std::io::Write for Counted<'_> {
     }
 }
 
-/// Returns the same lines as `decode.py` prints.
+/// Decodes a file into the same lines that `decode.py` prints.
 fn decode(file: &[u8]) -> String {
     let trace = Trace::decode(file).expect("a trace");
     let mut text = String::new();

@@ -1,5 +1,5 @@
-//! Detects whether the keeper of a dead owner is still restoring threads. If another program
-//! scheduled the same threads before that is done, the keeper would undo its changes.
+//! Detects if the keeper of a dead owner is still restoring threads. Another program must not
+//! schedule the same threads before that is done, since the keeper would undo its changes.
 //!
 //! Each keeper holds a lock on a file named after its owner. The kernel releases the lock when the
 //! keeper ends, for whatever reason.
@@ -17,10 +17,11 @@ use super::journal::owner_of;
 
 const SUFFIX: &str = "keeper";
 
-/// Interval between checks whether the lock is free.
+/// Interval between checks if the lock of a keeper is free.
 const LOOK: Duration = Duration::from_millis(2);
 
-/// Lock that shows other programs that a keeper is running. Dropping it releases the lock.
+/// Lock that shows other programs that a keeper is running. It is released when this value is
+/// dropped.
 #[derive(Debug)]
 pub(super) struct KeeperLock {
     path: PathBuf,
@@ -38,15 +39,15 @@ impl KeeperLock {
         Some(KeeperLock { path, _locked: file })
     }
 
-    /// Removes the lock file. Called when no thread is left to be restored.
+    /// Removes the lock file. The keeper calls this when it has no thread left to restore.
     pub(super) fn end(self) {
         // If this fails, the next program that waits removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
-/// Waits until the keepers of all dead owners have ended, for at most `most`. Returns true if all
-/// have ended.
+/// Waits until the keepers of all dead owners have ended, but at most for `most`. Returns true if
+/// all have ended.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;
@@ -79,7 +80,7 @@ mod tests {
     use slackline_linux::thread::Stat;
 
     #[test]
-    fn wait_for_keeper_processes_ignores_keepers_of_running_owners() {
+    fn wait_for_keeper_processes_to_end_ignores_keepers_of_living_schedulers() {
         let directory = tempfile::tempdir().unwrap();
         let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let id = Tid::new(i32::try_from(child.id()).unwrap()).unwrap();

@@ -1,14 +1,14 @@
 //! Real-time budgets of cgroups.
 //!
-//! On a kernel with `RT_GROUP_SCHED` a thread in a group of the version 1 controller `cpu` can be
-//! real-time only while its group has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
-//! on each CPU. A new group, such as libvirt's for each vCPU, has none. The budgets of the groups
-//! below one group may add up to at most its budget. So budgets are raised from the top, and
+//! On a kernel with `RT_GROUP_SCHED` a thread in a cgroup of the version 1 controller `cpu` can be
+//! real-time only while its cgroup has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
+//! on each CPU. A new cgroup, such as libvirt's for each vCPU, has none. The budgets of the cgroups
+//! below one cgroup may add up to at most its budget. So budgets are raised from the top, and
 //! restored from the bottom.
 //!
-//! Before the first budget is raised, the original budget of each group is written to the file
-//! `PID-START.budgets` beside the journal, one line per group. The file is removed once all budgets
-//! are restored.
+//! Before the first budget is raised, the original budget of each cgroup is written to the file
+//! `PID-START.budgets` beside the journal, one line per cgroup. The file is removed once all
+//! budgets are restored.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,22 +30,22 @@ const PERIOD: &str = "cpu.rt_period_us";
 pub(super) const SUFFIX: &str = "budgets";
 
 /// Margin for overruns in each period of a budget. A thread that its dispatcher stops late may use
-/// this much beyond its share. A thread that exhausted its group's budget would not run until the
-/// next period.
+/// up to this much beyond its share. Without the margin it could exhaust its cgroup's budget, and
+/// would then not run until the next period.
 const MARGIN: Span = Span::from_ms(10);
 
 /// Error of raising or restoring a real-time budget.
 #[derive(Debug, thiserror::Error)]
 pub enum BudgetError {
-    /// The groups above this one have too little real-time budget.
+    /// The cgroups above this one do not have enough real-time budget.
     #[error(
         "cannot give cgroup {} a real-time budget of {asked} us per period: {room} us are free",
         group.display()
     )]
     NoRoom {
-        /// Path of the group that cannot get the budget.
+        /// Path of the cgroup that cannot get the budget.
         group: PathBuf,
-        /// Budget that the topmost group would need, in microseconds per period.
+        /// Budget that the cgroup would need, in microseconds per period.
         asked: u64,
         /// Budget that is available, in microseconds per period.
         room: u64,
@@ -58,23 +58,24 @@ pub enum BudgetError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The group of the thread could not be found.
+    /// The cgroup of the thread could not be found.
     #[error(transparent)]
     Group(#[from] CgroupError),
 }
 
-/// Real-time budgets of cgroups that have been raised for threads that the fence holds.
+/// Real-time budgets of cgroups that were raised for threads that the fence holds (keeps recorded
+/// to restore them).
 #[derive(Debug)]
 pub(super) struct Budgets {
     journal: PathBuf,
-    /// Original budget of each group whose budget was raised, in microseconds per period.
+    /// Original budget of each cgroup whose budget was raised, in microseconds per period.
     before: BTreeMap<PathBuf, u64>,
-    /// Need for budget of each held thread. If several threads of a vCPU are in one group, only the
-    /// first is listed.
+    /// Real-time budget that each held thread needs. If several threads of a vCPU are in one
+    /// cgroup, only the first is listed.
     needs: BTreeMap<Tid, BudgetNeed>,
 }
 
-/// Real-time budget that a held thread needs of its cgroup, in microseconds per period.
+/// Real-time budget that a held thread needs in its cgroup, in microseconds per period.
 #[derive(Clone, Debug)]
 struct BudgetNeed {
     root: PathBuf,
@@ -88,13 +89,13 @@ impl Budgets {
         Budgets { journal, before: BTreeMap::new(), needs: BTreeMap::new() }
     }
 
-    /// Raises the real-time budgets of the groups that the threads of one vCPU are in, so that they
-    /// suffice for the reservation `promise`. Usually that is one group. Without a reservation each
-    /// group gets the most that it can have on one CPU.
+    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
+    /// the reservation `promise`. Usually there is one cgroup. Without a reservation, each cgroup
+    /// gets the largest budget that one CPU allows.
     ///
     /// # Errors
-    /// If the groups above have too little budget. Groups that were raised before the failing one
-    /// stay raised.
+    /// If the cgroups above have too little budget. Cgroups that were raised before the
+    /// failing cgroup stay raised.
     pub(super) fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -119,11 +120,11 @@ impl Budgets {
         Ok(())
     }
 
-    /// Changes the real-time budgets that were raised for the threads of one vCPU, so that they
-    /// suffice for each of the reservations `promises`.
+    /// Changes the real-time budgets that were raised for one vCPU's threads, so that they suffice
+    /// for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the groups above have too little budget. The budget of the failing group is unchanged.
+    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
     pub(super) fn regrant(
         &mut self,
         tids: &[Tid],
@@ -138,8 +139,8 @@ impl Budgets {
         Ok(())
     }
 
-    /// Removes a restored thread's need for budget, and lowers the budgets of its groups. A budget
-    /// that cannot be lowered now is restored at the end.
+    /// Removes the budget need of a thread that was restored, and lowers the budgets of its
+    /// cgroups. A budget that cannot be lowered now is restored at the end.
     pub(super) fn revoke(&mut self, tid: Tid) {
         if let Some(need) = self.needs.remove(&tid) {
             self.lower(&need);
@@ -174,9 +175,9 @@ impl Budgets {
         Ok(())
     }
 
-    /// Lowers the budgets of `need.leaf` and the groups above it to what held threads still need,
-    /// but not below their original budgets. Stops at the first group whose budget cannot be
-    /// lowered.
+    /// Lowers the budgets of the cgroup `need.leaf` and of those above it to what held threads
+    /// still need, but not below their original budgets. Stops at the first cgroup whose budget
+    /// cannot be lowered.
     fn lower(&mut self, need: &BudgetNeed) {
         let mut group = need.leaf.as_path();
         while group != need.root {
@@ -198,10 +199,10 @@ impl Budgets {
         }
     }
 
-    /// Restores the original budget of every group.
+    /// Restores the original budget of every cgroup.
     ///
     /// # Errors
-    /// The error of the first group whose budget could not be restored. The file still lists the
+    /// The error of the first cgroup whose budget could not be restored. The file still lists all
     /// original budgets.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
@@ -226,8 +227,8 @@ impl Budgets {
     }
 }
 
-/// Restores the budgets that dead owners raised, unless the owner's journal of held threads still
-/// exists. Returns an error for each owner whose budgets could not all be restored.
+/// Restores the budgets that dead owners raised. Owners whose journal of held threads still exists
+/// are left out. Returns an error for each owner whose budgets could not all be restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -239,14 +240,14 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// Returns the path of the journal of held threads that belongs to the same owner.
+/// Returns the path of the journal of held threads of the owner to whom the file `budgets` belongs.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
 
-/// Returns the budget that a reservation needs in one period of the group, in microseconds: its
-/// share, one more slice, and a margin for overruns, at most `most`. The slice is added because the
-/// periods of the reservation and of the group do not begin together.
+/// Returns the budget that a reservation needs in one period of the cgroup, in microseconds. It is
+/// its share of that period, one more slice and a margin for overruns, but at most `most`. The
+/// slice is added because the periods of reservation and cgroup start at different times.
 fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     let Some(promise) = promise else { return most };
     let share = u128::from(period) * u128::from(promise.slice().ns());
@@ -255,8 +256,8 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
     (share + us(promise.slice()) + us(MARGIN)).min(most)
 }
 
-/// Returns the groups whose budgets must be raised for `leaf` to have `needs`, from the top. Each
-/// comes with its path, its present budget and its new budget in microseconds.
+/// Returns the cgroups whose budgets must be raised so that `leaf` can have the budget `needs`,
+/// from the top. Each has its path, its current budget and its new budget, in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -278,11 +279,11 @@ fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>
     Ok(raised)
 }
 
-/// Returns the largest real-time budget that the group of a thread could have. `None` if groups
-/// have no budgets on this host, or the thread is in the root group, which has no limit.
+/// Returns the largest real-time budget that the cgroup of a thread could have. `None` if cgroups
+/// have no budgets on this host, or if the thread is in the root cgroup, which has no limit.
 ///
 /// # Errors
-/// If a file cannot be read, or the group is not visible from here.
+/// If a file cannot be read, or the cgroup is not visible from here.
 pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     match cpu_group_of(thread)? {
         Some((root, group)) if group != root && group.join(RUNTIME).exists() => {
@@ -293,19 +294,19 @@ pub fn room_of(thread: &ThreadRef) -> Result<Option<BudgetLimit>, BudgetError> {
     }
 }
 
-/// Largest real-time budget that a group could get.
+/// Largest real-time budget that a cgroup could have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BudgetLimit {
-    /// Directory of the group.
+    /// Folder of the cgroup.
     pub group: PathBuf,
-    /// Largest budget, in microseconds per period.
+    /// Largest possible budget, in microseconds per period.
     pub most: u64,
     /// Period of the budget, in microseconds.
     pub period: u64,
 }
 
-/// Returns the largest budget that `leaf` could get. It is the minimum over all groups above it of
-/// the group's budget, less the budgets of the groups beside the path down to `leaf`.
+/// Returns the largest budget that the cgroup `leaf` could have. Each cgroup above it limits it to
+/// that cgroup's own budget, less the budgets of its other children.
 fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     let mut most = read(&leaf.join(RUNTIME))?;
     let (mut group, mut beside) = (leaf, 0);
@@ -317,21 +318,21 @@ fn room(root: &Path, leaf: &Path) -> Result<u64, BudgetError> {
     Ok(most)
 }
 
-/// Returns the sum of the budgets of the groups in `parent` other than `group`.
+/// Returns the sum of the budgets of all cgroups in `parent` except `group`.
 fn beside_of(parent: &Path, group: &Path) -> u64 {
     let folders = fs::read_dir(parent).into_iter().flatten().flatten().map(|entry| entry.path());
     let others = folders.filter(|other| other != group);
     others.filter_map(|other| read(&other.join(RUNTIME)).ok()).sum()
 }
 
-/// Restores the original budget of every group in a file, from the bottom, and removes the file.
-/// Has no effect if the file does not exist, and can be repeated.
+/// Restores the original budget of every cgroup in the file `journal`, from the bottom, and removes
+/// the file. Does nothing if the file does not exist, so the call can be repeated.
 ///
 /// # Errors
-/// The error of the first group whose budget could not be restored. All groups have been tried.
+/// The error of the first cgroup whose budget could not be restored. All cgroups have been tried.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
-    /// Time for which a failing write is retried. A thread that was just made ordinary may count as
-    /// real-time for a moment.
+    /// Time for which a failing write is retried. The kernel may count a thread as real-time for a
+    /// moment after it was made ordinary.
     const PATIENCE: Duration = Duration::from_millis(200);
     let refused = |source| BudgetError::Refused { path: journal.to_path_buf(), source };
     let text = match fs::read_to_string(journal) {
@@ -381,7 +382,7 @@ fn write(path: &Path, us: u64) -> Result<(), BudgetError> {
 mod tests {
     use super::*;
 
-    /// Creates directories like those of the kernel, each with a file that contains its budget.
+    /// Creates folders that look like cgroups, each with a file that contains its budget.
     fn groups(all: &[(&str, u64)]) -> tempfile::TempDir {
         let root = tempfile::tempdir().unwrap();
         for (name, runtime) in all {
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_budget_of_a_parent_cgroup_covers_all_children() {
+    fn real_time_budget_of_a_parent_cgroup_covers_all_child_cgroups() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -417,9 +418,9 @@ mod tests {
         assert!(matches!(none, BudgetError::NoRoom { asked: 951_000, room: 950_000, .. }));
     }
 
-    /// The largest budget that `room` returns is the largest that `plan` accepts.
+    /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
     #[test]
-    fn reported_available_real_time_budget_is_the_largest_accepted() {
+    fn reported_available_real_time_budget_is_the_largest_that_is_accepted() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -448,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn restore_resets_every_cgroup_budget_and_removes_the_journal() {
+    fn restore_resets_every_real_time_budget_and_removes_the_journal() {
         let root = groups(&[("a", 500_000), ("a/b", 300_000)]);
         let (a, b) = (root.path().join("a"), root.path().join("a/b"));
         let journal = root.path().join("1-2.budgets");
@@ -461,9 +462,9 @@ mod tests {
         restore(&journal).unwrap();
     }
 
-    /// A daemon schedules the same VM many times, with changing reservations.
+    /// A daemon schedules the same VM many times, with different reservations.
     #[test]
-    fn cgroup_budgets_shrink_when_a_thread_leaves_or_reservation_shrinks() {
+    fn real_time_budgets_shrink_if_a_thread_leaves_or_a_reservation_shrinks() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -507,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_budget_of_a_reservation_is_share_plus_slice_and_margin() {
+    fn real_time_budget_for_a_reservation_is_share_plus_slice_plus_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

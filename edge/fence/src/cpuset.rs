@@ -1,5 +1,5 @@
-//! Cpusets of ours that bound the affinity of held threads, and threads whose affinity another
-//! program has changed.
+//! Cpusets that Slackline makes to restrict held threads, and new original states for threads that
+//! another program has changed.
 
 use std::collections::BTreeSet;
 
@@ -12,9 +12,9 @@ use slackline_linux::cgroup::{Place, Version, keep_group_on};
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Confines a held thread to these CPUs by a cpuset that Slackline makes. The cpuset also
-    /// confines all threads of its process tree and all that they start. None of them can then move
-    /// elsewhere by changing its affinity. Has no effect if no such cpuset can be made.
+    /// Restricts a held thread to these CPUs with a cpuset that Slackline makes. The cpuset also
+    /// applies to all threads of its process tree and to those that they start. They cannot leave
+    /// it by changing their affinity. Does nothing if no such cpuset can be made.
     ///
     /// # Errors
     /// If the keeper cannot record it.

@@ -1,4 +1,5 @@
-//! Entry of a held thread: one line of text, sent to the keeper and written to its journal.
+//! Entry of a held thread, which has all that is needed to restore it. It is one line of text,
+//! which is sent to the keeper and written to the journal.
 //!
 //! ```text
 //! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
@@ -8,15 +9,15 @@
 //! host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on. `RESET` is
 //! `reset` or `keep`. `CPUS` are numbers separated by commas. `WAY` is one of these:
 //!
-//! - `nothing` or `process`.
+//! - `nothing` (never stopped) or `process` (stopped by a signal).
 //! - `v1` or `v2` (frozen), or `limit1` or `limit2` (limited). The paths of the cgroup that
-//!   Slackline made and of the original cgroup follow.
+//! Slackline made and of the original cgroup follow.
 //! - `tree` (a process tree, frozen) and the same two paths. The second path is `-` if Slackline
-//!   did not make the first cgroup.
+//! did not make the first cgroup.
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths may follow: a cpuset that Slackline made, and the original one.
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -38,26 +39,27 @@ pub(super) struct TaskIdentity {
     pub(super) started: StartTime,
 }
 
-/// Means by which a thread is stopped or limited. When the thread is restored, it is undone in
-/// addition to scheduling and affinity.
+/// Means by which a thread is stopped or limited. It is undone when the thread is restored, besides
+/// scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HoldMethod {
     Nothing,
     Process,
     Thread(Place),
-    /// The process of the thread is in a cgroup that limits its CPU time.
+    /// A cgroup limits the CPU time of the thread's process.
     Limit(Place),
-    /// The thread stands for a process tree in a cgroup that can be frozen. Every thread in the
-    /// group is restored to the original state in this entry, unless it has an entry of its own.
+    /// The thread stands for a process tree in a cgroup with a freezer. Every thread in the cgroup
+    /// is restored to the original state in this entry, unless it has an entry of its own.
     Tree(TreePlace),
-    /// The thread was seen in a process tree. After it has left the tree it is restored only if it
-    /// still has a scheduling class that held trees are given.
+    /// The thread was seen in a process tree. If it has left the tree, it is restored only if it
+    /// still has a scheduling class that the fence gives to trees.
     Member,
-    /// A helper program that Slackline started limits the process, perhaps by stopping it.
+    /// A helper program that Slackline started limits the process, for example by stopping it
+    /// repeatedly.
     Helper(TaskIdentity),
 }
 
-/// A thread that must be restored, with its original state.
+/// A thread that must be restored, with its original state and the means that stop it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(super) process: TaskIdentity,
@@ -65,13 +67,13 @@ pub(super) struct Entry {
     pub(super) scheduling: SchedulingOf,
     pub(super) affinity: CpuSet,
     pub(super) way: HoldMethod,
-    /// Cpuset (cgroup version 1) that Slackline made to keep the thread on the managed CPUs. `None`
-    /// in version 2, where the group that freezes the thread also does that.
+    /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
+    /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
 }
 
-/// Sorts entries into the order in which threads are restored. Process trees come first, so that
-/// the entry of a single thread overrides that of its tree.
+/// Sorts entries into the order in which threads are restored. Process trees come first. An entry
+/// for a single thread of the tree comes later and so takes precedence.
 pub(super) fn trees_first(entries: &mut [Entry]) {
     entries.sort_by_key(|entry| !matches!(entry.way, HoldMethod::Tree(_)));
 }
@@ -122,7 +124,7 @@ impl Entry {
         line
     }
 
-    /// Parses a line of the journal. `None` if the line is not a complete entry.
+    /// Parses a line of the journal. `None` if the line is not a complete, valid entry.
     pub(super) fn from_line(line: &str) -> Option<Entry> {
         let mut fields = line.split_ascii_whitespace();
         if fields.next()? != "hold" {
@@ -240,8 +242,8 @@ fn cpus(text: &str) -> Option<CpuSet> {
         .collect()
 }
 
-/// Formats a path as one field. Bytes other than graphic ASCII, and `%`, become `%` and two
-/// hexadecimal digits.
+/// Formats a path as one field without spaces. Bytes other than graphic ASCII, and `%`, become `%`
+/// and two hexadecimal digits.
 pub(super) fn path_text(path: &Path) -> String {
     let mut text = String::new();
     for &byte in path.as_os_str().as_bytes() {
@@ -254,7 +256,7 @@ pub(super) fn path_text(path: &Path) -> String {
     text
 }
 
-/// Parses a field that [`path_text`] wrote.
+/// Parses a path that [`path_text`] formatted.
 pub(super) fn path(text: &str) -> Option<PathBuf> {
     let mut parts = text.split('%');
     let mut bytes = parts.next()?.as_bytes().to_vec();
@@ -286,13 +288,13 @@ mod tests {
     }
 
     #[test]
-    fn journal_entry_line_has_the_documented_format() {
+    fn line_of_a_journal_entry_has_the_documented_format() {
         let line = entry(Scheduling::Other { nice: -5 }, HoldMethod::Process).to_line();
         assert_eq!(line, "hold 10 99 11 100 other,-5 keep 0,3,200 process");
     }
 
     #[test]
-    fn every_journal_entry_reads_back_as_written() {
+    fn every_journal_entry_is_unchanged_if_written_and_read() {
         let ms = Span::from_ms;
         let place = |controller, version| {
             let (group, origin) = ("/a b/100%/\u{e9}\n".into(), "/a b".into());
@@ -329,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_journal_line_is_refused() {
+    fn journal_line_that_is_cut_off_is_refused() {
         let (version, controller) = (Version::V2, Controller::Freezer);
         let (group, origin) = ("/own".into(), "/first".into());
         let place = Place { version, controller, group, origin };

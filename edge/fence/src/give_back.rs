@@ -1,7 +1,7 @@
 //! Restoring of threads: undoes everything that the fence may have done to a thread.
 //!
-//! Only the journal entry of the thread is needed, so the owner, its keeper and a later program can
-//! all restore it. A step has no effect if there is nothing to undo. So restoring can be repeated,
+//! It needs only the journal entry of the thread, so the owner, its keeper or a later program can
+//! do it. A step that has nothing to undo does nothing. So a thread can be restored repeatedly,
 //! even by two processes at once. If one step fails, the others are still tried.
 
 use std::collections::BTreeSet;
@@ -28,14 +28,14 @@ use slackline_linux::thread::{TaskFd, is_running, means_gone, threads_of};
 pub enum GivenBack {
     /// The thread is in its original state.
     Restored,
-    /// The thread had exited. The means of stopping it have been removed.
+    /// The thread had exited. The means that stopped it were removed.
     Exited,
 }
 
 /// Error of restoring a thread.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
-    /// The existence of the thread could not be determined.
+    /// The kernel did not tell whether the thread still exists.
     #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
         /// Id of the thread.
@@ -95,8 +95,8 @@ pub enum GiveBackError {
     },
 }
 
-/// Restores a thread. Its scheduling and affinity are restored before it is resumed. Otherwise it
-/// would run as a real-time thread and could keep this process from finishing.
+/// Restores a thread. Its scheduling and affinity are restored before it is resumed. In the reverse
+/// order, it could run as a real-time thread and keep this process from finishing.
 ///
 /// # Errors
 /// The error of the first step that failed. All steps have been tried.
@@ -166,22 +166,22 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     frozen.and(restored).and(dissolved).and(again)
 }
 
-/// Original state of a thread, from before the fence held it.
+/// State of a thread before the fence held it, to which it will be restored.
 #[derive(Clone, Copy, Debug)]
 pub struct Original {
     /// Scheduling class, its parameters and the reset-on-fork flag.
     pub scheduling: SchedulingOf,
-    /// CPUs that the thread was allowed to run on.
+    /// CPUs on which the thread was allowed to run.
     pub affinity: CpuSet,
 }
 
-/// Maximum number of passes over the list of a tree's threads. A further pass is needed if threads
-/// were started during the one before.
+/// Maximum number of readings of the list of a tree's threads. Another reading is needed if threads
+/// were started during the last reading.
 pub(super) const ROUNDS: usize = 16;
 
-/// Returns true if a scheduling class is one that held trees are given: `SCHED_RR` or `SCHED_FIFO`
-/// at a priority of Slackline, or `SCHED_OTHER` at nice -20. Other threads rarely have such a
-/// class.
+/// Returns true if a scheduling class is one that the fence gives to process trees: `SCHED_RR` or
+/// `SCHED_FIFO` at a priority that Slackline uses, or `SCHED_OTHER` at nice -20. Other threads
+/// rarely have such a class.
 pub(super) fn is_ours(class: Scheduling) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
     matches!(class, Scheduling::RoundRobin { priority } | Scheduling::Fifo { priority }
@@ -189,8 +189,8 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Sets every thread of a tree to `default`, including threads that start in the meantime. Used if
-/// only the cgroup and the original state of the tree's first thread are known.
+/// Sets every thread of a tree to the state `default`, also threads that start meanwhile. It is
+/// used if only the tree's cgroup and the original state of its first thread are known.
 ///
 /// # Errors
 /// The first error. All threads are tried before it is returned.
@@ -215,7 +215,7 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
 }
 
 /// Restores a thread that has left its process tree, and its descendants, if they still have a
-/// scheduling class of held trees. Their nice values are kept.
+/// scheduling class that the fence gives to trees. Their nice values are kept.
 ///
 /// # Errors
 /// The first refusal of the kernel. All threads have been tried.
@@ -264,9 +264,9 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
     result
 }
 
-/// Returns the new id of a held thread that has executed another program. Such a thread is the only
-/// one of its process, takes over the id of the first thread, and still has a scheduling class that
-/// we set. `None` if the thread has not done that.
+/// Returns the new id of a held thread that has executed another program. Such a thread becomes the
+/// only one of its process, gets the id of the first thread, and keeps the scheduling class that
+/// the fence set. `None` if the thread has not executed another program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
     let is_as_ours = |now: SchedulingOf| {
@@ -282,7 +282,8 @@ fn renumbered(entry: &Entry) -> Option<Tid> {
     is_it.then_some(pid)
 }
 
-/// Returns true if no part of an entry remains that could be restored.
+/// Returns true if nothing of an entry remains to be restored: the thread has exited, and its
+/// cgroups are gone.
 pub(super) fn is_moot(entry: &Entry) -> bool {
     // A thread whose state cannot be read counts as running.
     let there = |who| exists(entry.process.id, who).unwrap_or(true);
@@ -328,8 +329,8 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     })
 }
 
-/// Continues a process, even if it is not shown as stopped: a stop may be under way that its state
-/// does not show yet.
+/// Continues a process, even if it does not seem to be stopped. A stop signal may have been sent
+/// that has not taken effect yet.
 fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {
@@ -344,10 +345,10 @@ fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
 }
 
-/// Kills a helper program and all processes that it started and that are still in its process
-/// group.
+/// Kills a helper program and all processes that it started, except those that have left its
+/// process group.
 fn end(helper: TaskIdentity, tid: Tid) -> Result<(), GiveBackError> {
-    /// Longest wait for a killed process to disappear. Only a very busy host needs long.
+    /// Maximum wait for a killed process to end. Only on a very busy host does that take long.
     const PATIENCE: Duration = Duration::from_secs(2);
     let failed = |source| GiveBackError::Helper { helper: helper.id, tid, source };
     if !is_there(helper) {
@@ -368,7 +369,7 @@ fn is_there(process: TaskIdentity) -> bool {
     exists(process.id, process).unwrap_or(true)
 }
 
-/// Treats the error that the thread has exited as success.
+/// Returns success if the only error is that the thread has exited.
 pub(super) fn ignore_gone(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if means_gone(&error) => Ok(()),

@@ -1,4 +1,4 @@
-//! Handles of held threads. A scheduler gives orders to a thread through its handle.
+//! Handles of held threads, through which a scheduler gives orders to them.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,20 +14,20 @@ use slackline_linux::step::{ActError, FifoPriority};
 use slackline_linux::sys::SchedulingOf;
 use slackline_linux::thread::ThreadRef;
 
-/// A thread that the fence holds: it has recorded the thread's original state. All orders to the
-/// thread go through this handle until it is restored.
+/// Handle of a thread that the fence holds, which means that the fence has recorded the thread's
+/// original state. All orders to the thread go through this handle until the thread is restored.
 ///
 /// Clones refer to the same thread. Once the fence has restored it, on any thread of this process,
-/// every order is refused. An order that would change nothing makes no system call, so orders may
-/// be repeated freely.
+/// every order is refused. An order that would change nothing makes no system call, so repeated
+/// orders cost little.
 #[derive(Clone, Debug)]
 pub struct HeldThread(Arc<HeldState>);
 
 #[derive(Debug)]
 struct HeldState {
     thread: ThreadRef,
-    /// Lock that serialises orders with restoring. Without it a late order could undo the
-    /// restoring.
+    /// Orders to the thread, behind a lock. Without the lock, an order could run at the same time
+    /// as the restoring and undo it.
     orders: Mutex<ThreadOrders>,
 }
 
@@ -96,7 +96,7 @@ impl HeldThread {
     }
 
     /// Reserves CPU time for the thread by `SCHED_DEADLINE`: `slice` in every `period`, as a hard
-    /// limit. The thread may then run on all CPUs in `online`.
+    /// limit. The kernel requires that the thread may then run on all CPUs in `online`.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -115,7 +115,7 @@ impl HeldThread {
         self.orders()?.pin.pin(cpu)
     }
 
-    /// Confines the thread to these CPUs. Returns the CPUs that it was confined to before.
+    /// Restricts the thread to these CPUs. Returns the CPUs to which it was restricted before.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -123,8 +123,8 @@ impl HeldThread {
         self.orders()?.pin.confine(cpus)
     }
 
-    /// Stops the process of the thread, in addition to the stop of another held thread of the same
-    /// process. That other thread also resumes the process.
+    /// Sends the stop signal to this thread too, after the process was stopped through another held
+    /// thread. The process is resumed only through that other thread.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -141,8 +141,8 @@ impl HeldThread {
         self.orders()?.pin.unpin()
     }
 
-    /// Returns the difference between the thread and its orders. Another program, or the thread
-    /// itself, may have changed its class, priority or affinity. `None` if nothing differs.
+    /// Returns how the state of the thread differs from its orders, because another program or the
+    /// thread itself has changed its class, priority or affinity. `None` if nothing differs.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or its state cannot be read.
@@ -167,10 +167,10 @@ impl HeldThread {
         orders.priority.undo()
     }
 
-    /// Leaves the thread to the program that has changed it. Properties that are as ordered are
-    /// restored to the original ones. Properties that differ from the orders stay as found, and
-    /// replace the original ones. Returns the state to which the thread will be restored in the
-    /// end.
+    /// Leaves the thread under the control of the program that has changed it. Class, priority and
+    /// affinity that are as ordered are restored to their original values. Those that differ from
+    /// the orders stay as they are, and count as the original ones from now on. Returns the state
+    /// to which the thread will be restored in the end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -195,10 +195,11 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Makes the present state of the thread the state to which it will be restored, and returns
+    /// Makes the current state of the thread the state to which it will be restored, and returns
     /// that state.
     ///
     /// # Errors
+    ///
     /// If the thread has exited or was restored, or its state cannot be read.
     pub fn accept(&self) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
@@ -206,14 +207,14 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Returns the CPUs that the thread is confined to. `None` if it is not confined.
+    /// Returns the CPUs to which an order restricts the thread. `None` if none does.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().pin.ordered()
     }
 
-    /// Returns the path of the freezer group that Slackline made, if another program has frozen or
-    /// thawed it against the last order. `None` otherwise.
+    /// Returns the path of the thread's freezer cgroup if another program has frozen or thawed it
+    /// since the last order. `None` otherwise.
     #[must_use]
     pub fn foreign_freeze(&self) -> Option<PathBuf> {
         match &self.lock().brake {
@@ -243,7 +244,7 @@ impl HeldThread {
         self.orders()?.brake.let_go()
     }
 
-    /// Resumes the thread and removes the means of stopping it. Returns those means.
+    /// Resumes the thread and removes the means with which it can be stopped. Returns that means.
     ///
     /// # Errors
     /// If the kernel refuses. The thread stays stopped.
@@ -255,8 +256,8 @@ impl HeldThread {
         }
     }
 
-    /// Sets the means of stopping the thread. The thread must not be stopped at the time of the
-    /// call.
+    /// Sets the means with which the thread can be stopped. The thread must not be stopped at the
+    /// time of the call.
     pub(super) fn set_brake(&self, brake: Brake) {
         self.lock().brake = brake;
     }
@@ -269,7 +270,7 @@ impl HeldThread {
         Ok(orders)
     }
 
-    /// Refuses all further orders to the thread and undoes those given.
+    /// Restores the thread: undoes all orders, and refuses further orders.
     ///
     /// # Errors
     /// The error of the first step that failed. Orders are refused even then.
@@ -279,34 +280,33 @@ impl HeldThread {
         give_back(entry)
     }
 
-    /// Locks the orders, even after a panic of another thread. A panic in the middle of an order
-    /// causes at worst one superfluous system call.
+    /// Locks the orders, even after a panic of another thread. If a thread panicked in the middle
+    /// of an order, at worst one superfluous system call is made.
     fn lock(&self) -> MutexGuard<'_, ThreadOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Conditions under which threads are left to the program that has changed them.
+/// Conditions under which a thread is left to the program that has changed it.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoverState {
-    /// True if the threads stay stopped while they are left to that program.
+    /// True if the thread stays stopped while it is left to that program.
     pub stays_stopped: bool,
-    /// True if a cpuset confines the threads, so that their own affinity is unchanged.
+    /// True if a cpuset restricts the thread, so that its own affinity has not been changed.
     pub by_cpuset: bool,
 }
 
-/// Difference between the state of a thread and its orders.
+/// Difference between the current state of a thread and its orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drift {
-    /// Present class and priority, if they differ from the orders. `None` if they are as ordered.
+    /// Current class and priority if they differ from the orders. `None` if they are as ordered.
     pub class: Option<SchedulingOf>,
-    /// Present affinity, if it differs from the orders. `None` if it is as ordered.
+    /// Current affinity if it differs from the orders. `None` if it is as ordered.
     pub cpus: Option<CpuSet>,
 }
 
 impl Drift {
-    /// Returns the difference with this class and these CPUs. `None` if both are `None`, so that
-    /// nothing differs.
+    /// Returns the difference made of `class` and `cpus`. `None` if both are `None`.
     pub(super) fn of(class: Option<SchedulingOf>, cpus: Option<CpuSet>) -> Option<Drift> {
         (class.is_some() || cpus.is_some()).then_some(Drift { class, cpus })
     }

@@ -1,10 +1,10 @@
-//! The journal: a file with the list of held threads, for the case that owner and keeper are both
-//! killed.
+//! The journal: a file with the list of held threads. It is needed if both the owner and the keeper
+//! are killed.
 //!
 //! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
-//! as a whole, so no reader sees it half written. It is removed when no thread is held. The
-//! directory should be on a file system that is emptied at a restart of the host, since no thread
-//! survives a restart.
+//! as a whole, so no reader sees it half written. It is removed when no thread is held. The folder
+//! should be on a file system that is emptied when the host restarts, since no thread survives
+//! that.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -31,8 +31,8 @@ pub enum JournalError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A line is not a valid entry. Another version of the program must have written it.
-    #[error("{path}:{line}: not a valid entry of a held thread")]
+    /// A line is not a valid entry. Probably another version of the program has written it.
+    #[error("{path}:{line}: not a valid entry of a scheduled thread")]
     Garbled {
         /// Path of the journal.
         path: PathBuf,
@@ -52,7 +52,7 @@ pub enum LeftoverError {
     Journal(#[from] JournalError),
 }
 
-/// A thread that its dead owner has not restored.
+/// A thread that was not restored by its owner, and whose owner is dead.
 #[derive(Clone, Debug)]
 pub struct Leftover {
     owner: Tid,
@@ -61,7 +61,7 @@ pub struct Leftover {
 }
 
 impl Leftover {
-    /// Returns the process id of the dead owner.
+    /// Returns the process id that the dead owner had.
     #[must_use]
     pub fn owner(&self) -> Tid {
         self.owner
@@ -86,17 +86,17 @@ impl Leftover {
     }
 }
 
-/// Threads of dead owners that were not restored.
+/// Threads that dead owners have not restored.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads that their owners did not restore and that should be restored now.
+    /// Threads to be restored now.
     pub threads: Vec<Leftover>,
-    /// Journals that could not be read. They may name more threads.
+    /// Journals that could not be read. They can list more threads.
     pub unread: Vec<JournalError>,
 }
 
 /// Returns the threads that dead owners did not restore, read from the journals in `directory`.
-/// Changes nothing. An entry whose thread has exited and whose group is gone is omitted.
+/// Changes nothing. An entry is left out if its thread has exited and its cgroup is gone.
 #[must_use]
 pub fn leftovers(directory: &Path) -> Leftovers {
     let mut found = Leftovers::default();
@@ -125,7 +125,7 @@ pub fn leftovers(directory: &Path) -> Leftovers {
     found
 }
 
-/// Restores a thread of a dead owner and removes it from the journal. Can be repeated.
+/// Restores a thread of a dead owner and removes it from the journal. The call can be repeated.
 ///
 /// # Errors
 /// If the thread could not be restored, or the journal could not be updated.
@@ -135,8 +135,8 @@ pub fn give_back(leftover: &Leftover) -> Result<GivenBack, LeftoverError> {
 }
 
 /// Restores many threads as [`give_back`] does, and updates each journal once. Returns one result
-/// for each thread, in order. If a journal cannot be updated, that error is the result of the last
-/// thread in it.
+/// for each thread, in order. If a journal cannot be updated, the error is the result of its last
+/// thread.
 #[must_use]
 pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverError>> {
     let mut results = Vec::with_capacity(leftovers.len());
@@ -159,16 +159,16 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
     results
 }
 
-/// Removes these entries from a journal, and entries whose thread has exited and whose group is
-/// gone.
+/// Removes the entries `free` from a journal, and entries whose thread has exited and whose cgroup
+/// is gone.
 fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner, alive or dead, whose journal names a thread, other than the owner `me`.
-/// `None` if there is none.
+/// Returns the owner whose journal lists a thread. It may be alive or dead. The owner `me` does not
+/// count. `None` if no journal lists the thread.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
@@ -193,8 +193,8 @@ pub(super) fn path_for(directory: &Path, owner: TaskIdentity) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
-/// Creates the directory of journals, accessible only to this user. A journal determines what a
-/// privileged program will do.
+/// Creates the folder of journals. Only this user may access it, because a privileged program will
+/// do what the journals say.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     let mut folder = DirBuilder::new();
     folder.recursive(true);
@@ -204,7 +204,7 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces a journal by these entries. Without entries it is removed.
+/// Replaces the contents of a journal by these entries. If there are none, the journal is removed.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
@@ -222,7 +222,7 @@ pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError>
     fs::rename(&new, path).map_err(|source| refused(path, source))
 }
 
-/// Reads the entries of a journal. Empty if there is no such file.
+/// Reads the entries of a journal. Empty if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -251,8 +251,8 @@ fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Returns the owner that a file name contains. `None` if the name is not `PID-START` with this
-/// suffix.
+/// Returns the owner whose process id and start time are in a file name. `None` if the name does
+/// not have the form `PID-START` with the suffix.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {
         return None;

@@ -1,7 +1,7 @@
-//! The keeper: a child process that only remembers which threads must be restored, and how.
+//! The keeper: a child process that knows which threads must be restored to which state.
 //!
-//! It reads lines from its owner. It answers each with a line, once it has recorded it in memory
-//! and, where possible, in the journal:
+//! The keeper reads lines from its owner. It records each in memory and, if possible, in the
+//! journal, and then answers it with one line:
 //!
 //! ```text
 //! owner PID START DIRECTORY   the owner, and the directory of the journal; first, once
@@ -10,11 +10,11 @@
 //! free TID                    a thread that has been restored
 //! ```
 //!
-//! The answer is `journal` if the list is also on disk, and `no-journal` if it is not. A line that
-//! is not in the protocol gets the answer `what`. The keeper itself reads the members of process
-//! trees a few times a second and records them, since a member can leave its tree and keep the
-//! scheduling class that we set. When the owner closes its end or has ended, the keeper restores
-//! all threads on its list and ends.
+//! The answer is `journal` if the list is also in the journal, and `no-journal` if it is not. A
+//! line that is not in the protocol gets the answer `what`. The keeper also reads and records the
+//! threads of process trees a few times a second, since a thread can leave its tree and keep the
+//! scheduling class that the fence set. When the owner has closed its end of the socket or has
+//! ended, the keeper restores all threads on its list and ends.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -43,8 +43,8 @@ use slackline_linux::thread::{Stat, TaskFd};
 
 /// Runs the keeper. Standard input is the socket to the owner.
 ///
-/// Returns a failure if a thread could not be restored. The failure is reported on standard error,
-/// and the journal, if there is one, still names the thread.
+/// Returns a failure if a thread could not be restored. The error is printed on standard error, and
+/// the journal, if there is one, still lists the thread.
 #[must_use]
 pub fn keeper_main() -> ExitCode {
     prepare();
@@ -52,20 +52,20 @@ pub fn keeper_main() -> ExitCode {
     let link = match link {
         Ok(link) => link,
         Err(error) => {
-            complain(&format!("the keeper cannot read from its owner: {error}"));
+            complain(&format!("the keeper cannot read from the process that schedules: {error}"));
             return ExitCode::FAILURE;
         }
     };
     let mut keeper = Keeper::default();
     // However the connection ended, the threads on the list must be restored now.
     if let Err(error) = keeper.listen(&link) {
-        complain(&format!("the keeper lost its owner: {error}"));
+        complain(&format!("the keeper lost its connection to the process that schedules: {error}"));
     }
     keeper.give_all_back()
 }
 
-/// Shields the keeper from signals of the terminal, from a busy host and from a lack of memory.
-/// Errors are ignored, because a keeper without this protection is better than none.
+/// Protects the keeper: it ignores signals of the terminal, gets a real-time priority, and has its
+/// memory locked. Errors are ignored, because a keeper without this protection is better than none.
 fn prepare() {
     // A session of its own, so that signals from the terminal do not reach the keeper.
     let _ = setsid();
@@ -80,8 +80,8 @@ fn prepare() {
     let _ = rustix::thread::set_name(c"slackline-keep");
 }
 
-/// Writes a message to standard error. Errors are ignored: standard error may be closed, and the
-/// keeper must continue.
+/// Writes a message to standard error. Errors are ignored, because standard error may be closed and
+/// the keeper must continue.
 fn complain(what: &str) {
     let _ = writeln!(io::stderr(), "slackline: {what}");
 }
@@ -90,31 +90,31 @@ fn complain(what: &str) {
 struct Keeper {
     owner: Option<TaskFd>,
     journal: Option<PathBuf>,
-    /// True if the list contains all threads of the owner, so that it may replace the journal.
+    /// True if the list contains all threads of the owner. Only then may it replace the journal.
     complete: bool,
     held: Vec<Entry>,
-    /// Threads that were seen in the process trees of `held`, and that are still there or still
-    /// have a scheduling class that we set.
+    /// Threads that were seen in the process trees of `held`. They are still there, or still have a
+    /// scheduling class that the fence has set.
     members: BTreeMap<Tid, Entry>,
-    /// Entries of a journal that an earlier keeper of the same owner wrote. They are valid until
-    /// the owner's list is complete.
+    /// Entries of a journal that an earlier keeper of the same owner wrote. They are used until the
+    /// owner has sent its complete list.
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
 }
 
-/// Answer to the owner: the list is also in the journal.
+/// Answer to the owner which says that the list is also in the journal.
 const WRITTEN: &str = "journal\n";
 const UNWRITTEN: &str = "no-journal\n";
 const WHAT: &str = "what\n";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the
-/// owner's end, the owner is checked at this interval too. The end of the socket usually shows it,
-/// except if another process has inherited the socket.
+/// owner's end, the owner is checked at this interval too. Usually the closed socket shows that
+/// end, but not if another process has inherited the socket.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of trees whose threads are read at each interval [`LOOK`]. With more trees, each is read
-/// less often, since reading a tree means reading a file.
+/// Number of trees whose threads are read at each interval [`LOOK`]. If there are more trees, each
+/// is read less often, which limits the cost.
 const TREES: usize = 16;
 
 impl Keeper {
@@ -152,8 +152,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until there is something to read, and reads the threads of trees in the meantime.
-    /// Returns true if the owner has ended.
+    /// Waits until the socket can be read. Meanwhile reads the threads of process trees at
+    /// intervals. Returns true if the owner has ended.
     fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
         loop {
             let owner = self.owner.as_ref();
@@ -178,7 +178,7 @@ impl Keeper {
         }
     }
 
-    /// Returns the held process trees, each with the entry of the thread that stands for it.
+    /// Returns the held process trees, each with its entry, which is the entry of its first thread.
     fn trees(&self) -> impl Iterator<Item = (&Entry, &TreePlace)> {
         self.held.iter().filter_map(|entry| match &entry.way {
             HoldMethod::Tree(place) => Some((entry, place)),
@@ -186,8 +186,8 @@ impl Keeper {
         })
     }
 
-    /// Records the threads in the process trees that have no entries of their own. Drops threads
-    /// that need not be restored.
+    /// Records the threads in process trees that have no entry of their own. Drops recorded threads
+    /// that need not be restored any more.
     fn look_at_trees(&mut self) {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
@@ -210,7 +210,8 @@ impl Keeper {
         }
     }
 
-    /// Processes lines and updates the journal once for all of them. Returns the answers.
+    /// Processes lines from the owner, and updates the journal once for all of them. Returns the
+    /// answers.
     fn hear<'a>(&mut self, lines: impl Iterator<Item = &'a str>) -> String {
         let understood: Vec<bool> = lines.map(|line| self.take_in(line)).collect();
         let is_written = understood.contains(&true) && self.write();
@@ -222,7 +223,7 @@ impl Keeper {
         understood.into_iter().map(answer).collect()
     }
 
-    /// Processes a line. Returns false if it is not in the protocol.
+    /// Processes one line from the owner. Returns false if it is not in the protocol.
     fn take_in(&mut self, line: &str) -> bool {
         let mut fields = line.split_ascii_whitespace();
         match fields.next() {
@@ -255,8 +256,9 @@ impl Keeper {
         true
     }
 
-    /// Records the owner. Returns false if the owner does not exist, because it was killed while
-    /// this keeper started. Then the journal of an earlier keeper is the only list of its threads.
+    /// Records the owner. Returns false if the owner does not exist any more, because it was killed
+    /// while this keeper started. In that case the journal of an earlier keeper is the only list of
+    /// the owner's threads.
     fn meet(&mut self, owner: TaskIdentity, directory: &Path) -> bool {
         let held = TaskFd::open(owner.id);
         let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
@@ -278,13 +280,16 @@ impl Keeper {
                 self.older = journal::read(&path).unwrap_or_default();
                 self.journal = Some(path);
             }
-            Err(error) => complain(&format!("threads are held without a journal: {error}")),
+            Err(error) => complain(&format!(
+                "scheduled threads are not in a journal, so a kill of the keeper would leave them \
+                 as they are: {error}"
+            )),
         }
         true
     }
 
-    /// Updates the journal. While the owner's list is incomplete, keeps the journal of an earlier
-    /// keeper. Returns true if the list is on disk.
+    /// Writes the list to the journal. Until the owner has sent its complete list, the journal of
+    /// an earlier keeper is kept. Returns true if the list is in the journal.
     fn write(&mut self) -> bool {
         let Some(path) = &self.journal else { return false };
         if !self.complete {
@@ -294,16 +299,15 @@ impl Keeper {
         match journal::write(path, &entries) {
             Ok(()) => true,
             Err(error) => {
-                complain(&format!("the journal of held threads is not up to date: {error}"));
+                complain(&format!("the journal of scheduled threads is not up to date: {error}"));
                 false
             }
         }
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// Maximum number of attempts to restore a thread. A thread that is exiting can block the
-        /// removal of its group for a moment. Other errors that repeat do not go away by
-        /// themselves.
+        /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
+        /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
         const TRIES: usize = 3;
         // Members of a tree are restored after the tree and after its first threads.
         self.look_at_trees();
@@ -349,8 +353,8 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// Returns an entry for a thread that is in a process tree now, in case it leaves the tree. Its
-/// original state is taken to be that in the tree's entry. `None` if the thread has ended.
+/// Returns an entry for a thread of a process tree, with which it can be restored after it has left
+/// the tree. Its original state is the state in the tree's entry. `None` if the thread has ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -390,7 +394,7 @@ mod tests {
         }
     }
 
-    /// Starts a process and stops it. Returns it with its journal entry.
+    /// Starts a process and stops it. Returns the process with its journal entry.
     fn held_sleeper() -> (Sleeper, Entry) {
         let sleeper = Sleeper(Command::new("sleep").arg("1000").spawn().unwrap());
         let id = sleeper.id();
@@ -420,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn replacement_keeper_process_keeps_journal_until_it_knows_all_threads() {
+    fn new_keeper_process_keeps_the_journal_until_it_knows_all_threads() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -436,9 +440,10 @@ mod tests {
         }
     }
 
-    /// The owner is killed while its keeper starts.
+    /// The owner is killed while its keeper starts. The keeper then restores the threads in the
+    /// journal.
     #[test]
-    fn keeper_process_of_a_dead_owner_restores_threads_in_its_journal() {
+    fn keeper_process_restores_threads_if_the_scheduler_died_before_it_started() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -452,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn keeper_process_refuses_a_malformed_message() {
+    fn keeper_process_that_receives_a_malformed_message_refuses_it() {
         let mut keeper = Keeper::default();
         let lines = ["all", "no", "free 7"].into_iter();
         assert_eq!(keeper.hear(lines), [UNWRITTEN, WHAT, UNWRITTEN].concat());

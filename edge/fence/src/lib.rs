@@ -1,10 +1,11 @@
-//! The fence: restores every held thread when its owner returns, fails, panics or is killed.
+//! The fence: restores each thread that a process has changed when the process ends or is killed.
 //!
-//! The process that holds threads is the *owner*. Before it first touches a thread, it reports the
-//! thread's original state to its *keeper*, a child process, and waits for the answer. When the
-//! owner ends in any way, the kernel closes its end of their socket. The keeper then restores every
-//! thread still on its list. The keeper also writes the list to a journal, so that a later program
-//! can restore the threads if both were killed.
+//! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
+//! Before the owner changes it for the first time, it reports the thread's original state to its
+//! *keeper*, a child process, and waits for the answer. When the owner ends in any way, the kernel
+//! closes its end of their socket. The keeper then restores every thread still on its list. The
+//! keeper also writes the list to a journal, so that a later program can restore the threads if
+//! both were killed.
 //!
 //! ```text
 //!          hold ──────> keeper knows ──────> orders ──────> release
@@ -18,8 +19,8 @@
 //! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
 //! none).
 //!
-//! Not restored: the affinity of threads and processes that a *pinned* thread starts. The kernel
-//! lets them inherit it, and an inherited affinity looks like one that they chose themselves.
+//! The affinity that threads and processes inherit from a *pinned* thread is not restored. It looks
+//! like an affinity that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -69,10 +70,10 @@ use slackline_linux::step::{ActError, Hold, freezer};
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadError, ThreadRef, means_gone};
 
-/// Error of starting the fence, or of recording a thread with it.
+/// Error of starting the fence, or of registering a thread with it.
 #[derive(Debug, Error)]
 pub enum FenceError {
-    /// The start time of this process, which identifies the owner, could not be read.
+    /// The start time of this process could not be read. It is needed to identify the owner.
     #[error("cannot read the start time of this process")]
     Unknown {
         /// Error of the kernel.
@@ -81,29 +82,29 @@ pub enum FenceError {
     /// The keeper could not record the thread, so the thread is not held.
     #[error(transparent)]
     Keeper(#[from] KeeperError),
-    /// This fence holds the thread already: it has recorded the thread's state before.
-    #[error("cannot hold thread {tid}: it is held already")]
+    /// This fence holds the thread already, so its original state was recorded before.
+    #[error("cannot schedule thread {tid}: this process schedules it already")]
     HeldAlready {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal names the thread. Its current state may not be its original one.
-    #[error("cannot hold thread {tid}: process {owner} holds it, or was killed while it did")]
+    /// Another owner's journal lists the thread. So its original state is not known.
+    #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
         tid: Tid,
-        /// Process id of the other owner.
+        /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Of the threads of a process, only one can be held by stopping the process.
-    #[error("cannot hold two threads of process {pid} by signals, which stop the whole process")]
+    /// A second thread of a process cannot be held by stopping the process.
+    #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,
     },
-    /// Another program has stopped the process. It cannot be held, because restoring the thread
-    /// would continue the process.
-    #[error("cannot hold process {pid}: it is stopped")]
+    /// Another program has stopped the process. The fence cannot hold its threads, because
+    /// restoring them would continue the process.
+    #[error("cannot schedule process {pid}: a signal has stopped it")]
     Stopped {
         /// Id of the process.
         pid: Tid,
@@ -114,20 +115,20 @@ pub enum FenceError {
     /// The scheduling or affinity of the thread could not be read. Both are needed to restore it.
     #[error("cannot read the scheduling of thread {tid}")]
     Unreadable {
-        /// Id of the thread.
+        /// Id of the thread in the cgroup.
         tid: Tid,
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The cgroup of the thread has no real-time budget, and cannot get one.
+    /// The cgroup of the thread has no real-time budget, and cannot get a budget.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// Id of the thread.
         tid: Tid,
-        /// Reason why the group cannot have the budget.
+        /// Reason why the cgroup cannot have the budget.
         source: BudgetError,
     },
-    /// A cgroup in which the thread could be frozen or limited could not be found or made.
+    /// A cgroup in which the thread could be frozen or limited cannot be found or made.
     #[error(transparent)]
     Group(#[from] CgroupError),
     /// The thread could not be resumed.
@@ -145,7 +146,8 @@ pub struct Fence {
     keeper: KeeperLink,
     journal: Option<PathBuf>,
     held: BTreeMap<Tid, (Entry, HeldThread)>,
-    /// The held process trees, by the thread that stands for each. Every key is also in `held`.
+    /// Held process trees, by the id of each tree's first thread. Each of these threads is also in
+    /// `held`.
     trees: BTreeMap<Tid, HeldTree>,
     budgets: Budgets,
 }
@@ -165,15 +167,15 @@ impl Fence {
         Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
-    /// Returns the path of the journal. `None` if it could not be written. Without a journal,
-    /// threads stay changed if owner and keeper are both killed.
+    /// Returns the path of the journal. `None` if it could not be written. Without it, threads stay
+    /// changed if both the owner and the keeper are killed.
     #[must_use]
     pub fn journal(&self) -> Option<&Path> {
         self.journal.as_deref()
     }
 
-    /// Returns a descriptor that polls readable once the keeper has died. Call
-    /// [`revive`](Fence::revive) then.
+    /// Returns a descriptor that becomes readable when the keeper has died. The caller must then
+    /// call [`revive`](Fence::revive).
     #[must_use]
     pub fn keeper_fd(&self) -> BorrowedFd<'_> {
         self.keeper.as_fd()
@@ -185,12 +187,10 @@ impl Fence {
         self.keeper.id()
     }
 
-    /// Replaces the keeper by a new one that knows the whole list. An old keeper that is still
-    /// alive is killed and restores nothing.
+    /// Starts a new keeper with the list of all held threads. A living old keeper is killed first.
     ///
     /// # Errors
-    /// If the new keeper cannot be started or does not answer. Threads that are held already stay
-    /// held.
+    /// If the new keeper cannot be started or does not answer. The threads stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
         let mut entries = self.held.values().map(|(entry, _)| entry);
         let (keeper, kept) = KeeperLink::start(&self.command, self.owner, &mut entries)?;
@@ -212,8 +212,8 @@ impl Fence {
         self.held.get(&tid).map(|(_, held)| held)
     }
 
-    /// Records the state of the thread, reports it to the keeper, and only then prepares the means
-    /// of stopping it that `hold` asks for. The thread runs as before until the first order.
+    /// Registers a thread: records its state, reports it to the keeper, and then prepares the means
+    /// `hold` of stopping it. The thread runs as before until the first order.
     ///
     /// # Errors
     /// If the thread has exited, is held already or cannot be held in this way, or the keeper
@@ -223,12 +223,12 @@ impl Fence {
         first_that_works(ways(thread, hold)?, |way| self.hold_by(thread, way))
     }
 
-    /// Prepares the means `hold` of stopping a thread that was held by [`Hold::Nothing`], after the
-    /// keeper has recorded them. A thread that can be stopped already stays as it is.
+    /// Prepares the means `hold` of stopping a thread that is held with [`Hold::Nothing`]. The
+    /// keeper records it first. Does nothing if the thread can already be stopped.
     ///
     /// # Errors
-    /// If the thread cannot be stopped by these means, or the keeper cannot record it. The thread
-    /// stays held by [`Hold::Nothing`].
+    /// If the thread cannot be stopped by this means, or the keeper cannot record it. The thread
+    /// stays held with [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         if entry.way != HoldMethod::Nothing {
@@ -239,13 +239,13 @@ impl Fence {
         first_that_works(ways(&thread, hold)?, |way| self.set_way(tid, way))
     }
 
-    /// Resumes a thread prepared by [`Fence::add_stop`] and holds it by [`Hold::Nothing`] again. A
-    /// later stop then counts as another program's, so the thread stays stopped when it is
-    /// restored.
+    /// Undoes [`Fence::add_stop`]: resumes the thread, which is then held with [`Hold::Nothing`]
+    /// again. If a signal stops it later, another program has sent it, and restoring the thread
+    /// does not continue it.
     ///
     /// # Errors
-    /// If the thread cannot be resumed, its group cannot be dissolved, or the keeper cannot record
-    /// it. The thread stays held as it was.
+    /// If the thread cannot be resumed, its cgroup cannot be dissolved, or the keeper cannot record
+    /// it. The thread is then held as before.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         // The group that freezes a tree also determines its members, so it is kept.
@@ -268,7 +268,7 @@ impl Fence {
     }
 
     /// Dissolves the cgroup in which the thread of `entry` was frozen, if there is one. Reports
-    /// `entry`, now without a means of stopping its thread, to the keeper.
+    /// `entry`, which no longer has a means of stopping the thread, to the keeper.
     fn forget_stop(&mut self, entry: &Entry) -> Result<(), FenceError> {
         let before = self.held.get(&entry.thread.id).map(|(before, _)| &before.way);
         if let Some(HoldMethod::Thread(place)) = before {
@@ -279,8 +279,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Changes the means of stopping a held thread. The keeper records them first. If their
-    /// preparation then fails, the keeper is sent the former entry again.
+    /// Changes the means of stopping a held thread. The keeper records the new means first. If its
+    /// preparation then fails, the former entry is sent to the keeper again.
     fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -303,12 +303,12 @@ impl Fence {
         }
     }
 
-    /// Moves a process and all its descendants into a cgroup of their own and holds them as one
-    /// tree, with all processes that they start later. They run as before until the first order.
+    /// Moves a process and all its descendants into a new cgroup and holds them as one tree. The
+    /// tree includes all processes that they start later. They run as before until the first order.
     ///
     /// # Errors
-    /// If no such cgroup can be made, one of the threads cannot be held, or the keeper cannot
-    /// record it. All threads are restored.
+    /// If the cgroup cannot be made, a thread cannot be held, or the keeper cannot record it. All
+    /// threads are restored then.
     pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
         let root = ThreadRef::open(pid, pid)?;
         // Checked before the group is read, since another owner may have moved the process.
@@ -317,10 +317,11 @@ impl Fence {
         self.hold_all(root, &place)
     }
 
-    /// Holds all threads in a cgroup as one tree, with all threads that are started there later.
+    /// Holds all threads in a cgroup as one tree. The tree includes all threads that are started
+    /// there later.
     ///
     /// # Errors
-    /// As for [`Fence::hold_tree`], and if the group is empty.
+    /// As for [`Fence::hold_tree`], and if the cgroup is empty.
     pub fn hold_group(&mut self, place: &TreePlace) -> Result<HeldTree, FenceError> {
         for tid in place.threads()? {
             match process_of(tid)
@@ -337,7 +338,7 @@ impl Fence {
         Err(CgroupError::Empty { group: place.group.clone() }.into())
     }
 
-    /// Records that the process of a thread is about to be put into a cgroup that limits its CPU
+    /// Registers a thread whose process the caller will move into a cgroup that limits its CPU
     /// time.
     ///
     /// # Errors
@@ -351,8 +352,8 @@ impl Fence {
         self.hold_by(thread, HoldMethod::Limit(place.clone()))
     }
 
-    /// Records that a helper program of Slackline limits the process of a held thread. The helper
-    /// is ended before the thread is restored. Has no effect if the thread is not held.
+    /// Records that a helper program of Slackline limits the process of a held thread. Before the
+    /// thread is restored, the helper is ended. Does nothing if the thread is not held.
     ///
     /// # Errors
     /// If the keeper cannot record it.
@@ -366,13 +367,13 @@ impl Fence {
         Ok(())
     }
 
-    /// Raises the real-time budgets of the cgroups that the threads of one vCPU are in, so that
-    /// they suffice for the reservation `promise`. Without a reservation they get the most that one
-    /// CPU has. Has no effect if cgroups have no real-time budgets on this host. The original
+    /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
+    /// the reservation `promise`. Without a reservation, the cgroups get the largest budget that
+    /// one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The original
     /// budgets are restored once all threads are restored.
     ///
     /// # Errors
-    /// If the groups above have too little budget.
+    /// If the cgroups above have too little budget.
     pub fn grant(
         &mut self,
         threads: &[ThreadRef],
@@ -383,10 +384,10 @@ impl Fence {
     }
 
     /// Changes the budgets that [`Fence::grant`] raised for threads of one vCPU, so that they
-    /// suffice for each of the reservations `promises`.
+    /// suffice for each reservation in `promises`.
     ///
     /// # Errors
-    /// If the groups above have too little budget. The budget of the failing group is unchanged.
+    /// If the cgroups above have too little budget. The budget of the failing cgroup is unchanged.
     pub fn regrant(
         &mut self,
         threads: &[ThreadRef],
@@ -397,14 +398,14 @@ impl Fence {
         self.budgets.regrant(&tids, promises).map_err(|source| FenceError::Budget { tid, source })
     }
 
-    /// Removes the need of a thread for a real-time budget, after the thread was restored.
+    /// Removes the real-time budget need of a thread, after the thread was restored.
     pub fn revoke(&mut self, tid: Tid) {
         self.budgets.revoke(tid);
     }
 
-    /// Restores a thread. Every [`HeldThread`] of it refuses orders from now on.
+    /// Restores a thread. Every [`HeldThread`] for it refuses orders from now on.
     ///
-    /// Has no effect on a thread that is not held. Works without the keeper.
+    /// Does nothing if the thread is not held. Works even if the keeper is dead.
     ///
     /// # Errors
     /// If the kernel refused a step. The thread stays on the list, so that it can be tried again.
@@ -440,10 +441,10 @@ impl Fence {
         what
     }
 
-    /// Restores all threads, first those of process trees.
+    /// Restores all held threads, beginning with the threads of process trees.
     ///
     /// # Errors
-    /// One error for each thread that is not wholly restored. Such a thread stays on the list.
+    /// If some threads are not completely restored: one error for each. They stay on the list.
     pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
         let trees: Vec<Tid> = self.trees.keys().copied().collect();
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
@@ -477,7 +478,7 @@ impl Fence {
         self.refuse_stop(thread, hold)
     }
 
-    /// Returns an error if the journal of another process names the thread.
+    /// Checks that no other process's journal lists the thread.
     ///
     /// # Errors
     /// [`FenceError::HeldElsewhere`].
@@ -552,7 +553,7 @@ impl Drop for Fence {
     }
 }
 
-/// Converts an error of reading a thread: the thread has exited, or the kernel refused.
+/// Converts an error of reading a thread's state: the thread has exited, or the kernel refused.
 fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     if means_gone(&source) {
         ThreadError::Gone { pid, tid }.into()
@@ -561,7 +562,7 @@ fn unreadable((pid, tid): (Tid, Tid), source: io::Error) -> FenceError {
     }
 }
 
-/// Returns the possible means of stopping a thread as `hold` asks, best first.
+/// Returns the possible ways of stopping a thread with the means `hold`, best first.
 fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> {
     Ok(match hold {
         Hold::Nothing => vec![HoldMethod::Nothing],
@@ -573,8 +574,8 @@ fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> 
     })
 }
 
-/// Tries the means in order. Stops at the first that succeeds or fails for a reason other than a
-/// missing cgroup.
+/// Tries ways of stopping a thread in order. Stops at the first that succeeds, or that fails for
+/// another reason than a missing cgroup.
 fn first_that_works<T>(
     ways: Vec<HoldMethod>,
     mut hold: impl FnMut(HoldMethod) -> Result<T, FenceError>,

@@ -1,4 +1,4 @@
-//! Owner's end of the socket to its keeper.
+//! Owner's end of the socket between owner and keeper.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -14,18 +14,17 @@ use thiserror::Error;
 
 use super::entry::{Entry, TaskIdentity, path_text};
 
-/// Time limit for an answer of the keeper. The keeper does nothing else and has a higher priority
-/// than all but the dispatchers, so it answers within a millisecond. On a host where an answer
-/// takes this long, no thread should be scheduled.
+/// Time limit for an answer of the keeper. Normally it answers within a millisecond, because only
+/// dispatchers have a higher priority. On a host where an answer takes this long, no thread should
+/// be scheduled.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Command that starts the keeper: a program that does nothing but
-/// [`keeper_main`](super::keeper_main).
+/// Command that starts the keeper. The program only calls [`keeper_main`](super::keeper_main).
 #[derive(Clone, Debug)]
 pub struct KeeperCommand {
-    /// Path of the program, usually the running one.
+    /// Path of the program. It is usually the program that is running now.
     pub program: PathBuf,
-    /// Arguments that make the program the keeper.
+    /// Arguments with which the program runs as the keeper.
     pub arguments: Vec<OsString>,
     /// Directory of the journal. Must be emptied when the host restarts.
     pub state_directory: PathBuf,
@@ -35,7 +34,8 @@ impl KeeperCommand {
     /// Default directory of the journal.
     pub const STATE_DIRECTORY: &str = "/run/slackline/held";
 
-    /// Returns the command that runs this program with these arguments, and the default directory.
+    /// Returns a command that starts this program with these arguments, and uses the default folder
+    /// of the journal.
     #[must_use]
     pub fn ourselves<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> KeeperCommand {
         KeeperCommand {
@@ -48,7 +48,8 @@ impl KeeperCommand {
     }
 }
 
-/// Error of the communication with the keeper. The thread concerned has not been changed.
+/// Error of the communication with the keeper. The thread that was to be recorded has not been
+/// changed.
 #[derive(Debug, Error)]
 pub enum KeeperError {
     /// The keeper could not be started.
@@ -71,8 +72,8 @@ pub enum KeeperError {
         /// Time limit that passed.
         waited: Duration,
     },
-    /// The keeper gave an answer that is not in the protocol.
-    #[error("the keeper answered `{answer}` to `{told}`")]
+    /// The keeper answered with a line that is not in the protocol.
+    #[error("the keeper sent the unexpected answer `{answer}` to `{told}`")]
     Confused {
         /// Line that was sent to the keeper.
         told: String,
@@ -81,7 +82,7 @@ pub enum KeeperError {
     },
 }
 
-/// Extent of the keeper's list: in the journal on disk too, or only in its memory.
+/// Place where the keeper's list is: in the journal on disk too, or only in the keeper's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalPlace {
     OnDisk,
@@ -128,8 +129,8 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a line and waits until the keeper has recorded it. Returns whether the list is in the
-    /// journal.
+    /// Sends a line and waits until the keeper has recorded it. The result states if the list is in
+    /// the journal.
     pub(super) fn tell(&mut self, fact: &str) -> Result<JournalPlace, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
@@ -149,7 +150,8 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads one answer for each line that was sent. Returns whether the list is in the journal.
+    /// Reads one answer for each line that was sent. The result states if the list is in the
+    /// journal.
     fn hears(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
@@ -169,7 +171,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads `count` answers. The keeper never has more answers outstanding.
+    /// Reads `count` answers of the keeper, which must be all that it still has to give.
     fn answers(&mut self, count: usize) -> io::Result<String> {
         /// Maximum length of an answer in bytes. Every answer in the protocol is shorter.
         const LONGEST: usize = 80;
@@ -194,7 +196,7 @@ impl KeeperLink {
         self.child.id()
     }
 
-    /// Kills the keeper without giving it time to restore any thread.
+    /// Kills the keeper before it can restore any thread.
     pub(super) fn kill(&mut self) {
         // The keeper is usually dead already.
         let _ = self.child.kill();
@@ -212,9 +214,9 @@ impl KeeperLink {
 }
 
 impl AsFd for KeeperLink {
-    /// Returns the socket to the keeper. It polls readable only once the keeper is dead, when the
-    /// kernel closes the other end. Answers of a live keeper are always read right after the line
-    /// was sent.
+    /// Returns the socket to the keeper. Between calls it becomes readable only when the keeper is
+    /// dead and the kernel has closed the other end. Answers of a living keeper are read by the
+    /// call that sent the line.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.link.as_fd()
     }
@@ -235,7 +237,7 @@ fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the journal of `owner`. `None` if the keeper has not written one.
+/// Returns the path of the journal of `owner`. `None` if the keeper has not written a journal.
 pub(super) fn journal_if(
     kept: JournalPlace,
     directory: &Path,

@@ -1,4 +1,4 @@
-//! Taking of all threads of a process tree, including threads that are started in the meantime.
+//! Registering of all threads of a process tree, also of threads that are started meanwhile.
 
 use super::entry::HoldMethod;
 use super::give_back::Original;
@@ -9,8 +9,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
-    /// Holds all threads that are in `place` or are moved there, beginning with the thread `root`.
-    /// If one cannot be held, the threads taken so far are restored.
+    /// Holds all threads that are in the cgroup `place` or are moved there, beginning with the
+    /// thread `root`. If a thread cannot be held, those already held are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,

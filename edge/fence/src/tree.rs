@@ -1,11 +1,11 @@
-//! Held process trees: the handle through which a scheduler gives orders to a tree as one.
+//! Held process trees, and the handle through which a scheduler gives orders to a whole tree.
 //!
-//! All processes of a tree are in one group (see [`TreePlace`]), and so is all that they start. The
-//! threads that an order applies to are always read from the kernel's list of the group, since a
-//! copy could be out of date. Threads that a real-time thread of the tree starts inherit its class
-//! and its CPU, from their first instruction. So between a fork and the next audit no thread of the
-//! tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`), and the one that
-//! ran longest ago may be put first.
+//! All processes of a tree are in one cgroup (see [`TreePlace`]), and so is all that they start.
+//! The threads that an order applies to are always read from the kernel's list of the cgroup, since
+//! a copy could be out of date. Threads that a real-time thread of the tree starts inherit its
+//! class and its CPU, from their first instruction. So between a fork and the next audit no thread
+//! of the tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`). An order
+//! can put the thread first that has not run for the longest time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -31,17 +31,16 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// A held process tree. All orders to the tree go through this handle until the tree is restored.
-/// Clones refer to the same tree.
+/// Handle of a process tree that the fence holds, for orders to it. Clones are of the same tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<TreeState>);
 
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads that were in the tree when the fence took it. The journal entry names the first one.
+    /// Threads of the tree when the fence registered it. The journal lists the first of them.
     first: Vec<ThreadRef>,
-    /// State to which threads are restored that were started after the fence took the tree.
+    /// Original state for threads that were started after the fence registered the tree.
     default: Original,
     orders: Mutex<TreeOrders>,
 }
@@ -50,15 +49,13 @@ struct TreeState {
 struct TreeOrders {
     switch: File,
     wanted: TreeTarget,
-    /// CPUs that all threads are confined to. `None` if each has its original affinity.
+    /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs that take the place of the one CPU that an order pins the tree to. `None` if the tree
-    /// runs on one CPU at a time.
+    /// CPUs on which the tree runs at once. `None` if the tree runs on the CPU of each order.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
-    /// Threads, such as workers of `io_uring`, whose affinity only they themselves can set. They
-    /// stay ordinary threads.
+    /// Ordinary threads whose affinity no other thread can set, such as workers of `io_uring`.
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
@@ -66,12 +63,12 @@ struct TreeOrders {
     rest: Option<QuietRecord>,
 }
 
-/// Record of an audit that found all threads of a tree blocked and as ordered.
+/// Record of an audit (check of all threads) that found all threads blocked, and as ordered.
 #[derive(Debug)]
 struct QuietRecord {
-    /// CPU time that the tree had used at that audit.
+    /// CPU time that the tree had used at the time of that audit.
     used: Span,
-    /// Number of audits that have been skipped since that audit.
+    /// Number of audits that were skipped since that audit.
     passed_over: u32,
 }
 
@@ -81,7 +78,7 @@ impl QuietRecord {
     }
 
     /// Returns true if the tree needs no audit: it has used no CPU time since the record, and fewer
-    /// than [`PASSED_OVER`] audits have been skipped. Counts a skipped audit.
+    /// than [`PASSED_OVER`] audits have been skipped. If so, it counts one more skipped audit.
     fn lasts(&mut self, used: Span) -> bool {
         let lasts = self.used == used && self.passed_over < PASSED_OVER;
         self.passed_over += u32::from(lasts);
@@ -89,7 +86,7 @@ impl QuietRecord {
     }
 }
 
-/// Maximum number of audits in a row that are skipped for a tree that used no CPU time.
+/// Maximum number of consecutive audits that are skipped for a tree that uses no CPU time.
 const PASSED_OVER: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,22 +129,22 @@ impl HeldTree {
         Ok(HeldTree(Arc::new(TreeState { place, first, default, orders: Mutex::new(orders) })))
     }
 
-    /// Returns the group that the tree is in.
+    /// Returns the place of the tree's cgroup.
     #[must_use]
     pub fn place(&self) -> &TreePlace {
         &self.0.place
     }
 
-    /// Returns the threads that were in the tree when the fence took it.
+    /// Returns the threads that the process tree had when it was registered for restoring.
     #[must_use]
     pub fn first(&self) -> &[ThreadRef] {
         &self.0.first
     }
 
-    /// Returns the threads that are in the tree now.
+    /// Returns the current threads of the tree.
     ///
     /// # Errors
-    /// If the list of the group cannot be read.
+    /// If the list of the cgroup cannot be read.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         self.0.place.threads()
     }
@@ -190,27 +187,27 @@ impl HeldTree {
         self.want(TreeTarget::Original)
     }
 
-    /// Sets the CPUs that the tree runs on whenever an order pins it to one CPU.
+    /// Sets the CPUs on which the tree runs at once, whenever an order pins it to one of them.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
 
-    /// Returns the CPUs that replace the one CPU of a pin order. `None` if none do.
+    /// Returns the CPUs on which the tree runs at once. `None` if it runs on one CPU at a time.
     #[must_use]
     pub fn wide(&self) -> Option<CpuSet> {
         self.lock().wide
     }
 
-    /// Returns the number of CPUs that the tree runs on at once, at least 1.
+    /// Returns the number of CPUs on which the tree runs at once, at least 1.
     #[must_use]
     pub fn width(&self) -> usize {
         self.lock().wide.map_or(1, |wide| wide.iter().count())
     }
 
-    /// Makes the kernel account the CPU time of these threads up to now, on all CPUs. Otherwise the
-    /// kernel accounts a running thread only at the next tick, milliseconds later. A change of
-    /// class forces the accounting, so each thread gets another class and then its own again. A
-    /// thread for which this fails is accounted at the tick.
+    /// Makes the kernel account the CPU time that these threads have used up to now. Otherwise the
+    /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
+    /// of class forces the accounting, so each thread gets another class and then its own again. If
+    /// that fails for a thread, it is accounted at the next tick.
     pub fn count(&self, tids: impl Iterator<Item = Tid>) {
         let orders = self.lock();
         let other = match orders.wanted {
@@ -242,8 +239,8 @@ impl HeldTree {
         self.keep_on(Some(wide.unwrap_or(CpuSet::one(cpu)))).map(drop)
     }
 
-    /// Confines all threads to these CPUs. `None` gives each thread its original affinity. Returns
-    /// the CPUs that the threads were confined to before.
+    /// Restricts all threads to these CPUs. With `None`, each thread gets its original affinity.
+    /// Returns the CPUs to which the threads were restricted before.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -260,7 +257,7 @@ impl HeldTree {
         Ok(before)
     }
 
-    /// Stops all threads of the tree, including threads that are started in the meantime.
+    /// Stops all threads of the tree, including threads that are started meanwhile.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -285,8 +282,8 @@ impl HeldTree {
         self.freeze(&mut *self.orders()?, false)
     }
 
-    /// Puts one thread of the tree before its other threads of the same priority. Has no effect
-    /// unless the tree is real-time.
+    /// Lets one thread of the tree run before the others, which have the same priority. Does
+    /// nothing if the tree is not real-time.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -314,9 +311,9 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Checks all threads in the tree's cgroup against the orders. Threads that were moved there
-    /// are included, and new ones are given the orders. Reports threads that are present, that
-    /// differ, and that have left. `known` are further threads that were in the tree.
+    /// Compares all threads in the tree's cgroup with the orders. New threads, including those that
+    /// were moved there, are given the orders. Returns threads that are present, that differ from
+    /// the orders, and that have left. `known` has additional threads that were in the tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -338,7 +335,8 @@ impl HeldTree {
         Ok(TreeAudit { there, changed, left })
     }
 
-    /// Undoes changes that threads made themselves: applies the present orders to them again.
+    /// Undoes changes that threads made to their own scheduling: applies the current orders to them
+    /// again.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -347,14 +345,15 @@ impl HeldTree {
         tids.iter().try_for_each(|&tid| self.bring_one(&mut orders, tid))
     }
 
-    /// Returns the CPUs that all threads are confined to. `None` if each has its original affinity.
+    /// Returns the CPUs to which all threads are restricted. `None` if each thread has its original
+    /// affinity.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().cpus
     }
 
-    /// Returns true if the thread has a class and priority that hardly any thread has, except those
-    /// of held trees.
+    /// Returns true if the thread has a class and priority that the fence gives to trees. Hardly
+    /// any other thread has them.
     #[must_use]
     pub fn is_as_ordered(&self, tid: Tid) -> bool {
         get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
@@ -370,17 +369,17 @@ impl HeldTree {
         (is_frozen != orders.is_frozen).then(|| self.0.place.group.clone())
     }
 
-    /// Restores a thread that has left the tree's cgroup, if it still has a class of held trees.
-    /// Ignores errors.
+    /// Restores a thread that has left the tree's cgroup, if it still has a class that the fence
+    /// gives to trees. Ignores errors.
     pub fn let_leave(&self, tid: Tid) {
         let mut orders = self.lock();
         let original = orders.originals.remove(&tid).unwrap_or(self.0.default);
         let _ = leaver_back(tid, original);
     }
 
-    /// Leaves the tree to the program that has changed it, as
+    /// Leaves the tree under the control of the program that has changed it, as
     /// [`HeldThread::leave`](super::HeldThread::leave) does. Returns the threads that differed from
-    /// their orders, with the state that each will be restored to.
+    /// their orders, with the state to which each will be restored.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -403,21 +402,21 @@ impl HeldTree {
         Ok(changed)
     }
 
-    /// Records that an audit found all threads blocked and as ordered when the tree had used this
-    /// much CPU time.
+    /// Records that an audit found all threads blocked and as ordered. `used` is the CPU time that
+    /// the tree had used by then.
     pub fn has_rested(&self, used: Span) {
         self.lock().rest = Some(QuietRecord::since(used));
     }
 
-    /// Returns true if the tree needs no audit now: it has used no CPU time since all its threads
-    /// were blocked. A blocked thread that another program has since moved in or changed is found
-    /// once it runs, or by one of the audits that are made regularly in any case.
+    /// Returns true if the tree needs no audit now, because it has used no CPU time since all its
+    /// threads were blocked. A blocked thread that another program has moved into the tree or
+    /// changed since then is found when it runs, or at the next regular audit.
     #[must_use]
     pub fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
     }
 
-    /// Refuses all further orders to the tree and undoes those given.
+    /// Restores the tree: undoes all orders, and refuses further orders.
     ///
     /// # Errors
     /// The error of the first step that failed. Orders are refused even then.
@@ -437,7 +436,7 @@ impl HeldTree {
         self.bring(&mut orders).inspect_err(|_| orders.wanted = before)
     }
 
-    /// Applies the orders to all threads of the tree, also to threads started in the meantime.
+    /// Applies the orders to all threads of the tree, also to threads that are started meanwhile.
     fn bring(&self, orders: &mut TreeOrders) -> Result<(), ActError> {
         let mut done = BTreeSet::new();
         for _ in 0..ROUNDS {
@@ -480,7 +479,8 @@ impl HeldTree {
     }
 
     /// Returns the state to which a thread of the tree will be restored. `None` if it has ended. A
-    /// thread started after the fence took the tree gets the default state, except its nice value.
+    /// thread that was started after the fence registered the tree gets the default state, but
+    /// keeps its nice value.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -537,8 +537,8 @@ impl HeldTree {
         Ok(orders)
     }
 
-    /// Locks the orders, even after a panic. A panic in the middle of an order causes at worst one
-    /// superfluous system call.
+    /// Locks the orders, even after a panic. If a thread panicked in the middle of an order, at
+    /// worst one superfluous system call is made.
     fn lock(&self) -> MutexGuard<'_, TreeOrders> {
         self.0.orders.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -555,7 +555,8 @@ fn round_robin(priority: u8) -> SchedulingOf {
 }
 
 impl TreeOrders {
-    /// Returns how a thread differs from its orders. `None` if it does not, or if it has ended.
+    /// Returns how the state of a thread differs from its orders. `None` if it does not differ, or
+    /// if the thread has ended.
     fn drift_of(&self, tid: Tid) -> Option<Drift> {
         let (class, cpus) = (get_scheduling(tid).ok()?, get_affinity(tid).ok()?);
         if self.unbound.contains(&tid) {
@@ -579,12 +580,12 @@ impl TreeOrders {
 /// Result of an audit of all threads of a tree.
 #[derive(Debug, Default)]
 pub struct TreeAudit {
-    /// Threads in the tree's group now.
+    /// Threads that are in the tree's cgroup at present.
     pub there: Vec<Tid>,
-    /// Threads that differ from their orders, each with the difference.
+    /// Threads whose state differs from their orders, each with the difference.
     pub changed: Vec<(Tid, Drift)>,
-    /// Threads that were in the tree's cgroup before and are not now. They have ended, or are in
-    /// another group.
+    /// Threads that were in the tree's cgroup before and are not there any more. They have ended,
+    /// or are in another cgroup.
     pub left: Vec<Tid>,
 }
 
@@ -602,7 +603,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_process_tree_is_audited_every_tenth_pass_and_busy_one_always() {
+    fn idle_process_tree_is_checked_every_tenth_pass_and_a_busy_tree_always() {
         let used = Span::from_ms(3);
         let mut rest = QuietRecord::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));

@@ -6,8 +6,8 @@ use std::os::unix::fs::FileExt;
 
 use slackline_units::Span;
 
-/// Counter of the CPU time that a whole process tree has used, in microseconds. Threads that have
-/// ended are included.
+/// Counter of the CPU time that a whole process tree has used, in microseconds. CPU time of threads
+/// that have ended is included.
 #[derive(Debug)]
 pub struct TreeUsage(pub(super) File);
 

@@ -1,4 +1,4 @@
-//! A page with every kind of figure and cell, for inspection: `cargo run -p slackline-html
+//! A page with every kind of figure and cell, to look at them: `cargo run -p slackline-html
 //! --example gallery > gallery.html`.
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};

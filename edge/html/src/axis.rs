@@ -1,4 +1,4 @@
-//! Axes of plots: label, kind and range.
+//! Axes of plots, with their labels, kinds and ranges.
 
 use crate::scale::{Kind, Range};
 
@@ -8,9 +8,9 @@ pub struct Axis {
     pub(crate) label: String,
     pub(crate) kind: Kind,
     pub(crate) said: Option<Range>,
-    /// Values that are always shown, whatever the range of the data.
+    /// Values that the axis always includes, even if the data are elsewhere.
     pub(crate) includes: Vec<f64>,
-    /// Indices of the names after which the step to the next name changes.
+    /// Indexes of the names after which the distance between neighbouring values changes.
     pub(crate) breaks: Vec<usize>,
 }
 
@@ -27,15 +27,16 @@ impl Axis {
         Axis::new(label(what, unit), Kind::Log)
     }
 
-    /// Creates an axis for values of different magnitudes on both sides of zero. It is logarithmic
-    /// beyond `near`, a positive value in the axis's unit, and nearly linear within.
+    /// Creates an axis for values of different magnitudes on both sides of zero. Its scale is
+    /// nearly linear up to `near`, a positive value in the axis's unit, and logarithmic beyond
+    /// that.
     #[must_use]
     pub fn symlog(what: &str, unit: &str, near: f64) -> Axis {
         Axis::new(label(what, unit), Kind::Symlog(near))
     }
 
-    /// Creates an axis of names side by side. Values are the indices of the names from zero. Layers
-    /// with different names share the place of each name.
+    /// Creates an axis of names side by side. Values on it are the indexes of the names, counted
+    /// from zero. The layers of the plot divide the width of each name among them.
     #[must_use]
     pub fn names<T: Into<String>>(what: &str, names: impl IntoIterator<Item = T>) -> Axis {
         let names = names.into_iter().map(Into::into).collect();
@@ -46,22 +47,22 @@ impl Axis {
         Axis { label, kind, said: None, includes: Vec::new(), breaks: Vec::new() }
     }
 
-    /// Sets the range of an axis, whatever the data are. Values outside the range are not drawn,
-    /// and the figure should say so.
+    /// Sets the range of the axis independently of the data. Values outside the range are not
+    /// drawn, which the figure should mention.
     #[must_use]
     pub fn range(self, (from, to): (f64, f64)) -> Axis {
         Axis { said: Some(Range { from, to }), ..self }
     }
 
-    /// Extends the range to include this value.
+    /// Extends the range of the axis to include a value.
     #[must_use]
     pub fn including(mut self, value: f64) -> Axis {
         self.includes.push(value);
         self
     }
 
-    /// Adds a mark that breaks the axis after each of these names, by index: the step to the next
-    /// name changes there.
+    /// Marks the axis as broken after each of these names, given by index. A break shows that the
+    /// distance to the next value changes.
     #[must_use]
     pub fn broken_after(self, breaks: impl IntoIterator<Item = usize>) -> Axis {
         Axis { breaks: breaks.into_iter().collect(), ..self }

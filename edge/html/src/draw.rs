@@ -20,13 +20,14 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// Part of the width of a name on an axis that bars use. The rest is the gap to the next name.
+/// Part of the width of a name on an axis that bars may use. The remaining part is the gap to the
+/// next name.
 const SLOTS: f64 = 0.8;
 
-/// Largest number of points that are drawn as markers. More are drawn as dots.
+/// Maximum number of points that are drawn as markers. If there are more, they are drawn as dots.
 const FEW: usize = 60;
 
-/// Largest number of bars that have their values written on them.
+/// Maximum number of bars on which values are written.
 const FEW_BARS: usize = 14;
 
 /// Height of a plot relative to its highest bar.
@@ -41,13 +42,14 @@ struct Canvas<'a> {
     area: Area,
     x: Scale,
     y: Scale,
-    /// Names of the layers that share the place of each name on the x axis.
+    /// Names of the layers that divide the width of each name on the x axis.
     slots: Vec<&'a str>,
-    /// Height of the stack so far at each of its x positions, in their order.
+    /// Height of the stacked layers drawn so far, at each x position.
     stacked: Vec<f64>,
 }
 
-/// Returns the scales of panels. Axes with the same label, kind and range get the same scale.
+/// Returns the scales of the two axes of each panel. Axes with the same label, kind and range get
+/// the same scale.
 pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     let (xs, ys): (Vec<Values>, Vec<Values>) = panels.iter().map(values).unzip();
     let (of_x, of_y): (Vec<&Axis>, Vec<&Axis>) =
@@ -56,7 +58,8 @@ pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
 }
 
-/// Returns the scale of an axis, for the values of all axes with the same label, kind and range.
+/// Returns the scale of an axis that fits the values of all axes with the same label, kind and
+/// range.
 fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     let alike =
         |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;
@@ -65,10 +68,11 @@ fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     Scale::around(own.kind.clone(), &all, own.said)
 }
 
-/// Values that an axis must show.
+/// Values that an axis must include.
 type Values = Vec<f64>;
 
-/// Draws a plot into an area of the picture. `id` names the clip path that cuts off values outside.
+/// Draws a plot into an area of the picture. `id` is the id of the clip path that hides what lies
+/// outside.
 pub(crate) fn draw_plot(
     svg: &mut Svg,
     (plot, (x, y)): (&Plot, (Scale, Scale)),
@@ -114,7 +118,7 @@ pub(crate) fn draw_plot(
     }
 }
 
-/// Returns all values that the scales must show.
+/// Returns the values that the scales of x and y must include.
 fn values(plot: &Plot) -> (Values, Values) {
     let mut xs = plot.x.includes.clone();
     let mut ys = plot.y.includes.clone();
@@ -224,7 +228,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws two strokes through the axis wherever its step changes.
+    /// Draws two strokes through the axis at each of its breaks.
     fn breaks(&mut self) {
         let bottom = self.area.bottom();
         for &after in &self.plot.x.breaks {
@@ -251,8 +255,8 @@ impl Canvas<'_> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
-    /// Returns the width that a layer has at each name on the x axis, and its offset from the
-    /// middle of the name's width.
+    /// Returns the width of a layer at each name on the x axis, and its offset from the middle of
+    /// the name's width.
     fn slot(&self, layer: &Layer) -> (f64, f64) {
         let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
         let all = self.area.width / names.len().max(1) as f64 * SLOTS;
@@ -287,8 +291,8 @@ impl Canvas<'_> {
         format!("{}: {}, {}", layer.name, x.unwrap_or_else(|| brief(at.x)), brief(at.y))
     }
 
-    /// Draws values. Those within a tenth of a pixel share one mark, which is larger for more
-    /// values.
+    /// Draws points. Points within a tenth of a pixel share one mark, which is larger if it stands
+    /// for more points.
     fn points(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let (_, offset) = self.slot(layer);
         let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));
@@ -387,7 +391,7 @@ impl Canvas<'_> {
         }
     }
 
-    /// Draws a line from the smallest to the largest value, with short ends.
+    /// Draws a whisker: a line with short ends from the smallest to the largest value.
     fn whisker(&mut self, x: f64, of: Spread, paint: Paint) {
         let (Some(low), Some(high)) = (self.y_at(of.low), self.y_at(of.high)) else { return };
         if (low - high).abs() < 0.5 {
@@ -464,8 +468,9 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Returns a place for the name of a region where no line crosses it: a corner if possible,
-    /// else anywhere in the region. If it is crossed everywhere, returns the upper right corner.
+    /// Returns a position for the name of a region at which no line crosses the text. It is a
+    /// corner if possible, and otherwise anywhere in the region. If there is no such position, it
+    /// is the upper right corner.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
         let Area { left, .. } = self.area;
         let right = self.area.right();
@@ -494,7 +499,7 @@ impl Canvas<'_> {
         corners.chain(inside).find(is_free).unwrap_or(first)
     }
 
-    /// Returns true if a line or a mark of the plot runs through this rectangle.
+    /// Returns true if a line or mark of the plot crosses a rectangle.
     fn is_crossed(&self, part: Area) -> bool {
         let is_in = |spot: &Spot| {
             (part.left..=part.right()).contains(&spot.x)
@@ -515,7 +520,8 @@ impl Canvas<'_> {
         })
     }
 
-    /// Returns the positions of a layer's marks or line. Steps also have those of their corners.
+    /// Returns the positions of a layer's marks, or of the points of its line. For steps, the
+    /// corners are included.
     fn spots(&self, layer: &Layer) -> Vec<Spot> {
         let (_, offset) = self.slot(layer);
         let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };
@@ -540,7 +546,8 @@ impl Canvas<'_> {
         }
     }
 
-    /// Returns the height for the value on a bar: above the published values of the same bar.
+    /// Returns the vertical position for the value written on a bar. It is above the bar's
+    /// published values.
     fn above_marks(&self, at: Spot) -> f64 {
         let published = self.plot.layers.iter().filter(|layer| layer.is_published);
         let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();
@@ -551,7 +558,8 @@ impl Canvas<'_> {
         })
     }
 
-    /// Writes the name of a rule or region, which are not in the legend, over everything else.
+    /// Writes the name of a rule or region into the plot, over everything else. The legend does not
+    /// contain it.
     fn note(&mut self, layer: &Layer) {
         let Area { left, top, .. } = self.area;
         let (right, bottom) = (self.area.right(), self.area.bottom());

@@ -10,7 +10,7 @@ use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::{ems, escaped};
 
-/// One plot or several panels, with a title, a legend and a caption.
+/// A figure: one plot or several panels, with a title, a legend and a caption.
 #[derive(Clone, Debug)]
 pub struct Figure {
     title: String,
@@ -20,7 +20,7 @@ pub struct Figure {
     height: f64,
 }
 
-/// Fonts of a figure, in order of preference.
+/// CSS font list of a figure, in order of preference.
 const FONTS: &str = "Inter,system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif";
 
 const GAP: f64 = 22.0;
@@ -28,21 +28,21 @@ const TITLE: Font = Font::of(16.0, Anchor::Start, Ink::Text).bold();
 const FOOT: Font = Font::of(10.0, Anchor::Start, Ink::Muted);
 
 impl Figure {
-    /// A figure of one plot.
+    /// Creates a figure with one plot.
     #[must_use]
     pub fn new(title: &str, plot: Plot) -> Figure {
         Figure::of_panels(title, [plot])
     }
 
-    /// Creates a figure of several plots, two side by side. Axes with the same label, kind and
-    /// range have the same scale in all of them.
+    /// Creates a figure with several plots, two side by side. Axes with the same label, kind and
+    /// range have the same scale in all plots.
     pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
         let panels: Vec<Plot> = panels.into_iter().collect();
         let columns = panels.len().clamp(1, 2);
         Figure { title: title.into(), caption: String::new(), panels, columns, height: 300.0 }
     }
 
-    /// Adds a caption: what was measured, how often, and the meaning of bands.
+    /// Adds a caption. It should state what was measured, how often, and what bands mean.
     #[must_use]
     pub fn caption(self, text: &str) -> Figure {
         Figure { caption: text.into(), ..self }
@@ -54,13 +54,13 @@ impl Figure {
         Figure { columns: columns.max(1), ..self }
     }
 
-    /// Sets the height of a panel in pixels, for a figure of 780 pixels width.
+    /// Sets the height of a panel in pixels, if the figure is 780 pixels wide.
     #[must_use]
     pub fn height(self, height: u16) -> Figure {
         Figure { height: f64::from(height).max(80.0), ..self }
     }
 
-    /// Returns the figure as a file of its own, with its provenance at the foot.
+    /// Returns the figure as a separate SVG file, with its provenance at the bottom.
     #[must_use]
     pub fn svg(&self, made: &FigureOrigin) -> String {
         let (inside, height) = self.inside(made);
@@ -79,7 +79,7 @@ impl Figure {
         svg.text
     }
 
-    /// Returns the figure for a page. `number` is its number there, counted from one.
+    /// Returns the figure as HTML for a page. `number` is its number on the page, counted from one.
     pub(crate) fn html(&self, made: &FigureOrigin, number: usize) -> String {
         let mut text = String::from("<figure>\n");
         let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));
@@ -115,7 +115,7 @@ impl Figure {
         text
     }
 
-    /// Returns the text for screen readers.
+    /// Returns a description of the figure for screen readers.
     fn words(&self) -> String {
         let (title, caption) = (escaped(&self.title), escaped(&self.caption));
         format!("<title>{title}</title>\n<desc>{caption}</desc>\n")
@@ -158,7 +158,7 @@ impl Figure {
     }
 }
 
-/// Breaks a text into lines that are not wider than a figure.
+/// Splits a text into lines that are not wider than a figure.
 fn lines(text: &str, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,22 +1,22 @@
 //! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and dark
 //! backgrounds.
 //!
-//! A drawn element names an ink. The element has the light colour as an attribute, for programs
-//! without style sheets (slides, vector editors). The style sheet of the page or picture overrides
-//! the attribute, and has the dark colour.
+//! A drawn element refers to an ink. It has the ink's light colour as an attribute, for programs
+//! that ignore style sheets, such as vector editors. The style sheet of the page or picture
+//! overrides the attribute, and also has the dark colour.
 
 /// Colour of an element, by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ink {
-    /// Text, and published values.
+    /// Colour of text, and of published values.
     Text,
-    /// Text of lower importance.
+    /// Colour of less important text.
     Muted,
-    /// Grid lines behind a plot.
+    /// Colour of the grid lines behind a plot.
     Grid,
-    /// Background of the picture.
+    /// Colour of the background.
     Paper,
-    /// Colour of a series, by its number. There are seven, which then repeat.
+    /// Colour of a series, by its number. There are seven colours, which then repeat.
     Series(usize),
 }
 
@@ -29,13 +29,13 @@ const LIGHT: [&str; 7] =
 const DARK: [&str; 7] =
     ["#56b4e9", "#e69f00", "#2fbf93", "#cc79a7", "#f0e442", "#e0783a", "#b0b0b0"];
 
-/// Colours of text, muted text, grid and background.
+/// Colours of text, less important text, grid and background, on a light background.
 const LIGHT_PLAIN: [&str; 4] = ["#1b1f24", "#5b6470", "#dfe3e8", "#ffffff"];
 const DARK_PLAIN: [&str; 4] = ["#e8eaed", "#9aa4b0", "#343a42", "#15181c"];
 const PLAIN: [&str; 4] = ["text", "muted", "grid", "paper"];
 
 impl Ink {
-    /// Returns the end of the ink's class names and of its variable.
+    /// Returns the name of the ink in CSS class names and variables.
     pub(crate) fn name(self) -> String {
         match self {
             Ink::Text => PLAIN[0].into(),
@@ -63,7 +63,7 @@ fn all() -> impl Iterator<Item = Ink> {
     [Ink::Text, Ink::Muted, Ink::Grid, Ink::Paper].into_iter().chain(series)
 }
 
-/// Returns the style rules for inks: variables for light and dark, and classes for fill and stroke.
+/// Returns the CSS rules for inks: variables for light and dark, and classes for fill and stroke.
 pub(crate) fn style() -> String {
     let variables = |plain: [&str; 4], series: [&str; 7]| {
         let colours = plain.into_iter().chain(series);
@@ -87,7 +87,8 @@ pub(crate) fn style() -> String {
 mod tests {
     use super::*;
 
-    /// Returns the relative luminance, as the Web Content Accessibility Guidelines define it.
+    /// Returns the relative luminance of a colour, as the Web Content Accessibility Guidelines
+    /// define it.
     fn luminance(colour: &str) -> f64 {
         let part = |at: usize| {
             let value = u8::from_str_radix(&colour[at..at + 2], 16).unwrap();
@@ -103,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_colours_have_enough_contrast_with_their_background() {
+    fn colours_of_charts_have_enough_contrast_with_their_background() {
         // Okabe and Ito's palette has no seven colours with a contrast of 3 : 1 on white. Orange
         // and sky blue, which come late, have 2.1. Marks are large and shapes differ as well.
         for (paper, plain, series) in

@@ -1,17 +1,18 @@
 //! Layers: the data that are drawn on a plot.
 
-/// Values with a common name, in one shape, on a plot.
+/// Values of a plot with a common name, drawn in one shape.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// True for published values, drawn hollow in the colour of text.
+    /// True for published values. They are drawn hollow, in the colour of text.
     pub(crate) is_published: bool,
-    /// Name whose place this layer shares, on an axis of names.
+    /// Name of the layer whose place this layer shares, on an axis of names. `None` for a place of
+    /// its own.
     pub(crate) over: Option<String>,
 }
 
-/// A value with its range.
+/// A value with the range around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Spread {
     pub(crate) x: f64,
@@ -20,14 +21,14 @@ pub(crate) struct Spread {
     pub(crate) high: f64,
 }
 
-/// A point of a plot.
+/// A point of a plot, in the units of its axes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Coordinate {
     pub(crate) x: f64,
     pub(crate) y: f64,
 }
 
-/// A value at a place on two axes of names.
+/// A value at a position on two axes of names.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Tile {
     pub(crate) at: Coordinate,
@@ -38,15 +39,15 @@ pub(crate) struct Tile {
 pub(crate) enum Shape {
     Points(Vec<Coordinate>),
     Line(Vec<Coordinate>, Vec<Spread>),
-    /// Each value lasts until the next one.
+    /// Steps: each value is valid until the next value.
     Steps(Vec<Coordinate>),
     Bars(Vec<Spread>),
     Ranges(Vec<Spread>),
-    /// Steps on top of the previous layers of this shape.
+    /// Steps, drawn on top of the previous layers of this shape.
     Stack(Vec<Coordinate>),
     RuleAt(Rule),
     Region(Region),
-    /// Tiles, with the value above which they are outlined.
+    /// Tiles of a map, and a number. Tiles with a value above the number are outlined.
     Tiles(Vec<Tile>, f64),
 }
 
@@ -67,23 +68,25 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal ones are drawn once, larger for more of them.
+    /// Creates a layer of single points. Equal points are drawn as one point, which is larger if it
+    /// stands for more points.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
 
-    /// Creates a layer of values joined by a line in their order, with markers if they are few.
+    /// Creates a layer of values that are connected by a line in their order. If there are few,
+    /// they have markers.
     pub fn line(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Line(ats(values), Vec::new()))
     }
 
-    /// Creates a layer of values that each last until the next.
+    /// Creates a layer of steps: each value is valid until the next value.
     pub fn steps(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Steps(ats(values)))
     }
 
-    /// Creates the cumulative distribution of values: the part in percent that is at most each
-    /// value.
+    /// Creates the cumulative distribution of values: for each value, the percentage of values that
+    /// are not larger.
     pub fn cdf(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Layer {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -110,7 +113,8 @@ impl Layer {
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of bars with ranges: position, smallest, middle and largest value.
+    /// Creates a layer of bars with ranges. Each is given as position, smallest, middle and largest
+    /// value.
     pub fn bars_with_range(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64, f64)>,
@@ -118,7 +122,8 @@ impl Layer {
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of middle values with ranges: position, smallest, middle and largest value.
+    /// Creates a layer of points with ranges. Each is given as position, smallest, middle and
+    /// largest value.
     pub fn ranges(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64, f64)>,
@@ -126,14 +131,15 @@ impl Layer {
         Layer::new(name, Shape::Ranges(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of shares over time: an area on top of the previous layers. Each value lasts
-    /// until the next. All layers of a stack must have the same positions.
+    /// Creates a layer of shares over time, drawn as an area on top of the previous layers. Each
+    /// value is valid until the next value. All layers of a stack must have the same positions.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
     }
 
-    /// Creates a map: positions on both axes, which have names, with a value each. Larger values
-    /// are darker. Tiles above `line` are outlined.
+    /// Creates a map of tiles on two axes of names. Each tile is given as its positions on both
+    /// axes and its value. Larger values are darker, and tiles with a value above `line` are
+    /// outlined.
     pub fn tiles(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64)>,
@@ -143,27 +149,28 @@ impl Layer {
         Layer::new(name, Shape::Tiles(values.into_iter().map(tile).collect(), line))
     }
 
-    /// Creates a horizontal line at a value, with its name.
+    /// Creates a horizontal line at the value `y`, with a name that is written into the plot.
     pub fn rule_at_y(name: impl Into<String>, y: f64) -> Layer {
         Layer::new(name, Shape::RuleAt(Rule::Y(y)))
     }
 
-    /// Creates a vertical line at a value, with its name.
+    /// Creates a vertical line at the value `x`, with a name that is written into the plot.
     pub fn rule_at_x(name: impl Into<String>, x: f64) -> Layer {
         Layer::new(name, Shape::RuleAt(Rule::X(x)))
     }
 
-    /// Creates a shaded range of the y axis, with its name.
+    /// Creates a shaded range of the y axis, with a name that is written into the plot.
     pub fn region_y(name: impl Into<String>, (from, to): (f64, f64)) -> Layer {
         Layer::new(name, Shape::Region(Region::Y(from, to)))
     }
 
-    /// Creates a shaded range of the x axis, with its name.
+    /// Creates a shaded range of the x axis, with a name that is written into the plot.
     pub fn region_x(name: impl Into<String>, (from, to): (f64, f64)) -> Layer {
         Layer::new(name, Shape::Region(Region::X(from, to)))
     }
 
-    /// Adds the range around a line: position, smallest and largest value.
+    /// Adds a band around a line. Each of its points is given as position, smallest and largest
+    /// value.
     ///
     /// # Panics
     /// If the layer is not a line.
@@ -175,25 +182,26 @@ impl Layer {
         self
     }
 
-    /// Marks the values as published: hollow, in the colour of text.
+    /// Marks the values as published. They are drawn hollow, in the colour of text.
     #[must_use]
     pub fn published(self) -> Layer {
         Layer { is_published: true, ..self }
     }
 
-    /// Moves the layer to the place of that name on an axis of names, instead of beside it.
-    /// Published values then have its colour.
+    /// Draws the layer over the layer `name` on an axis of names, and not beside it. Published
+    /// values then have the colour of that layer.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name whose place the layer uses.
+    /// Returns the name of the layer whose place this layer uses: its own name, or the name of the
+    /// layer over which it is drawn.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns true if the layer has a place of its own on an axis of names.
+    /// Returns true if the layer has its own place on an axis of names.
     pub(crate) fn has_slot(&self) -> bool {
         matches!(self.shape, Shape::Points(_) | Shape::Bars(_) | Shape::Ranges(_))
     }
@@ -213,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cdf_chart_begins_at_zero_and_ends_at_100_percent() {
+    fn cdf_chart_starts_at_zero_and_ends_at_100_percent() {
         let Shape::Steps(steps) = Layer::cdf("a", [3.0, 1.0, 1.0, f64::NAN, 2.0]).shape else {
             panic!("a distribution is steps")
         };

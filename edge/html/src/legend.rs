@@ -1,4 +1,4 @@
-//! Numbers of names in a whole figure, which decide their colours, markers and dashes.
+//! Numbers of the layers' names in a figure. They determine colours, markers and dashes.
 
 use crate::ink::Ink;
 use crate::layer::{Layer, Shape};
@@ -7,7 +7,7 @@ use crate::plot::{Plot, WIDTH};
 use crate::svg::{Anchor, Area, Font, Paint, Spot, Svg};
 use crate::text::{ems, escaped};
 
-/// Names of a figure, in the order of their first use.
+/// Names of the layers in a figure, in the order of their first use.
 #[derive(Debug)]
 pub(crate) struct Legend<'a> {
     series: Vec<&'a Layer>,
@@ -31,14 +31,14 @@ impl<'a> Legend<'a> {
         legend
     }
 
-    /// Returns the number of a layer's name.
+    /// Returns the number of a layer's name in the figure.
     pub(crate) fn number(&self, layer: &Layer) -> usize {
         let names = if layer.is_published { &self.published } else { &self.series };
         names.iter().position(|known| known.name == layer.name).unwrap_or(0)
     }
 
     /// Returns the colour of a layer. Published values have the colour of the layer whose place
-    /// they share, except on a bar, where it could not be seen.
+    /// they share, except if that layer is a bar, on which they would be invisible.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
         if !layer.is_published {
             return Ink::Series(self.number(layer));
@@ -49,7 +49,8 @@ impl<'a> Legend<'a> {
         self.series.iter().position(is_under).map_or(Ink::Text, Ink::Series)
     }
 
-    /// Draws the legend and returns its height. With fewer than two names it is empty.
+    /// Draws the legend and returns its height. If there are fewer than two names, there is no
+    /// legend.
     pub(crate) fn draw(&self, svg: &mut Svg, at: Spot) -> f64 {
         let all = || self.series.iter().chain(&self.published);
         if all().count() < 2 {
@@ -69,7 +70,7 @@ impl<'a> Legend<'a> {
         spot.y + LINE / 2.0 - at.y + 4.0
     }
 
-    /// Returns the legend for a page, where it wraps with the width of the screen.
+    /// Returns the legend as HTML for a page, on which it wraps with the width of the screen.
     pub(crate) fn html(&self) -> String {
         let all = || self.series.iter().chain(&self.published);
         if all().count() < 2 {

@@ -17,11 +17,12 @@
 //! ```
 //!
 //! A [`Figure`] is one [`Plot`] or several panels side by side. A plot has two axes and layers:
-//! points, lines with the band of their range, cumulative distributions, bars, ranges, stacked
-//! shares over time, rules. A name has one colour and one marker in the whole figure.
+//! points, lines with bands around them, cumulative distributions, bars, ranges, stacked shares
+//! over time, and rules. A name has the same colour and marker in all panels of a figure.
 //!
-//! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Shapes and dashes
-//! differ as well, for prints without colour. Published values are hollow, in the colour of text.
+//! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Markers and
+//! dashes differ too, for prints without colour. Published values are hollow, in the colour of
+//! text.
 //!
 //! The same input gives the same bytes. A value that is not a finite number is left out of a
 //! picture.

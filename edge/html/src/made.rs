@@ -1,6 +1,6 @@
 //! Provenance of figures and pages.
 
-/// Provenance of a figure or page: all that is needed to make it again.
+/// Provenance of a figure or page: the command and the conditions needed to make it again.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FigureOrigin {
     command: String,
@@ -10,8 +10,8 @@ pub struct FigureOrigin {
 }
 
 impl FigureOrigin {
-    /// Creates the provenance of a command. Of the files in it only the names are kept, so that a
-    /// shared page reveals no folders.
+    /// Creates a provenance with a command. Folders are removed from the file names in the command,
+    /// so that a shared page does not reveal them.
     #[must_use]
     pub fn by(command: &str) -> FigureOrigin {
         let words = words(command).into_iter().map(without_folder).collect::<Vec<_>>();
@@ -24,7 +24,7 @@ impl FigureOrigin {
         FigureOrigin { seeds: Some(seeds.into()), ..self }
     }
 
-    /// Sets the commit, if it is known.
+    /// Sets the commit of the program, if it is known.
     #[must_use]
     pub fn commit(self, commit: Option<&str>) -> FigureOrigin {
         FigureOrigin { commit: commit.map(Into::into), ..self }
@@ -37,7 +37,7 @@ impl FigureOrigin {
         self
     }
 
-    /// Returns the whole provenance in one line.
+    /// Returns the whole provenance as one line of text.
     #[must_use]
     pub fn line(&self) -> String {
         let seeds = self.seeds.as_ref().map(|seeds| format!("seeds {seeds}"));
@@ -61,7 +61,7 @@ fn words(command: &str) -> Vec<String> {
     words
 }
 
-/// Removes the folders from a word that names a file.
+/// Removes the folder from a word that is a file name.
 fn without_folder(word: String) -> String {
     let at = if word.starts_with("--") { word.find('=').map_or(0, |at| at + 1) } else { 0 };
     let (option, value) = word.split_at(at);

@@ -1,8 +1,8 @@
-//! Markers and dashes, which distinguish series without colour.
+//! Markers and dash patterns, by which series can be distinguished without colour.
 
 use crate::svg::{Spot, r};
 
-/// Dashes by the number of a series. They repeat after six.
+/// Dash patterns by the number of a series. There are six, which then repeat.
 const DASHES: [&str; 6] = ["", "7 3", "2.5 2.5", "9 3 2 3", "12 4", "5 2 1 2 1 2"];
 
 /// Returns the dash pattern of a series' lines.
@@ -10,7 +10,7 @@ pub(crate) fn dash(series: usize) -> &'static str {
     DASHES[series % DASHES.len()]
 }
 
-/// Returns the outline of a series' marker at a place. `size` is about its radius.
+/// Returns the outline of a series' marker at a position. `size` is approximately its radius.
 pub(crate) fn marker(series: usize, at: Spot, size: f64) -> String {
     let Spot { x, y } = at;
     let corners = |corners: &[(f64, f64)]| {

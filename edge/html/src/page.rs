@@ -1,4 +1,4 @@
-//! Pages: a single file without scripts or other files.
+//! Pages: each is a single HTML file without scripts, which refers to no other files.
 
 use crate::figure::Figure;
 use crate::ink::style;
@@ -104,14 +104,14 @@ impl Page {
         self.part(Part::Figure(Box::new(figure)))
     }
 
-    /// Adds a table without a number.
+    /// Adds a table, which gets no number.
     #[must_use]
     pub fn table(self, table: Table) -> Page {
         self.part(Part::Table(table))
     }
 
-    /// Adds the parts of another page, folded behind `summary`. Its title and provenance are
-    /// dropped.
+    /// Adds the parts of another page, folded behind the line `summary`. The title and provenance
+    /// of that page are dropped.
     #[must_use]
     pub fn folded(self, summary: &str, inside: Page) -> Page {
         self.part(Part::Fold(summary.into(), inside.parts))

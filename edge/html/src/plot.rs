@@ -3,7 +3,7 @@
 use crate::axis::Axis;
 use crate::layer::Layer;
 
-/// Two axes and the layers between them.
+/// A plot: two axes and the layers between them.
 #[derive(Clone, Debug)]
 pub struct Plot {
     pub(crate) title: String,
@@ -12,7 +12,7 @@ pub struct Plot {
     pub(crate) layers: Vec<Layer>,
 }
 
-/// Width of every figure in pixels. It shrinks with the page.
+/// Width of every figure in pixels. On a narrow page the figure is scaled down.
 pub(crate) const WIDTH: f64 = 780.0;
 
 impl Plot {
@@ -22,13 +22,13 @@ impl Plot {
         Plot { title: String::new(), x, y, layers: Vec::new() }
     }
 
-    /// Sets the title of a panel.
+    /// Sets the title of the plot, for a plot that is one of several panels.
     #[must_use]
     pub fn titled(self, title: &str) -> Plot {
         Plot { title: title.into(), ..self }
     }
 
-    /// Adds a layer, drawn over the previous ones.
+    /// Adds a layer, which is drawn over the previous layers.
     #[must_use]
     pub fn with(mut self, layer: Layer) -> Plot {
         self.layers.push(layer);

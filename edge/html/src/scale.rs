@@ -1,4 +1,4 @@
-//! Scales: from values to positions, and the ticks of axes.
+//! Scales, which convert values to positions, and the ticks of axes.
 
 use crate::text::number;
 
@@ -9,20 +9,20 @@ pub(crate) enum Kind {
     Linear,
     /// Logarithmic: equal ratios have equal distances.
     Log,
-    /// Logarithmic on both sides of zero, and nearly linear up to this positive value.
+    /// Logarithmic on both sides of zero, and nearly linear between zero and this positive value.
     Symlog(f64),
-    /// Names side by side. Values are their indices from zero.
+    /// Names side by side. Values are the indexes of the names, counted from zero.
     Names(Vec<String>),
 }
 
-/// Range from the first value shown to the last.
+/// Range of an axis, from the first value to the last.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Range {
     pub(crate) from: f64,
     pub(crate) to: f64,
 }
 
-/// A mark on an axis. It is small if it has no label.
+/// A tick mark on an axis. It is small if it has no label.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) at: f64,
@@ -34,16 +34,16 @@ pub(crate) struct Tick {
 pub(crate) struct Scale {
     pub(crate) kind: Kind,
     pub(crate) range: Range,
-    /// True if all values are integers: no label is placed between them.
+    /// True if all values are integers, so that labels are only at integers.
     whole: bool,
 }
 
-/// Values to which a range or step may be rounded, in each power of ten.
+/// Factors of powers of ten to which ranges and steps may be rounded.
 const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
 impl Scale {
-    /// Creates a scale for these values that ends at round ones. `said` is a range that was set
-    /// explicitly.
+    /// Creates a scale that includes these values and whose ends are round numbers. `said` is a
+    /// range that was set explicitly.
     pub(crate) fn around(kind: Kind, values: &[f64], said: Option<Range>) -> Scale {
         let usable = |value: &&f64| value.is_finite() && (kind != Kind::Log || **value > 0.0);
         let values = || values.iter().filter(usable);
@@ -73,7 +73,7 @@ impl Scale {
     }
 
     /// Returns the position of a value: 0 at the start of the range, 1 at its end. `None` if the
-    /// scale cannot show it.
+    /// value has no position on this scale.
     pub(crate) fn place(&self, value: f64) -> Option<f64> {
         let Range { from, to } = self.range;
         let place = match self.kind {
@@ -87,12 +87,12 @@ impl Scale {
         place.is_finite().then_some(place)
     }
 
-    /// Returns true if a value is in the range, with a tolerance for rounding.
+    /// Returns true if a value is in the range. A tolerance allows for rounding errors.
     pub(crate) fn shows(&self, value: f64) -> bool {
         self.place(value).is_some_and(|place| (-1e-9..=1.0 + 1e-9).contains(&place))
     }
 
-    /// Returns ticks with about this number of labels.
+    /// Returns the ticks, of which about `labels` have labels.
     pub(crate) fn ticks(&self, labels: usize) -> Vec<Tick> {
         let mut ticks = match &self.kind {
             Kind::Linear => linear_ticks(self.range, labels, self.whole),
@@ -111,7 +111,7 @@ impl Scale {
     }
 }
 
-/// Rounds a range to round values. It starts at zero if all values are on one side of it and near
+/// Rounds the ends of a range. It starts at zero if all values are on one side of zero and near
 /// enough.
 fn round_range(range: Range) -> Range {
     let Range { mut from, mut to } = range;
@@ -163,7 +163,8 @@ fn decimals_of(step: f64) -> usize {
     (0..9).find(|&places| step * 10f64.powi(places) >= 1.0 - 1e-9).unwrap_or(9) as usize
 }
 
-/// Returns ticks at each digit of each power. Ones, twos and fives have labels while they fit.
+/// Returns ticks at each digit of each power of ten. Multiples by 1, 2 and 5 have labels if there
+/// is space.
 fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     let powers = range.from.log10().floor() as i32..=range.to.log10().ceil() as i32;
     let decades = (range.to / range.from).log10();
@@ -184,7 +185,7 @@ fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     ticks
 }
 
-/// Returns ticks at zero, and at powers of ten on both sides from the one next to `near` on.
+/// Returns ticks at zero and, on both sides, at powers of ten from about `near` on.
 fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
     let first = near.log10().round() as i32;
     let far = range.from.abs().max(range.to.abs()).max(near);
@@ -219,7 +220,7 @@ fn power_label(at: f64, decimals: usize) -> String {
     brief_power(at)
 }
 
-/// Abbreviates a number, such as 2,000,000 as 2M: axes have no space for zeros.
+/// Abbreviates a number for an axis, such as 2,000,000 as 2M.
 fn brief_power(at: f64) -> String {
     let units = [(1e12, "T"), (1e9, "G"), (1e6, "M")];
     let (unit, name) = units.into_iter().find(|(unit, _)| at >= *unit * 0.999).unwrap_or((1.0, ""));
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_chart_axis_has_round_range_and_ticks() {
+    fn linear_axis_of_a_chart_has_a_round_range_and_round_labels() {
         let scale = Scale::around(Kind::Linear, &[-97.0, 412.0], None);
         assert_eq!(scale.range, Range { from: -100.0, to: 500.0 });
         assert_eq!(labels(&scale, 6), ["\u{2212}100", "0", "100", "200", "300", "400", "500"]);
@@ -245,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn integer_chart_axis_has_no_labels_between_integers() {
+    fn axis_of_a_chart_with_only_integers_has_no_labels_between_integers() {
         let said = Some(Range { from: 4.0, to: 8.0 });
         let scale = Scale::around(Kind::Linear, &[4.0, 5.0, 8.0], said);
         assert_eq!(labels(&scale, 9), ["4", "5", "6", "7", "8"]);
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_scale_of_one_or_no_value_has_a_range() {
+    fn axis_of_a_chart_with_one_or_no_value_still_has_a_range() {
         let scale = Scale::around(Kind::Linear, &[7.0], None);
         assert!(scale.range.from < 7.0 && scale.range.to > 7.0);
         let scale = Scale::around(Kind::Linear, &[0.0, 0.0], None);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn log_chart_axis_has_round_range_and_ticks() {
+    fn logarithmic_axis_of_a_chart_has_a_round_range_and_round_labels() {
         let scale = Scale::around(Kind::Log, &[1.3, 90.0], None);
         assert_eq!(scale.range, Range { from: 1.0, to: 100.0 });
         assert_eq!(labels(&scale, 6), ["1", "2", "5", "10", "20", "50", "100"]);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn symlog_axis_shows_magnitudes_on_both_sides_of_zero() {
+    fn symlog_axis_of_a_chart_shows_magnitudes_on_both_sides_of_zero() {
         let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
         assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
         // The labels are in the order of the axis, up to its ends.
@@ -291,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn log_chart_axis_places_values_by_logarithm_and_zero_nowhere() {
+    fn logarithmic_axis_of_a_chart_places_values_by_logarithm_and_omits_zero() {
         let scale = Scale::around(Kind::Log, &[1.0, 100.0], None);
         assert!((scale.place(10.0).unwrap() - 0.5).abs() < 1e-12, "half of two decades");
         assert_eq!(scale.place(0.0), None);

@@ -1,4 +1,5 @@
-//! Writing of SVG elements with inks. Positions are rounded to a tenth of a pixel.
+//! Writing of SVG elements that are coloured with inks. Positions are rounded to a tenth of a
+//! pixel.
 
 use std::fmt::Write as _;
 
@@ -142,7 +143,8 @@ impl Svg {
         }
     }
 
-    /// Draws points as one path, each a stroke of zero length with round ends.
+    /// Draws points as a single path, in which each point is a stroke of zero length with round
+    /// ends.
     pub(crate) fn dots(&mut self, path: &str, paint: Paint) {
         if !path.is_empty() {
             let paint = paint.attributes();
@@ -150,7 +152,7 @@ impl Svg {
         }
     }
 
-    /// Draws a path with a tooltip.
+    /// Draws a path with a tooltip (`told`).
     pub(crate) fn told_path(&mut self, path: &str, paint: Paint, told: &str) {
         let (paint, told) = (paint.attributes(), escaped(told));
         self.raw(&format!("<path d=\"{path}\"{paint}><title>{told}</title></path>\n"));
@@ -162,7 +164,8 @@ impl Svg {
         self.raw(&format!("<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"{paint}/>\n"));
     }
 
-    /// Writes a text with an outline, so that it can be read over anything.
+    /// Writes a text with an outline in the background colour, so that it can be read over other
+    /// elements.
     pub(crate) fn halo(&mut self, at: Spot, font: Font, text: &str) {
         let (paper, name) = (Ink::Paper.light(), Ink::Paper.name());
         self.raw(&format!(
@@ -214,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn svg_coordinates_have_at_most_one_decimal() {
+    fn coordinates_in_svg_figures_have_at_most_one_decimal() {
         assert_eq!(
             (r(1.04), r(2.0), r(-0.04), r(-3.25)),
             ("1".into(), "2".into(), "0".into(), "-3.2".into())

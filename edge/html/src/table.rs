@@ -15,11 +15,11 @@ pub enum Cell {
     Fair(String),
     /// A bad outcome, with the word for it.
     Bad(String),
-    /// An unknown or missing value.
+    /// A value that is unknown or missing, shown as a dash.
     Dash,
 }
 
-/// A table with a caption and notes below.
+/// A table with a caption, and notes below it.
 #[derive(Clone, Debug)]
 pub struct Table {
     caption: String,
@@ -41,7 +41,7 @@ impl Table {
         Table { caption: text.into(), ..self }
     }
 
-    /// Adds a row. Missing cells at its end are empty.
+    /// Adds a row. If it has fewer cells than the table has columns, the last cells are empty.
     #[must_use]
     pub fn row(mut self, cells: impl IntoIterator<Item = Cell>) -> Table {
         self.rows.push(cells.into_iter().collect());

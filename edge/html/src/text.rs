@@ -1,6 +1,6 @@
-//! Text for markup, its approximate width, and formatting of numbers.
+//! Text for HTML and SVG, its approximate width, and formatting of numbers.
 
-/// Escapes a text for markup.
+/// Escapes a text for HTML and SVG.
 pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -18,7 +18,7 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns prose as markup. Text between backquotes becomes code.
+/// Converts prose to HTML. Text between backquotes becomes code.
 pub(crate) fn prose(text: &str) -> String {
     let quotes = text.matches('`').count();
     let mut out = String::new();
@@ -49,8 +49,8 @@ fn em(character: char) -> f64 {
     }
 }
 
-/// Formats a number with this number of decimals and a real minus sign. Thousands are separated
-/// from 10,000 on.
+/// Formats a number with `decimals` decimals and a typographic minus sign. From 10,000 on,
+/// thousands are separated.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn chart_numbers_use_minus_signs_and_thousands_separators() {
+    fn numbers_in_charts_have_minus_signs_and_thousands_separators() {
         assert_eq!(number(-1234.5, 1), "\u{2212}1234.5");
         assert_eq!(number(12345.0, 0), "12,345");
         assert_eq!(number(-0.001, 1), "0.0");

@@ -1,4 +1,4 @@
-//! Properties of all pages and pictures, whatever was drawn.
+//! Tests of properties that all pages and pictures have.
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 
@@ -53,7 +53,7 @@ fn page() -> Page {
         .folded(NASTY, Page::new("", FigureOrigin::default()).table(table))
 }
 
-/// Asserts that every tag is closed by its own kind, in order.
+/// Asserts that every tag is closed by a matching tag, in the right order.
 #[track_caller]
 fn assert_well_formed(text: &str) {
     let mut open = Vec::new();
@@ -70,7 +70,7 @@ fn assert_well_formed(text: &str) {
 }
 
 #[test]
-fn user_text_in_a_page_is_never_markup() {
+fn user_text_in_an_html_page_is_never_interpreted_as_markup() {
     let html = page().html();
     assert_well_formed(&html);
     assert!(!html.contains("<script"), "no scripts, nobody's");
@@ -90,7 +90,7 @@ fn html_pages_and_svg_figures_load_nothing_from_the_network() {
 }
 
 #[test]
-fn non_finite_chart_values_are_not_drawn() {
+fn chart_values_that_are_not_finite_are_not_drawn() {
     let html = page().html();
     for word in ["NaN", "inf ", "inf\"", "Infinity"] {
         assert!(!html.contains(word), "{word}");
@@ -98,7 +98,7 @@ fn non_finite_chart_values_are_not_drawn() {
 }
 
 #[test]
-fn series_has_the_same_colour_in_all_panels_of_a_figure() {
+fn series_of_a_chart_has_one_colour_in_all_panels_of_a_figure() {
     let plot = |names: [&str; 2]| {
         let layer = |name: &str| Layer::bars(name, [(0.0, 1.0)]);
         let plot = Plot::new(Axis::names("x", ["a"]), Axis::linear("y", ""));
@@ -118,7 +118,7 @@ fn series_has_the_same_colour_in_all_panels_of_a_figure() {
 }
 
 #[test]
-fn equal_chart_points_are_drawn_once() {
+fn chart_points_with_equal_coordinates_are_drawn_once() {
     let svg = |count: usize| {
         let points = (0..count).map(|nth| ((nth % 100) as f64, 1.0));
         let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -128,14 +128,14 @@ fn equal_chart_points_are_drawn_once() {
 }
 
 #[test]
-fn figure_states_command_seeds_and_commit_below_the_chart() {
+fn figure_shows_command_seeds_and_commit_below_the_chart() {
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
     let made = FigureOrigin::by("slackline alert").seeds("1 to 10").commit(Some("abc"));
     let svg = Figure::new("it", plot).svg(&made);
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
 
-/// Returns the position and the anchor of the only text with these words.
+/// Returns the position and the anchor of the only text element that contains these words.
 fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
     let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
     let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));
@@ -148,7 +148,7 @@ fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
 }
 
 #[test]
-fn chart_region_label_is_placed_clear_of_lines() {
+fn label_of_a_chart_region_does_not_overlap_lines() {
     let named = |line: &[(f64, f64)]| {
         let y = Axis::linear("y", "").range((0.0, 10.0));
         let plot = Plot::new(Axis::linear("x", "").range((0.0, 10.0)), y);
@@ -171,7 +171,7 @@ fn chart_region_label_is_placed_clear_of_lines() {
 }
 
 #[test]
-fn bar_value_label_is_above_the_published_value_marker() {
+fn label_of_a_bar_value_is_above_the_marker_of_the_published_value() {
     let bar = |published: f64| {
         let x = Axis::names("x", ["a"]);
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
@@ -184,9 +184,9 @@ fn bar_value_label_is_above_the_published_value_marker() {
     assert!(bar(40.0) < far - 3.0, "{far}");
 }
 
-/// On a screen of 400 pixels, the content of a page is 360 pixels wide.
+/// On a screen that is 400 pixels wide, the content of a page is 360 pixels wide.
 #[test]
-fn figure_panels_stack_on_a_narrow_screen() {
+fn panels_of_a_figure_are_stacked_on_a_narrow_screen() {
     let html = page().html();
     assert!(html.contains("grid-template-columns:repeat(auto-fill,minmax(min(100%,var(--least))"));
     let plot = || Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -206,7 +206,7 @@ fn figure_panels_stack_on_a_narrow_screen() {
 }
 
 #[test]
-fn chart_legend_and_title_in_html_are_wrapping_text() {
+fn legend_and_title_of_an_html_chart_are_text_that_wraps() {
     let names: Vec<String> =
         (0..9).map(|nth| format!("{nth} {}", "long name ".repeat(9))).collect();
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));
@@ -224,7 +224,7 @@ fn chart_legend_and_title_in_html_are_wrapping_text() {
 }
 
 #[test]
-fn page_footer_shows_the_command_without_folder_names() {
+fn footer_of_an_html_page_shows_the_command_without_folder_names() {
     let line = |command: &str| FigureOrigin::by(command).line();
     let typed = "slackline sweep /some/ann/a.toml --csv=/srv/x/b.csv --page ~/c.html sub/d.toml";
     assert_eq!(line(typed), "slackline sweep a.toml --csv=b.csv --page c.html d.toml");

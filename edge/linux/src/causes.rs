@@ -1,9 +1,9 @@
-//! Texts of errors together with their causes.
+//! Formatting of errors together with their causes.
 
 use std::error::Error;
 
-/// Returns the texts of an error and of its causes in one line. A text that occurs twice is written
-/// once.
+/// Returns the texts of an error and of its causes in one line. A text that occurs more than once
+/// is included only once.
 #[must_use]
 pub fn with_causes(error: &dyn Error) -> String {
     let mut text = error.to_string();

@@ -1,8 +1,9 @@
-//! Cgroups that Slackline makes: finding a place for one, making it and dissolving it.
+//! Cgroups that Slackline makes: finding a place for a cgroup, and making and dissolving the
+//! cgroup.
 //!
-//! Such a group is for one thread or one process, which is moved into it. When the group is
-//! dissolved, the thread or process is moved back to its former group, with all threads and
-//! processes that it started in the meantime.
+//! Such a cgroup is for one thread or one process, which is moved into it. When the cgroup is
+//! dissolved, all its members are moved back to the former cgroup. They include threads and
+//! processes that the first member has started.
 
 mod around;
 mod cpuset;
@@ -49,14 +50,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// Controller for which a group is made.
+/// Controller for which a cgroup is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Controller {
-    /// Freezing. Groups of this controller are for single threads.
+    /// Freezing of threads. Cgroups with this controller are for single threads.
     Freezer,
-    /// CPU time. Groups of this controller are for whole processes.
+    /// Limit of CPU time. Cgroups with this controller are for whole processes.
     Cpu,
-    /// Allowed CPUs. Groups of this controller are for single threads.
+    /// Restriction to some CPUs. Cgroups with this controller are for single threads.
     Cpuset,
 }
 
@@ -71,7 +72,8 @@ impl Controller {
         }
     }
 
-    /// Returns the name of the file that lists a group's members and accepts new ones.
+    /// Returns the name of the file that lists a cgroup's members and to which new members are
+    /// written.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",
@@ -95,7 +97,7 @@ pub enum CgroupError {
         /// Controller of the hierarchy.
         controller: Controller,
     },
-    /// The thread's cgroup is not below any mount that this process sees.
+    /// The thread's cgroup is not visible below any mount of a hierarchy in this process.
     #[error("thread {tid} is in cgroup {group}, which is outside of the mounted hierarchy")]
     OutOfSight {
         /// Id of the thread.
@@ -104,17 +106,17 @@ pub enum CgroupError {
         group: PathBuf,
     },
     /// The thread is already in a cgroup that Slackline made.
-    #[error("cannot hold thread {tid}: it is held already, in cgroup {group}")]
+    #[error("cannot schedule thread {tid}: it is scheduled already, in cgroup {group}")]
     AlreadyHeld {
         /// Id of the thread.
         tid: Tid,
         /// Path of the cgroup that Slackline made.
         group: PathBuf,
     },
-    /// In version 2, no group above the thread enables the controller.
+    /// Neither the thread's version 2 cgroup nor a cgroup above it enables the controller.
     #[error("no cgroup of version 2 from {group} upwards enables the controller `cpu`")]
     NotEnabled {
-        /// Path of the thread's group.
+        /// Path of the thread's cgroup.
         group: PathBuf,
     },
     /// No cgroup of version 2 exists at this path.
@@ -123,7 +125,7 @@ pub enum CgroupError {
         /// Cgroup in the request.
         group: PathBuf,
     },
-    /// No group has the name of this systemd unit.
+    /// No cgroup has the name of this systemd unit.
     #[error(
         "no cgroup of version 2 has the name {unit:?}: the unit does not exist or is not running"
     )]
@@ -131,43 +133,43 @@ pub enum CgroupError {
         /// Unit in the request.
         unit: String,
     },
-    /// Two groups have the name of this systemd unit.
+    /// Two cgroups have the name of this systemd unit.
     #[error("two cgroups have the name {unit:?}: {first} and {second}")]
     SeveralUnits {
         /// Unit in the request.
         unit: String,
-        /// Path of the first group.
+        /// Path of the first cgroup.
         first: PathBuf,
-        /// Path of the second group.
+        /// Path of the second cgroup.
         second: PathBuf,
     },
-    /// The cgroup contains no processes, so there is nothing to schedule.
+    /// The cgroup has no processes, so there is nothing to schedule.
     #[error("cgroup {group} has no processes")]
     Empty {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
-    /// This program is in the cgroup itself, so it would stop itself.
-    #[error("cannot hold cgroup {group}: this program is in it")]
+    /// This process is in the cgroup, so it would stop itself.
+    #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
     /// The cgroup is frozen already, and only the program that froze it should thaw it.
-    #[error("cannot hold cgroup {group}: it is frozen")]
+    #[error("cannot schedule cgroup {group}: it is frozen")]
     FrozenAlready {
-        /// Path of the group.
+        /// Path of the cgroup.
         group: PathBuf,
     },
-    /// The processes of a tree are in several cgroups, so they cannot be scheduled as one.
+    /// The processes of a tree are in several cgroups, so they cannot be scheduled as one vCPU.
     #[error(
-        "cannot hold a process tree in several cgroups: process {pid} is in {group}, its root in \
-         {origin}"
+        "cannot schedule a process tree in several cgroups: process {pid} is in {group}, the first \
+         process in {origin}"
     )]
     Elsewhere {
         /// Id of the process.
         pid: Tid,
-        /// Path of the cgroup of that process.
+        /// Path of the cgroup that contains the process.
         group: PathBuf,
         /// Cgroup of the first process of the tree.
         origin: PathBuf,
@@ -189,21 +191,21 @@ pub enum CgroupError {
 pub enum Step {
     /// Read a file of the kernel.
     Read,
-    /// Make the group's directory.
+    /// Make the cgroup's directory.
     Make,
-    /// Make the group threaded.
+    /// Make the cgroup threaded, so that single threads can be moved into it.
     MakeThreaded,
-    /// Move a thread or process into the group.
+    /// Move a thread or process into the cgroup.
     Move,
-    /// Open the file that freezes and thaws the group.
+    /// Open the file that freezes and thaws the cgroup.
     OpenSwitch,
-    /// Freeze the whole group.
+    /// Freeze the whole cgroup.
     Freeze,
-    /// Thaw the whole group.
+    /// Thaw the whole cgroup.
     Thaw,
-    /// Limit the group's CPU time.
+    /// Limit the cgroup's CPU time.
     Limit,
-    /// Remove the group's directory.
+    /// Remove the cgroup's directory.
     Remove,
 }
 
@@ -223,26 +225,26 @@ impl fmt::Display for Step {
     }
 }
 
-/// Place of a cgroup that Slackline makes. The group need not exist yet.
+/// Place of a cgroup that Slackline makes for a thread or process. The cgroup need not exist yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Version of the hierarchy.
+    /// Version of the cgroup hierarchy.
     pub version: Version,
-    /// Controller for which the group is made.
+    /// Controller for which the cgroup is made.
     pub controller: Controller,
-    /// Path of the group. Its only member is one thread or process.
+    /// Folder of the cgroup. Its first member is one thread or process.
     pub group: PathBuf,
-    /// Path of the group that the thread or process was in before and returns to.
+    /// Folder of the cgroup in which the thread or process was before, and to which it returns.
     pub origin: PathBuf,
 }
 
 impl Place {
-    /// Finds places for a new group of this thread, best first. For the controller `cpu` the group
-    /// is one of its process. Changes nothing.
+    /// Finds places for a new cgroup of a thread, best first. With the controller `cpu`, the cgroup
+    /// is for the thread's process. Creates nothing yet.
     ///
     /// # Errors
-    /// If there is no place in either version. The error is that of version 1 or, if version 1 is
-    /// not mounted, that of version 2.
+    /// If there is no place in either version. Returns the error of version 1 or, if
+    /// version 1 is not mounted, the error of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
         let mut why = None;
@@ -260,13 +262,13 @@ impl Place {
         }
     }
 
-    /// Finds a place for a new group of this thread in one version. The place is below the thread's
-    /// group or, if the rules of version 2 do not allow that, below the nearest group above it that
-    /// allows it.
+    /// Finds a place for a new cgroup of a thread in a hierarchy of one version. The place is below
+    /// the thread's cgroup. If the rules of version 2 do not allow that, it is below the nearest
+    /// cgroup above that allows it.
     ///
     /// # Errors
-    /// If no hierarchy with the controller is mounted, the thread's group is not visible, the
-    /// thread is in a group that Slackline made, or no group enables the controller.
+    /// If no hierarchy with the controller is mounted, the thread's cgroup is not visible, the
+    /// thread is in a cgroup that Slackline made, or no cgroup enables the controller.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,
@@ -296,7 +298,7 @@ impl Place {
         Ok(Place { version, controller, group: parent.join(name), origin })
     }
 
-    /// Creates the group, still without members.
+    /// Creates the cgroup without members.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -305,7 +307,7 @@ impl Place {
             .map_err(|source| CgroupError::refused(Step::Make, &self.group, source))
     }
 
-    /// Moves a thread or process into the group.
+    /// Moves a thread or process into the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -314,8 +316,8 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Moves all members of the group back, and removes it. Does nothing if the group does not
-    /// exist, and can be repeated.
+    /// Moves all members of the cgroup back to their former cgroup, and removes the cgroup. Does
+    /// nothing if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
     /// The error of the first step that the kernel refused. All other steps have been tried.
@@ -323,7 +325,7 @@ impl Place {
         if self.is_made() { dissolve(&self.group, || self.move_all_back()) } else { Ok(()) }
     }
 
-    /// Returns true if the group exists.
+    /// Returns true if the cgroup exists.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
@@ -341,30 +343,31 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
             CgroupError::NotMounted { version: Version::V2, .. } => {
                 Some("add version 2 with `mount -t cgroup2 none DIRECTORY` on an empty directory")
             }
-            CgroupError::NoSuchGroup { .. } => {
-                Some("write its folder, or its path as after `0::` in `/proc/PID/cgroup`")
-            }
-            CgroupError::NoSuchUnit { .. } => {
-                Some("write its full name, e.g. `web.service`, as `systemctl list-units` shows it")
-            }
-            CgroupError::SeveralUnits { .. } => Some("name one of them by its cgroup path"),
+            CgroupError::NoSuchGroup { .. } => Some(
+                "write the folder of the cgroup, or its path as after `0::` in `/proc/PID/cgroup`",
+            ),
+            CgroupError::NoSuchUnit { .. } => Some(
+                "write the full name of the unit, e.g. `web.service`, as `systemctl \
+                     list-units` shows it",
+            ),
+            CgroupError::SeveralUnits { .. } => Some("name one of the two by its cgroup path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")
             }
-            CgroupError::Elsewhere { .. } => Some("hold each of these cgroups by its path"),
+            CgroupError::Elsewhere { .. } => Some("schedule each cgroup of the tree by its path"),
             _ => None,
         }
     }
 
-    /// Returns the error for a file of a group that the kernel refused to read or write.
+    /// Returns the error for a file of a cgroup that the kernel refused to read or write.
     #[must_use]
     pub fn refused(step: Step, path: &Path, source: io::Error) -> CgroupError {
         CgroupError::Refused { step, path: path.to_path_buf(), source }
@@ -376,11 +379,11 @@ impl CgroupError {
     }
 }
 
-/// Returns the folders of the version 1 hierarchy with the controller `cpu`, and of a thread's
-/// group in it. `None` if there is no such hierarchy.
+/// Returns two folders: the root of the version 1 hierarchy with the controller `cpu`, and a
+/// thread's cgroup in it. `None` if there is no such hierarchy.
 ///
 /// # Errors
-/// If the thread's group cannot be read, or is not visible.
+/// If the thread's cgroup cannot be read, or is not visible.
 pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, CgroupError> {
     let tid = thread.tid();
     let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpu);
@@ -399,10 +402,11 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
     }
 }
 
-/// Returns the group below which Slackline can make a group. `None` if there is none.
+/// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
+/// `None` if there is no such cgroup.
 ///
-/// In version 2 the controller `cpu` is available only below a group that enables it for its
-/// children. Such a group, unless it is the root, has no processes of its own.
+/// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
+/// children. Such a cgroup, unless it is the root, has no processes of its own.
 fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
     if (version, controller) != (Version::V2, Controller::Cpu) {
         return Some(origin.to_path_buf());
@@ -418,14 +422,14 @@ fn is_ours(group: &Path) -> bool {
     group.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(PREFIX.as_bytes()))
 }
 
-/// Moves all members of a group back, and removes the group.
+/// Moves all members of a cgroup back, and removes the cgroup.
 fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of rounds in which a group is emptied. A process may be started in the group
-    /// while others are moved out, and an exiting thread leaves only when it is done. Both take a
-    /// few rounds at most.
+    /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
+    /// while other processes are moved out, and an exiting thread stays until it has ended.
+    /// Normally a few rounds are enough.
     const ROUNDS: usize = 100;
     let mut last = Ok(());
     for _ in 0..ROUNDS {
@@ -441,8 +445,8 @@ fn dissolve(
     last
 }
 
-/// Moves a thread or process by writing to a group's list of members. An exited thread is no error:
-/// it may have exited since it was listed.
+/// Moves a thread or process by writing its id to a cgroup's list of members. An exited thread is
+/// no error, since it may have exited after it was listed.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),

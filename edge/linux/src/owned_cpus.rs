@@ -1,5 +1,5 @@
-//! Ownership of the host's CPUs. Two programs that scheduled the same CPU would reserve the same
-//! time on it twice.
+//! Ownership of the host's CPUs by a program. If two programs scheduled the same CPU, both would
+//! reserve the same time on it.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,14 +12,19 @@ use rustix::io::Errno;
 use slackline_units::CpuId;
 use thiserror::Error;
 
-/// Directory of the locks. It is the same for all programs on this host, whatever their options.
+/// Folder of the lock files. It is the same for all programs on a host, even if their options
+/// differ.
 const FOLDER: &str = "/run/slackline/cpus";
 
-/// Reason why this process cannot take a CPU.
+/// Reason why this process cannot take ownership of a CPU.
 #[derive(Debug, Error)]
 pub enum NotOwned {
     /// Another program already schedules the CPU.
-    #[error("cannot schedule CPU {}: another slackline{} does already", cpu.index(), process(*by))]
+    #[error(
+        "cannot schedule CPU {}: another slackline{} schedules it already",
+        cpu.index(),
+        process(*by)
+    )]
     Taken {
         /// Number of the CPU in the kernel.
         cpu: CpuId,
@@ -36,7 +41,8 @@ pub enum NotOwned {
     },
 }
 
-/// CPUs that no other program schedules while this value or a clone of it exists.
+/// Ownership of CPUs. No other program can take these CPUs while this value or a clone of it
+/// exists.
 #[derive(Clone, Debug)]
 pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 
@@ -44,7 +50,7 @@ pub struct OwnedCpus(#[allow(dead_code)] Arc<Vec<OwnedCpu>>);
 struct OwnedCpu(File);
 
 impl OwnedCpus {
-    /// Takes CPUs, either all of them or none. They are numbered as in the kernel.
+    /// Takes ownership of CPUs, either all of them or none. `cpus` has the kernel's numbers.
     ///
     /// # Errors
     /// If another program has one of them, or a lock file cannot be written.
@@ -94,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_a_cpu_in_use_names_the_owning_process() {
+    fn refusal_of_a_cpu_that_is_in_use_names_the_process_that_uses_it() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -103,14 +109,14 @@ mod tests {
         let us = std::process::id();
         assert_eq!(
             said,
-            format!("cannot schedule CPU 1: another slackline, process {us}, does already")
+            format!("cannot schedule CPU 1: another slackline, process {us}, schedules it already")
         );
         drop(one);
         take(1).unwrap();
     }
 
     #[test]
-    fn cpu_cannot_be_claimed_without_a_lock_file() {
+    fn cpu_cannot_be_claimed_if_its_lock_file_cannot_be_created() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

@@ -1,12 +1,13 @@
-//! Orders to one thread. Each kind of step has one file:
+//! System calls with which orders to a thread are carried out (*steps*). Each kind of step has one
+//! file:
 //!
 //! - [`priority`]: real-time priority and affinity. Acts on one thread.
 //! - [`stop`]: `SIGSTOP` and `SIGCONT`. Acts on the whole process.
 //! - [`freezer`]: the cgroup freezer. Acts on one thread.
 //!
-//! Each step remembers what it last set and makes no system call that would change nothing. A call
-//! that the kernel refused changes nothing, and is made again at the next request. Dropping a step
-//! does not restore the thread. The fence does that, and does not rely on the step's memory.
+//! A step remembers the last state that it set, and makes no system call that would change nothing.
+//! A call that the kernel refused is made again at the next request. Dropping a step does not
+//! restore the thread. The fence does that, independently of the step.
 
 pub mod freezer;
 pub mod priority;
@@ -21,12 +22,13 @@ use thiserror::Error;
 use crate::sys::Tid;
 use crate::thread::means_gone;
 
-/// Means of stopping a thread from the end of its slice until it is resumed.
+/// Means to stop a thread between the end of its slice and its next period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hold {
-    /// No stop: the thread returns to its original scheduling and uses slack (work-conserving).
+    /// No stop: at the end of its slice the thread returns to its original scheduling and may use
+    /// slack (work-conserving).
     Nothing,
-    /// A signal stops the whole process. Suitable for a process with one thread.
+    /// A signal stops the whole process. Suitable for a process with a single thread.
     Process,
     /// Only the thread is frozen, and the other threads of its process continue. Suitable for one
     /// vCPU of a VM.
@@ -40,11 +42,11 @@ pub struct FifoPriority(u8);
 impl FifoPriority {
     /// Priority of dispatchers, above all threads that they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// Priority of the keeper process, below the dispatchers and above the threads that it may have
-    /// to restore.
+    /// Priority of the keeper process: lower than the priority of the dispatchers, and higher than
+    /// the priorities of all threads that the keeper can have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
-    /// Highest priority of a vCPU, that of the chosen one. [`Ladder`](priority::Ladder) assigns the
-    /// lower ones.
+    /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
+    /// assigns the lower priorities.
     pub const CHOSEN: FifoPriority = FifoPriority(97);
 
     /// Creates a priority from its number. `None` if the kernel has no such priority.
@@ -60,7 +62,7 @@ impl FifoPriority {
     }
 }
 
-/// An action on a thread, for error messages.
+/// Action on a thread, as named in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Make the thread real-time.
@@ -127,14 +129,14 @@ pub enum ActError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The thread was restored, and gets no more orders.
-    #[error("thread {tid} is restored and no longer held")]
+    /// The thread was restored already, so it accepts no more orders.
+    #[error("thread {tid} is restored and no longer scheduled")]
     GivenBack {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread is held in a way that never stops it.
-    #[error("cannot stop thread {tid}: it is held without a hard limit, which never stops it")]
+    /// The means chosen for the thread cannot stop it, so an order to stop it fails.
+    #[error("cannot stop thread {tid}: it has no hard limit, so it may never be stopped")]
     NeverHeldBack {
         /// Id of the thread.
         tid: Tid,
@@ -148,8 +150,9 @@ impl ActError {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Returns true if it suffices not to run the vCPU until the order is tried again. False if a
-    /// thread could not be made ordinary again, since it would keep all other threads from running.
+    /// Returns true if the caller can continue by not running the vCPU until the order is tried
+    /// again. False if a real-time thread could not be made ordinary, since it would keep all other
+    /// threads from running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {
@@ -169,7 +172,7 @@ impl ActError {
         }
     }
 
-    /// Creates the error for the kernel's refusal of `act`.
+    /// Creates the error for an action that the kernel refused.
     #[must_use]
     pub fn new(tid: Tid, act: Act, source: io::Error) -> ActError {
         if means_gone(&source) {

@@ -1,10 +1,10 @@
 //! Kernel services for single threads, as safe calls. This module has the only unsafe code of the
 //! crate.
 //!
-//! No function of this module decides, stores or retries anything. Every error is the kernel's own,
-//! unless a call says otherwise. Threads are identified by [`Tid`]. An id is valid only as long as
-//! the thread lives, so code that keeps an id across a wait must keep a descriptor of the thread
-//! too.
+//! The functions of this module make single system calls: they make no decisions, keep no state and
+//! do not retry. Errors are those of the kernel, unless a function says otherwise. Threads are
+//! identified by [`Tid`]. An id is valid only as long as the thread lives, so code that keeps an id
+//! across a wait must keep a descriptor of the thread too.
 
 #![allow(unsafe_code)]
 
@@ -46,7 +46,7 @@ use rustix::process::Pid;
 use rustix::thread;
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// The kernel's id of one thread, not of its process. Always above zero.
+/// Thread id in the kernel, not the id of a process. Always above zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(i32);
 
@@ -80,7 +80,7 @@ pub fn own_tid() -> Tid {
     Tid(thread::gettid().as_raw_nonzero().get())
 }
 
-/// Returns the process (its first thread) that a thread belongs to.
+/// Returns the process to which a thread belongs, as the id of its first thread.
 ///
 /// # Errors
 /// If there is no such thread, or procfs cannot be read.
@@ -124,8 +124,8 @@ pub enum Scheduling {
         /// Length of a period.
         period: Span,
     },
-    /// A class that this program has no name for (such as `SCHED_EXT`). It is kept so that it can
-    /// be restored.
+    /// A class that this program does not know, such as `SCHED_EXT`. It is kept so that it can be
+    /// restored.
     Unknown {
         /// The kernel's number of the class.
         policy: u32,
@@ -145,10 +145,10 @@ pub struct SchedulingOf {
     pub reset_on_fork: bool,
 }
 
-/// Returns the present scheduling of a thread.
+/// Returns the current scheduling of a thread.
 ///
-/// The slice length of a fair thread (Linux 6.12) is not returned. A thread whose scheduling is
-/// restored from the result has the host's default slice length.
+/// The slice length of a `SCHED_OTHER` thread (since Linux 6.12) is not included. If the scheduling
+/// of a thread is restored from the result, the thread has the host's default slice length.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -226,9 +226,9 @@ pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
     set_attr(tid, &attr)
 }
 
-/// Gives a thread the highest priority among ordinary threads. It gets the lowest nice value and
-/// the longest timeslices, so that no other ordinary thread preempts it once it runs. Threads that
-/// it starts get the default nice value.
+/// Gives a thread the highest priority among ordinary threads: the lowest nice value and the
+/// longest timeslices. Then no other ordinary thread preempts it while it runs. Threads that it
+/// starts get the default nice value.
 ///
 /// # Errors
 /// As for [`set_scheduling`].
@@ -242,7 +242,8 @@ pub fn favour(tid: Tid) -> io::Result<()> {
     set_attr(tid, &attr)
 }
 
-/// Returns the nice value of a thread, which it keeps while it is real-time.
+/// Returns the nice value of a thread. A real-time thread has one too, which applies when it
+/// becomes ordinary.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -275,7 +276,7 @@ fn no_attr() -> libc::sched_attr {
     }
 }
 
-/// Returns the CPUs that a thread may run on.
+/// Returns the CPUs on which a thread may run.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread. `Unsupported` if it may run on a CPU whose number is not
@@ -288,7 +289,7 @@ pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
     Ok((0..CpuId::LIMIT).filter(|&cpu| kernel.is_set(cpu)).map(CpuId::new).collect())
 }
 
-/// Limits a thread to these CPUs. The thread has left all other CPUs when this returns.
+/// Restricts a thread to these CPUs. When the call returns, the thread has left all other CPUs.
 ///
 /// # Errors
 /// `EINVAL` if the set contains no CPU that is online and in the thread's cpuset, `EPERM` without
@@ -346,13 +347,13 @@ pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
     Some(numbers)
 }
 
-/// Returns the CPU time a thread has used in its life.
+/// Returns the CPU time that a thread has used since it was started.
 ///
 /// For a thread of the calling process the result is exact at the call, even if the thread is
 /// running. For a thread of another process the time is read from procfs, since the kernel refuses
-/// the exact clock. That time is exact while the thread is off its CPU, so it always is if the
-/// caller is on the same CPU. While the thread runs, the time is behind by up to one tick of the
-/// kernel (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
+/// the exact clock. That time is exact while the thread is not running, and so always if the caller
+/// runs on the same CPU. While the thread runs, the time is behind by up to one tick of the kernel
+/// (4 ms at 250 Hz). [`TaskClock`] is exact in all cases.
 ///
 /// # Errors
 /// `ESRCH` or `NotFound` if there is no such thread.
@@ -364,8 +365,8 @@ pub fn thread_cpu_time(tid: Tid) -> io::Result<Span> {
 }
 
 /// Returns the CPU time that all threads of a process have used, including threads that have
-/// exited. Unless the process is the caller's, the result is behind by up to one tick of the kernel
-/// for each running thread.
+/// exited. For another process than the caller's, the result is behind by up to one tick of the
+/// kernel for each running thread.
 ///
 /// # Errors
 /// `EINVAL` if there is no such process.
@@ -373,7 +374,7 @@ pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
     read_clock(cpu_clock(process, BY_SCHEDULER))
 }
 
-/// Returns the length of a tick of the clock by which the kernel counts in `/proc/stat`.
+/// Returns the length of the clock tick in which `/proc/stat` counts.
 #[must_use]
 pub fn clock_tick() -> Span {
     // SAFETY: it takes a number and returns one.
@@ -382,8 +383,8 @@ pub fn clock_tick() -> Span {
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
-/// Kind of a CPU clock: the scheduler's count. The kernel's id of a CPU clock has three low bits
-/// that select the kind, below the complement of the thread's or process's id.
+/// Low bits of a CPU clock's id for the scheduler's count. An id has three low bits for the kind of
+/// clock, and above them the complement of the thread's or process's id.
 const BY_SCHEDULER: libc::clockid_t = 2;
 const PER_THREAD: libc::clockid_t = 4;
 
@@ -400,19 +401,19 @@ fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
     Ok(Span::from_secs(part(time.tv_sec)?) + Span::from_ns(part(time.tv_nsec)?))
 }
 
-/// Reads the first number of a thread's `schedstat`: nanoseconds on a CPU, updated at every tick
-/// and whenever the thread leaves its CPU.
+/// Reads the first number of a thread's `schedstat`: its CPU time in nanoseconds. The kernel
+/// updates it at every tick and when the thread leaves its CPU.
 fn scheduler_time(tid: Tid) -> io::Result<Span> {
     let text = fs::read_to_string(format!("/proc/{tid}/schedstat"))?;
     let used = text.split_ascii_whitespace().next().and_then(|number| number.parse().ok());
     used.map(Span::from_ns).ok_or_else(malformed)
 }
 
-/// Clock that shows the scheduler's count of the CPU time of one thread, of any process. Reading it
-/// is cheap.
+/// Clock of one thread's CPU time as the scheduler counts it. The thread may belong to any process.
+/// Reading it is cheap.
 ///
-/// The count is exact while the thread is off its CPU, and behind by up to one tick of the kernel
-/// while it runs.
+/// The count is exact while the thread does not run. While it runs, the count is behind by up to
+/// one tick of the kernel.
 #[derive(Debug)]
 pub struct ThreadClock(fs::File);
 
@@ -444,11 +445,11 @@ impl ThreadClock {
     }
 }
 
-/// Keeps all memory of this process, present and future, in RAM.
+/// Locks all present and future memory of this process in RAM.
 ///
-/// Pages are fetched at once and not when first touched (`MCL_ONFAULT`). The first touch would be a
-/// page fault inside a loop that must not wait. The price is that the untouched stacks of threads
-/// count too, 2 MiB each.
+/// Pages are allocated at once and not at their first use (`MCL_ONFAULT`), since a page fault could
+/// delay a loop that must not wait. So unused parts of the threads' stacks, 2 MiB each, take RAM
+/// too.
 ///
 /// # Errors
 /// `ENOMEM` or `EPERM` if `RLIMIT_MEMLOCK` is too low for a caller without `CAP_IPC_LOCK`.
@@ -468,8 +469,8 @@ fn malformed() -> io::Error {
 /// Takes over a descriptor that this process was started with, such as a socket from systemd.
 /// Programs that this process starts do not inherit it.
 ///
-/// # Errors
-/// `EBADF` if there is no such descriptor, and for the standard ones, which are in use.
+/// # Errors `EBADF` if there is no such descriptor, and for the standard descriptors, which are in
+/// use.
 pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
@@ -499,14 +500,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_cpu_lists_may_be_empty_and_have_gaps() {
+    fn cpu_list_of_the_kernel_is_parsed_if_empty_or_with_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn thread_scheduling_class_reads_back_as_it_was_set() {
+    fn scheduling_class_of_a_thread_is_unchanged_if_set_and_read() {
         // On a thread of its own, whose scheduling ends with it.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -529,7 +530,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_affinity_reads_back_as_it_was_set() {
+    fn affinity_of_a_thread_is_unchanged_if_set_and_read() {
         std::thread::spawn(|| {
             let one = CpuSet::one(get_affinity(own_tid()).unwrap().first().unwrap());
             set_affinity(own_tid(), &one).unwrap();
@@ -541,7 +542,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_cpu_time_is_monotonic_and_readable_for_other_users() {
+    fn cpu_time_of_a_thread_never_decreases_and_is_readable_for_other_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);

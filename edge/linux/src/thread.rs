@@ -1,4 +1,4 @@
-//! References to threads of other processes. A reference never stands for a later thread with the
+//! References to threads of other processes. A reference never refers to a later thread with the
 //! same id.
 //!
 //! The kernel reuses thread ids. So a [`ThreadRef`] has, besides the id, the thread's start time
@@ -57,9 +57,9 @@ pub enum ThreadError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The thread is one of the kernel's. Such threads keep the host running, and stopping one can
+    /// The thread is a kernel thread. Kernel threads keep the host running, and stopping one can
     /// stop the whole host.
-    #[error("cannot schedule {tid}: it is a thread of the kernel")]
+    #[error("cannot schedule thread {tid}: it is a kernel thread")]
     Kernel {
         /// Id of the thread.
         tid: Tid,
@@ -67,8 +67,8 @@ pub enum ThreadError {
     /// The process is process 1. The host does not run without it.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
-    /// The first thread has exited and others run on. The kernel does not move such a process to
-    /// another group.
+    /// The first thread of the process has exited, and other threads of the process continue. The
+    /// kernel does not move such a process to another cgroup.
     #[error(
         "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
     )]
@@ -76,7 +76,7 @@ pub enum ThreadError {
         /// Id of the process.
         pid: Tid,
     },
-    /// The thread belongs to this process. A scheduler must not be able to stop itself.
+    /// The thread belongs to the calling process. A scheduler must not be able to stop itself.
     #[error("cannot schedule thread {tid}: it belongs to Slackline")]
     Ourselves {
         /// Id of the thread.
@@ -111,8 +111,8 @@ struct Reference {
     process_started: StartTime,
     started: StartTime,
     thread: TaskFd,
-    /// Descriptor of the process, separate from the thread's. A process outlives its threads, and
-    /// may have to be continued when the thread that stopped it has ended.
+    /// Descriptor of the process, in addition to the thread's. A process can outlive its threads.
+    /// It may have to be continued after the thread through which it was stopped has ended.
     process: TaskFd,
 }
 
@@ -120,8 +120,8 @@ impl ThreadRef {
     /// Opens a reference to thread `tid` of process `pid`.
     ///
     /// # Errors
-    /// If there is no such thread, or it must not be scheduled. Threads of the kernel, of process
-    /// 1, of this process and of other users must not.
+    /// If there is no such thread, or if it must not be scheduled. That is the case for kernel
+    /// threads and for threads of process 1, of this process and of other users.
     pub fn open(pid: Tid, tid: Tid) -> Result<ThreadRef, ThreadError> {
         if pid.raw() == 1 {
             return Err(ThreadError::Init);
@@ -196,7 +196,8 @@ impl ThreadRef {
         self.0.thread.has_exited()
     }
 
-    /// Returns the thread's id, for a system call by id that follows at once.
+    /// Returns the thread's id after checking that the thread still exists. The caller must use it
+    /// at once, in a system call that takes an id.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited, so that another thread may have its id.
@@ -204,7 +205,7 @@ impl ThreadRef {
         if self.is_gone()? { Err(Errno::SRCH.into()) } else { Ok(self.0.tid) }
     }
 
-    /// Returns true if the id still stands for this thread, judged only by the start time.
+    /// Returns true if the id still refers to this thread. Only the start time is compared.
     ///
     /// # Errors
     /// If procfs cannot be read.
@@ -222,7 +223,7 @@ impl ThreadError {
             ThreadError::Kernel { .. } | ThreadError::Init | ThreadError::Ourselves { .. } => {
                 "name a process that the host does not depend on"
             }
-            ThreadError::FirstEnded { .. } => "hold the cgroup or unit of the process",
+            ThreadError::FirstEnded { .. } => "schedule the cgroup or unit of the process instead",
             ThreadError::NotPermitted { .. } | ThreadError::Unreadable { .. } => "run as root",
         }
     }
@@ -298,8 +299,7 @@ impl Stat {
     /// Parses the text of a `stat` file. `None` if the text is not valid.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Stat> {
-        /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the
-        /// kernel.
+        /// Flag `PF_KTHREAD` among a task's flags in its `stat` file, which marks a kernel thread.
         const KERNEL_THREAD: u64 = 0x0020_0000;
         // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
@@ -326,7 +326,7 @@ impl Stat {
         self.state == b'R'
     }
 
-    /// Returns true if the thread is one of the kernel's.
+    /// Returns true if the thread is a kernel thread.
     #[must_use]
     pub fn is_of_kernel(self) -> bool {
         self.kernel
@@ -338,7 +338,7 @@ impl Stat {
         self.started
     }
 
-    /// Returns true if the thread has exited and only waits to be reaped.
+    /// Returns true if the thread has exited and waits to be reaped.
     #[must_use]
     pub fn exited(self) -> bool {
         matches!(self.state, b'Z' | b'X')
@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parentheses_and_spaces_in_a_thread_name_shift_no_stat_field() {
+    fn thread_name_with_parentheses_and_spaces_does_not_break_stat_parsing() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_references_to_init_and_own_process_are_refused() {
+    fn thread_reference_to_init_or_the_own_process_is_refused() {
         let tid = |number| Tid::new(number).unwrap();
         assert!(matches!(ThreadRef::open(tid(1), tid(1)), Err(ThreadError::Init)));
         let own = tid(i32::try_from(process::id()).unwrap());

@@ -1,4 +1,4 @@
-//! Version of the kernel, for features whose presence cannot be tested by trying them.
+//! Version of the kernel, for features whose presence a program cannot find out by trying them.
 
 use std::fs;
 use std::io;
@@ -13,10 +13,10 @@ pub struct KernelVersion {
 }
 
 impl KernelVersion {
-    /// Oldest supported version. Perf events record switches since 4.3, and 4.4 was maintained for
-    /// many years.
+    /// Oldest supported version. Perf events record context switches since 4.3, and 4.4 was
+    /// maintained for many years.
     pub const OLDEST: KernelVersion = KernelVersion { major: 4, minor: 4 };
-    /// First version whose perf events report whether a thread that left its CPU is still runnable.
+    /// First version whose perf events show if a thread that left its CPU is still runnable.
     pub const TELLS_READINESS: KernelVersion = KernelVersion { major: 4, minor: 17 };
 
     /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it does not begin
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kernel_versions_are_compared_by_number() {
+    fn kernel_versions_are_compared_as_numbers_and_not_as_text() {
         let version = |major, minor| Some(KernelVersion { major, minor });
         assert_eq!(KernelVersion::parse("6.18.44-fc-v669"), version(6, 18));
         assert_eq!(KernelVersion::parse("6.1-rc3"), version(6, 1));

@@ -1,7 +1,7 @@
 //! The wall clock, to which phases refer, and its offset to the monotonic clock, by which
-//! dispatchers wait. Both clocks run at the same rate, because a correction of the rate affects
-//! both. Their offset changes only when a program sets the clock, or while the host is suspended.
-//! So the offset is measured once, and checked again from time to time.
+//! dispatchers wait. Both clocks run at the same rate, since corrections of the rate affect both.
+//! Their offset changes only when a program sets the wall clock, or while the host is suspended. So
+//! the offset is measured once, and then checked at intervals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,22 +10,22 @@ use slackline_units::{Span, Time};
 
 use crate::sys::{monotonic, wall};
 
-/// Number of readings of both clocks for one offset. Several are needed because another thread may
-/// run between the two clocks of a reading.
+/// Number of readings of both clocks for one offset. Several are needed, because another thread may
+/// run between the readings of the two clocks.
 const READINGS: usize = 5;
 
 /// Minimum uncertainty of an offset, even if both readings show no difference.
 const LEAST: Span = Span::from_us(1);
 
-/// The wall clock: `CLOCK_REALTIME` or, to study clocks that differ, a clock ahead of it. Clones
-/// are the same clock.
+/// The wall clock `CLOCK_REALTIME`. For tests of hosts whose clocks differ, an offset can be added.
+/// Clones share the offset.
 #[derive(Clone, Debug, Default)]
 pub struct WallClock {
     /// Nanoseconds by which the clock is ahead of `CLOCK_REALTIME`. Negative if it is behind.
     ahead: Arc<AtomicI64>,
 }
 
-/// A step of the wall clock: a program has set it.
+/// A step of the wall clock, which happens when a program sets the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockStep {
     /// Size of the step.
@@ -45,7 +45,7 @@ pub struct Offset {
 
 impl WallClock {
     /// Sets this clock to `ns` nanoseconds ahead of `CLOCK_REALTIME`. A negative number sets it
-    /// behind.
+    /// behind that clock.
     pub fn set_ahead(&self, ns: i64) {
         self.ahead.store(ns, Ordering::Relaxed);
     }
@@ -56,8 +56,8 @@ impl WallClock {
         moved(wall(), self.ahead.load(Ordering::Relaxed))
     }
 
-    /// Returns the present offset from the monotonic clock, taken from the reading that took the
-    /// least time.
+    /// Returns the current offset from the monotonic clock to the wall clock. It is taken from the
+    /// fastest of several readings.
     #[must_use]
     pub fn offset(&self) -> Offset {
         let read = |_| {
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wall_clock_step_is_detected_only_when_the_clock_is_set() {
+    fn step_of_the_wall_clock_is_detected_only_if_the_clock_is_set() {
         let clock = WallClock::default();
         let before = clock.offset();
         // By less than a tenth of a millisecond, unless another program sets this host's clock now.
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_clock_difference_within_reading_error_is_no_step() {
+    fn wall_clock_difference_within_the_reading_error_is_not_a_step() {
         let at =
             |ahead, within| Offset { ahead: Span::from_us(ahead), within: Span::from_us(within) };
         assert_eq!(at(1_000, 3).step_since(at(1_007, 4)), None);

@@ -1,9 +1,11 @@
-//! Agents report the tasks of guests, and their devices pending I/O, over Unix sockets. The reports
-//! are checked, limited in rate, and lapse. They are passed to the host as hints from vCPUs.
+//! Agents: reports of the tasks and the pending I/O of guests, received over Unix sockets.
 //!
-//! One thread reads all agents, on CPUs that are not managed if there are any. It reads little at a
-//! time, and stops at the permitted rate of reports. An agent that sends more fills only the buffer
-//! of its own socket.
+//! Reports are checked, limited in rate, and expire if not repeated. They are passed to the host as
+//! hints from vCPUs.
+//!
+//! One thread reads all agents, on unmanaged CPUs if there are any. It reads little at a time, and
+//! stops at the permitted rate of reports. An agent that sends more only fills the buffer of its
+//! own socket.
 
 mod hearing;
 
@@ -23,10 +25,10 @@ use crate::live_host::{LiveHost, VcpuActivity};
 pub use hearing::{BAD_AT_MOST, Counts, LEASE, LEASE_AT_MOST, RATE};
 use hearing::{Hearing, News};
 
-/// Interval between attempts to connect to an agent.
+/// Interval between attempts to connect to an agent that is not connected.
 const AGAIN: Span = Span::from_ms(50);
 
-/// Maximum number of bytes read at a time.
+/// Maximum number of bytes read from an agent at a time.
 const READ: usize = 1 << 12;
 
 /// Error of setting up the connection to an agent.
@@ -39,7 +41,7 @@ pub struct AgentError {
     pub source: io::Error,
 }
 
-/// Statistics of an agent.
+/// Statistics about the connection to an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentStatistics {
     /// Name of the guest.
@@ -48,14 +50,14 @@ pub struct AgentStatistics {
     pub path: PathBuf,
     /// Time when the session first connected to the agent. `None` if it never did.
     pub connected: Option<Time>,
-    /// Time of the latest loss: a claim lapsed, the agent counted as silent, or the agent closed
-    /// the channel. `None` if there was no loss.
+    /// Time of the latest loss: a claim (report of urgent work) lapsed, the agent counted as
+    /// silent, or it closed the channel. `None` if there was no loss.
     pub lost: Option<Time>,
     /// Counts of frames and losses.
     pub counts: Counts,
 }
 
-/// All agents of a session.
+/// All agents of a session, behind a lock.
 #[derive(Debug, Default)]
 pub(crate) struct Agents(Mutex<Vec<Agent>>);
 
@@ -71,12 +73,12 @@ struct Agent {
     hearing: Hearing,
 }
 
-/// Hint to pass on to the policy, with the vCPU that it comes from.
+/// Hint for the policy, with the vCPU from which it comes.
 type Tell = (VcpuId, slackline_units::VcpuHint);
 
 impl Agents {
-    /// Adds the agent of the guest with these vCPUs. From now on the agent is read whenever it can
-    /// be reached.
+    /// Adds the agent of the guest with these vCPUs. From now on its reports are read whenever the
+    /// agent can be reached.
     pub(crate) fn add(
         &self,
         name: String,
@@ -105,7 +107,8 @@ impl Agents {
         self.all().iter().map(counted).collect()
     }
 
-    /// Removes the agent of the guest that this vCPU belongs to. A guest leaves as a whole.
+    /// Removes the agent of the guest to which this vCPU belongs. All vCPUs of a guest leave
+    /// together.
     pub(crate) fn remove(&self, vcpu: VcpuId) {
         for agent in self.all().iter_mut().filter(|agent| agent.vcpus.contains(&vcpu)) {
             agent.socket = None;
@@ -117,7 +120,7 @@ impl Agents {
         self.all().is_empty()
     }
 
-    /// Reads all agents until the live host has ended its run.
+    /// Reads the reports of all agents until the live host has ended its run.
     pub(crate) fn listen(&self, host: &LiveHost) -> Result<(), DispatcherError> {
         let mut tells = Vec::new();
         while !host.is_over() {
@@ -135,8 +138,8 @@ impl Agents {
         Ok(())
     }
 
-    /// Reads what has arrived from all agents. Returns the sockets to wait for, and the latest time
-    /// of the next round.
+    /// Reads once from every agent. Returns the sockets to wait for, and the latest time of the
+    /// next round.
     fn round(
         &self,
         (now, host): (Time, &LiveHost),
@@ -159,8 +162,8 @@ impl Agents {
         (sockets, until)
     }
 
-    /// Locks the list of agents. If another thread panicked with the lock, at worst one agent stays
-    /// unread.
+    /// Locks the list of agents. If another thread panicked while it had the lock, at worst one
+    /// agent is not read.
     fn all(&self) -> MutexGuard<'_, Vec<Agent>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

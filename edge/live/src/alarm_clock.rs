@@ -1,49 +1,51 @@
-//! Timer for the next dispatcher pass of one CPU. A timer costs CPU time and expires late. Both
-//! costs are up to twenty times as high on some hosts, mostly virtual machines, as on others. The
-//! clock learns the two amounts from its own timers.
+//! Timer for the next dispatcher pass of one CPU. A timer costs CPU time and expires late. Cost and
+//! lateness differ between hosts by a factor of up to twenty, and are high on virtual hosts. The
+//! clock learns both from its own timers.
 
 use slackline_units::{Span, Time};
 
-/// Initial minimum wait: a shorter one is not worth a timer, because the two context switches
-/// around it take as long.
+/// Initial value of the minimum wait. For a shorter wait a timer is useless, because the two
+/// context switches around it take as long.
 const LEAST: Span = Span::from_us(10);
 
-/// Upper limit of the minimum wait and of the margin. If the vCPU has more than this left when the
-/// timer expires, the host stalled. The clock does not learn from stalls.
+/// Upper limit of the minimum wait and of the margin. If the running vCPU has more than this left
+/// of its slice when the timer expires, the host stalled, and the clock does not learn from that
+/// timer.
 const MOST: Span = Span::from_us(100);
 
-/// Increase of the margin after a timer that expired before the slice was used. [`EARLIER`] is the
-/// decrease after any other. With these amounts one timer in nine expires early.
+/// Increase of the margin after a timer that expired before the slice was used up. [`EARLIER`] is
+/// the decrease after a timer that expired later than the slice was used up. With these amounts one
+/// timer in nine expires early.
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor of the slice that gives the maximum margin: slice / 16. The error over a second is then
-/// at most 1/16 as well. Where slices are short, one more pass costs little.
+/// Divisor of the slice that gives the maximum margin, which is slice / 16. So the error over a
+/// second is at most 1/16 too. With short slices, an additional pass costs little.
 const PART: u64 = 16;
 
-/// Times at which a CPU needs a dispatcher pass, one for each reason. `None` if a reason does not
-/// apply.
+/// Times at which a CPU needs a dispatcher pass. Each field is one reason, and is `None` if that
+/// reason does not apply.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassTimes {
-    /// Time at which the chosen vCPU will have used its slice, if it runs from now on without
+    /// Time at which the chosen vCPU will have used up its slice, if it runs from now on without
     /// interruption.
     pub(crate) limit: Option<Time>,
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check whether a vCPU in line behind the chosen one has been running, or whether
-    /// the CPU's debt to ordinary threads is paid.
+    /// Time of a check for two conditions: a lower real-time vCPU on this CPU has been running in
+    /// place of the chosen vCPU, or the CPU's debt to ordinary threads is paid.
     pub(crate) glance: Option<Time>,
 }
 
-/// Timer of one dispatcher.
+/// Timer of one dispatcher, with what it has learned about the host's timers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlarmClock {
     set: Option<AlarmSetting>,
-    /// Minimum wait until the timer expires. With a shorter wait the chosen vCPU might not get to
-    /// run at all.
+    /// Minimum wait until the timer expires. With a shorter wait the chosen vCPU might not run at
+    /// all.
     least: Span,
-    /// Time added to the end of the slice when the timer is set, since the chosen vCPU starts only
-    /// when the dispatcher has gone to sleep.
+    /// Time by which the timer is set later than the end of the slice. The chosen vCPU starts only
+    /// after the dispatcher has gone to sleep, so its slice ends later too.
     margin: Span,
     /// Measured CPU time of a dispatcher pass.
     cost: Span,
@@ -52,8 +54,8 @@ pub(crate) struct AlarmClock {
 #[derive(Clone, Copy, Debug)]
 struct AlarmSetting {
     at: Time,
-    /// True if the timer marks the end of a slice and includes the whole margin, so that the clock
-    /// may learn from it.
+    /// True if the timer marks the end of a slice and includes the whole margin. Only then does the
+    /// clock learn from it.
     teaches: bool,
 }
 
@@ -62,14 +64,14 @@ impl AlarmClock {
         AlarmClock { set: None, least: LEAST, margin: Span::ZERO, cost: Span::ZERO }
     }
 
-    /// Notes that the dispatcher is awake, for whatever reason. Returns the time by which the timer
-    /// expired late. `None` if it has not expired.
+    /// Notes that the dispatcher is awake. Returns the time by which the timer expired late. `None`
+    /// if it has not expired.
     pub(crate) fn woke(&self, now: Time) -> Option<Span> {
         self.set.filter(|set| now >= set.at).map(|set| now - set.at)
     }
 
     /// Adjusts the minimum wait and the margin after the timer has expired. `has_run` is true if
-    /// the chosen vCPU has run since the last pass, and `left` is the rest of its slice.
+    /// the chosen vCPU has run since the last pass, and `left` is the unused part of its slice.
     pub(crate) fn learn(&mut self, now: Time, has_run: bool, left: Span) {
         let Some(set) = self.set.take().filter(|set| now >= set.at) else { return };
         self.least = if has_run { LEAST.max(self.least / 2) } else { MOST.min(self.least * 2) };
@@ -82,7 +84,7 @@ impl AlarmClock {
         }
     }
 
-    /// Sets the measured CPU time of a dispatcher pass.
+    /// Sets the CPU time of a dispatcher pass, as measured.
     pub(crate) fn costs(&mut self, cost: Span) {
         self.cost = cost;
     }
@@ -117,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_doubles_while_the_chosen_vcpu_does_not_run() {
+    fn minimum_timer_wait_doubles_while_the_picked_vcpu_does_not_start() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -128,10 +130,10 @@ mod tests {
         assert_eq!(waits, [10, 20, 40, 20, 10]);
     }
 
-    /// A vCPU starts to run 20 us after the dispatcher pass. The timer for the end of its slice is
-    /// late by 0 to 15 us.
+    /// In the model, a vCPU starts to run 20 us after the dispatcher pass, and the timer for the
+    /// end of its slice is late by 0 to 15 us.
     #[test]
-    fn margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
+    fn timer_margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_margin_of_a_short_slice_is_short_and_learns_nothing() {
+    fn timer_margin_of_a_short_slice_is_short_and_is_not_adapted() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn expensive_dispatcher_passes_do_not_delay_the_slice_end_timer() {
+    fn timer_for_the_end_of_a_slice_is_not_delayed_by_costly_dispatcher_passes() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);
@@ -172,9 +174,10 @@ mod tests {
         }
     }
 
-    /// The slice is one day in a period of seven days. The run began a year ago.
+    /// The slice is one day in a period of seven days. The run began a year ago, so times are
+    /// large.
     #[test]
-    fn alarm_clock_supports_seven_day_periods() {
+    fn dispatcher_timer_can_be_set_seven_days_ahead() {
         let day = Span::from_secs(24 * 3_600);
         let now = START.after(day * 365);
         let wanted = |slice| PassTimes {
@@ -192,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_is_capped_after_repeated_stalls() {
+    fn minimum_timer_wait_has_an_upper_bound_after_repeated_stalls() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

@@ -1,21 +1,21 @@
-//! Kernel accounting of the managed CPUs: the time that each was idle, and the time that a
-//! hypervisor below had stolen. The rest of the time, less what vCPUs received, was used by other
-//! programs.
+//! Kernel accounting of the managed CPUs: the time in which each was idle, and the time that a
+//! hypervisor below the host took (steal time). Other programs used the remaining time, except for
+//! what vCPUs received.
 //!
-//! `/proc/stat` counts in ticks of 10 ms. The sums are right, and a single second is off by at most
-//! a tick. Values that cannot be read are left out.
+//! `/proc/stat` counts in ticks of 10 ms. Sums are exact, and a single second is wrong by at most a
+//! tick. Values that cannot be read are left out.
 
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time};
 
 use slackline_linux::sys::{Tid, clock_tick, monotonic, thread_cpu_time};
 
-/// Minimum interval between two entries of a CPU.
+/// Minimum interval between two entries about a CPU in the accounting.
 const EVERY: Span = Span::from_secs(1);
 
-/// Minimum interval between entries as a multiple of the time that the last reading of `/proc/stat`
-/// took. With many CPUs and interrupts a reading takes milliseconds, and the reading thread may
-/// delay a vCPU.
+/// Minimum interval between readings of `/proc/stat`, as a multiple of the time that the last
+/// reading took. With many CPUs and interrupts a reading takes milliseconds, and the reading thread
+/// can delay a vCPU.
 const RARELY: u64 = 1_000;
 
 /// Kernel accounting of the managed CPUs.
@@ -27,7 +27,8 @@ pub(crate) struct Books {
 }
 
 struct CpuBooks {
-    /// CPU as numbered in the run, its number in the kernel, and the thread id of its dispatcher.
+    /// Number of the CPU in the run. The next fields are its number in the kernel and the thread id
+    /// of its dispatcher.
     cpu: CpuId,
     real: CpuId,
     dispatcher: Tid,
@@ -35,7 +36,7 @@ struct CpuBooks {
     last: Option<(Time, CpuTimeCounts)>,
 }
 
-/// Counts of a CPU since the host booted.
+/// Accounting of a CPU since the host booted, as the kernel counts it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CpuTimeCounts {
     idle: Span,
@@ -44,16 +45,16 @@ struct CpuTimeCounts {
 }
 
 impl Books {
-    /// Creates the accounting of these CPUs, each as the CPU of the run, its number in the kernel,
-    /// and the thread of its dispatcher.
+    /// Creates the accounting of managed CPUs. Each is given as its number in the run, its number
+    /// in the kernel, and the thread id of its dispatcher.
     pub(crate) fn new(cpus: impl Iterator<Item = (CpuId, CpuId, Tid)>) -> Books {
         let books = |(cpu, real, dispatcher)| CpuBooks { cpu, real, dispatcher, last: None };
         let cpus = cpus.map(books);
         Books { tick: clock_tick(), cpus: cpus.collect(), next: Time::START }
     }
 
-    /// Appends an entry for each CPU if the last entries are old enough. Before the run has begun,
-    /// appends none.
+    /// Appends an entry for each CPU if the last entries are old enough. Appends none before the
+    /// run has begun.
     pub(crate) fn tell(&mut self, now: Time, into: &mut Vec<Entry>) {
         if now > Time::START && now >= self.next {
             let begun = monotonic();
@@ -62,7 +63,7 @@ impl Books {
         }
     }
 
-    /// Appends an entry for each CPU now, however old the last entries are.
+    /// Appends an entry for each CPU at once, even if the last entries are recent.
     pub(crate) fn tell_now(&mut self, now: Time, into: &mut Vec<Entry>) {
         let Ok(text) = std::fs::read_to_string("/proc/stat") else { return };
         for books in &mut self.cpus {
@@ -76,7 +77,7 @@ impl Books {
 }
 
 impl CpuBooks {
-    /// Returns an entry of the time counted since the last entry of this CPU. The first entry of a
+    /// Returns an entry for the time since the last entry about this CPU. The first entry about a
     /// CPU covers no time.
     fn entry(&mut self, now: Time, counts: CpuTimeCounts) -> Record {
         let (from, before) = self.last.unwrap_or((now, counts));
@@ -120,7 +121,7 @@ mod tests {
                         cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
 
     #[test]
-    fn proc_stat_idle_and_stolen_time_is_read_per_cpu() {
+    fn idle_and_stolen_time_of_each_cpu_is_parsed_from_proc_stat() {
         let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
         let ms = Span::from_ms;
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));
@@ -131,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_accounting_records_are_contiguous_and_never_negative() {
+    fn kernel_accounting_records_follow_without_gaps_and_are_never_negative() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
         let dispatcher = Tid::new(1).expect("thread ids are positive");

@@ -1,12 +1,12 @@
-//! Dispatch overhead of this host, measured under load. Admission counts it, so that admitted
-//! reservations can be delivered.
+//! Measurement of the time of a dispatcher pass under load. Admission adds this overhead to
+//! reservations, so that all admitted ones can be delivered.
 //!
 //! A thread makes the system calls of a dispatcher pass, at the same priority. It sleeps on a
 //! timer, reads the CPU time of another thread, gives that thread another priority, and then the
-//! old one again. The other thread runs at a lower priority, as the chosen vCPU would. It writes to
-//! more memory than the caches near a CPU can contain, so that a pass finds them cold. The result
-//! is the 95th percentile of the kernel's count of CPU time in single passes, with the switches
-//! there and back.
+//! old one again. The other thread runs at a lower priority, as the chosen vCPU would. The other
+//! thread writes to more memory than the inner caches of a CPU can contain, so that each pass finds
+//! cold caches. The result is the 95th percentile over single passes of the CPU time that the
+//! kernel counts, including both context switches.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,13 +22,14 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Number of measured passes, and the index of the pass whose length is the result, from the
-/// shortest. Five in a hundred passes may be longer, such as those in which the host stalls.
+/// Number of measured passes. The second constant is the index of the pass whose length is the
+/// result, counted from the shortest. Five in a hundred passes may be longer, for example because
+/// the host stalled.
 const PASSES: usize = 100;
 const COUNTS: usize = PASSES * 95 / 100;
 
-/// Time for which the dispatcher's stand-in sleeps before each pass, while the other thread fills
-/// the caches.
+/// Time for which the measuring thread sleeps before each pass, while the other thread fills the
+/// caches.
 const SLEEP: Span = Span::from_us(200);
 
 /// Size of the memory that the other thread of the measurement writes to, in 64-bit words.
@@ -40,7 +41,7 @@ const ORDINARY: SchedulingOf =
 /// Number of CPUs that are measured at the same time.
 const AT_ONCE: usize = 8;
 
-/// Returns the overhead of a pass , measured on each of these CPUs: the longest one.
+/// Measures the time of a dispatcher pass on each of the CPUs. Returns the longest.
 ///
 /// Takes about ten milliseconds, in which each of the CPUs runs nothing else.
 ///
@@ -91,7 +92,7 @@ fn measure_on(cpu: CpuId) -> io::Result<Span> {
     })
 }
 
-/// Does the system calls of one dispatcher pass.
+/// Makes the system calls of one dispatcher pass for the thread `chosen`.
 fn pass(chosen: Tid) -> io::Result<()> {
     wait_for(&mut [], SLEEP);
     std::hint::black_box((monotonic(), thread_cpu_time(chosen)?));
@@ -106,7 +107,7 @@ fn fifo(priority: FifoPriority) -> SchedulingOf {
     SchedulingOf { class, reset_on_fork: true }
 }
 
-/// Guard that tells the thread of the measurement to end when it is dropped.
+/// Guard that ends the other thread of the measurement when it is dropped.
 struct End<'a>(&'a AtomicBool);
 
 impl Drop for End<'_> {
@@ -121,7 +122,7 @@ mod tests {
     use slackline_linux::sys::get_affinity;
 
     #[test]
-    fn measured_dispatch_overhead_is_between_1_us_and_5_ms() {
+    fn dispatch_overhead_measured_on_this_host_is_between_1_us_and_5_ms() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
             // Two switches take a microsecond on any host.

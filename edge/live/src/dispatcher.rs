@@ -1,5 +1,6 @@
-//! Dispatchers: a thread on each managed CPU with a higher priority than all other threads there.
-//! It sleeps until its CPU needs it, does a scheduling pass, and sleeps again.
+//! Dispatchers: each managed CPU has a thread whose priority is higher than that of all other
+//! threads there. It sleeps until its CPU needs a decision, makes a scheduling pass, and sleeps
+//! again.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -16,14 +17,15 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Longest sleep of the listener on unmanaged CPUs. It may be long: vCPUs are pinned to managed
-/// CPUs, and the kernel notifies the listener when a ring fills.
+/// Longest sleep of the listener, which reads events of unmanaged CPUs. A long sleep is possible
+/// because vCPUs are pinned to managed CPUs, and because the kernel wakes the listener when an
+/// event ring fills.
 const NAP_ELSEWHERE: Span = Span::from_ms(50);
 
 /// Pause of the listener after each pass over the unmanaged CPUs, so that it adds little load.
 const BREATH: Span = Span::from_us(50);
 
-/// Number of dispatcher passes over which their average CPU time is measured and reported.
+/// Number of dispatcher passes over which the average CPU time of a pass is measured and reported.
 const LOOKS: u64 = 64;
 
 /// Reason why a CPU could not get a dispatcher, or why its dispatcher ended.
@@ -43,18 +45,18 @@ pub(crate) fn whose(cpu: Option<CpuId>) -> String {
     cpu.map_or_else(|| "other CPUs".into(), |cpu| cpu.to_string())
 }
 
-/// Makes the calling thread real-time.
+/// Gives the calling thread the class `SCHED_FIFO` with a priority.
 fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
     let class = Scheduling::Fifo { priority: u32::from(priority.number()) };
     let wanted = SchedulingOf { class, reset_on_fork: true };
     set_scheduling(own_tid(), &wanted).map_err(|source| DispatcherError::NoRealTime { source })
 }
 
-/// A dispatcher thread, which serves one managed CPU, or a listener thread, which serves all other
-/// CPUs.
+/// A dispatcher thread, which schedules one managed CPU, or a listener thread, which reads the
+/// events of all other CPUs.
 pub(crate) struct Dispatcher {
     cpu: Option<CpuId>,
-    /// Id of the thread. `None` if its preparation failed.
+    /// Id of the thread. `None` if the thread failed while it was prepared.
     tid: Option<Tid>,
     thread: DispatcherThread,
 }
@@ -62,7 +64,8 @@ pub(crate) struct Dispatcher {
 type DispatcherThread = JoinHandle<Result<(), DispatcherError>>;
 
 impl Dispatcher {
-    /// Starts the dispatcher of the managed CPU `cpu`, which the kernel numbers `real`.
+    /// Starts the dispatcher of the managed CPU `cpu` of the run, whose number in the kernel is
+    /// `real`.
     pub(crate) fn start(
         cpu: CpuId,
         real: CpuId,
@@ -84,8 +87,8 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
-    /// Starts the listener for wakes on the CPUs that are not managed. `None` if there are no such
-    /// CPUs, or if the kernel reports no events.
+    /// Starts the listener, which reads wakes on unmanaged CPUs. `None` if there are no such CPUs,
+    /// or if the kernel reports no events.
     pub(crate) fn start_elsewhere(
         host: Arc<LiveHost>,
     ) -> Result<Option<Dispatcher>, DispatcherError> {
@@ -108,8 +111,8 @@ impl Dispatcher {
         Ok(Some(Dispatcher { cpu: None, tid, thread }))
     }
 
-    /// Starts a real-time thread for work other than dispatching, on unmanaged CPUs if there are
-    /// any.
+    /// Starts a real-time thread that does other work than dispatching. It runs on unmanaged CPUs
+    /// if there are any.
     pub(crate) fn start_beside(
         host: Arc<LiveHost>,
         work: impl FnOnce(&LiveHost) -> Result<(), DispatcherError> + Send + 'static,
@@ -135,7 +138,7 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: None, tid, thread })
     }
 
-    /// Returns the id of the thread. `None` if its preparation failed.
+    /// Returns the id of the thread. `None` if the thread failed while it was prepared.
     pub(crate) fn tid(&self) -> Option<Tid> {
         self.tid
     }
@@ -154,14 +157,14 @@ fn spawn(
     Ok((thread, tid))
 }
 
-/// Makes the calling thread real-time first and then binds it to CPUs. On those CPUs other
-/// real-time threads may run, which would delay an ordinary thread.
+/// Gives the calling thread a real-time priority, and then binds it to CPUs. In the reverse order,
+/// real-time threads on those CPUs could delay the thread before it has its priority.
 fn prepare(priority: FifoPriority, cpus: CpuSet) -> Result<(), DispatcherError> {
     become_real_time(priority)?;
     set_affinity(own_tid(), &cpus).map_err(|source| DispatcherError::NotStarted { source })
 }
 
-/// Main loop of a dispatcher.
+/// Runs the main loop of a dispatcher: waits for events or the timer of its CPU, then makes a pass.
 fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     let no_dispatcher = |source| DispatcherError::NotStarted { source };
     let mut counted = thread_cpu_time(own_tid()).map_err(no_dispatcher)?;
@@ -190,8 +193,8 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
     Ok(())
 }
 
-/// Main loop of the listener. It pauses after each pass. Any thread of the host may wake there, and
-/// the listener must not add load to a busy host.
+/// Runs the main loop of the listener. It pauses after each pass over the unmanaged CPUs. Any
+/// thread of the host may wake there, and the listener must not add load to a busy host.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.apply_unmanaged_events()?;
@@ -203,7 +206,7 @@ fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     Ok(())
 }
 
-/// Joins all dispatchers after the end of the run. Returns the first error.
+/// Waits until all dispatchers have ended after the run. Returns the first error.
 pub(crate) fn stop_dispatchers(
     dispatchers: Vec<Dispatcher>,
     host: &LiveHost,

@@ -1,8 +1,8 @@
-//! Examination of this host: the features that Slackline needs, each found by trying it.
+//! Examination of this host by `doctor`: for each feature that Slackline needs, a probe tries it.
 //!
 //! Each topic has one probe, and each probe is tried on its own. If a probe fails, its topic is
 //! reported as unknown with the reason. The other probes are not affected. Probes that try
-//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and groups of their
+//! something (a real-time priority, deadline bandwidth, a cgroup) use threads and cgroups of their
 //! own, and undo all changes before they return. The whole examination takes about a quarter of a
 //! second, mostly to measure how late timers are.
 
@@ -27,16 +27,16 @@ pub use topic::{Section, Topic};
 
 use probe::{Host, Probe, Verdict};
 
-/// Grade of a host in one topic.
+/// State of this host in one topic of the examination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// The host has all that Slackline wants in this topic.
     Good,
-    /// The host has this feature, but not to the full extent.
+    /// The host has this feature, but only in part.
     Limited,
     /// The feature is not available on this host.
     Missing,
-    /// Not known, because the probe of this topic failed.
+    /// The state is not known, because the probe of this topic failed.
     Unknown,
 }
 
@@ -53,27 +53,27 @@ impl State {
     }
 }
 
-/// A number in a finding, for programs that read the report.
+/// A number in a finding, for programs that read the report as JSON.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Figure {
-    /// Name of the number, with its unit last: `timer_p99_ns`.
+    /// Name of the number. The unit is its last part, as in `timer_p99_ns`.
     pub name: &'static str,
-    /// Value in the unit of the name.
+    /// Value, in the unit at the end of the name.
     pub value: u64,
 }
 
-/// Finding of one topic.
+/// Result of the examination in one topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// Topic of the finding.
     pub topic: Topic,
     /// State of the host in this topic.
     pub state: State,
-    /// Description of the host in this topic, with its numbers, for people.
+    /// Description of the host's state in this topic, for people. It contains the numbers.
     pub found: String,
     /// Advice for the user. `None` if the user need not do anything.
     pub hint: Option<String>,
-    /// Numbers in `found`, for programs.
+    /// Numbers that occur in `found`, for programs.
     pub figures: Vec<Figure>,
 }
 
@@ -131,8 +131,8 @@ impl Report {
         })
     }
 
-    /// Adds lines about threads that killed runs left changed, one line for each thread. They are
-    /// shown at the end of the report.
+    /// Adds lines about threads that killed runs left changed, one line for each thread. The lines
+    /// are printed at the end of the report.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;
@@ -148,8 +148,9 @@ impl Report {
 
 /// Examines this host.
 ///
-/// Tries real-time priorities on threads of its own. For some milliseconds it reserves all free
-/// deadline bandwidth. Other programs that ask for deadline bandwidth in that time are refused.
+/// Tries real-time priorities on its own threads. For some milliseconds it reserves all free
+/// bandwidth of `SCHED_DEADLINE`. Other programs that ask for deadline bandwidth in that time are
+/// refused.
 #[must_use]
 pub fn examine() -> Report {
     let host = Host::look();
@@ -168,8 +169,8 @@ fn find(topic: Topic, host: &Host) -> Finding {
     }
 }
 
-/// Removes ` (os error 13)` and the like from the kernel's error texts. The numbers are of no use
-/// to people.
+/// Removes ` (os error 13)` and the like from the kernel's error texts. Users do not need the
+/// numbers.
 fn without_numbers_of_errors(text: &str) -> String {
     let mut pieces = text.split(" (os error ");
     let mut words = pieces.next().unwrap_or_default().to_owned();
@@ -215,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn os_error_numbers_are_removed_from_doctor_findings() {
+    fn doctor_findings_omit_the_numbers_of_operating_system_errors() {
         let text = "a: No such file (os error 2); b: Denied (os error 13)";
         assert_eq!(without_numbers_of_errors(text), "a: No such file; b: Denied");
         assert_eq!(without_numbers_of_errors("nothing wrong (at all)"), "nothing wrong (at all)");

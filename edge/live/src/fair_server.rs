@@ -1,40 +1,41 @@
-//! CPU time that the kernel reserves for ordinary threads, delivered to them before the kernel
-//! enforces it.
+//! Debt to the fair server: CPU time that the kernel reserves for ordinary threads. Slackline
+//! leaves them this time before the kernel enforces it.
 //!
-//! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads want the rest and have
-//! not received it for a second, the kernel gives them 50 ms at once. Since Linux 6.12 the fair
-//! server does that. In older kernels the limit `sched_rt_runtime_us` did. Every reservation on the
-//! CPU fails in those 50 ms. This happens below 95 % too: dispatchers are real-time, and time
-//! stolen by a hypervisor below goes to no thread.
+//! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads are runnable and have
+//! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
+//! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` did. Every
+//! reservation on the CPU fails in those 50 ms. They can fail even if reservations take less than
+//! 95 %: dispatchers are real-time too, and a hypervisor below the host can take time from ordinary
+//! threads.
 //!
-//! So if too little is left to ordinary threads, an entitled vCPU runs for a while as the ordinary
-//! thread of the highest priority. It receives nearly all of that time, and the kernel's
-//! reservation is met.
+//! So if ordinary threads have received too little, a vCPU that should run as real-time runs for a
+//! while as the ordinary thread with the highest priority. The vCPU receives nearly all of this
+//! time, and for the kernel ordinary threads have run.
 
 use slackline_units::{Span, Time};
 
-/// Share of the time in which our real-time threads had the CPU that is owed to ordinary threads,
-/// in percent. It is the kernel's 5 % and a margin for time that the dispatcher does not see.
+/// Share of the time in which vCPUs ran as real-time threads that is owed to ordinary threads, in
+/// percent. It is the kernel's 5 % and a margin for time that the dispatcher does not see.
 const PERCENT: u64 = 7;
 
-/// Debt at which payment to ordinary threads begins, and the largest debt that is remembered. If
-/// the debt stays below this amount for a second, ordinary threads have received what the kernel
-/// reserves for them.
+/// Debt to ordinary threads from which it is paid, and maximum debt that is remembered. If the debt
+/// stays below this amount for a second, ordinary threads have received what the kernel reserves
+/// for them.
 const MOST: Span = Span::from_ms(5);
 const EVER: Span = Span::from_ms(50);
 
-/// Debt at which payment begins while several vCPUs are entitled to the CPU. All of them wait while
+/// Debt from which it is paid while several vCPUs are entitled to the CPU. All of them wait while
 /// one pays, so payment is deferred as long as the kernel allows. 7 % of a second less this debt is
-/// more than the kernel's 5 %.
+/// still more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
-/// Debt of one CPU to ordinary threads.
+/// CPU time that one CPU owes to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
     owed: Span,
     /// Time up to which the debt has been computed.
     known: Time,
-    /// Time since `known` in which threads that we made real-time had the CPU.
+    /// Time since `known` in which vCPUs had the CPU as real-time threads.
     raised: Span,
 }
 
@@ -43,14 +44,14 @@ impl FairServerDebt {
         FairServerDebt { owed: Span::ZERO, known: Time::START, raised: Span::ZERO }
     }
 
-    /// Adds time in which a thread that we made real-time had the CPU, whether or not the thread
-    /// used it. Time stolen by a hypervisor in between went to no thread.
+    /// Adds time in which a vCPU had the CPU as a real-time thread. The time counts even if a
+    /// hypervisor below the host stole it, so that no thread received it.
     pub(crate) fn had(&mut self, raised: Span) {
         self.raised += raised;
     }
 
-    /// Updates the debt for the time that has passed since the last call. `cost` is the CPU time
-    /// that the dispatcher pass itself took.
+    /// Updates the debt for the time since the last call. `cost` is the CPU time that the
+    /// dispatcher pass itself took.
     pub(crate) fn pass(&mut self, now: Time, cost: Span) {
         let passed = now.since(self.known);
         let ordinary = passed.left_after(std::mem::take(&mut self.raised) + cost);
@@ -59,24 +60,25 @@ impl FairServerDebt {
         self.known = now;
     }
 
-    /// Returns the debt to ordinary threads. `None` if there is none.
+    /// Returns the debt to ordinary threads. `None` if there is no debt.
     pub(crate) fn owed(&self) -> Option<Span> {
         Some(self.owed).filter(|owed| !owed.is_zero())
     }
 
-    /// Returns true if the debt is so large that it must be paid.
+    /// Returns true if the debt is so large that it must be paid, provided that only one vCPU is
+    /// entitled.
     pub(crate) fn is_due(&self) -> bool {
         self.owed > MOST
     }
 
-    /// Returns true if the debt must be paid now, even if several vCPUs are entitled.
+    /// Returns true if the debt is so large that it must be paid even if several vCPUs are
+    /// entitled.
     pub(crate) fn is_urgent(&self) -> bool {
         self.owed > URGENT
     }
 
     /// Returns true if an entitled vCPU must now pay the debt by running as an ordinary thread.
-    /// `is_paying` is true if a vCPU pays already, and `beside` if other vCPUs are entitled as
-    /// well.
+    /// `is_paying` is true if a vCPU already does so, and `beside` if other vCPUs are entitled too.
     pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
         match (is_paying, beside) {
             (true, false) => self.owed().is_some(),
@@ -108,21 +110,21 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_receive_the_fair_server_reservation_in_every_second() {
+    fn ordinary_threads_receive_the_time_of_the_fair_server_in_every_second() {
         let us = Span::from_us;
         assert!(worst_second(us(900), us(50)) >= Span::from_ms(60));
         assert!(worst_second(us(1000), us(0)) >= Span::from_ms(60));
     }
 
     #[test]
-    fn fair_server_debt_is_not_paid_while_ordinary_threads_have_enough() {
+    fn fair_server_debt_is_not_repaid_while_ordinary_threads_have_enough_time() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
     }
 
     #[test]
-    fn idle_time_reduces_no_fair_server_debt_of_later_seconds() {
+    fn idle_time_in_one_second_reduces_no_fair_server_debt_of_later_seconds() {
         let mut fair_server = FairServerDebt::new();
         fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
         assert!(!fair_server.is_due());

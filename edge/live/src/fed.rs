@@ -1,5 +1,5 @@
-//! The live host without a kernel: events and CPU time are set by the caller, and orders are
-//! counted. For tests and benches of the dispatch overhead and of the reaction to events.
+//! A live host without a kernel. The caller sets events and CPU time, and orders are only counted.
+//! It serves tests and benches of the dispatch overhead and of reactions to events.
 
 use std::io;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::way::{Assignment, FailedAssignment, HeldThreads, Place, VcpuHandle, W
 use slackline_linux::step::{Act, ActError};
 use slackline_linux::sys::Tid;
 
-/// A live host with the caller in the role of the kernel.
+/// A live host for which the caller acts as the kernel.
 pub struct FedHost {
     host: LiveHost,
     events: Vec<FedEvents>,
@@ -28,16 +28,16 @@ pub struct FedHost {
     used: Vec<Arc<AtomicU64>>,
 }
 
-/// Scheduling class that an order gave to a vCPU.
+/// Scheduling class that an order gives to a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OrderedClass {
-    /// Real-time: the chosen vCPU, or one in line behind the vCPU ordered before it.
+    /// Real-time. The vCPU is the chosen vCPU, or runs after the vCPU that was ordered before it.
     InLine,
-    /// Highest priority among ordinary threads.
+    /// Ordinary class with the highest priority.
     First,
-    /// Original scheduling of the vCPU's threads, in an ordinary class.
+    /// Ordinary class with the original parameters of the vCPU's threads.
     Original,
-    /// Lowest priority, behind all ordinary threads.
+    /// Lowest priority, below all ordinary threads.
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
@@ -48,9 +48,10 @@ pub enum OrderedClass {
 struct RecordingEnforcement {
     orders: AtomicU64,
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
-    /// Threads that the tree most recently ordered to run is to run first, in order.
+    /// Threads of a process tree that should run first, in order, according to the latest order for
+    /// a tree.
     front: std::sync::Mutex<Vec<Tid>>,
-    /// vCPUs that a test has made the enforcement refuse to run.
+    /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
 }
 
@@ -84,15 +85,15 @@ fn locked<T>(mutex: &std::sync::Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Returns the thread id that stands for a vCPU.
+/// Returns the thread id that represents a vCPU.
 fn tid_of(vcpu: VcpuId) -> Tid {
     let number = i32::try_from(vcpu.slot() + 1).unwrap_or(i32::MAX);
     Tid::new(number).expect("slot numbers plus one are positive")
 }
 
 impl FedHost {
-    /// Creates a host with these CPUs, numbered alike in the run and in the kernel, at time zero
-    /// and without vCPUs.
+    /// Creates a host with these CPUs, whose numbers are the same in the run and in the kernel, at
+    /// time zero and without vCPUs.
     ///
     /// # Errors
     /// If there are no descriptors left.
@@ -132,10 +133,11 @@ impl FedHost {
         Ok(())
     }
 
-    /// Adds a process tree of these threads as one vCPU, all of them blocked. `is_exact` gives it a
-    /// hard limit.
+    /// Adds the process tree of these threads as one vCPU. All threads are blocked. `is_exact`
+    /// gives the vCPU a hard limit.
     ///
     /// # Errors
+    ///
     /// If there is not enough capacity available.
     pub fn join_tree(
         &mut self,
@@ -151,7 +153,8 @@ impl FedHost {
         Ok(())
     }
 
-    /// Returns the threads that the tree most recently ordered to run is to run first, in order.
+    /// Returns the threads of a process tree that should run first, in order, according to the
+    /// latest order for a tree.
     #[must_use]
     pub fn front(&self) -> Vec<i32> {
         locked(&self.way.front).iter().map(|tid| tid.raw()).collect()
@@ -165,29 +168,30 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Records an event of a vCPU on CPU `on` at time `at`. A wake on `on` may be of a vCPU that
-    /// waits on another CPU.
+    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` can concern
+    /// a vCPU that waits on another CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// Records an event of a thread: one of a process tree, or one that belongs to no vCPU.
+    /// Records an event of the thread with id `number`. The thread is one of a process tree, or
+    /// belongs to no vCPU.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// Drops the events that were recorded on a CPU and have not been read, as a full ring does.
+    /// Drops the recorded events of a CPU that were not read yet, as a full ring does.
     pub fn lose(&self, on: CpuId) {
         self.events[on.index()].lose();
     }
 
-    /// Counts CPU time for a vCPU.
+    /// Adds CPU time to the time that a vCPU has used.
     pub fn count(&self, vcpu: VcpuId, ran: Span) {
         self.used[vcpu.slot()].fetch_add(ran.ns(), Ordering::Relaxed);
     }
 
-    /// Sets whether orders to run this vCPU are refused from now on.
+    /// Sets if the enforcement refuses orders to run this vCPU from now on.
     pub fn refuse(&self, vcpu: VcpuId, refuses: bool) {
         let mut all = locked(&self.way.refuses);
         all.retain(|&other| other != vcpu);
@@ -196,12 +200,12 @@ impl FedHost {
         }
     }
 
-    /// Sets the CPU time that a dispatcher pass over this CPU counts as taking.
+    /// Sets the CPU time that a dispatcher pass over this CPU takes.
     pub fn costs(&self, cpu: CpuId, look: Span) {
         self.host.costs(cpu, look);
     }
 
-    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
+    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
     /// none is needed.
     ///
     /// # Errors
@@ -210,19 +214,19 @@ impl FedHost {
         self.host.reschedule(cpu)
     }
 
-    /// Returns the number of assignments ordered so far.
+    /// Returns the number of orders to vCPUs so far.
     #[must_use]
     pub fn orders(&self) -> u64 {
         self.way.orders.load(Ordering::Relaxed)
     }
 
-    /// Returns each order since the last call: the vCPU and the class given to it.
+    /// Returns the orders since the last call: each has the vCPU and the class that it was given.
     #[must_use]
     pub fn told(&self) -> Vec<(VcpuId, OrderedClass)> {
         std::mem::take(&mut locked(&self.way.told))
     }
 
-    /// Records the exchanges between hardware and host from now on too, so that the run can be
+    /// Records from now on also the calls between hardware and host, so that the run can be
     /// replayed.
     pub fn keep_exchanges(&self) {
         self.host.keep_exchanges();
@@ -236,7 +240,7 @@ impl FedHost {
         entries
     }
 
-    /// Returns those of the entries recorded since the last call that are records of a trace.
+    /// Returns the trace records among the entries recorded since the last call.
     #[must_use]
     pub fn records(&self) -> Vec<Record> {
         let record = |entry| match entry {

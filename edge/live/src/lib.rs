@@ -1,10 +1,10 @@
-//! A stock Linux host as hardware: it turns events of the kernel into facts for the policy, and the
-//! policy's orders into system calls. A fence (keeper process and journal) restores every thread in
-//! the end.
+//! An unmodified Linux host as hardware for a policy. It reports the kernel's events to the policy,
+//! and carries out the policy's orders with system calls. A fence (keeper process and journal)
+//! restores every thread in the end.
 //!
-//! A [`session`] is the live host without a scenario. Below it, `live_host` connects policy and
-//! kernel, [`watch`] reports what threads do, and `way` carries out orders in the steps of
-//! [`slackline_linux::step`]. [`slackline_fence`] undoes them.
+//! A [`session`] schedules threads live, without a scenario. Inside it, `live_host` connects policy
+//! and kernel, [`watch`] reports events of threads, and `way` carries out orders with the system
+//! calls of [`slackline_linux::step`]. [`slackline_fence`] undoes them.
 
 pub mod agents;
 mod alarm_clock;

@@ -1,9 +1,9 @@
 //! The live host as hardware: it receives events from the kernel and gives orders to the kernel.
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
-//! entitled to a CPU, the chosen one has the highest real-time priority. The next ones in line have
-//! the priorities right below it. When the chosen vCPU blocks, the kernel runs the next one at
-//! once. The host learns of both in the next dispatcher pass.
+//! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
+//! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next one
+//! at once. The host learns of the block and of the switch in the next dispatcher pass.
 //!
 //! A dispatcher pass over a CPU has three parts. Only the second one locks out passes over other
 //! CPUs:
@@ -56,16 +56,17 @@ use view::{CpuView, PassEvents};
 
 /// Source from which the live host learns which threads run, block and wake.
 pub(crate) enum Watching {
-    /// Events of every switch and wake, by CPU number of the kernel.
+    /// Events of every context switch and wake. Each source of events has the kernel's number of
+    /// its CPU.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
-    /// Only the CPU time used, which each pass reads. Every vCPU counts as runnable. For kernels
-    /// that do not allow events of whole CPUs, with the error that says why.
+    /// Only the CPU time used, which each pass reads. Every vCPU counts as runnable. This is for
+    /// kernels that do not allow events of whole CPUs; the error gives the reason.
     Polled(WatchError),
 }
 
 impl Watching {
-    /// Opens the best source of events that this host offers, and a tap (a copy of all its events),
-    /// which is off.
+    /// Opens the best source of events that this host offers. Also returns a tap, which can copy
+    /// all events and is turned off at first.
     pub(crate) fn open() -> (Watching, Arc<Tap>) {
         let (watch, rings) = match PerfWatch::open() {
             Ok(opened) => opened,
@@ -99,15 +100,15 @@ pub enum LiveHostError {
 }
 
 impl LiveHostError {
-    /// Returns true if the error is a bug in Slackline, not a fault of the host.
+    /// Returns true if the error is a bug in Slackline. False if it comes from the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         matches!(self, LiveHostError::Broken(_))
     }
 }
 
-/// Default for the longest sleep of a dispatcher. Some kernels do not report a wake on an idle CPU,
-/// so the dispatcher must check.
+/// Default for the longest sleep of a dispatcher. It is short because some kernels do not report
+/// wakes on an idle CPU.
 const NAP: Span = Span::from_ms(20);
 
 /// Clock that the live host reads.
@@ -128,32 +129,31 @@ impl HostClock {
     }
 }
 
-/// Threads and trees that are about to join. Their events are requested from the kernel in one call
-/// for all of them, since each call may take tens of milliseconds.
+/// Threads and trees that are about to join. Their events are requested from the kernel in a single
+/// call, since a call can take tens of milliseconds.
 #[derive(Debug, Default)]
 struct NewcomerThreads {
     threads: Vec<Tid>,
     trees: Vec<(VcpuId, Vec<Tid>)>,
 }
 
-/// The live host, shared by all threads that report to it.
+/// The live host, which all dispatchers and the session share.
 pub(crate) struct LiveHost {
-    /// Views of the managed CPUs in order of their numbers, then those of the other CPUs.
+    /// Views of the managed CPUs in order of their numbers, then the views of the other CPUs.
     views: Vec<CpuView>,
     decider: Mutex<Decider>,
     way: Box<dyn Way>,
     perf: Mutex<Option<PerfWatch>>,
     wanted: Mutex<NewcomerThreads>,
-    /// Descriptors that wake the dispatchers, by managed CPU.
+    /// Descriptors with which dispatchers are woken, by managed CPU.
     calls: Vec<OwnedFd>,
-    /// Start of the latest pass of each dispatcher, by managed CPU, in the time of the host's
-    /// clock.
+    /// Start of the latest pass of each dispatcher, by managed CPU, on the host's clock.
     looked: Vec<AtomicU64>,
     clock: HostClock,
-    /// Start of the run, on the clock of the host.
+    /// Start of the run, on the host's clock.
     origin: AtomicU64,
     is_over: AtomicBool,
-    /// Dispatch overhead that admission counts: CPU time of one pass.
+    /// CPU time of one dispatcher pass, which admission adds to reservations.
     dispatch: Span,
     /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
@@ -163,11 +163,12 @@ pub(crate) struct LiveHost {
 }
 
 impl LiveHost {
-    /// Creates a host of the CPUs `real`, numbered as in the kernel, that schedules by
-    /// `SCHED_FIFO`. A pass takes `dispatch`.
+    /// Creates a host for the CPUs `real`, in the kernel's numbers, that enforces with
+    /// `SCHED_FIFO`. Admission counts `dispatch` per dispatcher pass.
     ///
     /// # Errors
-    /// If there are no descriptors left to wake the dispatchers by.
+    ///
+    /// If no descriptors can be created with which to wake the dispatchers.
     pub(crate) fn new(
         (spec, values): (&Spec, &Values),
         real: &[CpuId],
@@ -180,8 +181,8 @@ impl LiveHost {
         Ok(LiveHost { dispatch, ..host })
     }
 
-    /// Creates a host like [`LiveHost::new`], from parts that a test or bench may provide in place
-    /// of the kernel's.
+    /// Creates a host as [`LiveHost::new`] does. A test or bench may provide parts in place of the
+    /// kernel's.
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
@@ -221,8 +222,8 @@ impl LiveHost {
         })
     }
 
-    /// Locks the decider. If another thread panicked while it had the lock, the run has already
-    /// ended and only the restoring of threads remains.
+    /// Locks the decider. If another thread panicked while it had the lock, the run is over, and
+    /// only threads have to be restored.
     fn decider(&self) -> MutexGuard<'_, Decider> {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -247,7 +248,8 @@ impl LiveHost {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
-    /// Sets the offset from the host's clock to the clock to which phases refer, from now on.
+    /// Sets the offset from the host's clock to the clock to which phases refer. It takes effect at
+    /// once.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
@@ -264,18 +266,18 @@ impl LiveHost {
         self.is_over.load(Ordering::Relaxed)
     }
 
-    /// Records the exchanges between hardware and host from now on, so that the run can be
+    /// Records from now on also the calls between hardware and host, so that the run can be
     /// replayed.
     pub(crate) fn keep_exchanges(&self) {
         self.decider().records.keep_exchanges();
     }
 
-    /// Moves the records since the last call to `into`.
+    /// Moves the records made since the last call into `into`.
     pub(crate) fn take_records(&self, into: &mut Vec<Entry>) {
         self.decider().records.take(into);
     }
 
-    /// Records the name of a vCPU, before it joins.
+    /// Records the name of a vCPU that is about to join.
     pub(crate) fn named(&self, named: &VcpuName) {
         self.decider().records.named(named);
     }
@@ -324,7 +326,7 @@ impl LiveHost {
         self.views.iter().for_each(|view| view.remove(tid));
     }
 
-    /// Records the CPU time that the dispatcher of a CPU has used.
+    /// Records the CPU time that the dispatcher of a CPU has used since the last record.
     pub(crate) fn overhead(&self, cpu: CpuId, used: Span) {
         self.decider().records.record(&Record::Overhead { cpu, used });
     }
@@ -336,13 +338,14 @@ impl LiveHost {
         decider.end()
     }
 
-    /// Ends the run without another order, after a violated contract or a refusal by the kernel.
+    /// Ends the run without further orders, because the contract was violated or the kernel refused
+    /// an order.
     pub(crate) fn abandon(&self) {
         self.is_over.store(true, Ordering::Relaxed);
         self.decider().is_over = true;
     }
 
-    /// Does one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
+    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
     /// further pass is needed or the run is over.
     pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
@@ -377,8 +380,8 @@ impl LiveHost {
         }
     }
 
-    /// Reads the events of the CPUs that are not managed. The threads of vCPUs may run there before
-    /// their vCPU is chosen for the first time, and code on those CPUs may wake them at any time.
+    /// Reads the events of the CPUs that are not managed. Threads of a vCPU may run there before
+    /// the vCPU is chosen for the first time, and programs there may wake them at any time.
     pub(crate) fn apply_unmanaged_events(&self) -> Result<(), LiveHostError> {
         for view in self.views.iter().skip(self.calls.len()) {
             let news = self.drain_view(view)?;
@@ -395,7 +398,7 @@ impl LiveHost {
     }
 
     /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
-    /// not made its first pass does not count. Zero if no dispatcher has made one.
+    /// not made its first pass does not count. Zero if no dispatcher has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -403,7 +406,7 @@ impl LiveHost {
         looked.map_or(Span::ZERO, |at| now.since(at))
     }
 
-    /// Sets the measured CPU time of a dispatcher pass over a CPU.
+    /// Sets the CPU time of a dispatcher pass over a CPU, as measured.
     pub(crate) fn costs(&self, cpu: CpuId, look: Span) {
         self.decider().pcpus.all[cpu.index()].clock.costs(look);
     }
@@ -414,7 +417,7 @@ impl LiveHost {
     }
 
     /// Returns the descriptors that a CPU's dispatcher waits for. The first is its eventfd. If the
-    /// kernel reports events, the second polls readable for wakes carried out on the CPU.
+    /// kernel reports events, the second becomes readable when a wake happens on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -462,8 +465,8 @@ impl LiveHost {
         self.call(CpuSet::first_n(self.calls.len()));
     }
 
-    /// Reads the events of a CPU, and forwards those that concern other CPUs to the views of those
-    /// CPUs.
+    /// Reads the events of a CPU, and forwards wakes of threads that are pinned to other CPUs to
+    /// the views of those CPUs.
     fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
         let mut news = view.drain_events(self.clock.now())?;
         let mut concerned = CpuSet::NONE;
@@ -505,7 +508,7 @@ impl LiveHost {
         Ok(decider)
     }
 
-    /// Lets the policy decide on all facts that were reported, then wakes the dispatchers that have
+    /// Lets the policy decide after all events were reported, and wakes the dispatchers that have
     /// orders to carry out.
     fn finish(&self, mut decider: MutexGuard<'_, Decider>) -> Result<(), LiveHostError> {
         decider.choose()?;
@@ -515,7 +518,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Carries out orders to the kernel. Returns those that the kernel refused.
+    /// Carries out orders with system calls. Returns those that the kernel refused.
     fn enforce(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {
@@ -531,9 +534,9 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// The vCPU has a hard limit, and no event would report in time that it runs again after it
-    /// blocked.
-    #[error("no kernel event reports in time that the vCPU runs again after it blocked: {why}")]
+    /// A hard limit cannot be enforced: if the vCPU counts as blocked but runs, no event would
+    /// report that in time.
+    #[error("no kernel event reports in time when a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

@@ -1,5 +1,5 @@
-//! The managed CPUs: the state that the host ordered for each, and the state that the kernel's
-//! events show.
+//! State of the managed CPUs: what the host has ordered for each, and what the kernel's events
+//! show.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -14,52 +14,54 @@ pub(crate) struct Pcpu {
     /// Number of the CPU in the kernel.
     pub(crate) real: CpuId,
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
-    /// Budget left in the timeslice at the last dispatcher pass, less the CPU time used since.
+    /// Unused part of the current timeslice.
     pub(crate) left: Span,
     pub(crate) alarm: Option<Time>,
-    /// vCPU that is seen running on the CPU, and the start of its run interval that has not been
-    /// reported.
+    /// vCPU that runs on the CPU according to events, and the start of the part of its run interval
+    /// that was not reported yet.
     pub(crate) running: Option<(VcpuId, Time)>,
-    /// Time up to which the use of the CPU has been reported to the host.
+    /// Time up to which CPU use was reported to the host.
     pub(crate) reported: Time,
-    /// Debt of the CPU to ordinary threads: time of theirs that real-time threads used.
+    /// Debt of the CPU to ordinary threads, which must receive some of the time that real-time
+    /// threads have used.
     pub(crate) fair_server: FairServerDebt,
     /// True if the chosen vCPU runs as an ordinary thread to pay the CPU's debt to ordinary
-    /// threads, although it is entitled to be real-time.
+    /// threads, although it could be real-time.
     pub(crate) is_paying: bool,
     /// Timer of the CPU's dispatcher.
     pub(crate) clock: AlarmClock,
     /// True if any CPU time was counted on the CPU since the last dispatcher pass.
     pub(crate) has_run: bool,
-    /// True if vCPUs other than the chosen one are entitled to the CPU too.
+    /// True if other vCPUs besides the chosen vCPU are entitled to the CPU.
     pub(crate) is_awaited: bool,
-    /// Shortest limit among the vCPUs in line below the chosen one. `None` if there is none.
+    /// Shortest time limit among the vCPUs in line after the chosen vCPU. `None` if none of these
+    /// vCPUs has a time limit.
     pub(crate) ready: Option<Span>,
-    /// True if there are changes that have not been ordered from the kernel yet.
+    /// True if changes on the CPU have not been turned into orders to the kernel yet.
     pub(crate) is_stale: bool,
-    /// True if the CPU's dispatcher has been woken and has had no pass since.
+    /// True if the CPU's dispatcher was woken and has made no pass since.
     pub(crate) is_called: bool,
-    /// vCPUs that were chosen or in line at the last order, and vCPUs whose class may have changed
-    /// since.
+    /// vCPUs that the last order for this CPU chose or put in line, and vCPUs whose class may have
+    /// changed since.
     pub(crate) placed: Vec<VcpuId>,
 }
 
-/// The managed CPUs as the hardware that the host gives its orders to.
+/// The managed CPUs, as the hardware to which the host gives orders.
 pub(crate) struct Pcpus {
     pub(crate) all: Vec<Pcpu>,
-    /// CPU time that the kernel has counted and that has not been reported to the host, by slot of
+    /// CPU time that the kernel has counted and that was not reported to the host yet, by slot of
     /// the vCPU.
     pub(crate) unreported: Vec<Span>,
-    /// Total length of the run intervals of each vCPU that have been seen and not yet reported, by
-    /// slot. The kernel's count covers all of them together.
+    /// Total length of each vCPU's run intervals that events have shown and that were not reported
+    /// yet, by slot. The kernel's count covers all of them together.
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order, each with the CPU on which it is tried again,
-    /// and the time of that.
+    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
+    /// again, and the time of the next attempt.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
 
 impl Pcpus {
-    /// Creates the state of these CPUs, without orders or events.
+    /// Creates the state of managed CPUs, without orders or events.
     pub(crate) fn new(real: &[CpuId]) -> Pcpus {
         let pcpu = |&real| Pcpu {
             real,
@@ -82,22 +84,22 @@ impl Pcpus {
         Pcpus { all, unreported: Vec::new(), ahead: Vec::new(), refused: Vec::new() }
     }
 
-    /// Returns true if the kernel refused to run a vCPU and the vCPU has not been tried again
-    /// since.
+    /// Returns true if the kernel refused an order to run a vCPU and the vCPU has not been tried
+    /// again since.
     pub(crate) fn is_refused(&self, vcpu: VcpuId) -> bool {
         self.refused.iter().any(|&(refused, ..)| refused == vcpu)
     }
 
-    /// Returns the part of the current run interval on a CPU, up to `now`, that has not been
-    /// reported. Its length is known from its switches, its CPU time from the kernel's count.
-    /// `None` if nothing runs there or all is reported.
+    /// Returns the part of the current run interval on a CPU, up to `now`, that was not reported
+    /// yet. Its length comes from the times of context switches, and its CPU time from the kernel's
+    /// count. `None` if no vCPU runs there, or all was reported.
     ///
     /// The kernel charges a switch to the thread that comes in, and records the switch when it is
-    /// done. So the interval begins earlier than recorded, by the CPU time counted beyond its
-    /// length, unless another thread had the CPU then. Without this correction, a vCPU with a hard
-    /// limit and a hundred short timeslices a second would receive some microseconds too much in
-    /// each. No record would show it. CPU time that belongs to later intervals, such as those of
-    /// other threads of a tree, is not used up here.
+    /// done. So if the counted CPU time exceeds the length, the interval is extended backwards by
+    /// the excess, unless another thread had the CPU then. Without this correction, a vCPU with a
+    /// hard limit and a hundred short timeslices a second would receive some microseconds too much
+    /// in each. No record would show that. CPU time that belongs to later intervals, such as CPU
+    /// time of other threads of a tree, is not counted in this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
@@ -137,9 +139,9 @@ impl Hardware for Pcpus {
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 
-    /// Accepts an order. The kernel's result is known only after the host's step. If the kernel
-    /// refuses, this vCPU is refused whenever the host chooses it, until the order has been tried
-    /// once more.
+    /// Accepts an order. The kernel carries it out only after the host's step. If the kernel then
+    /// refuses it, later orders for the same vCPU are refused at once, until the vCPU has been
+    /// tried again.
     fn carry_out(&mut self, order: Order) -> Outcome {
         let (cpu, turn) = match order {
             Order::Run { cpu, vcpu, until, entitlement } => (cpu, Some((vcpu, until, entitlement))),

@@ -9,18 +9,19 @@ use slackline_linux::sys::{
 };
 
 /// Makes the calling thread real-time, with a priority below the dispatchers and above the threads
-/// that they schedule. The thread then does its work on time on a busy host too. Dropping this
-/// value restores the thread's scheduling.
+/// that they schedule. So the thread works on time even on a busy host. Dropping this value
+/// restores the thread's scheduling.
 #[derive(Debug)]
 pub struct Punctual {
     tid: Tid,
     before: SchedulingOf,
-    /// Makes the type `!Send`: the priority belongs to the thread that created the value.
+    /// Marker that makes the type `!Send`, since the priority belongs to the thread that created
+    /// the value.
     _of_this_thread: PhantomData<*const ()>,
 }
 
 impl Punctual {
-    /// Makes the calling thread real-time from now on.
+    /// Makes the calling thread real-time until the returned value is dropped.
     ///
     /// # Errors
     /// If the kernel refuses, which it does for users without the privilege.

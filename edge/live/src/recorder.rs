@@ -1,6 +1,6 @@
-//! Recordings of a host as traces. [`host`] records a host without a session, and [`ring`] keeps
-//! the last minute of one. [`assembler`] turns switches and wakes into records, [`identity`] names
-//! the threads, and [`anonymise`] removes names again.
+//! Recordings of a host as traces. [`host`] records a host on which no session schedules, and
+//! [`ring`] keeps the last minute of a recording. [`assembler`] turns switches and wakes into
+//! records, [`identity`] names the threads, and [`anonymise`] removes names again.
 
 pub mod anonymise;
 pub mod assembler;

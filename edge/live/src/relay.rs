@@ -1,11 +1,11 @@
-//! Relays between clients and QEMU guests. All data passes through the relay, so the relay knows
-//! how much is pending for the guest. A stock host has no other source for that.
+//! Relays between clients and QEMU guests. All data passes through the relay, so the relay knows if
+//! data is pending for the guest. An unmodified host has no other source for that.
 //!
 //! Data counts as pending from the moment at which the relay forwards it to the guest until the
-//! guest sends something, for at most [`WAITS`]. A guest that has sent something has run, and has
-//! received the data sent to it before. The meaning of the bytes does not matter. Only ports of
-//! virtio-serial were tried. A client that sends much fills only the buffers of its own socket:
-//! data is read in each direction only if the data before it has been forwarded.
+//! guest sends something, for at most [`WAITS`]. If the guest sends something, it has run and has
+//! received the earlier data. The relay does not interpret the data. It was tried only with
+//! virtio-serial ports. A client that sends much fills only the buffers of its own socket: data is
+//! read in each direction only if the data before it has been forwarded.
 
 mod waiting;
 
@@ -28,12 +28,12 @@ use crate::live_host::LiveHost;
 pub use waiting::WAITS;
 use waiting::Waiting;
 
-/// Interval between attempts to connect to a guest.
+/// Interval between attempts to connect to a guest that is not connected.
 const AGAIN: Span = Span::from_ms(50);
 /// Maximum number of bytes read at a time.
 const READ: usize = 1 << 16;
 
-/// Error of setting up a relay.
+/// Error of setting up a relay between clients and a guest.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot run a relay at {}: {source}", path.display())]
 pub struct RelayError {
@@ -43,24 +43,24 @@ pub struct RelayError {
     pub source: io::Error,
 }
 
-/// Statistics of a relay.
+/// Statistics of a relay between clients and a guest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RelayStatistics {
     /// Name of the guest.
     pub name: String,
-    /// Path of the guest's socket, on which its hypervisor listens.
+    /// Path of the guest's socket, on which its virtual machine monitor listens.
     pub guest: PathBuf,
     /// Time when the relay first connected to the guest's socket. `None` if it never did.
     pub connected: Option<Time>,
-    /// Number of transfers to the guest.
+    /// Number of times that data was forwarded to the guest.
     pub inward: u64,
-    /// Number of transfers from the guest.
+    /// Number of times that data was forwarded from the guest.
     pub outward: u64,
-    /// Number of times that pending data was not answered within [`WAITS`].
+    /// Number of times that the guest did not answer pending data within [`WAITS`].
     pub unanswered: u64,
 }
 
-/// State shared by a relay and its session.
+/// State that a relay's thread shares with the session.
 #[derive(Debug)]
 pub(crate) struct RelayState {
     pub(crate) vcpu: VcpuId,
@@ -80,7 +80,7 @@ impl RelayState {
     }
 }
 
-/// A running relay, with its sockets.
+/// State of a running relay, with its sockets.
 pub(crate) struct Relay {
     shared: Arc<RelayState>,
     relayed: RelayStatistics,
@@ -88,16 +88,16 @@ pub(crate) struct Relay {
     listener: Listener,
     guest: Option<OwnedFd>,
     outside: Option<OwnedFd>,
-    /// Data read from the client that is not forwarded to the guest yet.
+    /// Data from the client that was not forwarded to the guest yet.
     inward: Vec<u8>,
-    /// Data read from the guest that is not forwarded to the client yet.
+    /// Data from the guest that was not forwarded to the client yet.
     outward: Vec<u8>,
     /// Time of the next attempt to connect to the guest.
     again: Time,
     waiting: Waiting,
 }
 
-/// A listening socket, whose file is removed when this is dropped.
+/// A listening socket. Its file is removed when this value is dropped.
 struct Listener(UnixListener, PathBuf);
 
 impl Drop for Listener {
@@ -115,8 +115,8 @@ enum ReadOutcome {
 }
 
 impl Relay {
-    /// Creates a relay to the guest of this vCPU. Clients connect to the socket `outside`. A socket
-    /// file left at that path is removed.
+    /// Creates a relay to the guest of a vCPU. Clients connect to the socket `outside`. A socket
+    /// file that already exists at that path is removed.
     pub(crate) fn new(
         name: String,
         vcpu: VcpuId,
@@ -154,7 +154,7 @@ impl Relay {
         Arc::clone(&self.shared)
     }
 
-    /// Forwards data in both directions until the host is over or the guest has left.
+    /// Forwards data in both directions until the run is over or the guest has left.
     pub(crate) fn run(mut self, host: &LiveHost) -> Result<(), DispatcherError> {
         let vcpu = self.shared.vcpu;
         while !host.is_over() && !self.shared.is_gone.load(Ordering::Relaxed) {
@@ -179,7 +179,8 @@ impl Relay {
         Ok(())
     }
 
-    /// Connects to the guest if there is no connection, and accepts one client at a time.
+    /// Connects to the guest if the relay is not connected to it, and accepts a client if no client
+    /// is connected.
     fn come_and_go(&mut self, now: Time) {
         if self.guest.is_none() && self.again <= now {
             self.again = now + AGAIN;
@@ -195,7 +196,7 @@ impl Relay {
         }
     }
 
-    /// Reads new data in each direction in which all data read before has been forwarded.
+    /// Reads new data in each direction in which all earlier data was forwarded.
     fn take_in(&mut self, now: Time) {
         if let (Some(guest), true) = (&self.guest, self.outward.is_empty()) {
             match taken_in(guest, &mut self.outward) {
@@ -235,8 +236,8 @@ impl Relay {
         }
     }
 
-    /// Notes that the guest has closed the connection. Drops pending data and closes the client's
-    /// connection, so that the client notices.
+    /// Handles the guest's closing of the connection: drops pending data, and closes the client's
+    /// connection so that the client notices.
     fn part(&mut self, now: Time) {
         (self.guest, self.outside) = (None, None);
         self.inward.clear();
@@ -250,8 +251,8 @@ impl Relay {
         relayed.clone_from(&self.relayed);
     }
 
-    /// Returns the descriptors to wait for. A connection that needs neither a read nor a write now
-    /// is left out. Its peer may have closed it, and then it would wake the relay again and again.
+    /// Returns the descriptors to wait for. A connection that is to be neither read nor written is
+    /// left out. If its peer has closed it, it would wake the relay in a busy loop.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

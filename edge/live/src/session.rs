@@ -2,10 +2,10 @@
 //! moved, and leave, at any time and for any length of time.
 //!
 //! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. It sleeps
-//! until its CPU needs it, does a pass, and sleeps again. The thread that opened the session has
-//! the priority right below. It makes requests and calls [`Session::poll`] several times a second.
-//! That call takes the records, finds vCPUs that have ended, and replaces a keeper process that
-//! died.
+//! until its CPU needs a decision, makes a scheduling pass, and sleeps again. The thread that
+//! opened the session has the priority right below. It makes requests and calls [`Session::poll`]
+//! several times a second. That call takes the records, finds vCPUs that have ended, and replaces a
+//! keeper process that died.
 //!
 //! A request that fails changes nothing and affects no other vCPU. However the session ends, the
 //! fence restores every thread.
@@ -57,46 +57,48 @@ use slackline_linux::wall_clock::{ClockStep, Offset, WallClock};
 /// Parameters for opening a session.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// CPUs to schedule, as numbered by the kernel. Requests and records number them 0, 1 and so
-    /// on, in this order.
+    /// CPUs to schedule, by the kernel's numbers. Requests and records use their index in this
+    /// list.
     pub cpus: Vec<CpuId>,
-    /// Ownership of these CPUs, if the caller has claimed them already. With `None` the session
-    /// claims them.
+    /// Ownership of these CPUs, if the caller has claimed it already. With `None`, the session
+    /// claims it.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
     /// Parameters of the policy.
     pub values: Values,
-    /// Command that starts the keeper.
+    /// Command that starts the keeper, which restores all threads if this process dies.
     pub keeper: KeeperCommand,
-    /// Dispatch overhead that admission counts. `None` [measures](crate::dispatch_cost::measure)
-    /// it.
+    /// Time of a dispatcher pass, which admission adds to reservations. With `None`, the session
+    /// [measures](crate::dispatch_cost::measure) it.
     pub dispatch: Option<Span>,
-    /// Time zero of the records, on the monotonic clock. `None` stands for the current time.
+    /// Time zero of the records, on the monotonic clock. With `None`, it is the time at which the
+    /// session is opened.
     pub origin: Option<Time>,
-    /// Clock to which phases refer. `None` stands for the time of the session.
+    /// Clock to which phases refer. With `None`, phases refer to the time of the session.
     pub wall_clock: Option<WallClock>,
 }
 
 /// Events of a session since the last call of [`Session::poll`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionEvents {
-    /// Time of the session.
+    /// Current time of the session.
     pub now: Time,
     /// Members whose threads have ended. Their ids are no longer valid.
     pub ended: Vec<JoinId>,
     /// True if the keeper process had died and was replaced.
     pub keeper_replaced: bool,
-    /// Step of the clock to which phases refer, if it was set. The begin of each period has been
-    /// moved with it. `None` if it was not set.
+    /// Step by which the clock to which phases refer was set. The starts of all periods were moved
+    /// by the same amount. `None` if the clock was not set.
     pub clock_stepped: Option<ClockStep>,
-    /// Members whose scheduling another program or they themselves changed, each with the change.
-    /// These changes were undone.
+    /// Members whose scheduling was changed by another program or by themselves, each with the
+    /// change. The session has undone these changes.
     pub meddled: Vec<(JoinId, ForeignChange)>,
-    /// Members that became contested: each is left to the program that has changed it, with the
-    /// change.
+    /// Members that became contested, each with the change. Another program keeps control of their
+    /// threads.
     pub contested: Vec<(JoinId, ForeignChange)>,
-    /// Members that are no longer contested, since the change was undone. They are scheduled again.
+    /// Members that are no longer contested, because the other program's change was undone. They
+    /// are scheduled again.
     pub settled: Vec<JoinId>,
 }
 
@@ -107,7 +109,7 @@ pub struct Member<'a> {
     pub id: JoinId,
     /// Share of the vCPU under the policy.
     pub share: &'a Values,
-    /// CPUs of the session that the member may run on. `None` allows all.
+    /// CPUs of the session on which the member may run. `None` allows all.
     pub cpus: Option<CpuSet>,
     /// True while the member is paused by request.
     pub is_paused: bool,
@@ -125,8 +127,8 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Members that left for a group and could not join again, until [`Session::poll`] reports
-    /// them.
+    /// Members that made room for a group and could not join again. The next [`Session::poll`]
+    /// reports them.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
@@ -134,7 +136,7 @@ pub struct Session {
     tap: Arc<Tap>,
     /// Clock to which phases refer, and its last known offset from the monotonic clock.
     wall_clock: Option<(WallClock, Offset)>,
-    /// Time of the next check of members for changes that the session did not order.
+    /// Time of the next check of members' threads for changes that the session did not order.
     next_audit: Time,
     // Dropped after the fence: restoring threads should not have to wait for a CPU.
     _urgent: Punctual,
@@ -142,11 +144,12 @@ pub struct Session {
     _owned: OwnedCpus,
 }
 
-/// Resolution of CPU times and switch times: about the length of a switch there and back. The
-/// kernel may charge that time to one side of the switch and count its timestamp on the other.
+/// Accuracy of CPU times compared with times of context switches. It is about the length of two
+/// switches, since the kernel can charge a switch to one thread and date it at the start of the
+/// other.
 const RESOLUTION: Span = Span::from_us(5);
 
-/// Returns which kinds of facts about threads this host reports.
+/// Returns which kinds of events about threads this host reports.
 #[must_use]
 pub fn knowledge() -> Knowledge {
     let sees = PerfWatch::open().is_ok();
@@ -157,9 +160,9 @@ impl Session {
     /// Opens a session without vCPUs.
     ///
     /// # Errors
-    /// If another slackline process schedules one of the CPUs, the kernel refuses real-time
-    /// scheduling, locked memory or a descriptor, or the keeper cannot be started. Nothing has
-    /// changed.
+    /// If another Slackline process schedules one of the CPUs, if the kernel refuses real-time
+    /// scheduling, locked memory or a descriptor, or if the keeper cannot be started. Nothing has
+    /// changed then.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
         // The CPUs are taken before anything is changed. This thread becomes real-time before any
         // other: a thread that becomes so later might never get to run.
@@ -213,7 +216,7 @@ impl Session {
         Ok(session)
     }
 
-    /// Returns the time of the session.
+    /// Returns the current time of the session.
     #[must_use]
     pub fn now(&self) -> Time {
         self.host.now()
@@ -226,7 +229,7 @@ impl Session {
     }
 
     /// Returns the tap: a copy of all switches and wakes that the session sees. This call turns it
-    /// on. From then on it must be emptied several times a second.
+    /// on. The caller must then take events from it several times a second.
     #[must_use]
     pub fn tap(&self) -> Arc<Tap> {
         self.tap.turn_on();
@@ -257,15 +260,16 @@ impl Session {
         })
     }
 
-    /// Returns a descriptor that polls readable when [`poll`](Session::poll) must be called at
-    /// once: the keeper has died.
+    /// Returns a descriptor that becomes readable when the keeper has died. [`poll`](Session::poll)
+    /// must then be called at once.
     #[must_use]
     pub fn urgent_fd(&self) -> BorrowedFd<'_> {
         self.fence.keeper_fd()
     }
 
-    /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. Returns,
-    /// for each of the others, true if it is readable. May return earlier without a reason.
+    /// Waits until one of `others` is readable, the keeper has died, or `most` has passed. For each
+    /// descriptor in `others`, the result is true if it is readable. The function can also return
+    /// early.
     #[must_use]
     pub fn wait(&self, others: &[BorrowedFd<'_>], most: Span) -> Vec<bool> {
         let fds = std::iter::once(self.urgent_fd()).chain(others.iter().copied());
@@ -274,18 +278,18 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// Includes the exchanges between hardware and host in the records from now on. A trace that
-    /// has all exchanges since the first join can be replayed.
+    /// Includes the calls between hardware and host in the records from now on. A trace that has
+    /// all calls since the first join can be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
 
-    /// Does the regular work of the session. Replaces the contents of `records` by the records
-    /// since the last call, removes members that have ended, and replaces a keeper that died. The
-    /// caller must call it a few times a second. Scheduling does not wait for that.
+    /// Does the regular work of the session: replaces the contents of `records` by the records
+    /// since the last call, removes members that have ended, and replaces a keeper that died. It
+    /// must be called several times a second. Scheduling goes on between calls.
     ///
     /// # Errors
-    /// The reason why the session is over, or that the keeper cannot be replaced.
+    /// If the session is over, or the keeper cannot be replaced.
     pub fn poll(&mut self, records: &mut Vec<Entry>) -> Result<SessionEvents, SessionError> {
         let mut keeper = [PollFd::from_borrowed_fd(self.urgent_fd(), PollFlags::IN)];
         wait_for(&mut keeper, Span::ZERO);
@@ -312,15 +316,15 @@ impl Session {
     }
 
     /// Returns the offset from the time of the session to the clock to which phases refer. `None`
-    /// without such a clock.
+    /// if there is no such clock.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
         Some(offset.ahead + self.host.origin())
     }
 
-    /// Checks whether the clock to which phases refer was set, and moves the begin of all periods
-    /// if so.
+    /// Checks if the clock to which phases refer was set. If so, moves the starts of all periods by
+    /// the same step.
     fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
         let offset = clock.offset();
@@ -340,9 +344,9 @@ impl Session {
         self.host.unlooked()
     }
 
-    /// Grants members for which the kernel refused an order a real-time budget in their present
-    /// cgroup. They may have been moved to another cgroup since they joined, as libvirt does with
-    /// the threads of a VM that is just starting.
+    /// Grants real-time budget to members for which the kernel refused an order, in their current
+    /// cgroups. They may have been moved to another cgroup since they joined, as libvirt does with
+    /// a VM that is just starting.
     fn follow_refused(&mut self) {
         for vcpu in self.host.take_refused() {
             let member = self.members.iter().find(|(id, _)| id.vcpu() == vcpu);
@@ -354,11 +358,11 @@ impl Session {
         }
     }
 
-    /// Closes the session and restores all threads. Puts the last records into `records`, the end
-    /// of the run as the very last.
+    /// Closes the session and restores all threads. Puts the remaining records into `records`. The
+    /// end of the run is the last of them.
     ///
     /// # Errors
-    /// The reason why the session was over before this call, or threads that could not be restored.
+    /// If the session was over before this call, or some threads could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
         // Read while the dispatchers still exist. Appended after the records of what still ran at
         // the end.
@@ -391,15 +395,16 @@ impl Session {
         self.fence.keeper_id()
     }
 
-    /// Returns the largest cgroup real-time budget that a member needs. That is its slice in every
-    /// period. If the vCPUs of its domain lend budget to each other, it is the slice times the
-    /// number of these vCPUs, at most the period. `None` without a reservation.
+    /// Returns the largest real-time budget that the cgroup of a member needs. It is the member's
+    /// slice in every period. If vCPUs of its domain can borrow budget from each other, it is the
+    /// slice times the number of these vCPUs, up to the whole period. `None` if the member has no
+    /// reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
 
-    /// Returns the largest cgroup real-time budget that a member with this share needs. `None`
-    /// without a reservation.
+    /// Returns the largest real-time budget that a member's cgroup needs if the member has this
+    /// share. `None` if the share has no reservation.
     fn most(&self, id: JoinId, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten()?;
         let domain = id.vcpu().domain();
@@ -410,8 +415,8 @@ impl Session {
         Reservation::new(Span::from_ns(all).min(period), period).ok()
     }
 
-    /// Grants the vCPUs of a domain the cgroup real-time budget that they need to run on borrowed
-    /// budget, after more vCPUs of the domain have joined.
+    /// Raises the real-time budgets of the cgroups of a domain's vCPUs after more of its vCPUs have
+    /// joined. They need it to run on borrowed budget.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
@@ -424,7 +429,7 @@ impl Session {
     }
 
     /// Runs an operation of the fence. If it fails because the keeper process has just died,
-    /// replaces the keeper and runs the operation once more.
+    /// replaces the keeper and repeats the operation.
     fn fenced<T>(
         &mut self,
         mut order: impl FnMut(&mut Fence) -> Result<T, FenceError>,

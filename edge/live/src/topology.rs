@@ -1,10 +1,11 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
-//! Kernels leave levels out: containers hide directories, virtual machines report no caches. A
-//! missing level counts as equal to the next wider one. A missing core level counts as one core per
-//! CPU. On some hosts the levels are not nested. One node may span two sockets if memory is
-//! interleaved, and a virtual machine may report one cache for all of its sockets. Policies receive
-//! groups within groups. So a group that a wider level divides counts as several.
+//! Kernels may leave levels out: containers hide directories, and virtual machines report no
+//! caches. A missing level counts as equal to the next wider level. If the core level is missing,
+//! each CPU counts as a core. ¶ On some hosts the levels are not nested. One node may span two
+//! sockets if memory is interleaved, and a virtual machine may report one cache for all of its
+//! sockets. Policies need nested groups. So a group whose CPUs belong to several groups of a wider
+//! level is split.
 
 use std::fs;
 use std::path::Path;
@@ -21,18 +22,18 @@ const ROOT: &str = "/sys/devices/system";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KernelTopology {
     pub(crate) topology: Topology,
-    /// Levels that the kernel does not report for at least one of the CPUs.
+    /// Levels that the kernel does not report for at least one CPU.
     pub(crate) unsaid: Vec<Level>,
 }
 
-/// Returns the topology of these CPUs, numbered by their positions in the list. If the kernel's
-/// report is inconsistent, each CPU is a core of its own in one socket.
+/// Returns the topology of these CPUs, numbered by their index in `real`. If the kernel's report is
+/// inconsistent, each CPU counts as a core, and all are in one socket.
 #[must_use]
 pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
 }
 
-/// Reads the topology of these CPUs. The error names the inconsistency in the kernel's report.
+/// Reads the topology of these CPUs. The error describes an inconsistency in the kernel's report.
 pub(crate) fn look(real: &[CpuId]) -> Result<KernelTopology, TopologyError> {
     arrange(real, &|path| fs::read_to_string(Path::new(ROOT).join(path)).ok())
 }
@@ -68,15 +69,15 @@ fn arrange(
     Ok(KernelTopology { topology: Topology::new(real.len(), &groups)?, unsaid })
 }
 
-/// Converts CPU numbers of the kernel to positions among the managed CPUs. The position `cpu` is
-/// always included.
+/// Converts the kernel's CPU numbers to indexes of managed CPUs. The index `cpu` is always
+/// included.
 fn with_places(real: &[CpuId], numbers: &[usize], cpu: usize) -> CpuSet {
     let is_in = |&place: &usize| place == cpu || numbers.contains(&real[place].index());
     (0..real.len()).filter(is_in).map(CpuId::new).collect()
 }
 
-/// Returns the kernel's numbers of the CPUs that share this level with a CPU. `None` if the kernel
-/// does not report it.
+/// Returns the kernel's numbers of the CPUs that are in one group with `cpu` at a level of the
+/// topology. `None` if the kernel does not report the level.
 fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let number = cpu.index();
     let either = |new: &str, old: &str| {
@@ -96,8 +97,7 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
     }
 }
 
-/// Returns the CPUs that share the last-level cache of a CPU. Caches only for instructions do not
-/// count.
+/// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -115,8 +115,8 @@ mod tests {
 
     use super::*;
 
-    /// Files of a fictitious host by path: core, socket and last-level cache of each CPU, and all
-    /// nodes.
+    /// Files of a fictitious host by path. They describe the core, socket and last-level cache of
+    /// each CPU, and all nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_finds_core_siblings_with_non_adjacent_cpu_numbers() {
+    fn topology_finds_core_siblings_if_their_cpu_numbers_are_not_adjacent() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -183,14 +183,14 @@ mod tests {
     }
 
     #[test]
-    fn topology_for_the_policy_contains_only_managed_cpus() {
+    fn topology_given_to_the_policy_contains_only_managed_cpus() {
         let seen = two_sockets().arrange(&[6, 1, 2]);
         assert_eq!(groups(&seen.topology, Level::Core), [vec![0, 2], vec![1]]);
         assert_eq!(groups(&seen.topology, Level::Socket), [vec![0, 2], vec![1]]);
     }
 
     #[test]
-    fn missing_topology_level_equals_the_next_wider_level() {
+    fn topology_level_missing_in_sysfs_is_equal_to_the_next_wider_level() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_is_read_from_file_names_of_older_kernels() {
+    fn topology_is_read_from_the_file_names_that_older_kernels_use() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -210,10 +210,10 @@ mod tests {
         assert_eq!(Host(old).arrange(&all), two_sockets().arrange(&all));
     }
 
-    /// The kernel of a virtual machine reports each CPU as a socket of its own, and all CPUs as in
-    /// one node and on one cache.
+    /// The kernel of a virtual machine reports that each CPU is a separate socket, and that all
+    /// CPUs share one node and one cache.
     #[test]
-    fn cache_group_reported_across_sockets_is_split_by_socket() {
+    fn cache_group_that_the_kernel_reports_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn inconsistent_host_topology_is_an_error() {
+    fn host_topology_that_is_inconsistent_is_refused() {
         let cpus = [["0-1", "0-2", "0-2"], ["1-2", "0-2", "0-2"], ["2", "0-2", "0-2"]];
         let host = Host::new(&cpus, &["0-2"]);
         let real = [0, 1, 2].map(CpuId::new);

@@ -10,8 +10,7 @@ use slackline_fence::{HeldThread, HeldTree, TreeUsage};
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::Stat;
 
-/// Threads of a vCPU that is about to join. They count as one vCPU, and are usually a single thread
-/// or a process tree.
+/// Threads of a vCPU that is about to join. They are usually a single thread or a process tree.
 #[derive(Debug)]
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
@@ -20,10 +19,10 @@ pub(crate) struct VcpuThreads {
     pub(crate) exact: bool,
 }
 
-/// Kinds of threads that a vCPU consists of when it joins.
+/// Kind of the threads that form a vCPU.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// These threads, as long as they exist. Threads that they start are not included.
+    /// A fixed set of threads. Threads that they start are not included.
     Threads(Vec<MeteredThread>),
     /// All threads of a process tree, which start and end while it is scheduled.
     Tree(HeldTree),
@@ -50,30 +49,30 @@ pub(crate) struct MeteredThread {
     pub(crate) used: Span,
 }
 
-/// Source of the CPU time that a thread has used so far.
+/// Source from which a thread's CPU time is read.
 #[derive(Debug)]
 pub(crate) enum UsedClock {
-    /// The kernel's count of a thread.
+    /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
-    /// The kernel's count of a whole process tree, divided by the number of CPUs that the tree runs
-    /// on at once. These CPUs count as one.
+    /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
+    /// runs at once. These CPUs count as a single CPU.
     Tree(TreeUsage, u64),
     /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),
 }
 
-/// A watched thread, as looked up from its events. The tables of all CPUs share it.
+/// A thread whose events are delivered. The views of all CPUs share this entry.
 #[derive(Debug)]
 pub(crate) struct WatchedThread {
     pub(crate) tid: Tid,
     pub(crate) vcpu: VcpuId,
-    /// True if threads that this one starts belong to its vCPU too.
+    /// True if threads that this thread starts belong to the same vCPU.
     pub(crate) is_of_tree: bool,
-    /// Time when the thread joined, on the monotonic clock. Earlier events are ignored.
+    /// Time when the thread joined, on the monotonic clock. Events before this time are ignored.
     pub(crate) joined: Time,
     /// Home CPU of the thread's vCPU.
     pub(crate) home: Arc<Home>,
-    /// True if the thread is exiting. It has ended when it next leaves its CPU without being
+    /// True if the thread is exiting. It has ended when it next switches from its CPU without being
     /// runnable.
     is_ending: AtomicBool,
     meter: Arc<Meter>,
@@ -99,13 +98,13 @@ impl Meter {
 struct ThreadUsage {
     clock: UsedClock,
     used: Span,
-    /// True until the thread's first switch after it joined. Until then its clock may lag behind by
-    /// CPU time that the thread used before.
+    /// True until the thread's first context switch after it joined. Until then its CPU clock can
+    /// lack some of the CPU time that it used before it joined.
     is_new: bool,
 }
 
-/// Home CPU of a vCPU, to which the vCPU is pinned, as an index among the managed CPUs. Unset until
-/// the first assignment.
+/// Home CPU of a vCPU, to which the vCPU is pinned, as an index among the managed CPUs. It has no
+/// value until the first assignment.
 #[derive(Debug)]
 pub(crate) struct Home(AtomicU32);
 
@@ -147,7 +146,8 @@ impl WatchedThread {
         WatchedThread { is_of_tree: true, ..self }
     }
 
-    /// Creates the entry of a thread that this thread of a process tree started at `joined`.
+    /// Creates the entry of thread `tid`, which the thread of this entry started at the time
+    /// `joined`. Both threads belong to a process tree.
     pub(crate) fn child(&self, tid: Tid, joined: Time) -> WatchedThread {
         let (home, meter) = (Arc::clone(&self.home), Arc::clone(&self.meter));
         WatchedThread::new(tid, self.vcpu, joined, home, meter).of_tree()
@@ -163,7 +163,7 @@ impl WatchedThread {
         self.is_ending.load(Ordering::Relaxed)
     }
 
-    /// Returns true if the thread's meter has not been read in this round, neither for this thread
+    /// Returns true if the thread's meter was not read yet in this round, neither for this thread
     /// nor for another thread of its tree.
     pub(crate) fn is_first_in(&self, round: u64) -> bool {
         self.meter.round.swap(round, Ordering::Relaxed) != round
@@ -179,13 +179,14 @@ impl WatchedThread {
         Ok(if is_new { more.min(now.since(self.joined)) } else { more })
     }
 
-    /// Returns the present reading of the thread's CPU clock. `None` if the thread has exited.
+    /// Returns the current reading of the thread's CPU clock. `None` if the thread has exited.
     pub(crate) fn shown(&self) -> Result<Option<Span>, Unreadable> {
         let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         counted.clock.read(self.tid)
     }
 
-    /// Excludes the CPU time that the thread has used until now from the count.
+    /// Excludes the CPU time that the thread has used until now, so that the next reading starts
+    /// from here.
     pub(crate) fn forget_used(&self) -> Result<(), Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(used) = counted.clock.read(self.tid)? {
@@ -194,8 +195,8 @@ impl WatchedThread {
         Ok(())
     }
 
-    /// Returns true if the kernel shows the thread as runnable. False if it has exited. `None` if
-    /// the thread is only simulated by a test or bench, so that only its events are known.
+    /// Returns true if the thread is runnable according to the kernel. False if it has exited.
+    /// `None` if a test or bench simulates the thread, so that only its events are known.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
             // Events will soon show if the thread is gone or its id means another thread.

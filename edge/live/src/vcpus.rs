@@ -1,25 +1,25 @@
-//! The threads that carry a VM's vCPUs: finding them, and the vCPU that each one carries.
+//! Search for the threads that run a VM's vCPUs, and for the number of the vCPU that each runs.
 //!
 //! To the kernel a vCPU is one thread of the VM's process. The other threads of that process
-//! emulate devices and answer monitors. They must not be scheduled as vCPUs, and the kernel keeps
-//! nothing that tells the two kinds apart. There are two sources:
+//! emulate devices and answer monitors. They must not be scheduled as vCPUs. The kernel does not
+//! distinguish the two kinds of threads. There are two sources:
 //!
 //! - **Names.** Most hypervisors name their vCPU threads. QEMU does so with `-name
-//!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that
-//!   disturbs nothing. A guest has no influence on the names.
+//!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that does
+//!   not disturb the VM. A guest cannot influence the names.
 //! - **The monitor.** QEMU reports vCPUs over its machine protocol (QMP). A socket serves one
 //!   client at a time, so the monitor is asked only if no thread has a known name. If another
 //!   client, such as libvirt, uses the socket, no answer arrives. That is an error after two
-//!   seconds. The socket's path comes from the command line, and so from the VM's user. So we
-//!   connect with that user's rights and speak only to that user. No error message shows what was
-//!   received: it may be another user's secret.
+//!   seconds. The socket's path comes from the command line, and so from the VM's user. So
+//!   Slackline connects with that user's rights, and only to a process of that user. Error messages
+//!   do not show received data, which may be another user's secret.
 //!
 //! Results are sorted by index. Every thread that [`find`] returns belonged to the process when it
 //! was found, whatever a monitor reported. A VM that is just starting may not have all its threads
 //! yet.
 //!
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
-//! thread. That thread is all there is to schedule, so it is returned once, as index 0.
+//! thread. Only that thread can be scheduled, so it is returned once, with index 0.
 
 mod connecting;
 pub mod qemu_options;
@@ -47,8 +47,8 @@ use connecting::{check_peer, connect, failed_to_connect};
 use qemu_options::qmp_socket_among;
 
 /// Timeout of a whole conversation with a monitor, in seconds. QEMU answers within milliseconds,
-/// even when it emulates the CPU. Only a stopped process or a monitor used by another client takes
-/// longer.
+/// even when it emulates the CPU. A longer time means that the process is stopped, or that another
+/// client uses the monitor.
 const PATIENCE_SECONDS: u32 = 2;
 
 /// Maximum size of a message, in bytes. The longest one is a list of 4096 vCPUs, QEMU's maximum, at
@@ -66,13 +66,13 @@ const FOLDER: OFlags = FILE.union(OFlags::DIRECTORY);
 pub struct VcpuThread {
     /// Thread id in the kernel.
     pub tid: i32,
-    /// Index of the vCPU in the VM, from 0. Hypervisors may leave gaps.
+    /// Index of the vCPU in the VM, from 0. The indexes may have gaps.
     pub index: u32,
-    /// Source by which the thread was recognised.
+    /// Source from which it is known that the thread runs a vCPU.
     pub how: RecognitionSource,
 }
 
-/// Source by which a thread was recognised as a vCPU.
+/// Source from which it is known that a thread runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecognitionSource {
     /// Thread name given by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a
@@ -89,7 +89,7 @@ pub enum RecognitionSource {
     Crosvm,
     /// Thread name given by kvmtool: `kvm-vcpu-0`.
     Kvmtool,
-    /// Reported by QEMU over its machine protocol.
+    /// Report of QEMU over its machine protocol (QMP).
     Qmp,
 }
 
@@ -124,7 +124,7 @@ pub enum FindError {
         /// Error of reading the file.
         source: io::Error,
     },
-    /// Neither thread names nor a monitor identify the vCPU threads.
+    /// Neither thread names nor a monitor show which threads run vCPUs.
     #[error(
         "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
          `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
@@ -135,7 +135,7 @@ pub enum FindError {
         /// Id of the process.
         pid: i32,
     },
-    /// The names of two threads carry the index of the same vCPU.
+    /// Two threads have names with the same vCPU index.
     #[error("threads {first} and {second} of process {pid} both have the name of vCPU {index}")]
     SameIndex {
         /// Id of the process.
@@ -147,15 +147,18 @@ pub enum FindError {
         /// Id of the second of the two threads.
         second: i32,
     },
-    /// The process acts as several users at once, as a set-user-id program does. No file that its
-    /// command line names is opened.
-    #[error("cannot ask the monitor of process {pid}: its real, effective and saved ids differ")]
+    /// The process acts as several users at once, as a set-user-id program does. So no file named
+    /// on its command line is opened.
+    #[error(
+        "cannot ask the monitor of process {pid}: real, effective and saved user ids of the \
+         process differ"
+    )]
     SeveralUsers {
         /// Id of the process.
         pid: i32,
     },
-    /// A monitor named a thread that the process does not have. The monitor may number threads in
-    /// another PID namespace (that of a container), or may report a false one.
+    /// A monitor reported a thread that the process does not have. Either the monitor's thread ids
+    /// belong to another PID namespace, such as a container's, or the report is false.
     #[error("{} reports thread {tid} as vCPU {index}, but process {pid} has no such thread",
         socket.display())]
     NotItsThread {
@@ -179,7 +182,7 @@ pub enum FindError {
 }
 
 impl FindError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -197,18 +200,17 @@ impl FindError {
 }
 
 /// Error of a conversation with a monitor. The `Display` text never quotes received data. The
-/// fields hold excerpts, shortened and without control characters, for the user who named the
-/// socket.
+/// fields have shortened excerpts without control characters, for the user who named the socket.
 #[derive(Debug, thiserror::Error)]
 pub enum QmpError {
     /// No process listens on the socket, or the socket refuses the connection.
     #[error("cannot connect")]
     Connect(#[source] io::Error),
     /// So many clients wait for this monitor that the connection was not accepted.
-    #[error("no connection within {PATIENCE_SECONDS} s: another client may use this monitor")]
+    #[error("no connection within {PATIENCE_SECONDS} s: the monitor may be serving another client")]
     Busy,
-    /// The listening process is neither the VM's nor another one of its user.
-    #[error("process {pid} of uid {uid} listens there, and uid {uid} is not the VM's user")]
+    /// The listening process is neither the VM's process nor another process of the same user.
+    #[error("process {pid} of uid {uid} listens on the socket, and uid {uid} is not the VM's user")]
     Stranger {
         /// Id of the listening process.
         pid: i32,
@@ -228,49 +230,49 @@ pub enum QmpError {
     Closed {
         /// Message that was expected when the monitor closed the connection.
         awaited: &'static str,
-        /// Start of an unfinished message. An empty one is shown as `nothing`.
+        /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,
     },
     /// The message did not arrive in time: the monitor was slow, silent, or sent only events.
     #[error("{awaited} did not arrive within {PATIENCE_SECONDS} s; {events} events arrived")]
     TooLate {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Number of asynchronous events that arrived instead.
+        /// Number of asynchronous events that arrived while the message was awaited.
         events: u32,
-        /// Start of an unfinished message. An empty one is shown as `nothing`.
+        /// Start of an incomplete message, or `nothing` if no byte arrived.
         received: String,
     },
     /// A message is longer than any that a monitor sends.
     #[error("{awaited} has more than {LONGEST_MESSAGE} bytes, the maximum")]
     TooLong {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
-    /// A message is not JSON.
+    /// A message is not valid JSON.
     #[error("{awaited} is not JSON")]
     NotJson {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
-        /// Position at which the message stops being JSON.
+        /// Error of the JSON parser, with its position.
         why: serde_json::Error,
     },
     /// A message is JSON, but not as QMP prescribes.
     #[error("{awaited} is not a valid QMP message")]
     Unexpected {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
-        /// Start of the message.
+        /// Start of the message that was received.
         received: String,
     },
     /// The monitor understood the command and refused it.
     #[error("the monitor sent an error instead of {awaited}")]
     Declined {
-        /// Message that was expected.
+        /// Kind of message that the monitor was expected to send.
         awaited: &'static str,
         /// Reason given by the monitor.
         received: String,
@@ -304,7 +306,8 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. Empty
-/// if the names identify none. The search asks no monitor, so it is cheap and disturbs nothing.
+/// if the names identify none. The search asks no monitor, so it is cheap and does not disturb the
+/// VM.
 ///
 /// # Errors
 ///
@@ -314,8 +317,8 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the vCPU threads that the monitor on a UNIX socket reports, in order of index. This
-/// function does not check which process they belong to, and opens the socket with the caller's
-/// rights. [`find`] checks the process and uses the rights of the VM's user.
+/// function does not check to which process the threads belong, and opens the socket with the
+/// caller's rights. [`find`] checks the process and uses the rights of the VM's user.
 ///
 /// # Errors
 ///
@@ -326,7 +329,7 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. If QEMU runs in a container, the path may lead to a
+/// its command line. `None` if it names none. If QEMU runs in a container, the path can lead to a
 /// different file on the host.
 ///
 /// # Errors
@@ -431,8 +434,8 @@ impl Process {
     }
 }
 
-/// Returns the index of the vCPU that a thread with this name runs, and the source. `None` if the
-/// name is not that of a vCPU thread.
+/// Returns the index of the vCPU that a thread with this name runs, and the source of the name.
+/// `None` if the name is not the name of a vCPU thread.
 pub(crate) fn recognise(name: &[u8]) -> Option<(u32, RecognitionSource)> {
     if name == ALL_ON_ONE.as_bytes() {
         return Some((0, RecognitionSource::QemuSingleThread));
@@ -487,8 +490,8 @@ fn unexpected(awaited: &'static str, message: &Value) -> QmpError {
     QmpError::Unexpected { awaited, received: excerpt(message.to_string().as_bytes()) }
 }
 
-/// Returns the start of a message, shortened and without control characters, so that a terminal can
-/// show it.
+/// Returns the start of a message, for use in the text of an error. Control characters are
+/// replaced, so that a terminal can show the text.
 fn excerpt(message: &[u8]) -> String {
     let message = message.trim_ascii();
     if message.is_empty() {
@@ -505,8 +508,7 @@ fn excerpt(message: &[u8]) -> String {
 /// A conversation with a monitor: one message per line in both directions.
 struct Monitor {
     stream: UnixStream,
-    /// Timer that expires at the end of the timeout. With a timer in place of a clock, no time
-    /// needs to be read.
+    /// Timer that expires at the end of the timeout. It replaces reading a clock.
     alarm: OwnedFd,
     received: Vec<u8>,
     events: u32,

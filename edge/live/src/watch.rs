@@ -6,7 +6,7 @@
 //! - `notice`: CPU time that a vCPU received while it counted as blocked.
 //!
 //! A source covers one CPU. It reports the events of all threads on that CPU. The caller selects
-//! those of watched threads.
+//! the events of watched threads.
 
 pub mod fed;
 pub mod host;
@@ -24,9 +24,10 @@ use slackline_linux::sys::Tid;
 pub struct Event {
     /// Time of the event, on `CLOCK_MONOTONIC`.
     pub at: Time,
-    /// Thread that the event is about.
+    /// Thread to which the event happened.
     pub tid: Tid,
-    /// CPU on which the thread was switched in or out or, after a wake, on which it waits to run.
+    /// CPU on which the thread was switched in or out. After a wake, the CPU on which the thread
+    /// will run.
     pub cpu: CpuId,
     /// Kind of the event.
     pub what: ThreadEventKind,
@@ -37,19 +38,21 @@ pub struct Event {
 pub enum ThreadEventKind {
     /// The thread starts to run.
     SwitchedIn,
-    /// The thread ceases to run.
+    /// The thread stops running on its CPU.
     SwitchedOut {
         /// True if the thread was preempted and is still runnable.
         ready: bool,
     },
     /// The thread wakes: it becomes runnable and needs a CPU.
     Woke,
-    /// The thread started another thread, which may be a new process and has not run yet.
+    /// The thread started another thread, possibly of a new process. The new thread has not run
+    /// yet.
     Forked {
         /// Id of the new thread.
         child: Tid,
     },
-    /// The thread is exiting. It has ended when it next leaves its CPU without being runnable.
+    /// The thread is exiting. It has ended when it next switches from its CPU without being
+    /// runnable.
     Ending,
 }
 
@@ -58,16 +61,15 @@ pub trait EventSource: Send {
     /// Delivers the events since the last call, oldest first.
     ///
     /// # Errors
-    /// [`WatchError::Garbled`]. Events that could be read are delivered before the error is
-    /// returned.
+    /// [`WatchError::Garbled`]. Events that were read before the error are delivered.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError>;
 }
 
-/// Result of one drain.
+/// Result of reading the events of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainReport {
     /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
-    /// the next record that fits. Until then, a full ring counts as one lost record. Unless the
-    /// number is zero, the state of every thread on the CPU is unknown until its next event.
+    /// the next record that fits. Until then, a full ring counts as one lost record. If the number
+    /// is not zero, the state of every thread on the CPU is unknown until its next event.
     pub lost: u64,
 }

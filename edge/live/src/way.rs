@@ -1,10 +1,10 @@
-//! Enforcement of orders: the system calls by which threads are made to run or kept from running.
-//! Each mechanism has one file:
+//! Enforcement of orders: the system calls that let threads run or keep them from running. Each
+//! mechanism has one file:
 //!
 //! - [`fifo`]: real-time priority for entitled vCPUs, a stop for those that must not run.
 //!
-//! A [`Way`] receives the changes on one CPU and returns the orders that the kernel refused. It
-//! uses the steps in [`step`](slackline_linux::step).
+//! A [`Way`] receives the new orders for one CPU and returns those that the kernel refused. It
+//! makes its system calls through [`step`](slackline_linux::step).
 
 pub(crate) mod fifo;
 
@@ -22,55 +22,55 @@ use slackline_linux::sys::Tid;
 
 /// Mechanism that enforces the host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out the changes on one CPU in the given order. vCPUs that lose the CPU come first,
-    /// then the chosen vCPU, then those in line behind it. Appends to `failed` the vCPUs for which
-    /// the kernel refused something. All other vCPUs are then in the state that was ordered.
+    /// Carries out orders for one CPU in the given sequence: first vCPUs that lose the CPU, then
+    /// the chosen vCPU, then those in line after it. Orders that the kernel refused are appended to
+    /// `failed`. All other vCPUs are then in the ordered state.
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 
-/// Order that puts one vCPU in a state from now on.
+/// Order for one vCPU: the class in which it is scheduled from now on.
 #[derive(Clone, Debug)]
 pub(crate) struct Assignment {
     pub(crate) handle: Arc<VcpuHandle>,
-    /// Sequence number of the assignment. Of two assignments to a vCPU the one with the higher
-    /// number is valid, in whichever order they arrive.
+    /// Sequence number of the order. If a vCPU gets two orders, the order with the higher number is
+    /// valid, even if it arrives first.
     pub(crate) number: u64,
-    /// CPU that the vCPU is pinned to, as numbered by the kernel. `None` if it is not pinned.
+    /// CPU to which the vCPU is pinned, by the kernel's number. `None` if it is not pinned.
     pub(crate) cpu: Option<CpuId>,
     pub(crate) place: Place,
-    /// Threads of a tree that are to run first, in this order, if this assignment begins a
-    /// timeslice.
+    /// Threads of a process tree that should run first in a timeslice, in this order. Only used if
+    /// this order begins a timeslice.
     pub(crate) front: Vec<Tid>,
-    /// Mode of the timeslice: the first of these threads runs for all of it, or the threads share
-    /// it.
+    /// Use of the timeslice: either the first thread runs for all of it, or the threads divide it.
     pub(crate) timeslice: Timeslice,
 }
 
 /// Class in which a vCPU is scheduled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// Real-time: the chosen vCPU, or the next in line after the one assigned before it.
+    /// Real-time class. The vCPU is the chosen vCPU, or is next in line after the vCPU of the order
+    /// before this order.
     InLine,
-    /// Highest priority among ordinary threads. Used while a vCPU pays the CPU time that the kernel
-    /// reserves for threads that are not real-time.
+    /// Ordinary class with the highest priority. It is used while the vCPU pays the CPU's debt to
+    /// ordinary threads.
     First,
-    /// Original scheduling of the threads.
+    /// Ordinary class with the original parameters of the threads.
     Original,
-    /// Lowest priority, behind all ordinary threads. Used while another vCPU has the CPU and this
-    /// one waits for its part of the slack.
+    /// Lowest priority, below all ordinary threads. It is used while another vCPU runs and this
+    /// vCPU waits for its share of the slack.
     Behind,
-    /// Stopped: the vCPU does not run at all.
+    /// Stopped: the vCPU does not run.
     Held,
 }
 
-/// Assignment that the kernel refused.
+/// Order that the kernel refused, with the error.
 #[derive(Debug)]
 pub(crate) struct FailedAssignment {
     pub(crate) handle: Arc<VcpuHandle>,
     pub(crate) error: ActError,
 }
 
-/// Threads of a vCPU, and the state that orders have put them in.
+/// Threads of a vCPU, and the state into which orders have put them.
 #[derive(Debug)]
 pub(crate) struct VcpuHandle {
     pub(crate) vcpu: VcpuId,
@@ -78,34 +78,35 @@ pub(crate) struct VcpuHandle {
     state: Mutex<HandleState>,
 }
 
-/// Threads that one order for a vCPU applies to.
+/// Threads to which an order for a vCPU applies.
 #[derive(Debug)]
 pub(crate) enum HeldThreads {
-    /// Each of these threads.
+    /// Several threads. The order is applied to each of them.
     Each(Vec<HeldThread>),
-    /// All threads of a tree at once.
+    /// All threads of a process tree. The order is applied to the tree as a whole.
     Tree(HeldTree),
 }
 
-/// Affinity that the threads of a vCPU had before it was changed.
+/// Affinity of a vCPU's threads before it was changed.
 #[derive(Debug)]
 pub(crate) enum KeptOn {
     /// Affinity of each thread, in order.
     Threads(Vec<CpuSet>),
-    /// Affinity of a whole tree. `None` stands for the original affinity of each thread.
+    /// Affinity of a whole process tree. With `None`, each thread had its original affinity.
     Tree(Option<CpuSet>),
 }
 
 /// State of a vCPU as last ordered.
 #[derive(Debug, Default)]
 pub(crate) struct HandleState {
-    /// Number of the latest assignment.
+    /// Sequence number of the latest order.
     number: u64,
     /// Real-time priority. `None` while the vCPU is not real-time.
     priority: Option<FifoPriority>,
     /// True while the vCPU is stopped.
     is_held: bool,
-    /// Notices of CPU time received while the vCPU counts as blocked. `None` without a hard limit.
+    /// Notifications of CPU time that the vCPU receives while it counts as blocked. `None` if it
+    /// has no hard limit.
     notice: Option<UseNotice>,
 }
 
@@ -114,11 +115,11 @@ impl VcpuHandle {
         VcpuHandle { vcpu, threads, state: Mutex::default() }
     }
 
-    /// Sets up notices: the kernel wakes the vCPU's dispatcher each time the vCPU has received this
-    /// much CPU time while it counts as blocked. `None` ends them.
+    /// Requests notifications: the kernel wakes the vCPU's dispatcher each time the vCPU has
+    /// received this amount of CPU time while it counts as blocked. `None` ends them.
     ///
     /// # Errors
-    /// If the kernel does not support such notices. There are none then.
+    /// If the kernel does not support such notifications. None are active then.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;
@@ -135,8 +136,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Limits the vCPU's threads to these CPUs, as numbered by the kernel, and voids all orders up
-    /// to `number`. Returns the affinity that the threads had before. If the call fails, that
+    /// Restricts the vCPU's threads to these CPUs, by the kernel's numbers, and cancels all orders
+    /// up to `number`. Returns the affinity that the threads had before. If the call fails, that
     /// affinity is restored.
     pub(crate) fn confine(&self, number: u64, cpus: CpuSet) -> Result<KeptOn, ActError> {
         let mut state = self.state();
@@ -160,7 +161,7 @@ impl VcpuHandle {
         Ok(KeptOn::Threads(before))
     }
 
-    /// Tests whether the kernel allows the vCPU's threads to be real-time at all. Restores the
+    /// Checks that the kernel allows the vCPU's threads to be real-time, by trying it. Restores the
     /// threads afterwards.
     pub(crate) fn try_real_time(&self) -> Result<(), ActError> {
         let members = match &self.threads {
@@ -178,8 +179,8 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Restores the affinity that the vCPU's threads had before. Errors are ignored: the kernel
-    /// allowed that affinity then, and if it refuses it now, there is no remedy.
+    /// Restores the earlier affinity of the vCPU's threads. Errors are ignored, since the kernel
+    /// has allowed that affinity before, and nothing else can be done.
     pub(crate) fn put_back(&self, before: &KeptOn) {
         match (&self.threads, before) {
             (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
@@ -194,16 +195,17 @@ impl VcpuHandle {
         }
     }
 
-    /// Stops the vCPU and voids all orders up to `number`. All threads get the stop at once: each
-    /// takes the signal before its next instruction, whichever of them runs first.
+    /// Stops the vCPU and cancels all orders up to `number`. Every thread of a process gets a
+    /// signal of its own, which it takes before its next instruction.
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);
         self.hold_back(&mut state)
     }
 
-    /// Leaves the vCPU's threads to the program that has changed them and voids all orders up to
-    /// `number`. Returns the new state to which each changed thread will be restored in the end.
+    /// Leaves the vCPU's threads to the program that has changed them, and cancels all orders up to
+    /// `number`. Returns the changed threads with the new state to which each will be restored in
+    /// the end.
     pub(crate) fn leave(
         &self,
         number: u64,
@@ -227,15 +229,15 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Waits until orders under way have been carried out, and voids all later ones. An order that
-    /// is carried out while threads are restored one by one would stop those not restored yet, and
-    /// with them the whole process.
+    /// Waits until orders that are being carried out are complete, and cancels all later orders. An
+    /// order that came while threads are restored one by one would stop those that are not restored
+    /// yet, and with them the whole process.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }
 
     /// Stops all threads of a process, each by a signal of its own. If only one thread got a
-    /// signal, the others would run until that thread is scheduled. That may take milliseconds if
+    /// signal, the others would continue until that thread runs, which can take milliseconds if
     /// another thread has the CPU. A process tree is frozen as a whole instead.
     fn hold_back(&self, state: &mut HandleState) -> Result<(), ActError> {
         let members = match &self.threads {
@@ -261,16 +263,15 @@ impl VcpuHandle {
         Ok(())
     }
 
-    /// Locks the state, so that orders from several CPUs are carried out one after another. A panic
-    /// in the middle of an order causes at worst one superfluous system call.
+    /// Locks the state, so that orders from several CPUs are carried out one after another. If a
+    /// thread panicked in the middle of an order, at worst one superfluous system call is made.
     fn state(&self) -> MutexGuard<'_, HandleState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl HandleState {
-    /// Returns true if an assignment has a higher number than all assignments to this vCPU before
-    /// it.
+    /// Returns true if an order has a higher number than all earlier orders for this vCPU.
     fn is_news(&mut self, number: u64) -> bool {
         let is_news = number > self.number;
         self.number = self.number.max(number);

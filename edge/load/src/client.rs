@@ -1,4 +1,4 @@
-//! Clients of a scenario, outside of its VMs, as a real process.
+//! Clients of a scenario, which run outside of its VMs, as a real process.
 //!
 //! Requests go over the loopback; pings may go to a Unix socket. A request is lost if no process
 //! listens, if the server closes the connection before its answer is complete, or if the client's
@@ -21,28 +21,28 @@ use crate::end::End;
 use crate::job::{Job, Note, Reporter};
 use crate::{LoadError, Options, Ports, net};
 
-/// Task of a client.
+/// Parameters of a client process.
 #[derive(Clone, Debug)]
 pub struct ClientTask {
     /// Kind of the client in the scenario.
     pub kind: ClientKind,
-    /// Port on 127.0.0.1 that it talks to.
+    /// Port on 127.0.0.1 to which the client connects or sends.
     pub port: u16,
-    /// Pings: Unix socket to use in place of that port.
+    /// Unix socket for pings, to use in place of the port. `None` for the port.
     pub socket: Option<PathBuf>,
-    /// Source of its random draws.
+    /// Source of the client's random draws, such as intervals and think times.
     pub draws: Stream,
-    /// Time after its start from which it asks no more; it still waits for answers. `None` if it
-    /// never ends by itself.
+    /// Time after the client's start from which it sends no more requests. It still waits for
+    /// answers. `None` if the client never ends by itself.
     pub until: Option<Span>,
-    /// Number of questions after which it asks no more. `None` for no limit.
+    /// Number of requests after which the client sends no more. `None` for no limit.
     pub count: Option<u64>,
 }
 
-/// Time that a client without a timeout waits for answers once it asks no more.
+/// Time that a client without a timeout waits for missing answers after its last request.
 const PATIENCE: Span = Span::from_secs(5);
 
-/// Returns the port that a client of this kind talks to.
+/// Returns the port to which a client of this kind connects or sends.
 #[must_use]
 pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     use slackline_scenario::io::Direction;
@@ -56,7 +56,7 @@ pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     }
 }
 
-/// Runs the client until it has asked all its questions and been answered, or to its end.
+/// Runs the client until all its requests are answered or lost, or until it is told to end.
 ///
 /// # Errors
 /// If a stream has no server, or the kernel refuses to wait.
@@ -103,9 +103,9 @@ struct Client<'a> {
     socket: Option<&'a Path>,
     draws: Stream,
     began: Time,
-    /// Time from which it asks no more.
+    /// Time from which the client sends no more requests.
     until: Time,
-    /// Maximum number of questions.
+    /// Maximum number of requests that the client sends.
     count: u64,
     end: &'a End,
     notes: &'a Reporter,
@@ -114,7 +114,7 @@ struct Client<'a> {
 }
 
 impl Client<'_> {
-    /// Returns true if it may ask again at this time.
+    /// Returns true if the client may send another request at time `at`.
     fn may_ask(&self, at: Time) -> bool {
         at < self.until && self.done.asked < self.count
     }

@@ -25,7 +25,7 @@ fn read(clock: ClockId) -> Span {
     Span::from_secs(part(time.tv_sec)) + Span::from_ns(part(time.tv_nsec))
 }
 
-/// Sleeps until this time, or not at all if it has passed.
+/// Sleeps until `wake` on `CLOCK_MONOTONIC`. Returns at once if that time has passed.
 pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
     const SECOND: u64 = 1_000_000_000;
     if wake <= monotonic() {
@@ -42,9 +42,8 @@ pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
     }
 }
 
-/// Asks the kernel to wake the calling thread when its sleeps end, and not up to 50 us later, as it
-/// otherwise may for ordinary threads. If the kernel refuses, threads sleep as in ordinary
-/// programs.
+/// Sets the calling thread's timer slack to the minimum, so that it wakes when its sleeps end. The
+/// default for ordinary threads is up to 50 us later. If the kernel refuses, the default stays.
 pub(crate) fn wake_exactly() {
     let _ = rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN));
 }

@@ -1,4 +1,5 @@
-//! A file to read from as if it were a disk: past the page cache where that is possible.
+//! Temporary file that stands for a disk. Reads bypass the page cache (`O_DIRECT`) if the
+//! filesystem supports that.
 
 use std::fs::File;
 use std::io::Write;
@@ -9,18 +10,19 @@ use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
 
 use crate::LoadError;
 
-/// Size of the file in bytes. Reading continues at its start.
+/// Size of the file in bytes. A reader that reaches the end continues at the start.
 const SIZE: u64 = 16 << 20;
-/// Maximum number of bytes read at once.
+/// Maximum number of bytes in a single read.
 const CHUNK: u64 = 1 << 20;
-/// Alignment of reads past the cache, in bytes: no disk has larger blocks.
+/// Alignment of reads that bypass the page cache, in bytes. No disk has larger blocks.
 const ALIGNED: u64 = 4096;
 
-/// The file. It has no name, so nothing is left of it however this process ends.
+/// Temporary file to read from. It has no name, so nothing of it remains, however this process
+/// ends.
 #[derive(Debug)]
 pub(crate) struct Disk {
     file: File,
-    /// True if reading goes past the cache.
+    /// True if reads bypass the page cache.
     pub(crate) is_direct: bool,
 }
 
@@ -44,7 +46,7 @@ impl Disk {
         Ok(disk)
     }
 
-    /// Reads this number of bytes from a position on.
+    /// Reads `bytes` bytes from the reader's position, and advances the position.
     pub(crate) fn read(&self, place: &mut ReaderPosition, bytes: u64) -> Result<(), LoadError> {
         let mut left = bytes;
         while left > 0 {
@@ -65,17 +67,18 @@ impl Disk {
     }
 }
 
-/// Position of a reader, and its buffer.
+/// Position of one reader in the file, and its buffer.
 #[derive(Debug)]
 pub(crate) struct ReaderPosition {
     offset: u64,
     buffer: Vec<u8>,
-    /// Offset of the aligned part of the buffer.
+    /// Offset in the buffer at which its aligned part begins.
     first: usize,
 }
 
 impl ReaderPosition {
-    /// Creates a position for a reader. Readers start at different positions.
+    /// Creates the position of reader number `reader`. Different readers start at different
+    /// positions.
     pub(crate) fn new(reader: u64) -> ReaderPosition {
         let size = usize::try_from(CHUNK + ALIGNED).expect("a mebibyte");
         let buffer = vec![0; size];
@@ -89,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_reader_wraps_at_the_file_end_and_leaves_no_file() {
+    fn disk_load_reads_from_the_file_start_after_its_end_and_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -101,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn missing_disk_folder_is_named_in_the_error() {
+    fn error_about_a_missing_folder_of_a_disk_load_names_the_folder() {
         let error = Disk::new(Path::new("no such folder")).unwrap_err();
         assert!(error.to_string().contains("in no such folder: "), "{error}");
     }

@@ -1,4 +1,4 @@
-//! Results of a load that talks to others or reads a disk.
+//! Results of a load with devices: a system, which serves requests or reads a disk, or a client.
 
 use hdrhistogram::Histogram;
 use slackline_units::{Span, Time};
@@ -7,30 +7,30 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::job::{Note, Reporter};
 
-/// Results of a load with devices, or of a client.
+/// Results of a system with devices, or of a client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoadResults {
-    /// Time from its start to its end.
+    /// Time from the start of the load to its end.
     pub elapsed: Span,
-    /// CPU time that it used.
+    /// CPU time that the load used.
     pub used: Span,
-    /// Number of requests: asked by a client, accepted by a server.
+    /// Number of requests that a client sent, or that a server accepted.
     pub asked: u64,
     /// Number of requests that were answered.
     pub answered: u64,
-    /// Number of requests that were given up: no process listened, or none answered in time.
+    /// Number of requests given up, because no process listened or no answer arrived in time.
     pub lost: u64,
-    /// Bytes of data that it sent, without headers.
+    /// Bytes of data that the load sent, without headers.
     pub sent: u64,
-    /// Bytes of data that it received, without headers.
+    /// Bytes of data that the load received, without headers.
     pub received: u64,
-    /// Bytes that it read from its file.
+    /// Bytes that the load read from its file.
     pub read: u64,
-    /// True if the reads went past the cache of the operating system. `None` if nothing was read.
+    /// True if the reads bypassed the page cache. `None` if nothing was read.
     pub is_direct: Option<bool>,
-    /// Response times. `None` for a server, or without answers.
+    /// Response times of a client's requests. `None` for a server, or if no request was answered.
     pub responses: Option<Responses>,
-    /// Number of notes that were dropped because their reader was too slow or gone.
+    /// Number of notes (reports of jobs or data) dropped because their reader was too slow or gone.
     pub dropped: u64,
 }
 
@@ -39,16 +39,16 @@ pub struct LoadResults {
 pub struct Responses {
     /// Mean of all response times.
     pub mean: Span,
-    /// Median. `None` if there is only one answer.
+    /// Median of all response times. `None` if there is only one response.
     pub p50: Option<Span>,
-    /// 99th percentile. `None` if there is only one answer.
+    /// 99th percentile of all response times. `None` if there is only one response.
     pub p99: Option<Span>,
     /// Longest of all response times.
     pub worst: Span,
 }
 
 impl LoadResults {
-    /// Adds the results of another thread in the same time.
+    /// Adds the results of another thread that ran at the same time.
     pub(crate) fn add(&mut self, other: &LoadResults) {
         self.used += other.used;
         self.asked += other.asked;
@@ -60,10 +60,10 @@ impl LoadResults {
     }
 }
 
-/// Longest response time that is recorded. A longer one counts as this.
+/// Longest response time that is recorded. A longer time is counted as this value.
 const LONGEST: Span = Span::from_secs(3_600);
 
-/// Response times as they arrive. The size does not depend on their number.
+/// Histogram of response times. Its size does not depend on the number of samples.
 #[derive(Debug)]
 pub(crate) struct Tally {
     spans: Histogram<u64>,
@@ -81,7 +81,7 @@ impl Tally {
         self.sum += span;
     }
 
-    /// Summarises the response times, less than a thousandth too high. `None` without answers.
+    /// Summarises the response times; values are less than 0.1 % too high. `None` without answers.
     pub(crate) fn responses(&self) -> Option<Responses> {
         let worst = Span::from_ns(self.spans.max());
         let has = self.spans.len() > 1;
@@ -93,10 +93,10 @@ impl Tally {
     }
 }
 
-/// Minimum time between reports of data that has moved.
+/// Minimum time between two reports of transferred data.
 const TELL_EVERY: Span = Span::from_ms(10);
 
-/// Data that has moved and has not been reported.
+/// Counter of transferred data that has not been reported yet.
 #[derive(Debug)]
 pub(crate) struct TransferCounter<'a> {
     notes: &'a Reporter,

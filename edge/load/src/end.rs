@@ -1,4 +1,4 @@
-//! End of a load, and waiting that ends with it.
+//! End of a load, and waiting that is interrupted by this end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -10,19 +10,20 @@ use slackline_units::Time;
 use crate::LoadError;
 use crate::clock::{monotonic, sleep_until};
 
-/// End of all threads of a load: at a time, by request from outside, or when one of them ends it.
+/// End of all threads of a load: at a time, at a request from outside, or when a thread of the load
+/// ends the load.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,
-    /// Readable when the load is to end.
+    /// Descriptor that becomes readable when the load is to end by request from outside.
     stop: Option<OwnedFd>,
-    /// Hung up when one of the threads has ended the load.
+    /// Descriptor that hangs up when one of the threads has ended the load.
     over: Option<OwnedFd>,
     hang_up: Mutex<Option<OwnedFd>>,
 }
 
 impl End {
-    /// Creates an end at a time only.
+    /// Creates an end that comes only at the time `at`.
     pub(crate) fn at(at: Time) -> End {
         End { at, stop: None, over: None, hang_up: Mutex::new(None) }
     }
@@ -34,7 +35,7 @@ impl End {
         Ok(End { at, stop, over: Some(over), hang_up: Mutex::new(Some(hang_up)) })
     }
 
-    /// Ends all threads of the load.
+    /// Ends the load for all its threads.
     pub(crate) fn is_here(&self) {
         drop(self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -50,7 +51,8 @@ impl End {
         self.poll(&mut [], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))
     }
 
-    /// Sleeps until this time or the end. Returns true if the load is over.
+    /// Sleeps until `wake`, or until the load is over if that is earlier. Returns true if the load
+    /// is over.
     pub(crate) fn sleep_until(&self, wake: Time) -> Result<bool, LoadError> {
         if self.stop.is_none() && self.over.is_none() {
             sleep_until(wake.min(self.at))?;
@@ -59,8 +61,8 @@ impl End {
         self.wait(&mut [], wake)
     }
 
-    /// Waits until one of these is ready, until a time, or the end. Returns true if the load is
-    /// over.
+    /// Waits until one of the descriptors is ready, the time has passed or the load is over.
+    /// Returns true if the load is over.
     pub(crate) fn wait<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],
@@ -86,7 +88,8 @@ impl End {
         }
     }
 
-    /// Returns true if the end was requested.
+    /// Polls the given descriptors and the descriptors that end the load. Returns true if the end
+    /// was requested.
     fn poll<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],

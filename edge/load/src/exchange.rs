@@ -1,10 +1,10 @@
 //! The exchange between the nodes of a parallel program. Each node reports to all others that it
 //! has finished a round, and waits until all have done so.
 //!
-//! A message is a datagram of [`MARK`] and the number of the round, little-endian. The waiting node
-//! repeats a message that may be lost. A node that receives a message of an earlier round knows
-//! that the sender lacks its own, and sends it again. A node that ends reports that, and the others
-//! no longer wait for it.
+//! A message is a datagram of [`MARK`] and the number of the round, little-endian. A waiting node
+//! repeats its message, since it may have been lost. A node that receives a message of an earlier
+//! round knows that the sender missed its own latest message, and sends this message again. A node
+//! that ends reports its end, and the others no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -21,23 +21,23 @@ const MARK: [u8; 8] = *b"SLKLBSP1";
 const MESSAGE: usize = 16;
 /// Round number that a node sends when it ends.
 const ENDED: u64 = u64::MAX;
-/// Time without an answer after which a message is repeated.
+/// Time without an answer after which a node repeats its message.
 const AGAIN: Span = Span::from_ms(20);
 
 /// Sockets of a node of a parallel program.
 #[derive(Debug)]
 pub struct Node {
-    /// Bound socket, to which the others send.
+    /// Bound socket of the node, to which the other nodes send.
     pub socket: UdpSocket,
-    /// Addresses of all other nodes.
+    /// Addresses of all other nodes of the program.
     pub others: Vec<SocketAddr>,
 }
 
-/// State of a running node.
+/// State of the exchange of a running node.
 #[derive(Debug)]
 pub(crate) struct Exchange {
     socket: UdpSocket,
-    /// Each other node, and the latest round that it is known to have finished.
+    /// Address of each other node, and the latest round that it has reported as finished.
     others: Vec<(SocketAddr, u64)>,
     round: u64,
 }
@@ -50,7 +50,8 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Finishes a round once all nodes have. Returns true if the load ended first.
+    /// Reports that this node has finished a round, and waits until all other nodes have finished
+    /// it. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
@@ -75,7 +76,7 @@ impl Exchange {
         }
     }
 
-    /// Handles the messages that have arrived.
+    /// Handles the messages that have arrived from other nodes.
     fn take(&mut self) {
         let mut message = [0; MESSAGE + 1];
         loop {
@@ -96,7 +97,7 @@ impl Exchange {
         }
     }
 
-    /// Sends a message. A lost one is repeated later.
+    /// Sends a round number to another node. If the message is lost, it is repeated later.
     fn tell(&self, other: SocketAddr, round: u64) {
         let mut message = [0; MESSAGE];
         message[..8].copy_from_slice(&MARK);
@@ -113,7 +114,7 @@ impl Drop for Exchange {
     }
 }
 
-/// Parses the round of a message. `None` if it is not one of ours.
+/// Parses the round number in a message. `None` if the message is not one of this protocol.
 fn read(message: &[u8]) -> Option<u64> {
     let round = message.strip_prefix(&MARK)?;
     Some(u64::from_le_bytes(round.try_into().ok()?))
@@ -137,13 +138,13 @@ mod tests {
         })
     }
 
-    /// An end long after anything a test does.
+    /// An end that comes long after the test.
     fn later() -> End {
         End::at(monotonic().after(Span::from_secs(60)))
     }
 
     #[test]
-    fn no_bsp_node_continues_before_all_finish_the_round() {
+    fn bsp_node_waits_until_all_nodes_have_finished_the_round() {
         let come = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for node in nodes::<4>() {
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_nodes_do_not_wait_for_an_ended_node() {
+    fn bsp_nodes_do_not_wait_for_a_node_that_has_ended() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
@@ -176,9 +177,10 @@ mod tests {
         assert_eq!(stays.join().expect("no panic"), [false; 3]);
     }
 
-    /// Lost messages are repeated. Malformed messages and those of strangers do not count.
+    /// Lost messages are repeated. Malformed messages, and messages from addresses that are not
+    /// nodes, are ignored.
     #[test]
-    fn bsp_exchange_repeats_lost_messages_and_ignores_foreign_ones() {
+    fn bsp_node_sends_lost_messages_again_and_ignores_foreign_messages() {
         let [one, other] = nodes::<2>();
         let (to, by) =
             (one.socket.local_addr().expect("a bound socket has an address"), other.socket);
@@ -203,9 +205,10 @@ mod tests {
         assert!(!one.join().expect("no panic"));
     }
 
-    /// A node that is behind lacks a message, and gets it from one that is ahead.
+    /// A node that is a round behind has missed a message. The node ahead of it sends the message
+    /// again.
     #[test]
-    fn lagging_peer_is_sent_the_current_round() {
+    fn bsp_node_that_is_behind_is_sent_the_message_of_the_current_round() {
         let [ahead, behind] = nodes::<2>();
         let (to, by) =
             (ahead.socket.local_addr().expect("a bound socket has an address"), behind.socket);
@@ -223,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_node_stops_waiting_for_peers_at_the_run_end() {
+    fn bsp_node_stops_waiting_for_others_when_the_run_ends() {
         let [alone, _silent] = nodes::<2>();
         let mut exchange = Exchange::new(alone).expect("a socket");
         let end = End::at(monotonic().after(Span::from_ms(50)));

@@ -1,6 +1,8 @@
-//! A process that acts as a guest. One thread is its vCPU, on which an urgent server precedes work
-//! that never ends. The other thread is its devices, which receive packets and put them in a ring,
-//! as a virtual machine monitor does. A host that connects to a socket receives the state of the
+//! A process that acts as a guest of a virtual machine.
+//!
+//! One thread is its vCPU, which runs an urgent server before a busy task that never ends. The
+//! other thread is its devices: it receives packets and puts them in a ring, as a virtual machine
+//! monitor does. A host that connects to the guest's socket receives reports with the state of both
 //! tasks and the number of packets in the ring.
 
 use std::net::{SocketAddr, UdpSocket};
@@ -26,23 +28,24 @@ use crate::{LoadError, Options, net};
 /// Parameters of the guest.
 #[derive(Clone, Debug)]
 pub struct Guest {
-    /// CPU time that each request takes.
+    /// CPU time that the server uses for each request.
     pub each: Span,
-    /// Port on which packets are received. Zero for any free one.
+    /// Port on which packets are received. Zero for any free port.
     pub port: u16,
-    /// Socket for reports of its tasks. `None` for no reports.
+    /// Unix socket on which the guest reports the states of its tasks. `None` for no reports.
     pub agent: Option<PathBuf>,
-    /// True if it always reports that its server has something to do.
+    /// True if the guest always reports that its server is runnable, even while the server waits.
     pub lies: bool,
 }
 
 /// Name of the vCPU's thread, as Cloud Hypervisor names it.
 const VCPU: &str = "vcpu0";
-/// Time that the busy task computes before the server's ring is checked.
+/// Time for which the busy task computes between two checks of the packet ring.
 const LOOK: Span = Span::from_us(20);
-/// Interval at which a claim is repeated.
+/// Interval at which an unchanged report that the server is runnable is repeated.
 const AGAIN: Span = Span::from_ms(40);
-/// Urgency of a task under `SCHED_FIFO` at 50.
+/// Urgency that the guest reports for its server: the urgency of a task under `SCHED_FIFO` at
+/// priority 50.
 const SERVER: Urgency = Urgency(49);
 
 /// Runs the guest to its end. `ready` is called once with the port on which it receives packets.
@@ -88,24 +91,24 @@ pub fn play(
     Ok(LoadResults { elapsed: monotonic().since(began), ..done })
 }
 
-/// A packet, and the address for its answer.
+/// A received packet, and the address to which its answer is sent.
 type Request = ([u8; net::PING], SocketAddr);
 
-/// State shared by both threads.
+/// State shared by the vCPU thread and the device thread.
 struct GuestState {
     socket: UdpSocket,
-    /// Wakes the devices when the vCPU has taken a packet out of the ring.
+    /// Event descriptor with which the vCPU thread wakes the device thread after taking a packet.
     kick: OwnedFd,
-    /// Number of packets that the vCPU has taken out, and number answered.
+    /// Number of packets that the vCPU thread has taken out of the ring.
     taken: AtomicU32,
     answered: AtomicU32,
     is_over: AtomicBool,
-    /// Connected host, and number of hosts that have connected so far.
+    /// Connection to the host, and the number of hosts that have connected so far.
     host: Mutex<Option<Arc<UnixStream>>>,
     hosts: AtomicU32,
 }
 
-/// A socket file, which is removed when this is dropped.
+/// Path of a socket file. The file is removed when this value is dropped.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -114,7 +117,7 @@ impl Drop for SocketFile {
     }
 }
 
-/// Listens at a path. A socket file left there is removed.
+/// Listens at a path. A socket file that already exists there is removed first.
 fn listen(path: &Path) -> Result<(UnixListener, SocketFile), LoadError> {
     let no_agent = |source| LoadError::NoAgent { path: path.into(), source };
     if path.symlink_metadata().is_ok_and(|it| it.file_type().is_socket()) {
@@ -125,7 +128,7 @@ fn listen(path: &Path) -> Result<(UnixListener, SocketFile), LoadError> {
     Ok((listener, SocketFile(path.into())))
 }
 
-/// Reports of one thread to the host.
+/// Sends the reports of one thread of the guest to the host.
 struct ThreadReports<'a> {
     shared: &'a GuestState,
     host: Option<Arc<UnixStream>>,
@@ -139,7 +142,8 @@ impl ThreadReports<'_> {
         ThreadReports { shared, host: None, known: 0, sequence: 0, said: None }
     }
 
-    /// Sends a report if it is new, or was sent some time ago and has to be repeated.
+    /// Sends a report if it differs from the last report, or if it is time to repeat the last
+    /// report.
     fn say(&mut self, says: Says) {
         let hosts = self.shared.hosts.load(Ordering::Acquire);
         if hosts != self.known {
@@ -164,7 +168,7 @@ impl ThreadReports<'_> {
     }
 }
 
-/// Runs the devices: puts packets in the ring, and accepts hosts.
+/// Runs the device thread: puts packets in the ring, and accepts connections from hosts.
 fn devices(
     shared: &GuestState,
     listener: Option<&UnixListener>,
@@ -201,7 +205,7 @@ fn devices(
     }
 }
 
-/// The vCPU, and the two tasks on it.
+/// The vCPU thread, and the two tasks that it runs: an urgent server and a busy task.
 struct Vcpu<'a> {
     shared: &'a GuestState,
     guest: &'a Guest,
@@ -238,7 +242,7 @@ impl<'a> Vcpu<'a> {
         done
     }
 
-    /// Reports both tasks: whether the server has something to do, and whether it was woken before.
+    /// Reports both tasks. `serves` is true if the server is runnable, `woken` if I/O woke it last.
     fn say(&mut self, serves: bool, woken: bool) {
         let serves = u8::from(serves || self.guest.lies);
         let class = |urgency, runnable, woken| {
@@ -263,10 +267,10 @@ mod tests {
 
     use super::*;
 
-    /// The guest answers. It first reports that a packet is pending, then that its server runs, and
-    /// finally that the server waits again, woken by I/O.
+    /// The guest answers a ping. It first reports that a packet is pending, then that its server
+    /// runs, and finally that the server is blocked again after being woken by I/O.
     #[test]
-    fn load_guest_answers_packets_and_reports_its_tasks() {
+    fn guest_load_process_answers_packets_and_reports_its_tasks() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("agent");
         let (agent, lies) = (Some(path.clone()), false);

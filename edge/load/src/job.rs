@@ -1,10 +1,10 @@
-//! Notes of a load process to the process that started it, above all about finished jobs, and their
-//! encoding.
+//! Notes that a load process writes to the process that started it, and their encoding. Most of
+//! them report finished jobs.
 //!
-//! A note is four numbers of eight bytes each, little-endian: its kind (0 to 3, in the order of
-//! [`Note`]) and three of its own. Unused ones are zero. Times are in nanoseconds of
-//! `CLOCK_MONOTONIC`, all ones for never. A pipe accepts a note whole or not at all, because it is
-//! smaller than `PIPE_BUF`.
+//! A note has four numbers of eight bytes each, little-endian. The first is its kind (0 to 3, in
+//! the order of [`Note`]), the other three depend on the kind, and unused numbers are zero. Times
+//! are in nanoseconds of `CLOCK_MONOTONIC`; all bits set mean never. A note is smaller than
+//! `PIPE_BUF`, so a pipe accepts it whole or not at all.
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -16,50 +16,50 @@ use slackline_units::Time;
 
 use crate::LoadError;
 
-/// Environment variable with the file descriptor on which finished jobs are reported.
+/// Environment variable with the number of the file descriptor to which finished jobs are reported.
 pub const JOBS_FD: &str = "SLACKLINE_JOBS_FD";
 
 const NOTE: usize = 32;
 
-/// A finished job. Times are on `CLOCK_MONOTONIC`.
+/// A finished job: its release, deadline and completion on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Time from which it could be worked on.
+    /// Time from which the job could be worked on.
     pub released: Time,
-    /// Time when it was due. `None` without a deadline.
+    /// Deadline of the job. `None` if the job has no deadline.
     pub deadline: Option<Time>,
-    /// Time when it was finished.
+    /// Time when the job was finished.
     pub done: Time,
 }
 
 /// Ports of 127.0.0.1 on which a load process listens. Zero for none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
-    /// Port for requests, by TCP, and pings, by UDP.
+    /// Port for HTTP requests over TCP, and for pings over UDP.
     pub requests: u16,
-    /// Port for streams that come in.
+    /// Port for streams from clients to the process.
     pub inward: u16,
-    /// Port for streams that go out.
+    /// Port for streams from the process to clients.
     pub outward: u16,
 }
 
-/// A report from a load process.
+/// A note that a load process writes to the process that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
     /// A finished job, or a request that has been answered.
     Job(Job),
-    /// Data has reached its end.
+    /// Data of a stream has reached its receiver.
     Moved {
-        /// Time of the report.
+        /// Time at which the bytes were reported.
         at: Time,
         /// Number of bytes since the last report.
         bytes: u64,
     },
-    /// A request was given up.
+    /// A client gave up a request, because of a timeout or a failed connection.
     Lost {
-        /// Time when it was asked.
+        /// Time when the request was sent.
         asked: Time,
-        /// Time when it was given up.
+        /// Time when the request was given up.
         at: Time,
     },
     /// The process is ready: all its threads are running, and it listens.
@@ -85,7 +85,7 @@ impl Note {
         bytes
     }
 
-    /// Parses a note. `None` if the bytes are not one.
+    /// Parses a note. `None` if the bytes are not a valid note.
     fn from_bytes(bytes: &[u8; NOTE]) -> Option<Note> {
         let fields = bytes.as_chunks().0;
         let [kind, a, b, c] = [0, 1, 2, 3].map(|at: usize| u64::from_le_bytes(fields[at]));
@@ -103,16 +103,16 @@ impl Note {
     }
 }
 
-/// Decoder for the bytes of a load process, in pieces of any size.
+/// Parser of a load process's notes, which can arrive in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct NoteReader {
-    /// Start of a note whose end has not arrived yet.
+    /// Bytes of a note that has not arrived completely.
     begun: Vec<u8>,
 }
 
 impl NoteReader {
-    /// Returns the notes that these bytes complete, in the order in which they were written. Bytes
-    /// that are not a note are skipped.
+    /// Adds bytes, and returns the notes that they complete, in the order of writing. Bytes that
+    /// are not a valid note are skipped.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Note> {
         self.begun.extend_from_slice(bytes);
         let (whole, rest) = self.begun.as_chunks();
@@ -121,29 +121,31 @@ impl NoteReader {
         notes
     }
 
-    /// Returns true if the bytes so far end in the middle of a note. If no more come, that note is
-    /// lost.
+    /// Returns true if the bytes so far end in the middle of a note. That note is lost if no more
+    /// bytes come.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         !self.begun.is_empty()
     }
 }
 
-/// Opens an open file descriptor of this process again, for reporting jobs. Flags of the new one,
-/// such as non-blocking, do not affect other users of the old one.
+/// Opens a second file descriptor for an open descriptor of this process, for reporting jobs. Its
+/// flags, such as non-blocking, do not affect other users of the first descriptor.
 ///
 /// # Errors
-/// If there is no such descriptor, or it cannot be opened for writing: sockets cannot.
+///
+/// If `fd` is not open, or cannot be opened for writing, as a socket.
 pub fn jobs_on(fd: u32) -> Result<OwnedFd, LoadError> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(format!("/proc/self/fd/{fd}"), flags, Mode::empty())
         .map_err(|error| LoadError::NotWritable { fd, source: error.into() })
 }
 
-/// Opens the descriptor for jobs that the environment names. `None` if it names none.
+/// Opens the descriptor named by the environment variable [`JOBS_FD`], for reporting jobs. `None`
+/// if the variable is not set.
 ///
 /// # Errors
-/// If the variable is not a number, and those of [`jobs_on`].
+/// If the variable is not a number, or [`jobs_on`] fails.
 pub fn jobs_from_environment() -> Result<Option<OwnedFd>, LoadError> {
     let Some(text) = env::var_os(JOBS_FD) else { return Ok(None) };
     let fd = text.to_str().and_then(|text| text.parse().ok());
@@ -151,7 +153,7 @@ pub fn jobs_from_environment() -> Result<Option<OwnedFd>, LoadError> {
     fd.ok_or_else(none).and_then(jobs_on).map(Some)
 }
 
-/// Writes notes and counts jobs. Any thread may use it.
+/// Writes notes to the pipe and counts finished jobs. Any thread may use it.
 #[derive(Debug)]
 pub(crate) struct Reporter {
     to: Option<OwnedFd>,
@@ -179,8 +181,8 @@ impl Reporter {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes a note without ever waiting. If the pipe is full or has no reader, only the note is
-    /// lost.
+    /// Writes a note without ever blocking. If the pipe is full or has no reader, the note is
+    /// dropped and counted.
     pub(crate) fn report(&self, note: Note) -> Result<(), LoadError> {
         if matches!(note, Note::Job(_)) {
             self.done.fetch_add(1, Ordering::Relaxed);
@@ -218,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn job_records_are_read_whole_for_any_chunk_size() {
+    fn job_records_are_parsed_for_any_chunk_size() {
         let notes: Vec<Note> = (0..5).map(note).collect();
         let bytes: Vec<u8> = notes.iter().flat_map(|note| note.to_bytes()).collect();
         for length in [1, 7, 31, 32, 33, 160] {
@@ -230,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn job_record_is_little_endian_and_no_deadline_is_all_ones() {
+    fn job_record_is_little_endian_and_missing_deadline_is_all_ones() {
         let job = Job { released: Time::from_ns(0x0102), deadline: None, done: Time::from_ns(3) };
         let mut expected = [0; 32];
         expected[8..10].copy_from_slice(&[2, 1]);
@@ -240,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_job_records_are_skipped() {
+    fn job_records_that_are_invalid_are_skipped() {
         let mut bytes = [0xff; 96];
         bytes[32..64].copy_from_slice(&note(2).to_bytes());
         // A number that is not a valid port.
@@ -249,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn truncated_job_record_is_noticed() {
+    fn job_record_that_is_cut_off_is_detected() {
         let mut reader = NoteReader::default();
         assert_eq!(reader.take(&note(1).to_bytes()[..20]), []);
         assert!(reader.is_torn());

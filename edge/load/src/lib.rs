@@ -1,12 +1,13 @@
 //! The workload programs of a scenario, as a real process.
 //!
-//! It does on a real CPU what the simulator does with a vCPU's program in simulated time. Computing
-//! is CPU time that the calling thread uses, however long that takes. Sleeping is sleeping.
-//! Releases come on a grid that was fixed when the program began, and late work is done back to
-//! back, with none left out. All times are on `CLOCK_MONOTONIC`.
+//! A load process does on a real CPU what the simulator does with a vCPU's program in simulated
+//! time. A computing step ends when the calling thread has used its CPU time, however long that
+//! takes. A sleeping step sleeps. Releases come at times that were fixed when the program began. A
+//! program that is late works off all jobs back to back and skips none. All times are on
+//! `CLOCK_MONOTONIC`.
 //!
-//! Finished jobs are reported through a pipe, which never delays the work: notes that its reader is
-//! too slow for are dropped and counted.
+//! Finished jobs are reported through a pipe, which never delays the work: if its reader is too
+//! slow, notes are dropped and counted.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -50,48 +51,50 @@ use work::{Work, takes_time};
 /// Start and end of a program, and the reporting of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Start time. `None` starts at once. If it has passed, the program starts late, and the
-    /// releases since then are late with it.
+    /// Start time. `None` starts the program at once. If the time has passed, the program starts
+    /// late, and works off the jobs released in the meantime.
     pub start: Option<Time>,
-    /// Maximum running time after its start. `None` for no limit.
+    /// Maximum time from the start to the end of the program. `None` for no limit.
     pub limit: Option<Span>,
     /// Pipe for finished jobs (see [`NoteReader`]), or anything else that accepts a record whole or
-    /// not at all. It is made non-blocking for all processes that share it.
+    /// not at all. It becomes non-blocking, also for other processes that share it.
     pub jobs: Option<OwnedFd>,
-    /// A load with devices ends when this becomes readable.
+    /// Descriptor that ends a load with devices when it becomes readable. `None` for no such end.
     pub stop: Option<OwnedFd>,
-    /// Other nodes of the parallel program, for a node of one.
+    /// Socket and peers of this node if the program is a node of a parallel program. `None`
+    /// otherwise.
     pub node: Option<Node>,
 }
 
 /// Reason why a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The program did its last step.
+    /// The program completed its last step.
     Finished,
-    /// The program was ended at its limit.
+    /// The program reached the limit of its running time.
     Limit,
 }
 
 /// Results of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// Reason why it ended.
+    /// Reason why the program ended.
     pub ending: Ending,
-    /// CPU time that it used.
+    /// CPU time that the program used.
     pub used: Span,
-    /// Time from its start, or its late beginning, to its end.
+    /// Time from the actual start of the program to its end.
     pub elapsed: Span,
-    /// Number of jobs that it finished.
+    /// Number of jobs that the program finished.
     pub jobs: u64,
-    /// Number of those jobs that could not be reported.
+    /// Number of finished jobs that could not be reported, because the pipe was full or had no
+    /// reader.
     pub dropped: u64,
 }
 
-/// Reason why a program cannot be run, or its jobs cannot be reported.
+/// Reason why a program cannot be run, or why its jobs cannot be reported.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// No step of a program that repeats can take time.
+    /// A program repeats, and none of its repeated steps takes any time.
     #[error("the program repeats forever without computing, sleeping or waiting")]
     TakesNoTime,
     /// A recording cannot be read.
@@ -100,7 +103,8 @@ pub enum LoadError {
         /// Name of the file, and the reason.
         reason: String,
     },
-    /// A node of a parallel program does not know the others.
+    /// A program is a node of a parallel program, but was not given the addresses of the other
+    /// nodes.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
     /// The environment variable for reporting jobs is malformed.
@@ -123,8 +127,8 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A record was written in part, so no reader can parse the rest.
-    #[error("cannot report a finished job: only {taken} bytes of its record were written")]
+    /// A record was written only in part, so a reader cannot parse what follows it.
+    #[error("cannot report a finished job: only {taken} bytes of the record were written")]
     Torn {
         /// Number of bytes written.
         taken: usize,
@@ -153,7 +157,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// No process listens at a Unix socket.
+    /// No process listens on the Unix socket of a ping client.
     #[error("cannot connect to {}: {source}", at.display())]
     NoOne {
         /// Path of the socket.
@@ -209,13 +213,14 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that started this one has ended already. This process cannot end with it.
-    #[error("process {parent}, which started this one, has ended")]
+    /// The process that started this process has ended already. So this process cannot be made to
+    /// end together with it.
+    #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.
         parent: u32,
     },
-    /// The kernel refused to bind this process to its parent's end.
+    /// The kernel refused to kill this process automatically when its parent ends.
     #[error("cannot make this process end with process {parent}: {source}")]
     NotTied {
         /// Process id of the parent.
@@ -226,7 +231,7 @@ pub enum LoadError {
 }
 
 impl LoadError {
-    /// Returns advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<&'static str> {
         match self {
@@ -247,7 +252,7 @@ impl LoadError {
 ///
 /// # Errors
 /// If the program repeats without ever taking time, or the kernel refuses to sleep or to accept a
-/// report. A report without a reader is no error.
+/// report. It is no error if nothing reads the reports.
 pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report, LoadError> {
     if program.repeat && !program.steps.iter().any(takes_time) {
         return Err(LoadError::TakesNoTime);

@@ -20,11 +20,11 @@ use crate::end::End;
 
 /// Size of a ping, and of its answer, in bytes.
 pub(crate) const PING: usize = 8;
-/// Maximum time that a connection may keep a server waiting.
+/// Maximum time that a server waits for the other side of a connection to send or receive.
 pub(crate) const PATIENCE: Span = Span::from_secs(5);
-/// Interval at which a thread that waits for the other side checks for the end.
+/// Interval at which a thread that waits for the other side checks if the load is over.
 const LOOK: Duration = Duration::from_millis(100);
-/// Maximum size of a header, and of what is received at once, in bytes.
+/// Maximum size of a header, and of a single receive, in bytes.
 const HEADER: usize = 8 << 10;
 
 /// Data to send. Its content does not matter.
@@ -35,7 +35,8 @@ pub(crate) fn here(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Listens on a port, or on any free one. At most `waiting` connections wait to be accepted.
+/// Listens on a TCP port, or on any free port for zero. At most `waiting` connections wait to be
+/// accepted.
 pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadError> {
     let cannot = |error: rustix::io::Errno| LoadError::NoPort { port, source: error.into() };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -48,7 +49,7 @@ pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadErr
     Ok(TcpListener::from(socket))
 }
 
-/// Listens for requests by TCP and for pings by UDP, on the same port number.
+/// Listens on one port number for HTTP requests over TCP and for pings over UDP.
 pub(crate) fn requests(port: u16, waiting: usize) -> Result<(TcpListener, UdpSocket), LoadError> {
     // A number that is free for one protocol may be taken for the other.
     const TRIES: usize = 100;
@@ -75,7 +76,8 @@ pub(crate) fn port_of(listener: &TcpListener) -> Result<u16, LoadError> {
     Ok(address.port())
 }
 
-/// Starts a connection. It is writable when it has been made or has failed.
+/// Starts a TCP connection without waiting. The stream becomes writable when the connection is made
+/// or has failed.
 pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -85,8 +87,9 @@ pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Makes a connection whose reads and writes return now and then to check for the end. With a
-/// window, about that many bytes may be in flight, as far as the kernel complies.
+/// Makes a TCP connection. Its reads and writes time out at intervals, so that the caller can check
+/// if the load is over. `window` sets the approximate number of bytes in flight, within the
+/// kernel's limits.
 pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream, LoadError> {
     let none = |source: io::Error| LoadError::NoServer { to, source };
     let cannot = |error: rustix::io::Errno| none(error.into());
@@ -105,7 +108,8 @@ pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream
     Ok(stream)
 }
 
-/// Sets up a connection so that its reads and writes return now and then to check for the end.
+/// Sets timeouts on a connection, so that its reads and writes return at intervals and the caller
+/// can check if the load is over.
 pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -128,7 +132,7 @@ fn is_waiting(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }
 
-/// Sends this number of bytes on a connection that checks for the end, and counts them.
+/// Sends `bytes` bytes of data and counts them. Stops if the load ends.
 pub(crate) fn send_data(
     mut stream: &TcpStream,
     bytes: u64,
@@ -157,12 +161,12 @@ pub(crate) fn send_data(
     Ok(ExchangeOutcome::Whole)
 }
 
-/// Sends a few bytes, for which a connection always has space.
+/// Sends a short header, for which the send buffer of a connection always has space.
 pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> ExchangeOutcome {
     if stream.write_all(header).is_ok() { ExchangeOutcome::Whole } else { ExchangeOutcome::Gone }
 }
 
-/// Receives on a connection that checks for the end, until `is_whole` returns true for a piece.
+/// Receives until `is_whole` returns true for a received piece. Stops if the load ends.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),
@@ -187,7 +191,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Receives a request of HTTP, or anything that ends with an empty line.
+/// Receives an HTTP request, or anything else that ends with an empty line.
 pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<ExchangeOutcome, LoadError> {
     let mut head = Head::default();
     let until = monotonic().after(PATIENCE);
@@ -200,11 +204,11 @@ pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<ExchangeO
     Ok(if is_bad { ExchangeOutcome::Gone } else { talk })
 }
 
-/// The header of a request or an answer, as it arrives.
+/// Incrementally received header of an HTTP request or answer.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     text: Vec<u8>,
-    /// Number of bytes that arrived after the header. `None` while the header has not ended.
+    /// Number of bytes that arrived after the header. `None` if the header is not complete.
     pub(crate) body: Option<u64>,
 }
 
@@ -218,12 +222,12 @@ impl Head {
         }
     }
 
-    /// Returns true if the header is too long, so that it will not end.
+    /// Returns true if the header exceeds the maximum size, and so counts as malformed.
     pub(crate) fn is_bad(&self) -> bool {
         self.body.is_none() && self.text.len() > HEADER
     }
 
-    /// Returns the length of a successful answer. `None` for anything else.
+    /// Returns the body length in the header of a successful answer. `None` for any other header.
     pub(crate) fn length(&self) -> Option<u64> {
         let text = std::str::from_utf8(&self.text).ok()?;
         let mut lines = text.split("\r\n");
@@ -239,7 +243,7 @@ impl Head {
 /// Text of an HTTP request.
 pub(crate) const REQUEST: &[u8] = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
 
-/// Returns the header of an answer.
+/// Returns the HTTP header of an answer with a body of `bytes` bytes.
 pub(crate) fn answer_header(bytes: u64) -> String {
     format!(
         "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\nContent-Length: {bytes}\r\n\
@@ -252,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn http_header_parses_for_any_chunk_size() {
+    fn http_header_is_parsed_for_any_chunk_size() {
         let whole = answer_header(10) + "0123456789";
         for length in 1..whole.len() {
             let (mut head, mut body) = (Head::default(), 0);
@@ -270,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn unsuccessful_or_malformed_http_answer_has_no_length() {
+    fn http_answer_that_is_unsuccessful_or_malformed_has_no_length() {
         for text in [
             "HTTP/1.0 404 Not Found\r\nContent-Length: 10\r\n\r\n",
             "HTTP/1.0 200 OK\r\n\r\n",

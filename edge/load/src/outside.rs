@@ -1,5 +1,5 @@
-//! The file server that a system asks. It stands outside the system, and waits before it answers as
-//! long as the question says.
+//! File server outside of the system, from which its tasks request data. Each request states how
+//! long the server waits before it answers.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -12,12 +12,13 @@ use crate::job::{Note, Ports, Reporter};
 use crate::net::{self, ExchangeOutcome};
 use crate::{LoadError, Options};
 
-/// Maximum number of connections that wait.
+/// Maximum number of connections that wait to be accepted.
 const WAITING: usize = 1_000;
 
-/// Serves files until its end. Reports its port as the one for requests.
+/// Runs the file server until it is told to end. Reports its port in the field for requests.
 ///
 /// # Errors
+///
 /// If a port or a thread is refused.
 pub fn file_server(options: Options) -> Result<(), LoadError> {
     let at = options.limit.map_or(Time::NEVER, |limit| monotonic().after(limit));
@@ -29,7 +30,8 @@ pub fn file_server(options: Options) -> Result<(), LoadError> {
     serve_files(&listener, &end)
 }
 
-/// Serves each connection on a thread of its own, since tasks keep their connections.
+/// Accepts connections and serves each on a thread of its own, since tasks keep their connections
+/// open.
 pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadError> {
     std::thread::scope(|scope| {
         loop {
@@ -47,7 +49,7 @@ pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadE
     })
 }
 
-/// Answers questions until the client closes the connection, or until the end.
+/// Answers the requests on a connection until the client closes it or the load ends.
 fn serve_one(stream: &TcpStream, end: &End) -> Result<(), LoadError> {
     let until = (Time::NEVER, end);
     loop {

@@ -1,18 +1,17 @@
-//! Ending a process together with the process that started it.
+//! Ends this process together with the process that started it.
 
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::LoadError;
 
-/// Makes the kernel kill this process when the one that started it ends.
+/// Makes the kernel kill this process when the process that started it ends.
 ///
-/// More exactly: when that process's *thread* that started this one ends. It should therefore be a
-/// thread that lives as long as its process. `parent` is the process id of the starter, which the
-/// starter must pass on: it may have ended before this is called, and then no process is left whose
-/// end could be noticed.
+/// The kernel in fact kills it when the *thread* that started it ends. So the starter should use a
+/// thread that lives as long as its process. `parent` is the process id of the starter, which must
+/// pass it on. With it, this function detects that the starter has ended before the call.
 ///
 /// # Errors
-/// If our present parent is another process, or the kernel refuses.
+/// If the current parent of this process is not `parent`, or the kernel refuses.
 pub fn end_with(parent: u32) -> Result<(), LoadError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LoadError::NotTied { parent, source: error.into() })?;

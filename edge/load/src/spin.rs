@@ -1,10 +1,10 @@
-//! Using CPU time: as much as is due, and hardly more.
+//! Uses a given amount of CPU time, with an overshoot of a few microseconds.
 //!
 //! The thread's CPU clock is read by a system call, so it is read between bursts of arithmetic. The
-//! speed of the arithmetic on this CPU is learned from each burst. While much is due a burst is
-//! half of it or less, so that even a CPU that has become twice as slow makes none too long. The
-//! last burst, of [`FINE`] at most, is at worst too long by as much as that, unless an interrupt or
-//! a hypervisor adds to the time that the kernel counts for the thread.
+//! speed of the arithmetic is learned from each burst. A burst is at most half of the remaining
+//! time, so it stays short enough even if the CPU has become twice as slow. The last burst is at
+//! most [`FINE`] long. The overshoot is at most that, unless an interrupt or a hypervisor adds to
+//! the CPU time that the kernel counts for the thread.
 
 use std::hint::black_box;
 
@@ -12,12 +12,12 @@ use slackline_units::{Span, Time};
 
 use crate::clock::{monotonic, thread_time};
 
-/// Maximum length of the last burst.
+/// Maximum length of the last burst of arithmetic, and so of the overshoot.
 const FINE: Span = Span::from_us(20);
-/// Maximum length of any burst, and so the interval at which the end is checked.
+/// Maximum length of any burst, and so the interval at which the end of the load is checked.
 const LONGEST: Span = Span::from_us(100);
-/// Minimum length of a burst that is learned from. A shorter one mostly measures the reading of the
-/// clock.
+/// Minimum length of a burst from which the CPU's speed is learned. A shorter one mostly measures
+/// the reading of the clock.
 const TELLING: Span = Span::from_us(5);
 /// Number of picoseconds in a nanosecond.
 const PS: u64 = 1_000;
@@ -25,16 +25,16 @@ const PS: u64 = 1_000;
 /// Uses CPU time, and learns how fast this CPU computes.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    /// Picoseconds that an iteration of the loop takes; never zero.
+    /// Time of one iteration of the arithmetic loop, in picoseconds. Never zero.
     turn_ps: u64,
 }
 
-/// Reason why spinning has ended.
+/// Reason why a call of `spin` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpinEnd {
-    /// All time that was due has been used.
+    /// The thread has used all the CPU time that it was to use.
     Due,
-    /// The load has reached its end.
+    /// The load is over.
     End,
 }
 
@@ -44,7 +44,7 @@ impl Spinner {
         Spinner { turn_ps: 100 * PS }
     }
 
-    /// Spins until the calling thread has used `due` in its life, or until `end`.
+    /// Spins until the calling thread's CPU clock reaches `due`, or until the time `end`.
     pub(crate) fn spin(&mut self, due: Span, end: Time) -> SpinEnd {
         let mut used = thread_time();
         while used < due {
@@ -69,7 +69,7 @@ impl Spinner {
     }
 }
 
-/// Does arithmetic that takes time in proportion to `turns`, and that no compiler can remove.
+/// Runs `turns` iterations of arithmetic that the compiler cannot remove.
 fn turn(turns: u64) {
     let mut word = black_box(turns);
     for turn in 0..turns {

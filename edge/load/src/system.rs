@@ -1,5 +1,5 @@
-//! Work that needs devices, as a real process. Each task is a thread, and their operating system,
-//! disk and network are those of Linux itself, with their real costs.
+//! Tasks of a VM with devices, as a real process. Each task is a thread. They use the operating
+//! system, disk and network of this host, with their real costs.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -30,26 +30,28 @@ pub struct SystemParameters {
     pub seed: u64,
     /// Domain of the tasks, which selects their draws.
     pub domain: DomId,
-    /// Maximum number of connections that wait.
+    /// Maximum number of connections that wait to be accepted.
     pub connections: usize,
-    /// Clients that talk to it.
+    /// Kinds of clients that connect to the system.
     pub from: SystemClients,
-    /// Port to listen on. Zero for any free one.
+    /// Port on which the system listens. Zero for any free port.
     pub port: u16,
-    /// Address of the file server to ask. `None` for one of its own.
+    /// Address of the file server for the tasks' requests. `None` if the system starts its own file
+    /// server.
     pub file_server: Option<SocketAddr>,
-    /// Folder for the file to read.
+    /// Folder for the temporary file that the tasks read.
     pub folder: PathBuf,
 }
 
-/// Clients of a system, apart from those that its tasks wait for.
+/// Kinds of clients that connect to a system without being waited for by a specific task.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemClients {
-    /// True if clients send requests or pings. Pings that no task waits for are answered at once.
+    /// True if clients send HTTP requests or pings. Pings that no task waits for are answered at
+    /// once.
     pub requests: bool,
-    /// True if clients send a stream. It is received at once.
+    /// True if clients send a stream to the system, which discards it.
     pub inward: bool,
-    /// True if clients receive a stream.
+    /// True if clients receive a stream from the system.
     pub outward: bool,
 }
 
@@ -106,7 +108,7 @@ pub fn serve(
     Ok(done)
 }
 
-/// Sockets that are served beside the tasks.
+/// Sockets that a background thread serves: pings that no task waits for, and incoming streams.
 struct BackgroundSockets<'a> {
     pings: Option<&'a UdpSocket>,
     inward: Option<&'a TcpListener>,
@@ -115,7 +117,8 @@ struct BackgroundSockets<'a> {
 
 type Body<'a> = Box<dyn FnOnce() -> Result<LoadResults, LoadError> + Send + 'a>;
 
-/// Starts all threads but one, reports that they are running, and runs the last one itself.
+/// Starts a thread for every task but the last, reports that they run, and runs the last task
+/// itself.
 fn run<'a>(
     serving: &'a SystemParameters,
     shared: &'a TaskContext<'a>,
@@ -191,7 +194,7 @@ fn start<'scope, T: Send + 'scope>(
     thread.map_err(|source| LoadError::NoThread { source })
 }
 
-/// Answers pings, and receives streams.
+/// Answers pings that no task waits for, and receives streams, until the load is over.
 fn take_all(
     shared: &TaskContext<'_>,
     beside: &BackgroundSockets<'_>,
@@ -239,7 +242,7 @@ fn take_all(
     Ok(done)
 }
 
-/// Receives once. Returns the number of bytes, and true if more can come.
+/// Receives once. Returns the number of bytes, and false if the stream has ended.
 fn take(stream: &mut TcpStream, data: &mut [u8]) -> (u64, bool) {
     match stream.read(data) {
         Ok(count) => (count as u64, count > 0),

@@ -1,4 +1,4 @@
-//! A task of a system with devices, on a thread of its own.
+//! Task of a system with devices, which runs on a thread of its own.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -34,9 +34,9 @@ pub(crate) struct Worker<'a> {
     shared: &'a TaskContext<'a>,
     task: &'a Task,
     work: Work<'a>,
-    /// CPU time computed so far.
+    /// CPU time that the task has computed so far.
     computed: Span,
-    /// Latest request that it has accepted.
+    /// Latest request that the task has accepted.
     request: Option<Request>,
     stream: Option<TcpStream>,
     server: Option<TcpStream>,
@@ -70,7 +70,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Runs the task to its end, or to the end of all tasks.
+    /// Runs the task until it completes its last step or the load is over.
     pub(crate) fn through(mut self) -> Result<LoadResults, LoadError> {
         wake_exactly();
         let before = thread_time();
@@ -144,7 +144,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for a request and accepts it. Other tasks may be faster.
+    /// Waits for a client's request and accepts it. Another task can accept the request first.
     fn accept(&mut self) -> Result<Next, LoadError> {
         let Some((tcp, udp)) = &self.shared.requests else { return Ok(Next::End) };
         loop {
@@ -202,7 +202,7 @@ impl<'a> Worker<'a> {
         Ok(Next::Go)
     }
 
-    /// Asks the file server, and waits for its answer.
+    /// Requests `bytes` bytes from the file server, which answers after `wait`.
     fn ask(&mut self, bytes: u64, wait: Span) -> Result<Next, LoadError> {
         let Some(to) = self.shared.file_server else { return Ok(Next::Go) };
         let stream = match self.server.take() {
@@ -237,7 +237,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Sends data in the stream to the client. Waits for a client, and for space.
+    /// Sends data in the stream to the client. Waits until a client is connected and the socket has
+    /// space.
     fn send(&mut self, bytes: u64) -> Result<Next, LoadError> {
         let Some(listener) = &self.shared.outward else { return Ok(Next::End) };
         loop {

@@ -1,4 +1,4 @@
-//! A running program: its steps that need no device.
+//! Steps of a program that need no device, while it runs.
 
 use slackline_scenario::{
     Draw, Program, RecordedSpan, Recording, Releases, Step, Stream, next_instant,
@@ -25,10 +25,10 @@ pub(crate) fn takes_time(step: &Step) -> bool {
 /// State of a running program.
 pub(crate) struct Work<'a> {
     pub(crate) draws: Stream,
-    /// Time at which the program began.
+    /// Time at which the program started.
     origin: Time,
     end: &'a End,
-    /// CPU time that the thread will have used when all computing so far is done.
+    /// Value of the thread's CPU clock at which all computing so far is done.
     due: Span,
     spinner: Spinner,
     current: Current,
@@ -37,17 +37,17 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The piece of work that was released last, or that began when the one before was done.
+/// The current job: released last, or begun when the previous job was done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,
     deadline: Option<Time>,
 }
 
-/// Maximum excess of CPU time that counts towards the next computing. The excess is the overshoot
-/// of the computing before, and the time for sleeping and reporting in between. Counting it makes a
-/// program use what it is to use. An excess beyond this is no rounding but cost, and shortening the
-/// work by it would falsify the work.
+/// Maximum overshoot that is deducted from the next computing step. The overshoot is CPU time used
+/// beyond a step, and for sleeping and reporting between steps. The deduction keeps the program's
+/// total exact. CPU time beyond this limit is a real cost of the system, and deducting it would
+/// falsify the work.
 const CARRIED: Span = Span::from_us(50);
 
 /// Next action after a step.
@@ -57,7 +57,7 @@ pub(crate) enum Next {
     End,
 }
 
-/// Time computed between checks for a request to end.
+/// Maximum time that is computed between two checks for a request to end the load.
 const STRETCH: Span = Span::from_ms(10);
 
 impl<'a> Work<'a> {
@@ -68,7 +68,8 @@ impl<'a> Work<'a> {
         Work { draws, origin, end, due, spinner, current, releases, notes, exchange: None }
     }
 
-    /// Makes this a node of a parallel program.
+    /// Sets the exchange with the other nodes of a parallel program. `None` if the program is not
+    /// parallel.
     pub(crate) fn among(self, exchange: Option<Exchange>) -> Work<'a> {
         Work { exchange, ..self }
     }
@@ -89,7 +90,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Runs and blocks as in a recording, again and again.
+    /// Runs and blocks as the vCPU in a recording did. Repeats the recording until the load ends.
     pub(crate) fn replay(&mut self, recording: &Recording) -> Result<Ending, LoadError> {
         let mut reader = recording.reader();
         loop {
@@ -149,7 +150,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Uses this much CPU time.
+    /// Uses `span` of CPU time.
     pub(crate) fn compute(&mut self, span: Span) -> Result<Next, LoadError> {
         if span.is_zero() {
             return Ok(Next::Go);
@@ -159,7 +160,7 @@ impl<'a> Work<'a> {
         self.spin(self.due)
     }
 
-    /// Excludes the CPU time used so far: it was not computing, and counts towards none.
+    /// Excludes the CPU time used so far: it does not count towards any computing step.
     pub(crate) fn forget(&mut self) {
         self.due = thread_time();
     }
@@ -179,7 +180,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Uses CPU time until an instant of the clock, which does not count towards later computing.
+    /// Uses CPU time until an instant of the clock. The next computing steps are not shortened by
+    /// it.
     fn spin_until(&mut self, instant: Time) -> Result<Next, LoadError> {
         while monotonic() < instant {
             if self.end.is_over()? {

@@ -1,10 +1,11 @@
 //! Interfaces that limit a process to a share of a CPU, one file each.
 //!
 //! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
-//! cannot. Dropping its result removes the limit. If this process dies, its keeper removes it:
-//! before any change the keeper knows what has to be restored.
+//! cannot. Dropping the result removes the limit. If this process dies, its keeper (a child
+//! process) removes the limit. Before each change the keeper is told what to restore.
 //!
-//! The effect of a limit is measured from outside by a [`Sampler`], in the same manner for all.
+//! The effect of a limit is measured from outside by a [`Sampler`], in the same way for every
+//! interface.
 
 mod command;
 mod deadline;
@@ -30,19 +31,20 @@ use slackline_live::session::{RequestError, SessionError};
 /// Interface that limits a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LimitInterface {
-    /// `SCHED_DEADLINE` of the kernel. It acts on the only thread of a process.
+    /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, in a cgroup of this version. It acts on the process.
+    /// CFS quota of the kernel, through the cgroup version `Version` (1 or 2). The quota limits all
+    /// threads of the process together.
     Quota(Version),
     /// A program given by the user.
     Command(CommandLine),
-    /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. It acts on
-    /// the process.
+    /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. It limits
+    /// all threads of the process together.
     Slackline(CpuId),
 }
 
 impl LimitInterface {
-    /// Returns the name for users, which is the same in all versions.
+    /// Returns the name that users see. It is the same for both cgroup versions.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -54,10 +56,10 @@ impl LimitInterface {
         }
     }
 
-    /// Returns the default period of this interface for this share.
+    /// Returns the default period of a limit to `share` by this interface.
     ///
     /// A quota has 100 ms, the kernel's default, or more if the quota of a small share would fall
-    /// below the kernel's minimum. The others have 10 ms.
+    /// below the kernel's minimum. The other interfaces have 10 ms.
     #[must_use]
     pub fn usual_period(&self, share: CpuShare) -> Span {
         match self {
@@ -78,11 +80,13 @@ impl fmt::Display for LimitInterface {
     }
 }
 
-/// Reason why a process cannot be limited, or is limited no longer.
+/// Reason why a process cannot be limited, or is no longer limited.
 #[derive(Debug, Error)]
 pub enum LimitError {
     /// The share is zero, or more than a CPU.
-    #[error("cannot limit to {share} every {period}: a share is above 0 and at most 1cpu")]
+    #[error(
+        "cannot limit a process to {share} every {period}: a share is above 0 and at most 1cpu"
+    )]
     NoTarget {
         /// Requested share of a CPU.
         share: CpuShare,
@@ -91,7 +95,8 @@ pub enum LimitError {
     },
     /// The share is too small for the kernel at this period.
     #[error(
-        "cannot limit to {share} every {period}: {slice} is below the kernel's minimum of {least}"
+        "cannot limit a process to {share} every {period}: {slice} is below the kernel's minimum \
+         of {least}"
     )]
     TooFine {
         /// Requested share of a CPU.
@@ -124,16 +129,16 @@ pub enum LimitError {
     /// The process is gone or cannot be referred to.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The process cannot be held by the fence.
+    /// The process cannot be registered with its keeper, which would restore it.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The kernel refused a change.
+    /// The kernel refused a change to the process.
     #[error("{error}: {cause}", cause = cause_of(error))]
     Refused {
         /// Change with the kernel's reason.
         error: ActError,
     },
-    /// No cgroup can be made for the process.
+    /// No cgroup can be created for the process.
     #[error("{error}{}", colon_cause(error))]
     Group {
         /// Reason of the failure.
@@ -145,8 +150,8 @@ pub enum LimitError {
         /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The command does not contain the process or the share.
-    #[error("`{command}` does not contain {missing}")]
+    /// The user's command does not contain `{pid}` or `{percent}`.
+    #[error("the command `{command}` does not contain {missing}")]
     BadCommand {
         /// Command as the user wrote it.
         command: String,
@@ -161,7 +166,7 @@ pub enum LimitError {
         /// Error of the kernel.
         source: std::io::Error,
     },
-    /// The command has ended by itself, so the limit no longer holds.
+    /// The command has ended by itself, so the process is no longer limited.
     #[error("`{command}` ended by itself ({how})")]
     Ended {
         /// Command as the user wrote it.
@@ -173,7 +178,7 @@ pub enum LimitError {
     #[error("cannot remove the limit: {}", errors.iter().map(ToString::to_string)
         .collect::<Vec<_>>().join("; "))]
     NotGivenBack {
-        /// All failures to undo.
+        /// Errors of the changes that could not be undone.
         errors: Vec<GiveBackError>,
     },
     /// Slackline's dispatcher cannot start, or has ended.
@@ -193,7 +198,7 @@ fn colon_cause(error: &dyn std::error::Error) -> String {
 }
 
 impl LimitError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -261,7 +266,7 @@ pub struct LimitedProcess(Kind);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// The kernel limits the CPU time of the process, until the process is restored.
+    /// The kernel limits the CPU time. The limit ends when this value restores the process.
     Kernel {
         fence: Fence,
     },
@@ -270,10 +275,10 @@ enum Kind {
 }
 
 impl LimitedProcess {
-    /// Puts the limit on. Only a quota also limits threads that the process starts later.
+    /// Limits a process to a share of a CPU. Threads that the process starts later are limited only
+    /// by a quota.
     ///
-    /// # Errors
-    /// If this host or the process does not allow it. All changes are undone then.
+    /// # Errors If this host or the process does not allow the limit. All changes are undone then.
     pub fn apply(
         way: &LimitInterface,
         pid: i32,
@@ -305,7 +310,7 @@ impl LimitedProcess {
         }))
     }
 
-    /// Checks that the limit still holds, as far as this process can know. Call it regularly.
+    /// Checks that the limit is still enforced, if this process can know it. Call it regularly.
     ///
     /// # Errors
     /// If the program that limits has ended, or the dispatcher has.
@@ -320,7 +325,7 @@ impl LimitedProcess {
     /// Removes the limit. Dropping does the same, but ignores errors.
     ///
     /// # Errors
-    /// If a change could not be undone, or the limit had ended before.
+    /// If a change could not be undone, or if enforcement had ended before.
     pub fn end(self) -> Result<(), LimitError> {
         let release = |fence: &mut Fence| {
             fence.release_all().map_err(|errors| LimitError::NotGivenBack { errors })

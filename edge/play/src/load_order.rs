@@ -1,4 +1,4 @@
-//! Orders for load processes, and the command that starts one.
+//! Parameters of a load process, and the command that starts it.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -8,14 +8,14 @@ use slackline_scenario::io::{Client, ClientKind, Direction};
 use slackline_scenario::{Domain, Program, Scenario, System};
 use slackline_units::{DomId, Time, VcpuId};
 
-/// Order for a load process.
+/// Parameters from which the command of a load process is made.
 #[derive(Debug)]
 pub struct LoadOrder<'a> {
     /// Role of the process.
     pub part: LoadRole<'a>,
-    /// Seed of the run.
+    /// Seed of all random draws of the run.
     pub seed: u64,
-    /// Time at which it begins, on the monotonic clock.
+    /// Time on the monotonic clock at which the load begins.
     pub start: Time,
 }
 
@@ -26,42 +26,43 @@ pub enum LoadRole<'a> {
     Program {
         /// Steps of the program.
         program: &'a Program,
-        /// vCPU whose random draws it makes.
+        /// vCPU that the program stands for, which selects its random draws.
         vcpu: VcpuId,
-        /// Addresses of the other nodes, for a node of a parallel program. Its own socket is then
-        /// its standard input.
+        /// Addresses of the other nodes, if the program is a node of a parallel program. The socket
+        /// of its own node is then its standard input.
         others: &'a [SocketAddr],
     },
     /// A domain with tasks that need devices.
     System {
         /// Tasks of the domain.
         system: &'a System,
-        /// Domain whose random draws they make.
+        /// Domain of the tasks, which selects their random draws.
         domain: DomId,
-        /// Clients that talk to it.
+        /// Kinds of clients that connect to the domain.
         from: SystemClients,
-        /// Port of the server from which it requests files. `None` if it requests none.
+        /// Port of the file server from which the tasks request data. `None` if they request none.
         files: Option<u16>,
     },
-    /// A client outside of the host.
+    /// A client that runs outside of the scheduled domains.
     Client {
         /// Description of the client.
         client: &'a Client,
         /// Number of the client, which selects its random draws.
         number: usize,
-        /// Port of the domain that it talks to.
+        /// Port of the domain to which the client connects.
         port: u16,
-        /// Time at which it begins, in the time of the run.
+        /// Time after the start of the run at which the client begins.
         begins: Time,
     },
-    /// The server outside from which tasks request files.
+    /// The file server that runs outside of the scheduled domains.
     Files,
 }
 
-/// Function that makes the command of a load process, which writes notes to its standard output.
+/// Function that makes the command of a load process. The process writes notes to its standard
+/// output.
 pub type LoadCommand<'a> = &'a dyn Fn(&LoadOrder<'_>) -> Command;
 
-/// Returns the kinds of clients that talk to a domain.
+/// Returns the kinds of clients in the scenario that connect to a domain.
 pub(crate) fn callers(scenario: &Scenario, domain: &Domain) -> SystemClients {
     let mut callers = SystemClients::default();
     for client in scenario.io.iter().flat_map(|io| &io.clients) {

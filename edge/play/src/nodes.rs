@@ -1,5 +1,5 @@
 //! Addresses of the nodes of parallel programs. Each node has a port of the loopback interface. All
-//! ports are bound before any node starts, so that no message arrives too early.
+//! ports are bound before any node starts, so that no message arrives before its receiver listens.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -9,7 +9,8 @@ use slackline_load::Node;
 use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
-/// Nodes that are not started yet, with their own socket and the addresses of the others.
+/// Nodes of parallel programs that have not started. Each has its bound socket and the addresses of
+/// the other nodes.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
 
@@ -36,7 +37,8 @@ impl Nodes {
         Ok(Nodes(nodes))
     }
 
-    /// Takes out the node of a vCPU. `None` if it is no node or was taken before.
+    /// Removes and returns the node of a vCPU. `None` if the vCPU is not a node or was taken
+    /// before.
     pub(crate) fn take(&mut self, vcpu: VcpuId) -> Option<Node> {
         self.0.remove(&vcpu)
     }

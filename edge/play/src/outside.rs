@@ -1,6 +1,6 @@
-//! Clients and file server outside of the domains in a live run. Clients talk to domains over the
-//! loopback interface, and tasks request files from the server. They are ordinary processes on CPUs
-//! that are not scheduled, if there are any.
+//! Clients and the file server, which run outside of the domains in a live run. Clients connect to
+//! domains over the loopback interface, and tasks request data from the file server. They are
+//! ordinary processes, and run on CPUs that are not scheduled if there are any.
 
 use std::process::{Child, Stdio};
 
@@ -18,12 +18,12 @@ use slackline_linux::sys::{
     Tid, die_with_us, get_affinity, monotonic, online_cpus, own_tid, set_affinity,
 };
 
-/// All clients and the file server.
+/// All clients and the file server of a run.
 #[derive(Debug, Default)]
 pub(crate) struct ExternalProcesses {
     files: Option<ExternalProcess>,
     clients: Vec<ExternalProcess>,
-    /// CPUs on which they run. `None` for all CPUs.
+    /// CPUs on which the clients and the server may run. `None` for all CPUs.
     cpus: Option<CpuSet>,
 }
 
@@ -32,28 +32,30 @@ struct ExternalProcess {
     child: Child,
     teller: JobPipe,
     name: String,
-    /// First vCPU of the domain that it talks to, which its records name.
+    /// First vCPU of the domain to which the client connects. Records of the client name this vCPU.
     vcpu: VcpuId,
-    /// Time of the run at which a client starts, until it has started.
+    /// Time after the start of the run at which the client starts. `None` once the client has
+    /// started.
     starts: Option<Time>,
     answered: u64,
     lost: u64,
     has_ended: bool,
 }
 
-/// Requests that a client lost.
+/// Counts of a client that lost requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LostRequests {
-    /// Kind of client and its domain: `httperf of web`.
+    /// Kind of the client and name of its domain, such as `httperf of web`.
     pub name: String,
-    /// Number of requests that were answered.
+    /// Number of the client's requests that were answered.
     pub answered: u64,
     /// Number of requests that the client gave up.
     pub lost: u64,
 }
 
 impl ExternalProcesses {
-    /// Creates an empty set. Its processes will avoid the CPUs in `scheduled`.
+    /// Creates an empty set. Its processes will not run on the CPUs in `scheduled`, if there are
+    /// other CPUs.
     pub(crate) fn new(scheduled: &[CpuId]) -> ExternalProcesses {
         let ours = get_affinity(own_tid()).and_then(|ours| Ok(ours.and(&online_cpus()?)));
         let mut cpus = ours.unwrap_or_default();
@@ -62,7 +64,8 @@ impl ExternalProcesses {
         ExternalProcesses { files: None, clients: Vec::new(), cpus }
     }
 
-    /// Starts a file server if any task requests files. Returns its port.
+    /// Starts a file server if any task of the scenario requests data. Returns the server's port.
+    /// `None` if no task requests data.
     pub(crate) fn start_files(
         &mut self,
         scenario: &Scenario,
@@ -83,7 +86,7 @@ impl ExternalProcesses {
         Ok(Some(ports.requests))
     }
 
-    /// Starts all clients. `ports` are those of the domains.
+    /// Starts all clients of the scenario. `ports` has the ports of their domains.
     pub(crate) fn start_clients(
         &mut self,
         scenario: &Scenario,
@@ -146,7 +149,8 @@ impl ExternalProcesses {
         }
     }
 
-    /// Returns each process that ended too early: its name, and exit code or signal in words.
+    /// Returns each client or server that ended too early: its name, and its exit code or signal in
+    /// words.
     pub(crate) fn ended(&mut self) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         for one in self.files.iter_mut().chain(&mut self.clients) {
@@ -163,7 +167,7 @@ impl ExternalProcesses {
         ended
     }
 
-    /// Returns the losses of all clients that have any.
+    /// Returns the counts of all clients that lost requests.
     pub(crate) fn losses(&self) -> Vec<LostRequests> {
         let lost = self.clients.iter().filter(|client| client.lost > 0);
         let losses = lost.map(|client| LostRequests {
@@ -186,7 +190,7 @@ impl ExternalProcess {
 }
 
 impl Drop for ExternalProcess {
-    /// Kills the process. There is nothing to restore.
+    /// Kills the process. Its scheduling was not changed, so nothing has to be restored.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -33,102 +33,103 @@ pub struct Options<'a> {
     pub cpus: Vec<CpuId>,
     /// Command that starts the keeper.
     pub keeper: KeeperCommand,
-    /// Time of a dispatcher pass, which admission counts.
+    /// Cost of a dispatcher pass, which admission adds to each reservation.
     pub dispatch: Span,
     /// Function that makes the command of a load process.
     pub load: LoadCommand<'a>,
     /// Descriptor that becomes readable when the run should stop early.
     pub stop: Option<BorrowedFd<'a>>,
-    /// Function that is called a few times per second with the time of the run.
+    /// Function that is called about ten times per second with the time of the run.
     pub progress: &'a mut dyn FnMut(Time),
 }
 
 /// Results of a live run apart from its trace.
 #[derive(Debug, Default)]
 pub struct PlayResults {
-    /// Time at which the run was stopped early. `None` if it reached its end.
+    /// Time at which the run was stopped early. `None` if the run reached its end.
     pub stopped: Option<Time>,
     /// Changes and late joins that were not admitted: time, vCPU and reason.
     pub declined: Vec<(Time, VcpuId, AdmitError)>,
-    /// Processes that ended too early: time, name, and exit code or signal in words.
+    /// Processes that ended before the run did: time, name, and exit code or signal in words.
     pub ended: Vec<(Time, String, String)>,
     /// Requests that clients gave up.
     pub lost: Vec<LostRequests>,
-    /// Results of the agents in guests.
+    /// Statistics of the connections to agents in guests.
     pub heard: Vec<AgentStatistics>,
-    /// Data that went through relays to guests.
+    /// Statistics of the relays, which forward data to guests.
     pub relayed: Vec<RelayStatistics>,
     /// Number of times that the keeper died and was replaced.
     pub keepers_lost: u32,
-    /// vCPUs whose threads another program changed and controls: time, vCPU and the value found.
+    /// vCPUs whose threads another program changed and keeps changing: time, vCPU and the value
+    /// found.
     pub contested: Vec<(Time, VcpuId, String)>,
-    /// Number of times that a change to a thread was undone.
+    /// Number of times that a change by another program was reverted.
     pub undone: usize,
 }
 
-/// Reason why a scenario cannot be run here.
+/// Reason why a scenario cannot be run on this host.
 #[derive(Debug, Error)]
 pub enum LiveError {
-    /// The host does not allow it, or the run failed.
+    /// The host does not allow the run, or the run failed.
     #[error(transparent)]
     Session(#[from] SessionError),
-    /// A domain has no threads to be scheduled.
+    /// The threads of a domain cannot be found or started.
     #[error("`{domain}`: {source}")]
     Process {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: ProcessError,
     },
-    /// A domain cannot be scheduled as the scenario says.
+    /// A domain's vCPUs cannot be scheduled with the scenario's parameters.
     #[error("`{domain}`: {source}")]
     Request {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RequestError,
     },
-    /// The domains cannot be admitted together.
+    /// Not all domains can be admitted, since their reservations exceed the capacity.
     #[error("cannot admit `{domain}`: {error}")]
     Declined {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         error: AdmitError,
     },
     /// The connection to the agent of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Agent {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: AgentError,
     },
     /// The relay to the guest of a domain cannot be opened.
     #[error("`{domain}`: {source}")]
     Relay {
-        /// Display name of the domain.
+        /// Name of the domain that users see.
         domain: String,
         /// Line of the domain in the scenario, counted from 1.
         line: usize,
-        /// Error with the reason.
+        /// Error that states the reason.
         source: RelayError,
     },
-    /// A vCPU has no share, although the policy needs one.
+    /// A vCPU has no share, although the policy needs a share.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario contains something that only the simulated host can do.
-    #[error("{what} can only be simulated")]
+    #[error("cannot run {what} live: it can only be simulated")]
     OnlySimulated {
-        /// Description of that part.
+        /// Description of the part that only the simulated host can do.
         what: &'static str,
         /// Line in the scenario, counted from 1.
         line: usize,
@@ -136,7 +137,7 @@ pub enum LiveError {
 }
 
 impl LiveError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -151,7 +152,7 @@ impl LiveError {
         }
     }
 
-    /// Returns true if this is a bug and not a property of the host.
+    /// Returns true if the error is a bug of Slackline and not a property of the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {
@@ -162,17 +163,18 @@ impl LiveError {
     }
 }
 
-/// Time from the start of load processes to the start of the run, and addition per process.
+/// Time from the start of the load processes to the start of the run. [`LEAD_EACH`] is added per
+/// process.
 const LEAD: Span = Span::from_ms(200);
 const LEAD_EACH: Span = Span::from_ms(10);
 
-/// Maximum time between two rounds, in which records are collected and processes are checked.
+/// Maximum time between two rounds. Each round collects records and checks processes.
 const ROUND: Span = Span::from_ms(100);
 
 /// Runs the scenario on this host.
 ///
 /// # Errors
-/// If it cannot be set up, or the run fails. Everything is restored in any case.
+/// If the run cannot be set up, or fails. All threads are restored in both cases.
 pub fn run<S: Sink>(
     scenario: &Scenario,
     mut options: Options<'_>,
@@ -190,10 +192,10 @@ pub fn run<S: Sink>(
     play.end(result, sink)
 }
 
-/// Checks that a live host can do everything in the scenario.
+/// Checks that a live host supports everything in the scenario.
 ///
 /// # Errors
-/// If only the simulator can.
+/// If the scenario needs something that only the simulator supports.
 pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     let only_simulated = |what, line| Err(LiveError::OnlySimulated { what, line });
     if slackline_host::policy::is_simulated_only(scenario.policy.spec) {
@@ -223,9 +225,9 @@ struct Play<'a> {
     session: Session,
     processes: ManagedProcesses,
     outside: ExternalProcesses,
-    /// Actions still to come, the latest first.
+    /// Remaining actions of the scenario, in reverse order of time.
     actions: Vec<Action>,
-    /// Joined vCPUs of the scenario.
+    /// Session ids of the scenario's vCPUs that have joined.
     ids: BTreeMap<VcpuId, JoinId>,
     origin: Time,
     outcome: PlayResults,
@@ -281,7 +283,7 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Lets all vCPUs that are present from the start join at one instant.
+    /// Joins all vCPUs that are present from the start. They join at the same instant.
     fn begin(&mut self) -> Result<(), LiveError> {
         let mut groups = Vec::new();
         while let Some(action) = self.actions.pop_if(|action| action.at == Time::START) {
@@ -321,7 +323,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Connects the agent of a domain's guest and its relay, if it has them.
+    /// Connects the agent and the relay of a domain's guest, if the guest has them.
     fn hear(&mut self, domain: &Domain) -> Result<(), LiveError> {
         let ids = domain.vcpus.iter().filter_map(|vcpu| self.ids.get(vcpu).copied());
         let ids: Vec<JoinId> = ids.collect();
@@ -341,7 +343,7 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// Finds the threads of a domain and holds them in the fence.
+    /// Finds the threads of a domain and registers them with the keeper, which restores them.
     fn prepare(&mut self, domain: &Domain) -> Result<PreparedGroup, LiveError> {
         let mut group = Vec::new();
         let found = self.processes.find(domain).map_err(|error| of_process(domain, error))?;
@@ -447,7 +449,7 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Lets a domain join after the start.
+    /// Joins the vCPUs of a domain that starts during the run.
     fn join(&mut self, at: Time, domain: &Domain) -> Result<(), LiveError> {
         let prepared = self.prepare(domain)?;
         let mut joined = self.session.join_prepared(vec![prepared])?;
@@ -468,7 +470,8 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Notes the processes that our programs have started, since they end with them.
+    /// Notes the processes that the vCPUs' programs have started, since they are ended with the
+    /// programs.
     fn note_started(&mut self, vcpus: &[VcpuId]) {
         for vcpu in vcpus {
             let Some(&id) = self.ids.get(vcpu).filter(|_| self.processes.is_ours(*vcpu)) else {
@@ -480,7 +483,7 @@ impl<'a> Play<'a> {
         }
     }
 
-    /// Removes vCPUs that are present.
+    /// Removes vCPUs from the session.
     fn leave(&mut self, vcpus: &[VcpuId]) -> Result<(), LiveError> {
         self.note_started(vcpus);
         for vcpu in vcpus {
@@ -509,13 +512,13 @@ impl<'a> Play<'a> {
         Ok(())
     }
 
-    /// Passes new records on.
+    /// Passes new records to the sink.
     fn hand_on<S: Sink>(&mut self, sink: &mut S) {
         let told = take_told(self.origin, &mut self.processes, &mut self.outside);
         hand_on(&mut self.records, told, sink);
     }
 
-    /// Restores everything. If several things failed, the first error is returned.
+    /// Ends the run and restores all threads. If several steps fail, the first error is returned.
     fn end<S: Sink>(
         mut self,
         result: Result<(), LiveError>,
@@ -563,7 +566,7 @@ fn take_told(
     told
 }
 
-/// Passes on the records of the session and all others.
+/// Writes the records of the session and those of load processes to the sink, in order of time.
 fn hand_on<S: Sink>(records: &mut Vec<Entry>, mut told: Vec<Record>, sink: &mut S) {
     let end = records.pop_if(|entry| matches!(entry, Entry::Record(Record::Ended { .. })));
     if let Some(Entry::Record(Record::Ended { at })) = end {

@@ -43,24 +43,24 @@ pub enum ProcessError {
         source: io::Error,
     },
     /// A program ended before it could be scheduled.
-    #[error("`{program}` ended at once ({how})")]
+    #[error("`{program}` ended immediately after its start ({how})")]
     EndedAtOnce {
         /// Name of the program.
         program: String,
-        /// Exit code or signal, and the last line of its output.
+        /// Exit code or signal of the program, and the last line of its output.
         how: String,
     },
-    /// The numbers of threads and vCPUs differ.
+    /// A process does not have as many vCPU threads as the scenario has vCPUs.
     #[error("process {pid} has {found} vCPU threads, but the domain has {wanted} vCPUs")]
     WrongCount {
         /// Process with these threads.
         pid: i32,
-        /// Number of vCPU threads found.
+        /// Number of vCPU threads that the process has.
         found: usize,
         /// Number of vCPUs in the scenario.
         wanted: usize,
     },
-    /// A domain whose process is scheduled as a whole has several vCPUs.
+    /// The domain has several vCPUs, although its process is scheduled as a whole.
     #[error("process {pid} is scheduled as one vCPU, but the domain has {wanted}")]
     OneProcess {
         /// Process of the domain.
@@ -71,7 +71,7 @@ pub enum ProcessError {
     /// The vCPU threads cannot be found.
     #[error(transparent)]
     NotFound(#[from] FindError),
-    /// The cgroup does not exist, or cannot be held.
+    /// The cgroup does not exist, or cannot be registered with the keeper.
     #[error(transparent)]
     Group(#[from] CgroupError),
     /// A thread is gone or may not be changed.
@@ -80,7 +80,7 @@ pub enum ProcessError {
 }
 
 impl ProcessError {
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -100,22 +100,23 @@ impl ProcessError {
     }
 }
 
-/// Time in which a virtual machine monitor must start its vCPU threads.
+/// Time within which a virtual machine monitor must start its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
-/// Time that a program may take to end after a signal.
+/// Time that a program may take to end after a termination signal.
 const END_WITHIN: Duration = Duration::from_secs(2);
 
-/// Time that the kernel may take from the end of a thread to that of its process.
+/// Time that may pass from the end of a thread until its process can be waited for.
 const REAPED_WITHIN: Duration = Duration::from_millis(50);
 
 /// A process that was started or found.
 #[derive(Debug)]
 struct Process {
     target: Target,
-    /// Handle of the process. `None` if it was not started here.
+    /// Handle of the process. `None` if this run did not start it.
     child: Option<Child>,
-    /// Processes that the program has started. They are known once it is about to be ended.
+    /// Handles of processes that the program has started. They are recorded when the program is
+    /// about to be ended.
     started: Vec<TaskFd>,
     name: String,
     vcpus: Vec<VcpuId>,
@@ -123,21 +124,21 @@ struct Process {
     complaints: Option<ErrorOutput>,
 }
 
-/// Thing whose threads are scheduled.
+/// Process, threads or cgroup whose threads are scheduled.
 #[derive(Clone, Debug)]
 enum Target {
     Process(i32),
     Group(TreePlace),
 }
 
-/// Standard error of a program. It is kept, and shown only if the program ends by itself.
+/// Standard error output of a program. It is shown only if the program ends by itself.
 #[derive(Debug)]
 struct ErrorOutput {
     pipe: ChildStderr,
     last: Vec<u8>,
 }
 
-/// Number of bytes kept of it.
+/// Maximum number of bytes kept of a program's standard error.
 const COMPLAINTS: usize = 1 << 12;
 
 impl ErrorOutput {
@@ -150,7 +151,7 @@ impl ErrorOutput {
         }
     }
 
-    /// Returns the last line that is not empty.
+    /// Returns the last non-empty line of the output.
     fn last_line(&mut self) -> Option<String> {
         self.take();
         let text = String::from_utf8_lossy(&self.last);
@@ -168,7 +169,7 @@ pub(crate) struct EndedProcess {
     pub(crate) how: String,
 }
 
-/// All processes that are scheduled.
+/// All processes of the run whose threads are scheduled.
 #[derive(Debug)]
 pub(crate) struct ManagedProcesses {
     processes: Vec<Process>,
@@ -183,8 +184,8 @@ impl ManagedProcesses {
     }
 
     /// Starts or finds the processes of a domain. `files` is the port of the file server, and
-    /// `origin` the start of the run. Returns the ports on which the domain listens, if it has
-    /// devices.
+    /// `origin` the time at which the run starts. Returns the ports on which the domain listens, if
+    /// it has devices.
     pub(crate) fn start(
         &mut self,
         (scenario, domain): (&Scenario, &Domain),
@@ -240,7 +241,7 @@ impl ManagedProcesses {
         Ok(Ports::default())
     }
 
-    /// Adds a process or cgroup that was not started here.
+    /// Adds a process or cgroup that this run did not start.
     fn add(&mut self, domain: &Domain, target: Target) {
         let (name, vcpus) = (domain.name.clone(), domain.vcpus.clone());
         let (child, started, teller, complaints) = (None, Vec::new(), None, None);
@@ -284,15 +285,15 @@ impl ManagedProcesses {
         Ok(found)
     }
 
-    /// Returns the error of a program that ended before its threads could be held. It has the exit
-    /// code or signal.
+    /// Returns the error of a program of these vCPUs that ended before its threads could be
+    /// scheduled. The error has the exit code or signal. `None` if all programs run.
     pub(crate) fn explain(&mut self, vcpus: &[VcpuId]) -> Option<ProcessError> {
         let mut processes = self.processes.iter_mut();
         let is_theirs = |vcpu: &VcpuId| vcpus.contains(vcpu);
         processes.find(|process| process.vcpus.iter().any(is_theirs))?.explain()
     }
 
-    /// Returns the processes that have ended by themselves, or lost a vCPU. `gone` has the vCPUs
+    /// Returns the processes that ended by themselves or lost a vCPU thread. `gone` has the vCPUs
     /// whose threads have ended.
     pub(crate) fn ended(&mut self, gone: &[VcpuId]) -> Vec<EndedProcess> {
         let mut ended = Vec::new();
@@ -317,14 +318,14 @@ impl ManagedProcesses {
         }
     }
 
-    /// Returns true if the program of a vCPU was started here. Processes that it has started end
-    /// with it.
+    /// Returns true if this run started the program of a vCPU. Processes that this program has
+    /// started are ended with it.
     pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
         let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
         of.is_some_and(|process| process.child.is_some())
     }
 
-    /// Sets the processes that the program of a vCPU has started, which end with it.
+    /// Sets the processes that the program of a vCPU has started. They are ended with the program.
     pub(crate) fn started(&mut self, vcpu: VcpuId, started: Vec<TaskFd>) {
         let mut processes = self.processes.iter_mut();
         if let Some(process) = processes.find(|process| process.vcpus.contains(&vcpu)) {
@@ -332,7 +333,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Ends the processes of a domain that were started here.
+    /// Ends the processes of a domain that this run started.
     pub(crate) fn end(&mut self, vcpus: &[VcpuId]) {
         let (mut ending, staying) = std::mem::take(&mut self.processes)
             .into_iter()
@@ -341,7 +342,7 @@ impl ManagedProcesses {
         end_all(&mut ending);
     }
 
-    /// Ends all processes that were started here.
+    /// Ends all processes that this run started.
     pub(crate) fn end_everything(&mut self) {
         end_all(&mut self.processes);
     }
@@ -353,7 +354,8 @@ impl Drop for ManagedProcesses {
     }
 }
 
-/// Asks all processes to end, and kills them after a while.
+/// Sends a termination signal to all processes, and kills those that have not ended after
+/// [`END_WITHIN`].
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
@@ -399,7 +401,7 @@ fn spawn(mut command: Command, name: String, vcpus: Vec<VcpuId>) -> Result<Proce
 }
 
 impl Process {
-    /// Returns all threads of the process as one vCPU.
+    /// Returns one vCPU that consists of all threads of the process.
     fn as_one(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let [vcpu] = self.vcpus[..] else {
             return Err(ProcessError::OneProcess { pid: self.pid(), wanted: self.vcpus.len() });
@@ -413,7 +415,7 @@ impl Process {
         Ok(vec![(vcpu, who(self.tid()?))])
     }
 
-    /// Returns each thread that is a vCPU.
+    /// Returns each vCPU with its thread.
     fn by_vcpu(&mut self) -> Result<Vec<(VcpuId, JoinTarget)>, ProcessError> {
         let tids = self.wait_for_vcpus()?;
         let pid = self.tid()?;
@@ -430,8 +432,8 @@ impl Process {
         Some(ProcessError::EndedAtOnce { program: self.name.clone(), how: self.how(status) })
     }
 
-    /// Returns the exit status of a process that was started here. Waits up to [`REAPED_WITHIN`]
-    /// for the process to end. `None` if it still runs then.
+    /// Returns the exit status of a process that this run started. Waits up to [`REAPED_WITHIN`]
+    /// for the process to end. `None` if it still runs after that time.
     fn reap(&mut self) -> Option<ExitStatus> {
         let deadline = Instant::now() + REAPED_WITHIN;
         loop {
@@ -473,7 +475,7 @@ impl Process {
         }
     }
 
-    /// Describes the end in words, with the last line of the program's output.
+    /// Describes the end of the process in words, with the last line of its output.
     fn how(&mut self, status: Option<ExitStatus>) -> String {
         let how = match status.map(|status| (status.code(), status.signal())) {
             Some((Some(code), _)) => format!("exit code {code}"),

@@ -1,4 +1,4 @@
-//! Notes that a load process writes to its pipe.
+//! Reader of the notes that a load process writes to its pipe.
 
 use std::io::Read;
 use std::os::fd::AsFd;
@@ -10,15 +10,15 @@ use slackline_load::{Job, Note, NoteReader, Ports};
 use slackline_trace::Record;
 use slackline_units::{ClientId, Time, VcpuId};
 
-/// Time in which a load process must be ready. It may have to make a file.
+/// Time within which a load process must be ready. It can first have to create a file to read.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
-/// Pipe of a load process, with the notes read from it.
+/// Pipe from a load process, with the notes read from it.
 #[derive(Debug)]
 pub(crate) struct JobPipe {
     pipe: ChildStdout,
     reader: NoteReader,
-    /// Notes that came together with the ready note.
+    /// Notes that were read together with the process's ready note.
     early: Vec<Note>,
 }
 
@@ -27,7 +27,8 @@ impl JobPipe {
         JobPipe { pipe, reader: NoteReader::default(), early: Vec::new() }
     }
 
-    /// Waits until the process is ready. `None` if it closes the pipe before or takes too long.
+    /// Waits until the load process is ready. Returns `None` if the process closes the pipe first
+    /// or takes too long.
     pub(crate) fn ready(&mut self) -> Option<Ports> {
         let deadline = Instant::now() + READY_WITHIN;
         loop {
@@ -59,7 +60,7 @@ impl JobPipe {
         notes
     }
 
-    /// Reads some notes. `None` if the pipe is closed.
+    /// Reads the available notes. `None` if the pipe is closed.
     fn read(&mut self) -> Option<Vec<Note>> {
         let mut bytes = [0; 4096];
         let Ok(count @ 1..) = self.pipe.read(&mut bytes) else { return None };
@@ -67,8 +68,8 @@ impl JobPipe {
     }
 }
 
-/// Returns the record of a note about a vCPU, or of a client that talks to it, in a run that began
-/// at `origin`. `None` for notes that are no records.
+/// Returns the trace record for a note, in a run that began at `origin`. The note is about `vcpu`,
+/// or from a client that connects to it. `None` for notes without a record.
 pub(crate) fn record(
     note: Note,
     (vcpu, client): (VcpuId, Option<ClientId>),
@@ -86,7 +87,7 @@ pub(crate) fn record(
     }
 }
 
-/// Returns true if data can be read, now or within this time.
+/// Returns true if data can be read from the pipe now or within the time `within`.
 pub(crate) fn is_readable(pipe: &impl AsFd, within: Duration) -> bool {
     let mut fds = [PollFd::new(pipe, PollFlags::IN)];
     let within = Timespec {

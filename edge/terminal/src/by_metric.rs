@@ -1,4 +1,5 @@
-//! Tables of chosen metrics: a row for each case, and differences over common seeds.
+//! Tables of selected metrics, with a row for each case. With several seeds they show differences
+//! between runs with the same seed.
 
 use slackline_metrics::{OverRuns, Unit as MetricUnit};
 use slackline_units::Span;
@@ -7,29 +8,29 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, hundredths};
 use crate::paint::Paint;
 
-/// Values of a metric in several cases.
+/// Values of one metric in several cases.
 #[derive(Clone, Debug)]
 pub struct MetricValues {
     /// Name of the metric, such as `wake to run p99 of web`.
     pub name: String,
     /// Unit of the values: nanoseconds, millionths, or a count.
     pub unit: MetricUnit,
-    /// Value of the metric by case, then by seed. `None` if the run does not know the metric.
+    /// Value of the metric by case, then by seed. `None` if the run did not measure the metric.
     pub values: Vec<Vec<Option<i64>>>,
 }
 
-/// Explanation below a table of several seeds.
+/// Explanation below a table of runs with several seeds.
 const LEGEND: &str = "mean and its 95 % confidence interval\n";
 
-/// Footnote that explains a dash in the table.
+/// Footnote for a dash in the table, which means that a value is missing.
 const NOT_KNOWN: &str = "some runs do not have this metric";
 
 /// Returns a table of metrics with a row for each case.
 ///
-/// Cases are ordered by policy, then by point. With several policies, each case but those of the
-/// first policy also shows its difference from the first policy at the same point. With several
-/// seeds the difference is the mean of the differences between runs with the same seed, which
-/// varies less than the difference of the means.
+/// Cases are ordered by policy, then by point. With several policies, each case of a later policy
+/// also shows its difference from the first policy's case at the same point. With several seeds the
+/// difference is the mean of the differences between runs with the same seed, which varies less
+/// than the difference of the means.
 #[must_use]
 pub fn by_metric(
     cases: &[String],
@@ -58,7 +59,7 @@ pub fn by_metric(
     text
 }
 
-/// Returns the columns of a metric.
+/// Returns the columns of one metric.
 fn group(metric: &MetricValues, points: usize, cases: &[String]) -> Group {
     let scale = Scale::of(metric);
     let rows: Vec<usize> = (0..cases.len()).collect();
@@ -80,8 +81,8 @@ fn group(metric: &MetricValues, points: usize, cases: &[String]) -> Group {
     columns
 }
 
-/// Returns the differences between the runs of two cases with the same seed. `None` if a run does
-/// not know the metric.
+/// Returns the differences between the runs of two cases with the same seed. `None` if a run did
+/// not measure the metric.
 fn differences(metric: &MetricValues, case: usize, first: usize) -> Option<Vec<i64>> {
     let pairs = metric.values[case].iter().zip(&metric.values[first]);
     pairs.map(|(this, other)| Some((*this)?.saturating_sub((*other)?))).collect()
@@ -92,11 +93,11 @@ fn cell(values: Option<Vec<i64>>, written: impl Fn(&OverRuns) -> String) -> Cell
     over.map_or(Cell::Dash(NOT_KNOWN), |over| Cell::Text(written(&over)))
 }
 
-/// Format of the values of a column.
+/// Format in which the values of a column are shown.
 struct Scale {
     unit: MetricUnit,
     time: Unit,
-    /// True if no case has several runs, so that counts are whole.
+    /// True if no case has several runs. Then counts are whole numbers and not means.
     is_single: bool,
 }
 
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paired_difference_between_policies_is_exact_though_seeds_vary() {
+    fn paired_difference_between_policies_is_exact_even_if_seeds_vary() {
         let metric = MetricValues {
             name: "misses of web".into(),
             unit: MetricUnit::Things,
@@ -162,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn case_without_a_metric_has_no_number_in_the_table() {
+    fn table_shows_no_number_for_a_case_that_lacks_the_metric() {
         let metric = MetricValues {
             name: "response p99 of web".into(),
             unit: MetricUnit::Time,

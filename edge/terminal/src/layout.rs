@@ -1,4 +1,4 @@
-//! Columns of text packed into tables of a given width, with footnotes.
+//! Layout of columns of text as tables of a given width, with footnotes.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{CellAlignment, ColumnConstraint, LineStyle, Table, Width};
@@ -10,60 +10,62 @@ use crate::paint::Paint;
 pub enum Cell {
     /// A number or a text.
     Text(String),
-    /// A value that kept its promise, such as zero deadline misses. Shown in green.
+    /// A value within its target, such as zero deadline misses. It is shown in green.
     Met(String),
-    /// A value that missed its promise, such as deadline misses. Shown in red.
+    /// A value that misses its target, such as a number of deadline misses. It is shown in red.
     Missed(String),
-    /// No value, for this reason, which a footnote below the table gives.
+    /// A missing value, shown as a dash. A footnote below the table gives this reason.
     Dash(&'static str),
     /// A cell without text.
     Blank,
 }
 
-/// A column, top to bottom.
+/// A column of a table, from top to bottom.
 #[derive(Clone, Debug)]
 pub(crate) struct Column {
-    /// Heading above this one, shared with neighbouring columns. May be empty.
+    /// Additional heading above `heading`, shared with neighbouring columns. Empty if the column
+    /// has no additional heading.
     pub(crate) over: String,
     pub(crate) heading: String,
     pub(crate) cells: Vec<Cell>,
-    /// Width that is needed for the shared heading to fit.
+    /// Minimum width of the column, with which the shared heading fits.
     at_least: usize,
     keeps_dashes: bool,
 }
 
-/// Columns that stay in one table.
+/// Columns that are not separated into different tables.
 pub(crate) type Group = Vec<Column>;
 
-/// Tables below one another, with footnotes that explain their dashes.
+/// Tables, one below the other, with footnotes that explain their dashes.
 pub(crate) struct Sheet {
-    /// The first column of every table.
+    /// Column of names, which is the first column of every table.
     pub(crate) names: Column,
     pub(crate) groups: Vec<Group>,
 }
 
-/// Marks for colours, which have no width. Layout treats the cells as plain text. Escape sequences,
-/// which would have a width, replace the marks at the very end.
+/// Marks for colours, which have no width, so that cells are laid out like plain text. At the very
+/// end they are replaced by escape sequences, which would have a width.
 const GREEN: char = '\u{2061}';
 const RED: char = '\u{2062}';
 const PLAIN: char = '\u{2063}';
 
-/// Width of the blanks on both sides of a column's text.
+/// Number of blanks on both sides of a column's text together.
 const PADDING: usize = 2;
 
 const MARKS: [char; 9] = ['¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
 
-/// Reasons for dashes, numbered in the order of their first use.
+/// Reasons for dashes, numbered in the order in which they are first used.
 #[derive(Default)]
 struct Footnotes(Vec<&'static str>);
 
 impl Sheet {
     /// Renders the tables as text. Columns that are empty in every row are left out. A column that
-    /// keeps its dashes stays if a column below the same heading has values.
+    /// was marked to keep its dashes stays if another column with the same shared heading has
+    /// values.
     ///
-    /// A group of columns that does not fit beside the previous ones goes into a table of its own.
-    /// If it does not fit there either, it is divided into several. Names that would take most of
-    /// the width are broken into several lines.
+    /// A group of columns that does not fit beside the previous groups is put into another table
+    /// below. If it is too wide for one table, it is divided among several. Long names are broken
+    /// into several lines.
     pub(crate) fn render(mut self, width: usize, paint: Paint) -> String {
         self.names.fold(width * 2 / 5);
         for group in &mut self.groups {
@@ -91,7 +93,7 @@ impl Sheet {
         painted(&text, paint)
     }
 
-    /// Distributes the columns among tables of this width.
+    /// Divides the columns into tables of at most `width` columns of text.
     fn pack(&self, width: usize) -> Vec<Vec<Column>> {
         let mut tables: Vec<Vec<Column>> = Vec::new();
         let whole = width.saturating_sub(self.names.width());
@@ -131,17 +133,18 @@ impl Column {
         Column { over, heading, cells, at_least: 0, keeps_dashes: false }
     }
 
-    /// Keeps the column even if it has only dashes, as long as its neighbours have values.
+    /// Marks the column to be shown even if it has only dashes, as long as its neighbours have
+    /// values.
     pub(crate) fn keeping_dashes(self) -> Column {
         Column { keeps_dashes: true, ..self }
     }
 
-    /// Puts the column below a heading that it shares with its neighbours.
+    /// Puts the column under a heading that it shares with its neighbours.
     pub(crate) fn under(self, over: &str) -> Column {
         Column { over: over.to_string(), ..self }
     }
 
-    /// Breaks texts that are longer than this into several lines.
+    /// Breaks texts that are longer than `room` into several lines.
     fn fold(&mut self, room: usize) {
         for cell in &mut self.cells {
             if let Cell::Text(text) = cell {
@@ -167,7 +170,7 @@ impl Column {
 }
 
 impl Cell {
-    /// Returns a text, or a dash with its reason.
+    /// Returns a cell with the text, or a dash with the reason if there is no text.
     pub(crate) fn or_dash(text: Option<String>, reason: &'static str) -> Cell {
         text.map_or(Cell::Dash(reason), Cell::Text)
     }
@@ -209,14 +212,14 @@ fn widest_line(text: &str) -> usize {
     text.lines().map(|line| line.chars().count()).max().unwrap_or(0)
 }
 
-/// Breaks a heading into lines of this width where possible: a policy continues below with its next
-/// parameter.
+/// Breaks the heading of a policy into lines of at most `room` characters if possible. Lines are
+/// broken between parameters.
 fn broken(heading: &str, room: usize) -> String {
     in_lines(heading.split_inclusive([':', '/', ',']), room)
 }
 
-/// Breaks a name into lines of this width: after a dash or a dot, or anywhere if its parts are too
-/// long as well.
+/// Breaks a name into lines of at most `room` characters: after a dash or a dot, or anywhere if the
+/// parts are too long.
 fn folded(name: &str, room: usize) -> String {
     let mut pieces: Vec<String> = Vec::new();
     for part in name.split_inclusive(['-', '_', '.', '/', ':', ' ']) {
@@ -226,7 +229,7 @@ fn folded(name: &str, room: usize) -> String {
     in_lines(pieces.iter().map(String::as_str), room)
 }
 
-/// Joins pieces into lines of this width, with at least one piece per line.
+/// Joins pieces of text into lines of at most `room` characters, with at least one piece per line.
 fn in_lines<'a>(pieces: impl Iterator<Item = &'a str>, room: usize) -> String {
     let mut lines: Vec<String> = vec![String::new()];
     for piece in pieces {
@@ -242,7 +245,7 @@ fn in_lines<'a>(pieces: impl Iterator<Item = &'a str>, room: usize) -> String {
     lines.join("\n")
 }
 
-/// Returns a column as a group that is wide enough for its shared heading.
+/// Returns a group with a single column, which is wide enough for its shared heading.
 fn alone(column: Column) -> Group {
     let mut column = [column];
     make_room(&mut column);
@@ -297,7 +300,7 @@ fn table(names: &Column, columns: &[Column], footnotes: &mut Footnotes) -> Strin
     text
 }
 
-/// Returns the line of shared headings, each drawn over all of its columns.
+/// Returns the line with the shared headings, each centred over its columns.
 fn shared(over: &[&str], widths: &[usize]) -> String {
     let mut line = String::new();
     let mut first = 0;

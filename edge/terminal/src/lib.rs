@@ -1,10 +1,9 @@
-//! Numbers and traces as text for a terminal. Values are only computed to be shown, and shown
-//! values are never read back.
+//! Numbers and traces as text for a terminal. Values that are computed here are only for display.
 //!
-//! [`summary`] makes tables of a run, [`side_by_side`] of several runs, [`xenmon`] of XenMon's
-//! metrics, and [`plain`] of anything. Values are rounded, in units that whole columns share.
-//! [`Timeline`] draws which vCPU ran when, and [`Listing`] and [`RunList`] list it. These three are
-//! sinks for a trace.
+//! [`summary`] makes tables of one run, [`side_by_side`] of several runs, [`xenmon`] of XenMon's
+//! metrics, and [`plain`] of arbitrary columns. Values are rounded, and all values of a column have
+//! the same unit. [`Timeline`] draws when each vCPU ran, and [`Listing`] and [`RunList`] list the
+//! times. These three are sinks for a trace.
 //!
 //! No floating-point numbers are used: values are rounded as integers.
 

@@ -1,5 +1,5 @@
-//! Run intervals as lines of text, and run and block times of a vCPU as a table that can be
-//! replayed.
+//! Lists of a trace: run intervals as lines of text, and the run and block times of a vCPU as a
+//! table that a workload can replay.
 
 use std::io::{self, Write};
 
@@ -11,7 +11,7 @@ use thiserror::Error;
 
 use crate::passes::{Passes, SchedulingPass, entitled};
 
-/// Lists the stretches that touch a window, a line each, for `grep` and `awk`:
+/// Lists the run intervals that overlap a window, one per line, for programs like `grep` and `awk`:
 ///
 /// ```text
 /// #    from_ms        to_ms cpu  vcpu      used_ms   granted_ms why       of
@@ -20,23 +20,24 @@ use crate::passes::{Passes, SchedulingPass, entitled};
 ///
 /// Times are in milliseconds since the start of the run, exact to the nanosecond.
 ///
-/// Recording cannot fail; an error of the writer is kept and comes out of [`Listing::finish`].
+/// Adding a record cannot fail. If the writer fails, [`Listing::finish`] returns the error.
 pub struct Listing<W: Write> {
     out: W,
     from: Time,
     end: Time,
     names: BTreeMap<VcpuId, String>,
     width: usize,
-    /// Number of run intervals outside the window.
+    /// Number of the trace's run intervals that are outside the window.
     left_out: u64,
-    /// Finder of passes. `None` if passes are not listed.
+    /// Finder of scheduling passes. `None` if passes are not listed.
     passes: Option<Passes>,
     outcome: io::Result<()>,
 }
 
 impl<W: Write> Listing<W> {
-    /// Starts a list of the `span` from `from` on. The width of the name column follows from
-    /// `names`, which must have all vCPUs. The writer should be buffered.
+    /// Starts a list of the window that begins at `from` and has the length `span`. `names` must
+    /// contain all vCPUs, and determines the width of the name column. The writer should be
+    /// buffered.
     #[must_use]
     pub fn new(mut out: W, names: &[VcpuName], from: Time, span: Span) -> Listing<W> {
         let width = names.iter().map(|named| named.name.chars().count()).max().unwrap_or(0).max(4);
@@ -50,14 +51,15 @@ impl<W: Write> Listing<W> {
         Listing { out, from, end, names, width, left_out: 0, passes, outcome }
     }
 
-    /// Lists scheduling passes too, and timeslices that ended as they began: `pass` and `empty` in
-    /// place of a reason.
+    /// Also lists scheduling passes and timeslices of zero length, with `pass` and `empty` in the
+    /// column for the reason.
     #[must_use]
     pub fn with_passes(self) -> Listing<W> {
         Listing { passes: Some(Passes::default()), ..self }
     }
 
-    /// Ends the list. A last line says how many run intervals were outside the window, if any.
+    /// Ends the list. If there were run intervals outside the window, the last line states their
+    /// number.
     ///
     /// # Errors
     /// The first error of the writer.
@@ -71,7 +73,8 @@ impl<W: Write> Listing<W> {
         self.out.flush()
     }
 
-    /// Counts run intervals outside the window that were never given to the list.
+    /// Adds to the number of run intervals outside the window, for intervals that the caller has
+    /// skipped.
     pub fn skip(&mut self, count: u64) {
         self.left_out += count;
     }
@@ -106,7 +109,8 @@ impl<W: Write> Listing<W> {
         )
     }
 
-    /// Lists a scheduling pass, after the timeslice of zero length that the pass ends.
+    /// Lists a scheduling pass. If the pass ends a timeslice of zero length, that timeslice is
+    /// listed first.
     fn pass(&mut self, pass: &SchedulingPass) -> io::Result<()> {
         let SchedulingPass { at, cpu, picked, granted, is_refused, empty } = *pass;
         if at < self.from || at >= self.end {
@@ -163,9 +167,10 @@ fn ms(span: Span) -> String {
 /// Reason why the run and block times of a vCPU cannot be listed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum RunListError {
-    /// The host that made the trace could not observe blocking.
+    /// The host that made the trace could not observe when vCPUs block.
     #[error(
-        "cannot list runs of `{vcpu}`: the trace of this `{machine}` run does not have its blocks"
+        "cannot list runs of `{vcpu}`: this trace of a `{machine}` run does not record when it \
+         blocks"
     )]
     SleepUnknown {
         /// Kind of the host that made the trace: `sim` or `live`.
@@ -183,27 +188,27 @@ pub enum RunListError {
     },
 }
 
-/// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line each time that
-/// the vCPU blocks: the CPU time used since it woke, and the time until it wakes.
+/// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line for each block
+/// of the vCPU: the CPU time that it used since it woke, and the time until it woke again.
 ///
-/// A wake without any CPU time counts as blocked. What is incomplete at the end of the run is left
-/// out.
-/// did is left out.
+/// If the vCPU wakes and blocks again without using CPU time, the whole time counts as one block.
+/// An incomplete line at the end of the run is left out.
 ///
-/// Recording cannot fail; an error of the writer is kept and comes out of [`RunList::finish`].
+/// Adding a record cannot fail. If the writer fails, [`RunList::finish`] returns the error.
 pub struct RunList<W: Write> {
     out: W,
     vcpu: VcpuId,
     used: Span,
-    /// CPU time used before the vCPU blocked, and when it blocked.
+    /// CPU time used before the vCPU last blocked, and the time at which it blocked. `None` if the
+    /// vCPU has not blocked.
     slept: Option<(Span, Time)>,
     woke: Option<Time>,
     outcome: io::Result<()>,
 }
 
 impl<W: Write> RunList<W> {
-    /// Starts the table of the vCPU with this name. If several have it, the first is used. The
-    /// writer should be buffered.
+    /// Starts the table of the vCPU with this name. If several vCPUs have this name, the first is
+    /// used. The writer should be buffered.
     ///
     /// # Errors
     /// If no vCPU has the name, or the trace has no times of blocking.
@@ -236,7 +241,7 @@ impl<W: Write> RunList<W> {
         self.out.flush()
     }
 
-    /// Writes the line of the last block, if the vCPU has woken.
+    /// Writes the line of the last block, once the vCPU has woken.
     fn write_slept(&mut self) {
         if let (Some((run, since)), Some(woke)) = (self.slept, self.woke) {
             self.slept = None;

@@ -1,17 +1,17 @@
-//! Formatting of numbers: rounded to the nearest, in a unit that a whole column shares.
+//! Formatting of numbers, rounded to the nearest. All values of a column have the same unit.
 
 use slackline_units::Span;
 
-/// A unit of time with a fixed number of decimals.
+/// A unit of time, with a fixed number of decimals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unit {
     pub(crate) name: &'static str,
-    /// Nanoseconds in the last digit shown.
+    /// Value of the last digit that is shown, in nanoseconds.
     last_digit: u64,
     decimals: usize,
 }
 
-/// Units by the longest time that is shown in them.
+/// Units of time. Each has the longest time that is shown in it.
 const UNITS: [(Span, Unit); 4] = [
     (Span::from_us(10), Unit { name: "us", last_digit: 1, decimals: 3 }),
     (Span::from_ms(10), Unit { name: "us", last_digit: 100, decimals: 1 }),
@@ -29,7 +29,7 @@ impl Unit {
         fitting.map_or(Unit::SECONDS, |(_, unit)| *unit)
     }
 
-    /// Formats a time in this unit.
+    /// Formats a time in this unit, without the unit's name.
     pub(crate) fn write(self, span: Span) -> String {
         decimal(rounded(span.ns(), self.last_digit), self.decimals)
     }
@@ -41,7 +41,7 @@ pub fn percent(ppm: u64) -> String {
     decimal(rounded(ppm, 100), 2)
 }
 
-/// Formats a part of a time in percent, with two decimals.
+/// Formats `part` / `of` in percent, with two decimals.
 #[must_use]
 pub fn part_percent(part: Span, of: Span) -> String {
     let (part, of) = (u128::from(part.ns()), u128::from(of.ns()));
@@ -54,7 +54,7 @@ pub(crate) fn fine_percent(ppm: u64) -> String {
     decimal(rounded(ppm, 10), 3)
 }
 
-/// Formats millionths in percent, with three decimals and a sign unless the result is zero.
+/// Formats millionths in percent, with three decimals. The result has a sign unless it is zero.
 pub(crate) fn signed_percent(ppm: i64) -> String {
     let size = fine_percent(ppm.unsigned_abs());
     let is_zero = rounded(ppm.unsigned_abs(), 10) == 0;
@@ -78,7 +78,7 @@ pub(crate) fn hundredths(number: u128) -> String {
     decimal(u64::try_from(number).unwrap_or(u64::MAX), 2)
 }
 
-/// Formats bytes per time in megabits per second, with one decimal.
+/// Formats an amount of data per time in megabits per second, with one decimal.
 pub(crate) fn megabits(bytes: u64, time: Span) -> String {
     let time = u128::from(time.ns().max(1));
     let tenths = (u128::from(bytes) * 80_000 + time / 2) / time;
@@ -102,7 +102,7 @@ fn rounded(value: u64, to: u64) -> u64 {
     value / to + u64::from(value % to * 2 >= to)
 }
 
-/// Returns `digits` with a point before the last `decimals` of them.
+/// Formats a number with a decimal point before its last `decimals` digits.
 fn decimal(digits: u64, decimals: usize) -> String {
     let text = format!("{digits:0width$}", width = decimals + 1);
     let (whole, part) = text.split_at(text.len() - decimals);
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table_numbers_are_rounded_to_the_nearest_last_digit() {
+    fn numbers_in_tables_are_rounded_to_the_nearest_last_digit() {
         assert_eq!(percent(199_950), "20.00");
         assert_eq!(percent(199_949), "19.99");
         assert_eq!(signed_percent(-15), "-0.002");
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn table_column_has_the_unit_of_its_longest_time() {
+    fn table_column_uses_the_unit_of_its_longest_time() {
         let write = |longest, ns| {
             let unit = Unit::of(longest);
             format!("{} {}", unit.write(Span::from_ns(ns)), unit.name)

@@ -1,4 +1,4 @@
-//! Several runs of several cases, as means with confidence intervals.
+//! Tables of cases with several runs each, as means with confidence intervals.
 
 use slackline_metrics::{OverRuns, Summary, VcpuSummary};
 use slackline_units::Span;
@@ -7,10 +7,10 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, hundredths};
 use crate::paint::Paint;
 
-/// Heading of a case and its runs, which differ in their seeds only.
+/// A case: its heading, and its runs, which differ only in their seeds.
 pub type Case<'a> = (&'a str, &'a [Summary]);
 
-/// Explanation of the numbers below the table.
+/// Explanation below the table.
 const LEGEND: &str = "mean ± half of its 95 % confidence interval\n";
 
 /// Returns cases side by side: for each vCPU the CPU time delivered, deadline misses, wake-up
@@ -24,8 +24,8 @@ pub fn over_runs(cases: &[Case<'_>], width: usize, paint: Paint) -> String {
     table(("", &[""]), &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// Returns a table of cases side by side at several points, which have a heading and names. Each
-/// case has its runs at each point, in the order of the points.
+/// Returns a table of cases side by side at several points of axes. `points` has the heading and
+/// the names of the points. Each case has its runs at each point, in the order of the points.
 #[must_use]
 pub fn over_points(
     points: (&str, &[&str]),
@@ -39,10 +39,10 @@ pub fn over_points(
     table(points, &cases.collect::<Vec<_>>(), width, paint)
 }
 
-/// Heading of a case and its runs at each point.
+/// A case: its heading, and its runs at each point.
 type AtPoints<'a> = (&'a str, Vec<&'a [Summary]>);
 
-/// Number of a point, and the name of a vCPU.
+/// A row: the number of a point, and the name of a vCPU.
 type Row<'a> = (usize, &'a str);
 
 fn table(
@@ -114,7 +114,8 @@ fn percent(thousandths: u128) -> String {
     hundredths((thousandths + 50_000) / 100_000)
 }
 
-/// Returns a column for each case. A vCPU has no value if one of the runs has none.
+/// Returns a column for each case. A cell is empty if one of the case's runs has no value for the
+/// vCPU.
 fn group(
     over: &str,
     cases: &[AtPoints<'_>],

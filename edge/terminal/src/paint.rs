@@ -1,11 +1,11 @@
-//! Choice of coloured or plain output.
+//! Choice between coloured and plain output.
 
-/// Colours of a timeline or a table.
+/// Colours in a timeline or a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Paint {
     /// No colours: for files, and for terminals without colours.
     Plain,
-    /// With colours. A timeline uses those of the terminal's 256 that colour-blind people can
-    /// distinguish. A table shows kept promises in green, and missed ones in red.
+    /// With colours. A timeline uses some of the terminal's 256 colours that colour-blind people
+    /// can distinguish. A table shows values within their target in green, and others in red.
     Colour,
 }

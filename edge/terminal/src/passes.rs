@@ -1,46 +1,46 @@
-//! Scheduling passes of a trace: what each ordered, and timeslices that ended as they began.
+//! Scheduling passes of a trace: the order that each pass gave, and timeslices of zero length.
 
 use std::collections::BTreeMap;
 
 use slackline_trace::{Exchange, Order, Outcome, Record};
 use slackline_units::{CpuId, Entitlement, Span, Time, VcpuId};
 
-/// Order of a scheduling pass. A pass that leaves an idle CPU idle orders nothing, and is not in a
-/// trace.
+/// A scheduling pass and the order that it gave. A pass that leaves an idle CPU idle gives no
+/// order, and is not in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SchedulingPass {
     /// Time of the pass.
     pub at: Time,
     /// CPU on which the scheduling pass ran.
     pub cpu: CpuId,
-    /// vCPU that the pass ordered to run, with its entitlement (reservation or slack). `None`
-    /// leaves the CPU idle.
+    /// vCPU that the pass ordered to run, with its entitlement (reservation or slack). `None` if
+    /// the pass left the CPU idle.
     pub picked: Option<(VcpuId, Entitlement)>,
-    /// Timeslice granted from the time of the pass on. `None` is a timeslice without limit.
+    /// Timeslice that was granted, beginning at the time of the pass. `None` if it has no limit.
     pub granted: Option<Span>,
-    /// True if the hardware could not carry the order out.
+    /// True if the hardware could not carry out the order.
     pub is_refused: bool,
-    /// vCPU whose timeslice on this CPU began at the instant of the pass, so that it ends with zero
-    /// length.
+    /// vCPU whose timeslice on this CPU began at the time of the pass. The same pass ends the
+    /// timeslice, so the length of the timeslice is zero.
     pub empty: Option<VcpuId>,
 }
 
-/// Finds the passes among the entries of a trace.
+/// Finder of the scheduling passes among the entries of a trace.
 #[derive(Clone, Debug, Default)]
 pub struct Passes {
     now: Time,
-    /// Time and vCPU of the last order of each CPU.
+    /// Time and vCPU of the last order for each CPU.
     last: BTreeMap<CpuId, (Time, VcpuId)>,
 }
 
 impl Passes {
-    /// Takes the time of a record. Recorded orders follow the event that caused them.
+    /// Notes the time of a record. The orders that the record's event caused follow it in the
+    /// trace.
     pub fn record(&mut self, record: &Record) {
         self.now = self.now.max(record.when().1);
     }
 
-    /// Returns the scheduling pass that gave this recorded order. `None` if the exchange is not an
-    /// order.
+    /// Returns the scheduling pass that gave a recorded order. `None` if the entry is not an order.
     pub fn exchange(&mut self, exchange: &Exchange) -> Option<SchedulingPass> {
         let (order, outcome) = match *exchange {
             Exchange::Reported { now, .. } => {
@@ -70,7 +70,7 @@ impl Passes {
     }
 }
 
-/// Returns the entitlement (reservation or slack) as a word.
+/// Returns the word for an entitlement (reservation or slack).
 #[must_use]
 pub fn entitled(entitlement: Entitlement) -> &'static str {
     match entitlement {

@@ -3,7 +3,7 @@
 use crate::layout::{Cell, Column, Sheet};
 use crate::paint::Paint;
 
-/// A column of a table: its heading, and a cell for each row.
+/// A column of an arbitrary table: its heading, and a cell for each row.
 #[derive(Clone, Debug)]
 pub struct Plain {
     /// Heading of the column.
@@ -12,8 +12,9 @@ pub struct Plain {
     pub cells: Vec<Cell>,
 }
 
-/// Returns a table with a row for each name. Groups of columns that do not fit side by side go
-/// below each other, with the names repeated. Columns that are empty in every row are left out.
+/// Returns a table with a row for each name. Groups of columns that do not fit side by side are
+/// placed in tables below each other, with the names repeated. Columns that are empty in every row
+/// are left out.
 #[must_use]
 pub fn plain(names: Plain, groups: Vec<Vec<Plain>>, width: usize, paint: Paint) -> String {
     let column = |plain: Plain| Column::new(plain.heading, &plain.cells, Cell::clone);

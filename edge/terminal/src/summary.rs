@@ -1,4 +1,4 @@
-//! Summaries as tables: which values are shown, in which columns, and how they are rounded.
+//! Tables of a run's summary: which values are shown, in which columns, and how they are rounded.
 
 use slackline_metrics::{
     ClientSummary, CpuSummary, Distribution, ErrorDistribution, OverheadTimes, SharedCpu, Summary,
@@ -11,7 +11,7 @@ use crate::layout::{Cell, Column, Group, Sheet};
 use crate::numbers::{Unit, count, fine_percent, megabits, part_percent, percent, signed_percent};
 use crate::paint::Paint;
 
-/// Reasons for missing values, for the footnotes of dashes.
+/// Reasons for missing values, which appear in footnotes for dashes.
 const NO_PROMISE: &str = "nothing was reserved";
 const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
@@ -19,16 +19,16 @@ const NO_DEADLINE: &str = "was not runnable until any of its deadlines";
 const NO_WAKE: &str = "never woke after it joined";
 const ONE: &str = "a single value has no quantiles";
 
-/// Explanation of the plus behind a reservation.
+/// Explanation of the plus after a reservation.
 const LOWER_BOUND: &str = " +  work-conserving: only less than reserved is an error\n";
 
-/// Shared heading of the errors of whole seconds.
+/// Shared heading of the columns with the errors of whole seconds.
 const SECONDS: &str = "error in 1 s, %";
 
-/// Shared heading of dispatch overhead by kind.
+/// Shared heading of the columns with dispatch overhead by kind.
 const OVERHEAD: &str = "overhead, %";
 
-/// Widest comparison, unless a single group of columns is wider.
+/// Maximum width of a comparison, except if a single group of columns is wider.
 const SIDE_BY_SIDE_WIDTH: usize = 110;
 
 /// Returns a run as tables. They have at most `width` columns if that is possible.
@@ -60,13 +60,13 @@ pub fn summary(run: &Summary, width: usize, paint: Paint) -> String {
     text
 }
 
-/// Returns a line that describes the run.
+/// Returns the line that describes the run above the tables.
 fn title_line(run: &Summary) -> String {
     let Summary { title, machine, policy, seed, length, .. } = run;
     format!("{title}: {policy}, {machine}, seed {seed}, {length} measured\n")
 }
 
-/// Returns columns with run intervals, migrations and waiting of each vCPU.
+/// Returns columns with the number of run intervals, migrations and waiting of each vCPU.
 fn running(run: &Summary) -> Group {
     let counts = |value: u64| match run.knows.stretches {
         true => Cell::Text(count(value)),
@@ -86,7 +86,7 @@ fn running(run: &Summary) -> Group {
     ]
 }
 
-/// Returns columns with the boosts of each vCPU, if there are any.
+/// Returns columns with the boosts of each vCPU. Empty if no vCPU was boosted.
 fn boosts(rows: &[VcpuSummary]) -> Group {
     if rows.iter().all(|vcpu| vcpu.boosts == 0) {
         return Vec::new();
@@ -98,7 +98,8 @@ fn boosts(rows: &[VcpuSummary]) -> Group {
     ]
 }
 
-/// Explains the signs, and the values that are missing since the host could not observe them.
+/// Returns explanations of the signs in the tables, and of values that are missing because the host
+/// could not observe them.
 fn legend(run: &Summary) -> String {
     let mut text = String::new();
     if has_lower_bounds(run) {
@@ -114,12 +115,12 @@ fn legend(run: &Summary) -> String {
     text
 }
 
-/// Returns true if any reservation is not a hard limit.
+/// Returns true if any reservation is work-conserving, so that its slice is only a minimum.
 fn has_lower_bounds(run: &Summary) -> bool {
     run.vcpus.iter().any(|vcpu| vcpu.promised.is_some() && !vcpu.exact)
 }
 
-/// Returns columns with the use of each CPU's time.
+/// Returns columns with the use of each CPU.
 fn cpu_columns(run: &Summary) -> Group {
     let part = |span: Span| Cell::Text(part_percent(span, run.length));
     let longest = run.cpus.iter().filter_map(|cpu| cpu.overhead).max().unwrap_or_default();
@@ -185,7 +186,7 @@ fn overheads<T>(rows: &[T], of: impl Fn(&T) -> (Option<OverheadTimes>, Span)) ->
     OverheadKind::ALL.into_iter().map(column).collect()
 }
 
-/// Returns lines with values of the host as a whole.
+/// Returns lines with values for the whole host.
 fn machine_lines(run: &Summary) -> String {
     let mut text = String::new();
     let spread = |of: &Distribution| {
@@ -269,8 +270,8 @@ pub fn side_by_side(runs: &[(&str, &Summary)], width: Option<usize>) -> String {
     text
 }
 
-/// Returns the response times of a vCPU whose jobs have no deadlines. For other vCPUs, deadline
-/// misses tell more.
+/// Returns the response times of a vCPU whose jobs have no deadlines. `None` for other vCPUs, for
+/// which deadline misses are shown.
 fn answered(vcpu: &VcpuSummary) -> Option<Distribution> {
     vcpu.response.filter(|_| vcpu.jobs_due == 0)
 }
@@ -292,7 +293,8 @@ fn group(
     runs.iter().map(column).collect()
 }
 
-/// Returns the reservations: a single column if all runs with reservations have the same.
+/// Returns columns with the reservations. It is a single column if all runs have the same
+/// reservations.
 fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     let of = |row: &str, run: &Summary| {
         let vcpu = run.vcpus.iter().find(|vcpu| vcpu.name == row);
@@ -310,7 +312,7 @@ fn promises(runs: &[(&str, &Summary)], rows: &[&str]) -> Group {
     group("promised", runs, rows, |vcpu| promised(vcpu).map_or(Cell::Blank, Cell::Text))
 }
 
-/// Formats a reservation, such as `2ms/10ms = 20.00 %`. A plus marks one that is not a hard limit.
+/// Formats a reservation, such as `2ms/10ms = 20.00 %`. A plus marks a work-conserving reservation.
 fn promised(vcpu: &VcpuSummary) -> Option<String> {
     let promise = vcpu.promised?;
     let sign = if vcpu.exact { "  " } else { " +" };
@@ -389,7 +391,7 @@ fn wakes(run: &Summary) -> Group {
     counted_spread("wake to run", &run.vcpus, |vcpu| vcpu.wake_to_run, none)
 }
 
-/// Jobs of each row, and how many of them were late.
+/// Returns two columns: the number of jobs of each row, and the number of its late jobs.
 fn jobs<T>(
     rows: &[T],
     of: impl Fn(&T) -> (u64, u64),
@@ -415,7 +417,7 @@ fn responses<T>(rows: &[T], of: impl Fn(&T) -> Option<Distribution>) -> Group {
     counted_spread("response", rows, of, |_| Cell::Blank)
 }
 
-/// A table of named tasks, if there are any.
+/// Returns a table of named tasks. Empty if there are none.
 fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     if rows.is_empty() {
         return String::new();
@@ -428,7 +430,8 @@ fn tasks(rows: &[TaskSummary], width: usize, paint: Paint) -> String {
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
-/// A table of clients, if there are several: those of a single one are the domain's.
+/// Returns a table of clients if there are several. The values of a single client are those of its
+/// domain.
 fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
     if rows.len() < 2 {
         return String::new();
@@ -440,12 +443,13 @@ fn clients(rows: &[ClientSummary], width: usize, paint: Paint) -> String {
     format!("{}\n", Sheet { names, groups }.render(width, paint))
 }
 
-/// Returns true if work is another thing than CPU time for any vCPU.
+/// Returns true if, for any vCPU, the work done differs from the CPU time used, because work was
+/// slowed down.
 fn any_slowed(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.work().is_some_and(|work| work != vcpu.delivered))
 }
 
-/// Returns the work done. Empty if the host cannot measure it.
+/// Returns the cell with the work done. The cell is blank if the host cannot measure the work.
 fn work(vcpu: &VcpuSummary) -> Cell {
     vcpu.work_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
@@ -455,12 +459,13 @@ fn any_spun(rows: &[VcpuSummary]) -> bool {
     rows.iter().any(|vcpu| vcpu.spun.is_some_and(|spun| !spun.is_zero()))
 }
 
-/// Returns the part of CPU time spent on spin locks. Empty if the host cannot measure it.
+/// Returns the cell with the part of CPU time spent on spin locks. The cell is blank if the host
+/// cannot measure the part.
 fn spun(vcpu: &VcpuSummary) -> Cell {
     vcpu.spun_ppm().map_or(Cell::Blank, |ppm| Cell::Text(percent(ppm)))
 }
 
-/// Returns the rate of data moved while the vCPU was present.
+/// Returns the cell with the data rate while the vCPU was present.
 fn data_rate(vcpu: &VcpuSummary) -> Cell {
     match vcpu.moved {
         0 => Cell::Blank,
@@ -468,18 +473,18 @@ fn data_rate(vcpu: &VcpuSummary) -> Cell {
     }
 }
 
-/// Returns a number of missed deadlines, marked as kept or missed.
+/// Returns the cell with a number of deadline misses, which is green for zero and red otherwise.
 fn misses(number: u64) -> Cell {
     let text = count(number);
     if number == 0 { Cell::Met(text) } else { Cell::Missed(text) }
 }
 
-/// Returns a quantile, or a dash if there is none.
+/// Returns the cell with a quantile, or a dash if the quantile is unknown.
 fn quantile(span: Option<Span>, unit: Unit) -> Cell {
     Cell::or_dash(span.map(|span| unit.write(span)), ONE)
 }
 
-/// Returns the columns of a distribution, with the number of samples.
+/// Returns the columns of a distribution, with its number of samples.
 fn counted_spread<T>(
     heading: &str,
     rows: &[T],
@@ -492,7 +497,7 @@ fn counted_spread<T>(
     group
 }
 
-/// Returns three columns for a distribution in a unit of their own, without the number of samples.
+/// Returns three columns for a distribution, without the number of samples. The three share a unit.
 fn spread<T>(
     heading: &str,
     rows: &[T],

@@ -14,14 +14,15 @@ use thiserror::Error;
 use crate::paint::Paint;
 use columns::{Window, overlap, part};
 
-/// Fewest columns of a timeline, whatever width is requested.
+/// Minimum number of columns of a timeline, even if a smaller width is requested.
 const FEWEST_COLUMNS: usize = 20;
-/// Longest name that is shown in full.
+/// Length of a name up to which it is shown in full.
 const LONGEST_NAME: usize = 24;
-/// Shortest period that is marked, in columns. Marks of shorter ones would hide each other.
+/// Minimum length in columns of periods that are marked. The marks of shorter periods would hide
+/// each other.
 const COLUMNS_A_PERIOD: u64 = 4;
 
-/// Characters of a timeline.
+/// Character set with which a timeline is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Glyphs {
     /// Unicode blocks and lines.
@@ -33,7 +34,7 @@ pub enum Glyphs {
 /// Reason why a timeline cannot be drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum WindowError {
-    /// The window has no length.
+    /// The window has zero length.
     #[error("cannot draw a timeline from {from} on: its length is zero")]
     Empty {
         /// Start of the window.
@@ -44,13 +45,13 @@ pub enum WindowError {
 /// A timeline of a window: a line per vCPU with its activity, and a line per CPU with the running
 /// vCPU.
 ///
-/// It needs a whole trace up to the end, since the trace records run intervals and waiting only
-/// when they end.
+/// It needs all records up to the end of the trace, since run intervals and waiting are recorded
+/// only when they end.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) about: String,
     pub(crate) window: Window,
-    /// Clock whose grid defines the phases of periods.
+    /// Clock to whose multiples the phases of periods refer.
     clock: GridClock,
     pub(crate) knows: Knowledge,
     pub(crate) rows: Vec<Row>,
@@ -66,7 +67,7 @@ pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) cells: Vec<TimelineCell>,
     pub(crate) periods: Vec<Period>,
-    /// Reservation at the end of the window.
+    /// Reservation of the vCPU at the end of the window. `None` if the vCPU has no reservation.
     pub(crate) promise: Option<Reservation>,
     awake_since: Option<Time>,
 }
@@ -74,15 +75,15 @@ pub(crate) struct Row {
 /// Activity of a vCPU in one column.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct TimelineCell {
-    /// CPU time used within the reservation.
+    /// CPU time that the vCPU used within its reservation.
     pub(crate) due: Span,
-    /// CPU time used from slack.
+    /// CPU time that the vCPU used from slack.
     pub(crate) spare: Span,
-    /// Time in which the vCPU was runnable.
+    /// Time in which the vCPU was runnable or running.
     pub(crate) awake: Span,
 }
 
-/// A period of a reservation.
+/// A period of a vCPU's reservation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) from: Time,
@@ -93,15 +94,15 @@ pub(crate) struct Period {
 }
 
 impl Period {
-    /// Returns true if a vCPU was runnable for the whole period and received less than its slice.
-    /// Up to a hundredth less does not count: no column would show it, and timers of a live host
-    /// are not exact.
+    /// Returns true if a vCPU was runnable for the whole period and received less than its slice. A
+    /// shortfall of up to a hundredth does not count: it would not be visible in a column, and
+    /// timers of a live host are not exact.
     pub(crate) fn is_short(&self) -> bool {
         self.awake == self.end - self.from && self.used < part(self.slice, (99, 100))
     }
 }
 
-/// Part of a CPU's column that a vCPU used.
+/// Time that a vCPU used of a CPU in one column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OccupantShare {
     pub(crate) vcpu: VcpuId,
@@ -110,8 +111,9 @@ pub(crate) struct OccupantShare {
 }
 
 impl Timeline {
-    /// Returns an empty timeline of `span` from `from` on, with a line for each of `names`. It has
-    /// at most `width` characters per line, unless that is too narrow.
+    /// Returns an empty timeline of the window that begins at `from` and has the length `span`. It
+    /// has a line for each vCPU in `names`, and at most `width` characters per line unless that is
+    /// too narrow.
     ///
     /// # Errors
     /// If `span` is zero.
@@ -150,7 +152,7 @@ impl Timeline {
         })
     }
 
-    /// Renders the timeline as text, with a line break after each line.
+    /// Formats the timeline as text, with a line break after each line.
     #[must_use]
     pub fn render(&self, glyphs: Glyphs, paint: Paint) -> String {
         let mut whole = self.clone();
@@ -230,7 +232,8 @@ impl Timeline {
         }
     }
 
-    /// Adds the time for which a vCPU has been runnable since it woke.
+    /// Adds the time until `at` since a vCPU woke, or since the last call if that is later, to the
+    /// time in which the vCPU was runnable.
     fn settle(&mut self, vcpu: VcpuId, at: Time) {
         let window = self.window;
         let Some(row) = self.row(vcpu) else { return };
@@ -250,7 +253,7 @@ impl Timeline {
     }
 }
 
-/// A run interval of a vCPU, with the CPU time used.
+/// A run interval of a vCPU, with its CPU time.
 #[derive(Clone, Copy)]
 struct Stretch {
     from: Time,
@@ -314,7 +317,7 @@ impl Sink for Timeline {
     }
 }
 
-/// Returns a line that describes the trace. Properties that the trace leaves empty are left out.
+/// Returns a line that describes the trace. Properties that its header does not have are left out.
 fn about(header: &Header) -> String {
     let seed =
         if header.machine == "sim" { format!("seed {}", header.seed) } else { String::new() };

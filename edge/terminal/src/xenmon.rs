@@ -1,4 +1,4 @@
-//! The table of XenMon's six metrics with their secondary values.
+//! Table of XenMon's six metrics, each with its secondary values.
 
 use slackline_metrics::{Field, FieldValue, POINT, XenMonSummary};
 use slackline_units::Span;
@@ -28,7 +28,7 @@ pub fn xenmon(run: &XenMonSummary, width: usize, paint: Paint) -> String {
 
 struct Domains<'a> {
     run: &'a XenMonSummary,
-    /// Fields of each domain.
+    /// Values of each domain, by row of the table.
     rows: Vec<Vec<Field>>,
 }
 
@@ -72,7 +72,7 @@ impl Domains<'_> {
         })
     }
 
-    /// Returns a column of times in a unit that all its cells share.
+    /// Returns a column of times. All cells have the same unit.
     fn time(&self, field: &str, each: &str, why_not: &'static str) -> Column {
         let longest = self.rows.iter().filter_map(|row| value(row, field)).max();
         let unit = Unit::of(Span::from_ns(longest.unwrap_or_default()));

@@ -1,4 +1,4 @@
-//! Columns of the table, and the order in which rows stand.
+//! Columns of the table of VMs, and the order of its rows.
 
 use std::cmp::Reverse;
 
@@ -6,27 +6,28 @@ use slackline_units::Span;
 
 use crate::VmRow;
 
-/// Column of the table.
+/// A column of the table of VMs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column {
     pub(crate) heading: &'static str,
     /// Width of the column in characters.
     pub(crate) width: u16,
-    /// True if cells stand at the left edge of the column.
+    /// True if cells are aligned to the left. Otherwise they are aligned to the right.
     pub(crate) is_text: bool,
-    /// Importance: a column with a larger number is dropped first on a narrow terminal.
+    /// Rank of the column. On a narrow terminal, columns with larger ranks are left out first.
     rank: u8,
     cell: fn(&VmRow) -> String,
 }
 
 impl Column {
-    /// Returns the cell of a row. A number that the source does not have is a dash.
+    /// Returns the cell of a row in this column. The cell is a dash if the source does not have the
+    /// number.
     pub(crate) fn cell(&self, row: &VmRow) -> String {
         (self.cell)(row)
     }
 }
 
-/// All columns in the order in which they stand.
+/// All columns, from left to right.
 const COLUMNS: [Column; 13] = [
     text("name", 14, 0, |row| row.name.clone()),
     text("state", 9, 4, |row| row.state.clone()),
@@ -51,8 +52,8 @@ const fn number(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) ->
     Column { heading, width, is_text: false, rank, cell }
 }
 
-/// Returns the columns that fit into a width, the most important ones first to stay. A column in
-/// which no row has a value is left out. The last column takes the rest of the width.
+/// Returns the columns that fit into a width. The least important columns are left out, and so are
+/// columns in which no row has a value. The last column gets the remaining width.
 pub(crate) fn fitting(width: u16, rows: &[VmRow]) -> Vec<Column> {
     let has_value = |column: &Column| {
         column.rank <= 1 || rows.iter().any(|row| !matches!(&*column.cell(row), "" | "-"))
@@ -75,28 +76,28 @@ pub(crate) fn fitting(width: u16, rows: &[VmRow]) -> Vec<Column> {
     columns
 }
 
-/// Number by which rows are sorted.
+/// Property by which rows are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SortKey {
-    /// Most missed deadlines first.
+    /// By missed deadlines, the most first.
     #[default]
     Missed,
-    /// Names in alphabetical order.
+    /// By name, in alphabetical order.
     Name,
-    /// Most CPU time reserved first.
+    /// By reserved CPU time, the most first.
     Reserved,
-    /// Most CPU time used first.
+    /// By used CPU time, the most first.
     Used,
-    /// Longest time runnable but not running first.
+    /// By the time runnable but not running (CPU ready), the longest first.
     Ready,
 }
 
 impl SortKey {
-    /// All keys, in the order in which the key `s` steps through them.
+    /// All sort keys, in the order in which the user steps through them with the key `s`.
     pub const ALL: [SortKey; 5] =
         [SortKey::Missed, SortKey::Name, SortKey::Reserved, SortKey::Used, SortKey::Ready];
 
-    /// Word on the command line and on the screen.
+    /// Returns the word for the sort key on the command line and on the screen.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
@@ -108,14 +109,14 @@ impl SortKey {
         }
     }
 
-    /// Returns the next key of [`SortKey::ALL`], the first after the last.
+    /// Returns the next sort key in [`SortKey::ALL`]. After the last comes the first.
     #[must_use]
     pub fn next(self) -> SortKey {
         let at = SortKey::ALL.iter().position(|key| *key == self).unwrap_or(0);
         SortKey::ALL[(at + 1) % SortKey::ALL.len()]
     }
 
-    /// Sorts rows. Rows with equal numbers stand in the order of their names.
+    /// Sorts rows by this key. Rows with equal values are sorted by name.
     pub(crate) fn sort(self, rows: &mut [VmRow]) {
         let number = |row: &VmRow| match self {
             SortKey::Missed => row.missed,

@@ -1,9 +1,9 @@
 //! The screen of `slackline top`: a table of VMs that is drawn again as their numbers change.
 //!
-//! A source thread sends [`Snapshot`]s and reads the user's [`Steering`]. [`run`] draws them until
-//! the user quits. It draws only after a snapshot or a key, and only changed cells are sent to the
-//! terminal. Numbers are formatted here and never computed: a source gives them in parts per
-//! million and nanoseconds.
+//! A source, which runs on another thread, sends [`Snapshot`]s and follows the user's choices
+//! ([`Steering`]). [`run`] draws the snapshots until the user quits. It draws only after a new
+//! snapshot or a key, and sends only changed cells to the terminal. This crate formats numbers but
+//! computes none: sources give them in parts per million and nanoseconds.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Draws a snapshot: head, CPUs, table, details, keys.
+//! Drawing of a snapshot: title, CPUs, table of VMs, details and keys.
 
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
@@ -9,13 +9,13 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use crate::columns::{Column, fitting, percent};
 use crate::{CpuLine, Snapshot, View, VmRow};
 
-/// Most lines that CPUs take. More CPUs than that are shown as a sum.
+/// Maximum number of lines for CPUs. If there are more CPUs, their sum is shown.
 const MAX_CPU_LINES: usize = 4;
 
-/// Most lines that details take.
+/// Maximum number of lines for details.
 const MAX_DETAILS: u16 = 10;
 
-/// Draws a snapshot as the user wants to see it.
+/// Draws a snapshot on a frame, according to the user's choices in `view`.
 pub fn draw(frame: &mut Frame<'_>, snapshot: &Snapshot, view: &View) {
     let cpus = cpu_lines(&snapshot.cpus);
     let details = if view.has_details { detail_lines(snapshot, view) } else { Vec::new() };
@@ -110,7 +110,8 @@ fn draw_table(frame: &mut Frame<'_>, area: Rect, snapshot: &Snapshot, view: &Vie
     frame.render_stateful_widget(table, area, &mut state);
 }
 
-/// Returns a row of the table. A VM with missed deadlines is red, one that is not served is yellow.
+/// Returns a row of the table. A VM with missed deadlines is red. A VM that does not receive its
+/// reservation is yellow.
 fn table_row(columns: &[Column], row: &VmRow) -> Row<'static> {
     let cells = columns.iter().map(|column| aligned(column, &column.cell(row)));
     let colour = match &*row.state {

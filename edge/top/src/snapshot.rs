@@ -1,21 +1,22 @@
-//! Numbers of one moment, as a source gives them.
+//! Snapshot of a source: its numbers at one moment.
 
 use slackline_units::Span;
 
-/// Numbers of all VMs and CPUs that one screen shows.
+/// Numbers of all VMs and CPUs that are shown on the screen at one time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// Origin and policy, e.g. `host web1, policy edf`.
+    /// Origin of the numbers and the policy, such as `host web1, policy edf`.
     pub title: String,
-    /// Position in a recording, e.g. `12.0 s of 60.0 s`, or the time that the numbers cover.
+    /// Position in a recording, such as `12.0 s of 60.0 s`, or the time that the numbers cover.
     pub time: String,
     /// Numbers of the CPUs on which VMs are scheduled.
     pub cpus: Vec<CpuLine>,
-    /// VMs, or the vCPUs of a recording.
+    /// Rows of the table: VMs, or the vCPUs of a recording.
     pub rows: Vec<VmRow>,
-    /// Lines about the selected row: culprits of its waiting time.
+    /// Lines of details about the selected row: the culprits of its waiting time.
     pub details: Vec<String>,
-    /// Message in place of fresh numbers, e.g. that the daemon does not answer.
+    /// Message that is shown if there are no new numbers, for example because the daemon does not
+    /// answer.
     pub problem: Option<String>,
 }
 
@@ -34,35 +35,36 @@ pub struct CpuLine {
     pub overhead_ppm: Option<u64>,
 }
 
-/// Numbers of a VM or vCPU over the last interval. `None` is a number that the source does not
-/// have.
+/// Numbers of a VM or vCPU over the last interval. A number is `None` if the source does not have
+/// it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VmRow {
     /// Name of the reservation, VM or vCPU.
     pub name: String,
-    /// State, e.g. `active`. Empty in a recording.
+    /// State of the reservation, such as `active`. Empty in a recording.
     pub state: String,
-    /// CPU time of each vCPU per period.
+    /// Slice: CPU time that is reserved for each vCPU per period.
     pub slice: Option<Span>,
     /// Period of the reservation.
     pub period: Option<Span>,
-    /// True for a hard limit.
+    /// True if the reservation is a hard limit.
     pub is_exact: bool,
-    /// CPU time reserved for all vCPUs, in millionths of a CPU.
+    /// CPU time reserved for all vCPUs together, in millionths of a CPU.
     pub reserved_ppm: Option<u64>,
-    /// CPU time used, in millionths of a CPU. XenMon's *gotten*.
+    /// CPU time used, in millionths of a CPU. XenMon calls it *gotten*.
     pub used_ppm: Option<u64>,
-    /// Time runnable but not running, in millionths of the interval. CPU ready, XenMon's *waited*.
+    /// Time runnable but not running (CPU ready), in millionths of the interval. XenMon calls it
+    /// *waited*.
     pub ready_ppm: Option<u64>,
-    /// Time blocked, in millionths of the interval. XenMon's *blocked*.
+    /// Time blocked, in millionths of the interval. XenMon calls it *blocked*.
     pub blocked_ppm: Option<u64>,
-    /// Dispatches per second, in thousandths. XenMon's *execution count*.
+    /// Dispatches per second, in thousandths. XenMon calls them *execution count*.
     pub dispatches_milli: Option<u64>,
-    /// Periods that ended with less than the slice.
+    /// Number of periods in which the VM received less CPU time than was due.
     pub missed: Option<u64>,
-    /// Periods at whose end a slice was due.
+    /// Number of periods at whose end CPU time was due.
     pub deadlines: Option<u64>,
-    /// Largest culprit of the waiting time.
+    /// Largest culprit of the waiting time: the cause that took the most.
     pub culprit: Option<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Runs the screen on a terminal.
+//! Main loop of the screen on a terminal.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +11,15 @@ use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers
 
 use crate::{Key, Snapshot, View, draw};
 
-/// Longest time until a snapshot or a signal is noticed.
+/// Maximum time until a new snapshot or a signal is noticed.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Choices of the user that a source follows. Shared with the thread of the source.
+/// The user's choices, which a source follows. They are shared with the thread of the source.
 #[derive(Clone, Debug, Default)]
 pub struct Steering(Arc<Mutex<View>>);
 
 impl Steering {
-    /// Returns the present choices.
+    /// Returns the current choices of the user.
     #[must_use]
     pub fn view(&self) -> View {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -31,7 +31,7 @@ impl Steering {
 }
 
 /// Shows the snapshots of a source until the user quits or `stop` is set. The terminal is restored
-/// on return, and on a panic.
+/// in the end, also after a panic.
 ///
 /// # Errors
 /// If the terminal cannot be read or written.
@@ -82,7 +82,7 @@ fn show(
     Ok(())
 }
 
-/// Takes the newest snapshot that has arrived. Returns true if it differs from the one on the
+/// Takes the newest snapshot that has arrived. Returns true if it differs from the snapshot on the
 /// screen.
 fn take_newest(updates: &Receiver<Snapshot>, snapshot: &mut Snapshot) -> bool {
     let newest = updates.try_iter().last();

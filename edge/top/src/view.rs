@@ -1,15 +1,15 @@
-//! Choices of the user: sort key, filter, selected row, and the keys that change them.
+//! Choices of the user (sort key, filter, selected row and so on), and the keys that change them.
 
 use crate::{Snapshot, SortKey, VmRow};
 
-/// Key that a user pressed.
+/// Key that the user has pressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Key {
-    /// Key of a character, without Control or Alt.
+    /// Character key, pressed without Control or Alt.
     Char(char),
-    /// Arrow key upwards, to the row above.
+    /// Arrow up, which selects the row above.
     Up,
-    /// Arrow key downwards, to the row below.
+    /// Arrow down, which selects the row below.
     Down,
     /// Enter, which shows details or ends the typing of a filter.
     Enter,
@@ -21,32 +21,32 @@ pub enum Key {
     Interrupt,
 }
 
-/// Choices of the user.
+/// Choices of the user about what the screen shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
     /// Order of the rows.
     pub sort: SortKey,
-    /// Text that a row's name must contain.
+    /// Filter: only rows whose names contain this text are shown.
     pub filter: String,
-    /// True while the user types the filter.
+    /// True while the user types the filter text.
     pub is_typing: bool,
-    /// Name of the selected row. `None` until a key selects one.
+    /// Name of the selected row. `None` until a key selects a row.
     pub selected: Option<String>,
     /// True if the details of the selected row are shown.
     pub has_details: bool,
-    /// True while the numbers stand still.
+    /// True while the screen is paused, so that numbers do not change.
     pub is_paused: bool,
-    /// Power of two by which a recording is played faster than it was made.
+    /// Speed at which a recording is played, as a power of two. Zero is the original speed.
     pub speed: i8,
-    /// True if the user quits.
+    /// True if the user has quit.
     pub is_over: bool,
 }
 
-/// Slowest and fastest speed of a recording, as powers of two.
+/// Minimum and maximum speed at which a recording is played, as powers of two.
 const SPEEDS: (i8, i8) = (-4, 10);
 
 impl View {
-    /// Returns the rows that are shown, in the order in which they stand.
+    /// Returns the rows that match the filter, in the chosen order.
     #[must_use]
     pub fn rows(&self, snapshot: &Snapshot) -> Vec<VmRow> {
         let has_filter = |row: &&VmRow| row.name.contains(&self.filter);
@@ -55,7 +55,7 @@ impl View {
         rows
     }
 
-    /// Handles a key. Returns true if the screen changes.
+    /// Handles a key. Returns true if the screen must be drawn again.
     pub fn press(&mut self, key: Key, snapshot: &Snapshot) -> bool {
         let before = self.clone();
         match key {
@@ -95,7 +95,8 @@ impl View {
         }
     }
 
-    /// Selects the row that is `step` below the selected one. Stays at the first and last row.
+    /// Selects the row that is `step` rows below the selected row. At the first and last row the
+    /// selection stays.
     fn select(&mut self, snapshot: &Snapshot, step: isize) {
         let rows = self.rows(snapshot);
         let selected = self.selected.as_deref();

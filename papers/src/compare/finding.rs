@@ -1,4 +1,4 @@
-//! Tests of one comparison: each returns a verdict with its reason.
+//! Tests of single comparisons. Each returns a verdict with its reason.
 
 use slackline_experiments::OverSeeds;
 
@@ -9,7 +9,7 @@ use crate::published::{PrintedValue, ValueSource};
 use crate::statistics::rank_correlation;
 use crate::tolerance::Tolerance;
 
-/// Compares a number with a published number.
+/// Compares a measured number with a published number.
 pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     let (PrintedValue::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else {
         return unknown();
@@ -75,13 +75,13 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     }
 }
 
-/// Returns true if a printed difference of two points has about the size of ours. Beyond a factor
-/// of two the difference itself is further off than it is large, so that only its sign agrees.
+/// Returns true if `times`, the ratio of the measured to the published difference between two
+/// points, is within a factor of two. Beyond that only the sign of the difference agrees.
 fn is_like_size(times: f64) -> bool {
     (0.5..=2.0).contains(&times)
 }
 
-/// Compares several numbers with one published number.
+/// Compares several measured numbers with one published number.
 pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     let medians = case.stats.iter().map(|stat| stat.map(|stat| stat.median));
     let Some(medians) = medians.collect::<Option<Vec<f64>>>() else { return unknown() };
@@ -93,10 +93,10 @@ pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     seen(medians.iter().all(near), best, says)
 }
 
-/// Least rank correlation at which two series have the same order.
+/// Minimum rank correlation at which two series count as having the same order.
 const SAME_ORDER: f64 = 0.8;
 
-/// Compares a series with a published one of which only the order has a meaning.
+/// Compares a measured series with a published series of which only the order has a meaning.
 pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
     let Some(ours) = case.series() else { return unknown() };
     match rank_correlation(&ours, theirs) {
@@ -109,7 +109,7 @@ pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
     }
 }
 
-/// Tests whether all numbers are within a published range.
+/// Tests if all measured numbers are within a published range.
 pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     let Some(series) = case.series() else { return unknown() };
     let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
@@ -135,7 +135,7 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     }
 }
 
-/// Tests a published finding without a number.
+/// Tests a published finding that has no number.
 pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
         stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()
@@ -197,7 +197,8 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     }
 }
 
-/// Tests whether each number is nearer to one of two than to the other.
+/// Tests for each measured number if it is nearer to the first of two other numbers than to the
+/// second.
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {
@@ -210,8 +211,8 @@ fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     seen(right == of, Verdict::SameShape, says)
 }
 
-/// Tests whether numbers are alike: the highest exceeds the lowest by at most the tolerance of
-/// their mean.
+/// Tests if measured numbers are alike: the highest exceeds the lowest by at most the tolerance,
+/// applied to their mean.
 fn alike(ours: &[f64], against: &[f64], tolerance: Tolerance, test: Test) -> Finding {
     let all = || ours.iter().chain(against).copied();
     let lowest = all().fold(f64::INFINITY, f64::min);

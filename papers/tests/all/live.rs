@@ -1,5 +1,5 @@
-//! Live experiments, played by the simulated host, their quick form, and comparisons over many
-//! points.
+//! Tests of live experiments, for which the simulated host acts as the live host. They cover the
+//! quick form, and comparisons over many points.
 
 use std::cell::Cell;
 use std::fs;
@@ -138,7 +138,7 @@ fn sweep(folder: &Path) -> Experiment {
     Experiment::read(folder, "sweep").expect("a good experiment")
 }
 
-/// The simulated host, used as a live host.
+/// The simulated host, acting as a live host.
 #[derive(Default)]
 struct Simulated {
     runs: Cell<u32>,
@@ -179,7 +179,7 @@ fn judged(experiment: &Experiment, results: &Results, folder: &Path) -> VerdictG
 }
 
 #[test]
-fn live_host_plays_every_point_except_declined_ones() {
+fn live_experiment_runs_every_point_except_those_that_are_refused() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated::default();
@@ -192,14 +192,14 @@ fn live_host_plays_every_point_except_declined_ones() {
 }
 
 #[test]
-fn live_experiment_without_a_live_host_is_an_error() {
+fn live_experiment_that_is_run_in_simulation_is_an_error() {
     let folder = folder();
     let error = sweep(folder.path()).run(&to_the_end).expect_err("it cannot be simulated");
     assert_eq!(error.to_string(), "cannot simulate sweep: it can only run live");
 }
 
 #[test]
-fn stopped_experiment_reports_its_finished_runs() {
+fn experiment_that_is_stopped_reports_its_finished_runs() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated { stops_after: Some(3), ..Simulated::default() };
@@ -212,7 +212,7 @@ fn stopped_experiment_reports_its_finished_runs() {
 }
 
 #[test]
-fn many_points_give_a_reach_mean_order_or_likeness() {
+fn claims_about_many_points_of_an_experiment_each_get_a_verdict() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());
@@ -229,7 +229,7 @@ fn many_points_give_a_reach_mean_order_or_likeness() {
 }
 
 #[test]
-fn quick_form_leaves_points_out_and_does_not_attempt_their_rows() {
+fn quick_run_of_an_experiment_omits_points_and_gives_them_no_verdict() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();
@@ -244,7 +244,7 @@ fn quick_form_leaves_points_out_and_does_not_attempt_their_rows() {
 }
 
 #[test]
-fn map_shows_the_points_that_were_run() {
+fn map_of_an_experiment_in_a_report_shows_the_points_that_were_run() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let results =
@@ -267,7 +267,7 @@ fn map_shows_the_points_that_were_run() {
 }
 
 #[test]
-fn quick_form_with_an_unknown_point_is_an_error() {
+fn quick_settings_that_name_an_unknown_point_are_refused() {
     let folder = folder();
     let text = SWEEP.replace("[\"20%\", \"99%\"]", "[\"20%\", \"98%\"]");
     fs::write(folder.path().join("sweep.toml"), text).expect("a file");

@@ -1,5 +1,5 @@
-//! Tests that the results in git are as the specification states. They were made with ten seeds, or
-//! five on two CPUs.
+//! Tests that the stored results are as the specification states. They were made with ten seeds, or
+//! with five for experiments on two CPUs.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ fn read(name: &str) -> Paper {
     paper(Path::new(env!("CARGO_MANIFEST_DIR")), name).expect("a paper of this tree")
 }
 
-/// Returns the comparisons of an experiment, without those on changed assumptions.
+/// Returns the stored comparisons of an experiment, except those with a changed assumption.
 fn rows(paper: &Paper, name: &str) -> Vec<KeptRow> {
     let mut experiments = paper.experiments().expect("good experiments").into_iter();
     let experiment = experiments
@@ -19,7 +19,7 @@ fn rows(paper: &Paper, name: &str) -> Vec<KeptRow> {
     kept.rows.into_iter().filter(|row| row.change.is_empty()).collect()
 }
 
-/// Returns the verdicts on published values whose ids begin with `ids`.
+/// Returns the verdicts for published values whose ids begin with `ids`.
 fn verdicts_of(paper: &Paper, name: &str, ids: &str) -> Vec<Verdict> {
     let of = |row: &KeptRow| row.id.starts_with(ids).then_some(row.verdict);
     rows(paper, name).iter().filter_map(of).collect()
@@ -34,10 +34,11 @@ fn all_reproduced<'a>(rows: impl Iterator<Item = &'a KeptRow>, count: usize) {
     }
 }
 
-/// Throughput and executions of seven settings, and the CPU of both domains, are reproduced. SEDF
-/// with a period of 10 ms is left out: no calibration on these rows predicts it.
+/// The throughput and the number of executions in seven settings are reproduced, and the CPU time
+/// of both domains. SEDF with a period of 10 ms is left out, since no calibration with these rows
+/// predicts it.
 #[test]
-fn cherkasova_web_server_is_reproduced() {
+fn simulation_reproduces_web_server_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let rows = rows(&paper, "fig-2");
     let is_one = |row: &&KeptRow| {
@@ -49,9 +50,10 @@ fn cherkasova_web_server_is_reproduced() {
     all_reproduced(rows.iter().filter(is_one), 28);
 }
 
-/// One factor for two busy CPUs follows from the gain of BVT alone, and predicts these rows.
+/// The experiments use a factor for two busy CPUs, which is derived only from the published gain of
+/// BVT. The other published numbers, those of these rows, are predicted with it.
 #[test]
-fn cherkasova_two_cpus_are_reproduced() {
+fn simulation_reproduces_two_cpu_results_of_cherkasova_2007() {
     let paper = read("cherkasova-2007");
     let (gains, guests) = (rows(&paper, "fig-10"), rows(&paper, "fig-10c"));
     all_reproduced(gains.iter().filter(|row| row.id == "smp.sedf-nwc.gain"), 1);
@@ -65,7 +67,7 @@ fn cherkasova_two_cpus_are_reproduced() {
 }
 
 #[test]
-fn diestelhorst_ttcp_is_reproduced() {
+fn simulation_reproduces_ttcp_throughput_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let is_throughput =
         |row: &&KeptRow| row.id.ends_with(".throughput") && row.published.contains("Mbit/s");
@@ -85,17 +87,18 @@ fn diestelhorst_ttcp_is_reproduced() {
     all_reproduced(slower.iter().filter(is_throughput), 6);
 }
 
-/// Results of compile jobs in a guest, relative to those in dom0: one job alone, and three at once.
+/// Results of compile jobs in a guest, relative to the same jobs in dom0: a single job, and three
+/// at once.
 #[test]
-fn diestelhorst_compile_times_are_reproduced() {
+fn simulation_reproduces_compile_times_of_diestelhorst_2007() {
     let rows = rows(&read("diestelhorst-2007"), "table-3.2");
     all_reproduced(rows.iter().filter(|row| row.id.ends_with(".ratio")), 6);
 }
 
-/// Three always runnable vCPUs beside dom0, and the example without dom0. The three receive equal
-/// shares from every start. The share of a single one depends on its CPU.
+/// There are three always runnable vCPUs beside dom0, and in another case without dom0. The three
+/// receive equal shares wherever they start. The share of a single vCPU depends on its CPU.
 #[test]
-fn diestelhorst_balancer_is_reproduced() {
+fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
     let paper = read("diestelhorst-2007");
     let verdicts = |name| {
         let rows = rows(&paper, name).into_iter();
@@ -111,11 +114,12 @@ fn diestelhorst_balancer_is_reproduced() {
     assert_eq!(verdicts("three-on-two"), [example]);
 }
 
-/// With turns kept, the order is Credit, GAPS-RO, GAPS at every number of guests, and the published
-/// range holds with four outstanding requests. By the text of the paper neither holds. The numbers
-/// of Credit are reproduced. Of those of GAPS two are not.
+/// If preempted guests keep their turn, the order is Credit, GAPS-RO, GAPS at every number of
+/// guests. With four outstanding requests the results are in the published range. If the rule in
+/// the paper's text is applied, both are false. The numbers of Credit are reproduced, and those of
+/// GAPS except for two.
 #[test]
-fn gaps_is_reproduced_with_kept_turns() {
+fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
@@ -127,11 +131,11 @@ fn gaps_is_reproduced_with_kept_turns() {
     assert_eq!(verdicts("table-1", "table-1.gaps."), gaps);
 }
 
-/// By the paper's rule the least urgent of four guests receives less than a tenth of another's CPU
-/// time at one start phase at least, and waits for the whole run. With the bound it receives its
-/// share at every phase.
+/// With the paper's rule, the least urgent of four guests is starved for at least one start phase:
+/// it receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
+/// bound that Slackline adds, it receives its share for every phase.
 #[test]
-fn gaps_starves_a_guest_by_the_papers_rule_only() {
+fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -157,11 +161,11 @@ fn gaps_starves_a_guest_by_the_papers_rule_only() {
     }
 }
 
-/// Simulated: the resolution of VSched's computers follows from their timers, and no deadline is
-/// missed with a period of days beside one of milliseconds. By our rules the utilisation of the
-/// slower computer is not lower.
+/// In simulations, the resolution of VSched's two computers follows from their timers, and no
+/// deadline is missed if periods of days and milliseconds are combined. With Slackline's rules the
+/// possible utilisation of the slower computer is not lower.
 #[test]
-fn vsched_resolution_follows_from_its_timers() {
+fn vsched_resolution_can_be_explained_by_the_timers_of_its_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -173,10 +177,11 @@ fn vsched_resolution_follows_from_its_timers() {
     assert_eq!(slower.map(|row| row.verdict), Some(Verdict::Differs));
 }
 
-/// Simulated: the rate of a parallel program follows the CPU share of its nodes. With half of the
-/// CPU reserved it keeps half of the rate, whatever load competes on the CPU of one node.
+/// In simulations, the rate of a parallel program is proportional to the CPU share of its nodes. If
+/// half of the CPU is reserved, it keeps half of the rate, even if other load competes on the CPU
+/// of one node.
 #[test]
-fn parallel_program_keeps_the_rate_that_its_nodes_reserve() {
+fn parallel_program_keeps_the_rate_that_its_nodes_have_reserved() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
@@ -189,7 +194,8 @@ fn parallel_program_keeps_the_rate_that_its_nodes_reserve() {
     assert_eq!(verdicts("fig-13", "ours.fair."), [Verdict::Reproduced; 6]);
 }
 
-/// Returns the verdicts of an experiment by its written numbers: change, id, verdict and reason.
+/// Computes the verdicts of an experiment again from its stored numbers. Returns change, id,
+/// verdict and reason of each.
 fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, Verdict, String)> {
     let Some(kept) = paper.kept(experiment) else { return Vec::new() };
     let (results, published) = (kept.results(experiment), paper.published().expect("good values"));
@@ -207,7 +213,7 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
 }
 
 #[test]
-fn written_verdicts_follow_from_written_numbers() {
+fn stored_verdicts_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();
     for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
         let paper = read(name);

@@ -1,4 +1,4 @@
-//! A tiny paper with a row for each verdict, and faults of files.
+//! Tests with a tiny paper that has a row for each verdict, and of errors in its files.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ fn verdict(judged: &[VerdictGroup], group: usize, id: &str) -> (Verdict, String)
 }
 
 #[test]
-fn each_verdict_follows_its_rule() {
+fn each_kind_of_verdict_is_given_according_to_its_rule() {
     let (_, _, _, judged) = run();
     let of = |group: usize, id: &str| verdict(&judged, group, id);
     assert_eq!(of(0, "fig-1.half").0, Verdict::Reproduced);
@@ -46,7 +46,7 @@ fn each_verdict_follows_its_rule() {
     assert_eq!(judged[2].verdict, Verdict::Differs);
 }
 
-/// Returns the verdicts after a change of `fig-1.toml` or `published.toml`.
+/// Returns the verdicts after one text in `fig-1.toml` or `published.toml` is replaced by another.
 fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
     let (_keep, folder) = copy();
     let path = folder.join(file);
@@ -60,7 +60,7 @@ fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
 }
 
 #[test]
-fn agreement_without_evidence_is_nothing_to_compare() {
+fn agreement_of_zero_with_zero_is_given_the_verdict_nothing_to_compare() {
     // A group without a comparison has no verdict.
     let at_zero = "metric = \"misses of a\"";
     let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
@@ -74,7 +74,7 @@ fn agreement_without_evidence_is_nothing_to_compare() {
 }
 
 #[test]
-fn gain_beyond_twice_the_printed_one_differs() {
+fn gain_of_more_than_twice_the_published_gain_gets_the_verdict_differs() {
     // Half is 150 % more than a fifth.
     for (printed, wanted) in [("80", Verdict::SameShape), ("70", Verdict::Differs)] {
         let judged = judged_with("published.toml", "\"150\"", &format!("\"{printed}\""));
@@ -87,7 +87,7 @@ fn gain_beyond_twice_the_printed_one_differs() {
 }
 
 #[test]
-fn tally_counts_rows_without_a_comparison_apart() {
+fn tally_of_verdicts_counts_rows_without_a_comparison_separately() {
     let verdicts = [
         Verdict::NothingToCompare,
         Verdict::Reproduced,
@@ -100,14 +100,14 @@ fn tally_counts_rows_without_a_comparison_apart() {
 }
 
 #[test]
-fn value_without_an_experiment_is_not_attempted_for_a_reason() {
+fn published_value_without_an_experiment_states_the_reason() {
     let paper = Paper::read(&tiny()).expect("a good paper");
     assert_eq!(paper.why_not("weather.rain"), Some("there is no weather in the simulator"));
     assert_eq!(paper.why_not("fig-1.half"), None);
 }
 
 #[test]
-fn experiment_can_be_chosen_by_its_figures() {
+fn experiment_can_be_selected_by_the_figures_it_covers() {
     let paper = Paper::read(&tiny()).expect("a good paper");
     let chosen = paper.chosen(&["table-1".to_owned()]).expect("a figure of the experiment");
     assert_eq!(chosen.len(), 1);
@@ -117,7 +117,7 @@ fn experiment_can_be_chosen_by_its_figures() {
 }
 
 #[test]
-fn same_files_give_the_same_results() {
+fn experiment_run_twice_from_equal_files_gives_equal_results() {
     let (_, _, first, _) = run();
     let (_, _, second, _) = run();
     assert_eq!(first.measured, second.measured);
@@ -125,7 +125,7 @@ fn same_files_give_the_same_results() {
 }
 
 #[test]
-fn seeds_are_shown_as_median_and_range() {
+fn results_of_several_seeds_are_shown_as_median_and_range() {
     let (_, experiment, results, _) = run();
     assert_eq!(experiment.points().len() as u64 * experiment.seeds, 12);
     let stat = results.measured[0][0].expect("a share is always known");
@@ -133,7 +133,7 @@ fn seeds_are_shown_as_median_and_range() {
 }
 
 #[test]
-fn window_is_measured_like_a_shorter_run() {
+fn window_of_a_run_is_measured_like_a_shorter_run() {
     let (_, _, results, _) = run();
     let error = results.measured[0][1].expect("a share is always known");
     // Half a second contains fifty periods, each with exactly its slice.
@@ -141,7 +141,7 @@ fn window_is_measured_like_a_shorter_run() {
 }
 
 #[test]
-fn cpu_over_time_adds_up_to_the_share() {
+fn cpu_time_per_window_adds_up_to_the_share_of_the_run() {
     let (_, _, results, _) = run();
     let course = &results.over_time[0];
     assert_eq!(course.lines[0].0, "a");
@@ -164,7 +164,7 @@ fn copy() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn written_results_read_back_with_their_origin() {
+fn results_are_unchanged_with_their_origin_if_written_and_read() {
     let (_keep, folder) = copy();
     let (_, experiment, results, judged) = run();
     let paper = Paper::read(&folder).expect("a good paper");
@@ -190,7 +190,7 @@ fn written_results_read_back_with_their_origin() {
 }
 
 #[test]
-fn report_shows_values_verdicts_and_missing_attempts() {
+fn report_of_a_paper_shows_values_verdicts_and_missing_experiments() {
     let (_keep, folder) = copy();
     let paper = Paper::read(&folder).expect("a good paper");
     let made = Provenance {
@@ -220,7 +220,7 @@ fn report_shows_values_verdicts_and_missing_attempts() {
     assert!(!html.contains("http"), "a page needs nothing from outside");
 }
 
-/// Returns the message and the hint after a text of a file is replaced.
+/// Replaces a text in a file of the tiny paper. Returns the message and the hint of the error.
 fn spoilt(file: &str, good: &str, bad: &str) -> String {
     let (_keep, folder) = copy();
     let path = folder.join(file);
@@ -246,7 +246,7 @@ fn whole(folder: &Path) -> Result<(), PaperError> {
     })
 }
 
-/// Faults: the file, a text, its replacement, and the message.
+/// Errors in files: the file, a text, its replacement, and the expected message.
 const WRONG: &[(&str, &str, &str, &str)] = &[
     (
         "paper.toml",
@@ -331,7 +331,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn faulty_file_gets_message_place_and_hint() {
+fn faulty_file_of_a_paper_is_refused_with_message_position_and_hint() {
     let mut wrong = String::new();
     for &(file, good, bad, says) in WRONG {
         let found = spoilt(file, good, bad);
@@ -343,7 +343,7 @@ fn faulty_file_gets_message_place_and_hint() {
 }
 
 #[test]
-fn calibration_accepts_declared_rows_only() {
+fn calibration_uses_only_rows_that_are_declared_for_calibration() {
     let (_keep, folder) = copy();
     let text = "experiment = \"fig-1\"\n\n[[row]]\npublished = \"fig-1.half\"\nmeasure = \"cpu\"\n\
                 at = \"half/10ms\"\n\n[[cost]]\nname = \"switch\"\npaths = [\"host.switch\"]\n";
@@ -357,7 +357,7 @@ fn calibration_accepts_declared_rows_only() {
 }
 
 #[test]
-fn calibration_finds_a_cost_from_its_effect() {
+fn calibration_finds_the_cost_that_explains_a_measured_effect() {
     let (_keep, folder) = copy();
     // With a switch of 1 ms, a VM with half of the CPU in slices of 5 ms receives less than half.
     let published = fs::read_to_string(folder.join("published.toml")).expect("values");

@@ -1,4 +1,4 @@
-//! Collects the demand of a trace.
+//! Collector of a trace's demand: the work that its vCPUs asked for.
 
 use std::collections::BTreeMap;
 
@@ -11,26 +11,26 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::others::ThreadCollector;
 use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, VcpuDemand};
 
-/// Takes a trace and returns its demand.
+/// Sink that reads a trace and returns the demand of its vCPUs.
 #[derive(Debug)]
 pub struct Collector {
     /// End of the first part of the trace, from which scheduling costs are fitted.
     fit_until: Time,
     demand: Demand,
-    /// By vCPU: index of its stay in `demand.vcpus`, and its state.
+    /// Each vCPU that is joined, with the state of its stay.
     here: BTreeMap<VcpuId, Stay>,
     names: BTreeMap<VcpuId, (String, String)>,
-    /// Parameters whose vCPU has not joined yet.
+    /// Parameters that were recorded before their vCPU joined.
     joining: BTreeMap<VcpuId, WrittenTerms>,
-    /// vCPU of the last change, while the policy can still decline it.
+    /// vCPU whose parameters were changed last, while the policy can still decline the change.
     changing: Option<VcpuId>,
     timers: u64,
     others: ThreadCollector,
-    /// By CPU: kind and end of the last overhead.
+    /// Kind and end of the last recorded overhead of each CPU.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
 }
 
-/// Overhead as it is recorded.
+/// Overhead of a CPU, as one record of the trace describes it.
 #[derive(Clone, Copy, Debug)]
 struct PaidOverhead {
     cpu: CpuId,
@@ -40,13 +40,13 @@ struct PaidOverhead {
     to: Time,
 }
 
-/// A vCPU that is on the host.
+/// Stay of a vCPU on the host: from its join until it leaves.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     index: usize,
     is_runnable: bool,
     is_paused: bool,
-    /// Overhead that is recorded, while the run interval that paid for it is not.
+    /// Recorded overhead of a run interval of the vCPU that is not recorded yet.
     overhead: Span,
 }
 
@@ -67,7 +67,7 @@ impl Collector {
         }
     }
 
-    /// Returns the demand of what was recorded.
+    /// Returns the demand of all records so far.
     #[must_use]
     pub fn finish(mut self) -> Demand {
         let late = self.demand.costs.lateness.count() as u64;
@@ -140,7 +140,8 @@ impl Collector {
         self.here.remove(&vcpu);
     }
 
-    /// Adds CPU time to the last job. A run interval is recorded before its vCPU leaves.
+    /// Adds the CPU time of a run interval to the vCPU's last job. The trace records a run interval
+    /// before it records that the vCPU left.
     fn ran(&mut self, vcpu: VcpuId, cpu: CpuId, used: Span) {
         self.cpu(cpu).vcpus += used;
         if let Some((stay, demand)) = self.stay(vcpu)
@@ -152,8 +153,8 @@ impl Collector {
         }
     }
 
-    /// Takes overhead out of the work of the job. It is recorded before or after the run interval
-    /// that paid for it.
+    /// Subtracts overhead from the work of the vCPU's last job. The trace records overhead before
+    /// or after the run interval in which the vCPU paid it.
     fn overhead(&mut self, vcpu: VcpuId, used: Span) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let known = demand.jobs.last_mut().map(|job| {

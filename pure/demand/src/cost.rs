@@ -1,4 +1,4 @@
-//! Costs of scheduling and use of CPUs, as far as the trace records them.
+//! Costs of scheduling and use of CPUs, as recorded in a trace.
 
 use slackline_units::{CpuId, Span};
 
@@ -9,7 +9,7 @@ pub struct Costs {
     pub switch: Samples,
     /// CPU time of each migration.
     pub migration: Samples,
-    /// CPU time of each dispatch that vCPUs of a domain pay for cold caches.
+    /// CPU time that vCPUs spent on refilling cold caches, one value per dispatch.
     pub refill: Samples,
     /// CPU time of each timer tick.
     pub tick: Samples,
@@ -19,7 +19,7 @@ pub struct Costs {
     pub balancing: Samples,
     /// Time by which each timer expired late. Zero for a timer that was on time.
     pub lateness: Samples,
-    /// CPU time beyond the limits of reserved timeslices that reached it.
+    /// Overrun of each reserved timeslice that reached its limit: CPU time used beyond the limit.
     pub overruns: Samples,
 }
 
@@ -34,15 +34,15 @@ pub struct Samples {
 pub struct CpuTimes {
     /// Number of the CPU.
     pub cpu: CpuId,
-    /// Time for which the CPU is accounted. Zero if the trace has no accounting.
+    /// Time that kernel accounting of this CPU covers. Zero if the trace has no kernel accounting.
     pub accounted: Span,
-    /// Time in which it was idle.
+    /// Time in which the CPU was idle.
     pub idle: Span,
     /// Time that a hypervisor below this host gave to other VMs (steal).
     pub stolen: Span,
     /// CPU time that Slackline's dispatcher used on this CPU.
     pub dispatching: Span,
-    /// CPU time of vCPUs in the accounted time.
+    /// CPU time of vCPUs on this CPU, in the time that kernel accounting covers.
     pub vcpus: Span,
 }
 
@@ -61,7 +61,7 @@ impl Samples {
         self.values.push(value.ns());
     }
 
-    /// Adds to the last value, or adds the first one.
+    /// Adds `value` to the last value. If there is no value yet, `value` becomes the first value.
     pub(crate) fn extend_last(&mut self, value: Span) {
         match self.values.last_mut() {
             Some(last) => *last = last.saturating_add(value.ns()),
@@ -92,8 +92,8 @@ impl Samples {
             .fold(Span::ZERO, |sum, &ns| sum.checked_add(Span::from_ns(ns)).unwrap_or(Span::MAX))
     }
 
-    /// Returns the smallest value that at least `percent` of all values do not exceed. `None`
-    /// without values.
+    /// Returns the nearest-rank percentile: the smallest value that is at least as large as
+    /// `percent` % of all values. `None` without values.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Option<Span> {
         let mut sorted = self.values.clone();

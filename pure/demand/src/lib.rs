@@ -2,12 +2,12 @@
 //!
 //! A *job* begins when a vCPU becomes runnable and ends when it blocks. Its work is the CPU time
 //! used between the two, joined over preemptions, throttling and pauses, without the overhead that
-//! the trace records. Run intervals, orders and latencies of the recording are not part of a
-//! demand, so a simulation that plays it again cannot copy them.
+//! the trace records. A demand contains no run intervals, scheduling orders or latencies of the
+//! recording. So a simulation of the demand cannot copy them.
 //!
-//! A job that had not ended with the recording has a lower bound only. If it received at least as
-//! much as the longest job of the vCPU that ended, the vCPU counts as CPU-bound: the job is
-//! [endless](VcpuDemand::is_endless).
+//! Of a job that did not end within the recording, only a lower bound of its work is known. If the
+//! job received at least as much CPU time as the vCPU's longest ended job, the vCPU counts as
+//! CPU-bound: the job is [endless](VcpuDemand::is_endless).
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -34,37 +34,38 @@ pub struct Demand {
     pub length: Span,
     /// One entry per stay of a vCPU, in order of joining.
     pub vcpus: Vec<VcpuDemand>,
-    /// Costs of scheduling, from the part of the recording that is fitted.
+    /// Costs of scheduling in the first part of the recording, from which costs are fitted.
     pub costs: Costs,
-    /// Costs of scheduling in the rest of the recording.
+    /// Costs of scheduling in the rest of the recording, after the part from which costs are
+    /// fitted.
     pub later: Costs,
     /// Use of each CPU over the whole recording, by number.
     pub cpus: Vec<CpuTimes>,
     /// Demand of the programs that share CPUs with the vCPUs.
     pub others: OtherDemand,
-    /// Number of expired timers in the part of the recording that is fitted.
+    /// Number of timers that expired in the part of the recording from which costs are fitted.
     pub timers: u64,
     /// Behaviour that a demand does not describe.
     pub beyond: Beyond,
 }
 
-/// Number of records of behaviour that a demand does not describe.
+/// Number of trace records for each behaviour that a demand does not describe.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Beyond {
-    /// Hints of guests about their tasks or about I/O for others.
+    /// Number of hints of guests to the scheduler, about their tasks or about I/O of other guests.
     pub hints: u64,
-    /// Times that a vCPU gave up the rest of its timeslice.
+    /// Number of times that a vCPU gave up the rest of its timeslice.
     pub yields: u64,
-    /// Times that a vCPU spun for a lock.
+    /// Number of times that a vCPU spun for a lock.
     pub spins: u64,
-    /// Times that a driver domain served another domain.
+    /// Number of times that a driver domain served another domain.
     pub services: u64,
-    /// Run intervals on a CPU that others slowed.
+    /// Number of run intervals on a CPU that other busy CPUs slowed.
     pub slowed: u64,
-    /// Orders that the host could not carry out.
+    /// Number of scheduling orders that the host could not carry out.
     pub refused: u64,
-    /// Intervals in which a vCPU was left to another program.
+    /// Number of intervals in which another program controlled the threads of a vCPU.
     pub elsewhere: u64,
-    /// Times that the clock of the phases was set.
+    /// Number of times that the clock was set on which the phases of periods depend.
     pub clock_sets: u64,
 }

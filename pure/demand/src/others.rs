@@ -1,13 +1,13 @@
 //! Demand of the programs that share CPUs with the vCPUs, from the host threads of a recording.
 //!
 //! A job of a host thread is like one of a vCPU, on one CPU: it begins when the thread becomes
-//! runnable there and ends when the thread blocks or goes to another CPU. Two kinds differ in what
-//! they may take. A thread that had the CPU while time was reserved for a vCPU that wanted it is
-//! above all vCPUs, as interrupt threads and real-time programs are: its jobs are *interference*.
-//! So are those of kernel threads. All others are ordinary: they compete for slack.
+//! runnable there and ends when the thread blocks or goes to another CPU. There are two kinds of
+//! jobs. A thread that ran while a vCPU with budget left waited has precedence over all vCPUs, as
+//! interrupt threads and real-time programs have. The jobs of such threads and of kernel threads
+//! are *interference*. The jobs of all other threads are ordinary: they compete for slack.
 //!
-//! Ordinary jobs are spread over as few *competitors* as ran at once. So a competitor is not one
-//! program, and the number of competitors does not grow with that of short programs.
+//! A *competitor* is a sequence of ordinary jobs of any programs on one CPU. There are as many
+//! competitors as programs were runnable at once, however many short programs ran.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,37 +17,42 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 use crate::ticks;
 use crate::{Job, Samples, VcpuDemand};
 
-/// Time without any thread after which a CPU counts as idle: a switch takes less.
+/// Minimum time without a running thread for which a CPU counts as idle. A context switch takes
+/// less.
 const IDLE: Span = Span::from_us(50);
 
-/// Time after which a thread that does not run counts as having gone elsewhere.
+/// Time without running after which a thread counts as gone from its CPU.
 const GONE: Span = Span::from_secs(1);
 
-/// Longest time from a wake until the vCPU runs that counts as latency and not as waiting.
+/// Longest time from a vCPU's wake until it runs that counts as wake latency. A longer time counts
+/// as waiting for another thread.
 const LATENCY: Span = Span::from_us(500);
 
-/// Largest number of competitors of a CPU.
+/// Maximum number of ordinary programs ("competitors") that a demand has on one CPU at once.
 const MOST: usize = 8;
 
-/// A thread is above all vCPUs if it had this part of its CPU time, in percent, while a vCPU waited
-/// that had reserved time left.
+/// Percentage of a thread's CPU time. A thread has precedence over all vCPUs if it used more than
+/// this part while a vCPU with budget left waited.
 const ABOVE_PERCENT: u64 = 10;
 
-/// Begin of the names of the dispatchers' threads.
+/// Prefix of the names of dispatcher threads.
 const DISPATCHER: &str = "dispatcher";
 
-/// Demand of other programs.
+/// Demand of the programs that share CPUs with the vCPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OtherDemand {
-    /// Jobs that compete for slack: one entry per competitor, each on one CPU.
+    /// Jobs of ordinary programs, which compete for slack. One entry per competitor, each on one
+    /// CPU.
     pub competitors: Vec<(CpuId, VcpuDemand)>,
-    /// Jobs above all vCPUs, by CPU.
+    /// Jobs of threads that have precedence over all vCPUs, by CPU.
     pub interference: Vec<(CpuId, Vec<Job>)>,
-    /// CPU times of dispatcher passes in the part of the recording that is fitted.
+    /// CPU time of each dispatcher pass in the part of the recording from which costs are fitted.
     pub passes: Samples,
-    /// Tick of ordinary scheduling and its first time in the trace. `None` if nothing tells it.
+    /// Period of the kernel's tick, and the time of the first tick in the trace. `None` if the
+    /// recorded preemptions do not show a tick.
     pub tick: Option<(Span, Span)>,
-    /// Times from the wake of a vCPU until it ran without waiting for another one, in that part.
+    /// Time from a vCPU's wake until it ran, for each wake without waiting for another thread, in
+    /// the part of the recording from which costs are fitted.
     pub wake_latency: Samples,
 }
 
@@ -58,14 +63,14 @@ pub(crate) struct ThreadCollector {
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
     wake_latency: Samples,
-    /// Times at which an ordinary thread lost a CPU to another one.
+    /// Times at which an ordinary thread lost a CPU to another ordinary thread.
     preempted: Vec<Time>,
 }
 
 #[derive(Debug)]
 struct ThreadRow {
     role: Role,
-    /// Wake whose job has not begun to run.
+    /// Time of a wake after which the thread has not run yet.
     woken: Option<Time>,
     open: Option<OpenJob>,
     jobs: Vec<(CpuId, Job)>,
@@ -73,7 +78,7 @@ struct ThreadRow {
     above: Span,
 }
 
-/// Part that a thread plays.
+/// Kind of a host thread, by which its jobs are classified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
     Vcpu,
@@ -87,22 +92,23 @@ struct OpenJob {
     cpu: CpuId,
     ready: Time,
     work: Span,
-    /// End of its last interval on the CPU.
+    /// End of the job's last interval on the CPU.
     until: Time,
 }
 
 #[derive(Debug, Default)]
 struct CpuRow {
     busy_until: Time,
-    /// Threads with open jobs.
+    /// Threads with unfinished jobs on this CPU.
     open: BTreeSet<HostThreadId>,
-    /// Reserved run interval that ended although the vCPU wanted to go on.
+    /// vCPU that was preempted in its last reserved run interval on this CPU, and the end of that
+    /// interval.
     cut: Option<(VcpuId, Time)>,
-    /// Recent intervals of programs, and recent times in which a vCPU waited that had reserved
-    /// time left. Either may be told first.
+    /// Recent run intervals of other programs. They are compared with `waits`, in which a vCPU with
+    /// budget left waited. The trace can record either first.
     ran: Vec<(Time, Time, HostThreadId)>,
     waits: Vec<(Time, Time)>,
-    /// Thread that was there last, with the time when it left although it wanted to go on.
+    /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,
 }
 
@@ -121,8 +127,8 @@ impl ThreadCollector {
         self.threads.entry(thread.id).or_insert(row);
     }
 
-    /// Takes a record of a host thread or of a vCPU. Records that end after `fit_until` are not
-    /// fitted.
+    /// Adds a record of a host thread or of a vCPU. Costs are not fitted from records that end
+    /// after `fit_until`.
     pub(crate) fn record(&mut self, record: &Record, fit_until: Time) {
         match *record {
             Record::OnCpu { thread, cpu, from, to, end } => {
@@ -190,8 +196,8 @@ impl ThreadCollector {
         }
     }
 
-    /// Notes a run interval of a vCPU. Programs that ran since the one before, although it was
-    /// reserved time of the same vCPU, are above it.
+    /// Records a run interval of a vCPU. If the vCPU was preempted in reserved time before,
+    /// programs that ran since then have precedence over it.
     fn ran(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),
@@ -211,7 +217,8 @@ impl ThreadCollector {
         state.waits.retain(|&(_, ends)| ends.after(GONE) > from);
     }
 
-    /// Ends the jobs of threads that seemed to wait while the CPU was idle: they were elsewhere.
+    /// Ends the unfinished jobs of a CPU that was idle, since their threads did not wait for this
+    /// CPU.
     fn note_idle(&mut self, cpu: CpuId, now: Time) {
         let state = self.cpus.entry(cpu).or_default();
         let idle_from = state.busy_until;
@@ -268,7 +275,8 @@ impl ThreadCollector {
     }
 }
 
-/// Spreads jobs over as few competitors as had one at once.
+/// Distributes jobs among as few competitors as possible, at most `MOST`. Each competitor has one
+/// job at a time, unless more than `MOST` jobs overlap.
 fn spread(jobs: Vec<Job>) -> Vec<Vec<Job>> {
     let mut all: Vec<Vec<Job>> = Vec::new();
     for job in jobs {

@@ -6,7 +6,7 @@ use slackline_units::{Span, Time};
 
 use crate::VcpuDemand;
 
-/// Number of periods by the CPU time demanded in them. Exact.
+/// Number of periods for each amount of CPU time demanded in a period, without rounding.
 pub type DemandCounts = BTreeMap<Span, u64>;
 
 /// Counts whole periods from joining by the CPU time that the vCPU would use in each on a CPU of
@@ -39,14 +39,14 @@ pub fn demand_per_period(vcpu: &VcpuDemand, period: Span, end: Time) -> DemandCo
 struct Tally<'a> {
     counts: &'a mut DemandCounts,
     period: Span,
-    /// Number of whole periods.
+    /// Number of whole periods that are counted.
     periods: u64,
     index: u64,
     sum: Span,
 }
 
 impl Tally<'_> {
-    /// Adds an interval of demand. It begins at or after the end of the interval added last.
+    /// Adds an interval of demand, which begins at or after the end of the interval added last.
     fn add(&mut self, mut from: Span, to: Span) {
         while from < to && self.index < self.periods {
             self.skip_to(from / self.period);
@@ -60,7 +60,7 @@ impl Tally<'_> {
         }
     }
 
-    /// Closes all periods before this one.
+    /// Closes all periods before the period with this index.
     fn skip_to(&mut self, index: u64) {
         let index = index.min(self.periods);
         if index == self.index {

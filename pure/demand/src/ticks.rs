@@ -1,21 +1,22 @@
-//! Tick of the kernel, from the times at which ordinary threads lost a CPU to each other.
+//! Detection of the kernel's tick from the times at which ordinary threads preempted each other.
 
 use slackline_units::{Span, Time};
 
-/// Times between ticks of usual kernels, the most usual first. Preemptions at a tick of 1 ms are
-/// spread over the first one. 10 ms is left out: it is the usual period of reservations, which
-/// preempt as well.
+/// Periods of the tick in usual kernels, most usual first. Preemptions at a 1 ms tick spread evenly
+/// over 4 ms, so they do not look like a 4 ms tick. 10 ms is left out, since it is the usual period
+/// of reservations, which preempt as well.
 const TICKS: [Span; 3] = [Span::from_ms(4), Span::from_ms(1), Span::from_ns(3_333_333)];
 
-/// Number of parts of a tick in which preemptions are counted, and that of the parts in a row that
-/// must have most of them.
+/// Number of equal parts of a tick in which preemptions are counted. A tick is found if 70 % of all
+/// preemptions lie in `WINDOW` consecutive parts.
 const PARTS: usize = 40;
 const WINDOW: usize = 3;
 
-/// Fewest preemptions that tell a tick.
+/// Minimum number of preemptions from which a tick can be found.
 const FEWEST: usize = 10;
 
-/// Tick and its first time, or `None` if the times do not tell.
+/// Returns the period of the tick and the time of its first occurrence. `None` if the times of the
+/// preemptions show no tick.
 pub(crate) fn find(preempted: &[Time]) -> Option<(Span, Span)> {
     if preempted.len() < FEWEST {
         return None;
@@ -39,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn first_tick_that_most_preemptions_fit_is_found() {
+    fn host_tick_interval_is_inferred_if_most_preemptions_coincide_with_ticks() {
         let at = |us: u64| Time::START + Span::from_us(us);
         let times: Vec<Time> = (0..40_u64).map(|n| at(n * 12_000 + 1_230 + n % 7 * 10)).collect();
         let (tick, phase) = find(&times).expect("a tick");

@@ -6,29 +6,31 @@ use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 /// Demand of a vCPU during one stay on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuDemand {
-    /// Identity in the trace.
+    /// Identity of the vCPU in the trace.
     pub vcpu: VcpuId,
-    /// Display name: that of its domain, with a number if the domain has several vCPUs.
+    /// Display name of the vCPU: the name of its domain, with a number if the domain has several
+    /// vCPUs.
     pub name: String,
-    /// Name of its domain.
+    /// Name of the vCPU's domain.
     pub domain: String,
-    /// Time at which it joined.
+    /// Time at which the vCPU joined.
     pub joined: Time,
-    /// Time at which it left. `None` if it stayed until the end.
+    /// Time at which the vCPU left. `None` if it stayed until the end of the recording.
     pub left: Option<Time>,
-    /// Parameters with which it joined. `None` if the trace holds no exchanges.
+    /// Parameters with which the vCPU joined. `None` if the trace does not hold the exchanges
+    /// between host and policy.
     pub terms: Option<WrittenTerms>,
-    /// Reservation with which it joined. `None` if the trace has no record of it.
+    /// Reservation with which the vCPU joined. `None` if the trace has no record of it.
     pub reserved: Option<RecordedReservation>,
-    /// CPU on which it was placed when it joined. `None` if the policy chose.
+    /// CPU on which the vCPU was placed when it joined. `None` if the policy chose the CPU.
     pub starts_on: Option<CpuId>,
-    /// Changes during its stay, by time.
+    /// Changes of the vCPU during its stay, in order of time.
     pub changes: Vec<Change>,
-    /// Jobs by time. All but the last have ended.
+    /// Jobs of the vCPU in order of time. All but the last have ended.
     pub jobs: Vec<Job>,
 }
 
-/// Work of a vCPU from becoming runnable until it blocks.
+/// Job: work of a vCPU from the time at which it becomes runnable until it blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Time at which the vCPU became runnable.
@@ -39,7 +41,7 @@ pub struct Job {
     pub blocked: Time,
 }
 
-/// Change of a vCPU during its stay.
+/// Change of a vCPU between its join and its leave.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Time of the change.
@@ -55,7 +57,8 @@ pub struct RecordedReservation {
     pub reservation: Option<Reservation>,
     /// True if the slice is a hard limit.
     pub exact: bool,
-    /// Phase of the grid on which periods begin. `None` without a grid.
+    /// Phase: offset of the periods from multiples of the period on the clock. `None` if periods
+    /// count from the time of the reservation.
     pub phase: Option<Span>,
 }
 
@@ -64,7 +67,7 @@ pub struct RecordedReservation {
 pub enum ChangeKind {
     /// New parameters were accepted.
     Terms(WrittenTerms),
-    /// A new reservation holds.
+    /// A new reservation took effect.
     Reserved(RecordedReservation),
     /// The vCPU was paused.
     Paused,
@@ -81,16 +84,17 @@ impl Job {
 }
 
 impl VcpuDemand {
-    /// Returns true if the last job has not ended and received at least as much as the longest job
-    /// that ended: the vCPU is CPU-bound from its last wake on.
+    /// Returns true if the vCPU counts as CPU-bound from its last wake on. Then its last job has
+    /// not ended, and has received at least as much CPU time as the longest ended job.
     #[must_use]
     pub fn is_endless(&self) -> bool {
         let Some((last, ended)) = self.jobs.split_last() else { return false };
         !last.has_ended() && ended.iter().all(|job| job.work <= last.work)
     }
 
-    /// Returns the jobs with the times from the end of one job to the begin of the next. The first
-    /// time counts from joining. Jobs without work are left out: their times add up.
+    /// Returns each job with the think time before it: from the end of the previous job, or from
+    /// the vCPU's join for the first job. Jobs without work are left out, and their think time is
+    /// added to that of the next job.
     pub fn thinking(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
         let mut since = self.joined;
         let mut pending = Span::ZERO;
@@ -103,15 +107,16 @@ impl VcpuDemand {
         })
     }
 
-    /// Returns the jobs with their ready times, counted from joining. Jobs without work are left
-    /// out.
+    /// Returns the jobs with the times at which they become ready, counted from the vCPU's join.
+    /// Jobs without work are left out.
     pub fn arrivals(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
         let jobs = self.jobs.iter().map(|job| (job.ready.since(self.joined), self.work_of(job)));
         jobs.filter(|(_, work)| !work.is_zero())
     }
 
-    /// Returns the work of a job. A job that has not ended needs more than it received: the mean of
-    /// all ended jobs that needed more, or 1 ns more if there are none.
+    /// Returns the CPU time that a job needs. For a job that has not ended, this is the mean of all
+    /// ended jobs that needed more CPU time than it received. Without such jobs, it is 1 ns more
+    /// than the job received.
     #[must_use]
     pub fn work_of(&self, job: &Job) -> Span {
         if job.has_ended() {

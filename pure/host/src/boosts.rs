@@ -1,18 +1,19 @@
-//! Boosts: how long vCPUs run while a wake-up lets them precede others.
+//! Boosts: intervals in which vCPUs run while their last wake-up lets them precede others.
 //!
-//! A policy says of a vCPU only that it is boosted now. A boost begins to count at the pick that
-//! gives the vCPU a CPU. It may end while the vCPU runs on: when CPU time is charged, or when a
-//! timer expires.
+//! A policy says of a vCPU only that it is boosted at present. A boost begins to count at the pick
+//! that gives the vCPU a CPU. It can end while the vCPU runs on: when CPU time is charged, or when
+//! a timer expires.
 
 use slackline_policy::Policy;
 use slackline_trace::{Record, Sink};
 use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 
-/// Running vCPUs that are boosted.
+/// Running vCPUs that are boosted: their last wake-up lets them precede others.
 pub(crate) struct Boosts {
-    /// CPUs on which such a vCPU runs. Always empty under a policy without boosts.
+    /// CPUs on which a boosted vCPU runs. Always empty under a policy without boosts.
     cpus: CpuSet,
-    /// By CPU: that vCPU, and the time since which it runs there with its boost.
+    /// For each CPU, the boosted vCPU that runs there, and the time since which it runs there with
+    /// its boost.
     running: Vec<Option<(VcpuId, Time)>>,
 }
 
@@ -21,7 +22,8 @@ impl Boosts {
         Boosts { cpus: CpuSet::NONE, running: vec![None; cpus] }
     }
 
-    /// Notes that a boosted vCPU runs on a CPU from now on, if it did not before.
+    /// Records that a boosted vCPU runs on a CPU from now on. Does nothing if that is recorded
+    /// already.
     pub(crate) fn begin(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time) {
         if self.running[cpu.index()].is_none() {
             self.running[cpu.index()] = Some((vcpu, now));
@@ -29,7 +31,7 @@ impl Boosts {
         }
     }
 
-    /// Notes that the vCPU of a CPU no longer runs there.
+    /// Ends the boost on a CPU, since the vCPU no longer runs there.
     #[inline]
     pub(crate) fn stop<S: Sink>(&mut self, cpu: CpuId, now: Time, sink: &mut S) {
         if !self.cpus.is_empty() {
@@ -37,7 +39,7 @@ impl Boosts {
         }
     }
 
-    /// Notes that the run is over.
+    /// Ends the boosts on all CPUs, since the run is over.
     pub(crate) fn stop_all<S: Sink>(&mut self, now: Time, sink: &mut S) {
         while let Some(cpu) = self.cpus.first() {
             self.end(cpu, (now, false), sink);

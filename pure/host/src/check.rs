@@ -53,11 +53,12 @@ pub enum Broken {
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
-        "the hardware reported CPU time of {} on {} from {}, and before that until {reported}",
+        "the hardware reported CPU time of {} on {} from {} on, but had reported it until \
+         {reported} already",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// Report of CPU time that broke the contract.
+        /// Report of CPU time that exceeds the elapsed time.
         used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,
@@ -92,7 +93,7 @@ pub enum Broken {
         /// vCPU that was reported as blocking.
         vcpu: VcpuId,
     },
-    /// The hardware reported the end of a timeslice on an idle CPU.
+    /// The hardware reported the end of a timeslice on a CPU on which no vCPU runs.
     #[error("the hardware ended a timeslice on {cpu}, which runs no vCPU")]
     NobodyThere {
         /// CPU that is idle.
@@ -150,19 +151,19 @@ pub enum Broken {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NotEligible {
     /// The vCPU has not joined, or has left.
-    #[error("it has not joined")]
+    #[error("the vCPU has not joined")]
     Unknown,
     /// The vCPU is blocked.
-    #[error("it is blocked or paused")]
+    #[error("the vCPU is blocked or paused")]
     Asleep,
     /// The vCPU is running on this other CPU.
-    #[error("it runs on {0}")]
+    #[error("the vCPU runs on {0}")]
     Elsewhere(CpuId),
     /// The affinity of the vCPU excludes the CPU.
-    #[error("its affinity excludes that CPU")]
+    #[error("the affinity of the vCPU excludes that CPU")]
     Confined,
     /// The hardware refused to run the vCPU and has not allowed it again.
-    #[error("the hardware refused to run it")]
+    #[error("the hardware refused to run the vCPU")]
     Barred,
 }
 

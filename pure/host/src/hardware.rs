@@ -46,6 +46,6 @@ pub trait Hardware {
     /// Carries out an order at once, or refuses it.
     fn carry_out(&mut self, order: Order) -> Outcome;
 
-    /// Sets the policy's timer for a CPU, which may be the same as before. `None` clears the timer.
+    /// Sets the policy's timer for a CPU, which can be the same as before. `None` clears the timer.
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>);
 }

@@ -31,8 +31,7 @@ pub use slackline_policy as policy;
 pub use slackline_trace::{CpuUse, Order, Outcome};
 use turn::Turns;
 
-/// Function that returns the reservation that the parameters of a vCPU express, as the policy
-/// defines it.
+/// Function that computes a vCPU's reservation from its parameters, as the policy defines it.
 type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
 
 /// Run states, contract checks and orders for one policy and the CPUs that it schedules.
@@ -42,7 +41,7 @@ pub struct Host {
     moment: Moment,
     turns: Turns,
     boosts: Boosts,
-    /// CPUs to reschedule once the instant is settled.
+    /// CPUs to reschedule at the end of the current instant.
     to_ask: CpuSet,
     /// vCPUs that woke, were preempted or got another affinity at the current instant. If one of
     /// them still waits at the end of the instant, an idle CPU is rescheduled for it.
@@ -54,19 +53,20 @@ pub struct Host {
     empty_turns: usize,
 }
 
-/// Reason why a vCPU stops running.
+/// Reason why a vCPU stops being runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Blocked,
     Paused,
 }
 
-/// vCPU that would run on a CPU if every vCPU before it in the list were blocked.
+/// Entry of a list for one CPU: the vCPU that would run there if all vCPUs before it in the list
+/// were blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NextInLine {
     /// vCPU that would run.
     pub vcpu: VcpuId,
-    /// Length limit of its timeslice. `None` if it has no limit.
+    /// Length limit of the vCPU's timeslice. `None` if it has no limit.
     pub limit: Option<Span>,
 }
 
@@ -177,15 +177,15 @@ impl Host {
         }
     }
 
-    /// Returns true if no CPU has to be rescheduled at the current instant, so that reporting it as
-    /// settled may be omitted.
+    /// Returns true if no CPU has to be rescheduled at the current instant. The hardware may then
+    /// omit the report that the instant is settled.
     #[must_use]
     #[inline]
     pub fn is_settled(&self) -> bool {
         self.to_ask.is_empty() && self.to_offer.is_empty()
     }
 
-    /// Returns the policy's current pick for a CPU, without acting on it.
+    /// Returns the policy's current pick for a CPU, without giving an order.
     #[must_use]
     pub fn answer(&self, cpu: CpuId) -> Pick {
         self.policy.pick(&self.moment, cpu)
@@ -198,9 +198,9 @@ impl Host {
     }
 
     /// Lists up to `most` vCPUs that would be picked on `cpu` one after the other, each if the
-    /// vCPUs before it were blocked. The list ends at the first pick from slack. The vCPU that
-    /// occupies the CPU comes first. Hardware that learns late of a block uses the list to have the
-    /// next vCPU ready.
+    /// vCPUs before it were blocked. The list ends with the first pick that runs on slack. The vCPU
+    /// that occupies the CPU comes first. Hardware that learns late of a block uses the list to
+    /// have the next vCPU ready.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement != Entitlement::Spare, into);
     }

@@ -7,7 +7,7 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 use crate::CpuUse;
 use crate::check::{Broken, Fault};
 
-/// Last order to run a vCPU that a CPU was given: the vCPU, the end and the entitlement.
+/// Timeslice that was last ordered on a CPU: the vCPU, the end and the entitlement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Turn {
     pub(crate) vcpu: VcpuId,
@@ -30,14 +30,14 @@ struct Stretch {
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
-    /// Length limit that the timeslice was ordered with.
+    /// Length limit of the timeslice when it was ordered. `None` if it had no limit.
     granted: Option<Span>,
     /// Time at which the timeslice was ordered.
     ordered: Time,
     /// True if the timeslice has ended since it was ordered.
     is_over: bool,
     stretch: Option<Stretch>,
-    /// End of the interval for which the use of this CPU has been reported.
+    /// End of the last interval for which CPU time on this CPU was reported.
     reported: Time,
 }
 
@@ -57,7 +57,7 @@ impl Turns {
         self.cpus[cpu.index()].turn.as_ref()
     }
 
-    /// Returns the time up to which the use of a CPU has been reported.
+    /// Returns the end of the last interval for which CPU time on a CPU was reported.
     #[inline]
     pub(crate) fn reported(&self, cpu: CpuId) -> Time {
         self.cpus[cpu.index()].reported
@@ -73,16 +73,16 @@ impl Turns {
         cpu.is_over = false;
     }
 
-    /// Ends the timeslice on a CPU. The same vCPU may get the next one.
+    /// Ends the timeslice on a CPU. The same vCPU may get the next timeslice.
     #[inline]
     pub(crate) fn end(&mut self, cpu: CpuId) {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Returns `turn` with an end that is not later than that of the current timeslice, if the CPU
-    /// time of the current timeslice is not measured up to `now`. In that case the policy's limit
-    /// does not yet account for the unmeasured time. Live hardware may report an event of one CPU
-    /// before it has measured another.
+    /// Returns `turn` unchanged if the CPU time of the current timeslice is measured up to `now`.
+    /// Otherwise moves the end of `turn` to the end of the current timeslice, if that is earlier,
+    /// since the policy does not know of the unmeasured time yet. Live hardware can report an event
+    /// of one CPU before it has measured another.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];
@@ -139,7 +139,8 @@ impl Turns {
         Ok(())
     }
 
-    /// Ends the run interval on a CPU for the reason `end`. Does nothing if there is none.
+    /// Ends the run interval on a CPU for the reason `end`. Does nothing if the CPU has no open run
+    /// interval.
     #[inline]
     pub(crate) fn close<S: Sink>(&mut self, cpu: CpuId, end: RanEnd, sink: &mut S) {
         if let Some(stretch) = self.cpus[cpu.index()].stretch.take() {

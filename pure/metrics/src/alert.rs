@@ -4,8 +4,9 @@
 //!
 //! The CPU share of a domain that computes without a break is limited to A. U is the CPU time that
 //! it receives in a second, in the same unit. The *error* is (U - A)/A, positive if the domain
-//! receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet it
-//! reports errors up to 370 % and calls positive ones over-allocation, so it plots (U - A)/A.
+//! receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet [ALERT]
+//! reports errors of up to 370 % and calls positive errors over-allocation, so its plots must show
+//! (U - A)/A.
 //!
 //! Errors are taken for consecutive whole seconds from the end of the warm-up. An incomplete second
 //! at the end of the run is left out. Errors are in millionths of A.
@@ -28,7 +29,7 @@ pub struct WholeSeconds {
 }
 
 impl WholeSeconds {
-    /// Starts the sums for the run of this header.
+    /// Creates a sink for the run that this header describes.
     #[must_use]
     pub fn new(header: &Header) -> WholeSeconds {
         let start = Time::START.after(header.warmup);
@@ -163,7 +164,7 @@ impl AllocationErrors {
     }
 
     /// Returns the median allocation error, the lower of the two middle errors if their number is
-    /// even. `None` below two errors.
+    /// even. `None` with fewer than two errors.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
         let middle = self.errors.len().checked_sub(2)?.div_ceil(2);

@@ -30,7 +30,7 @@ pub struct CpuSecond {
 pub struct CpuSeconds {
     warmup: Time,
     now: Time,
-    /// Sums by CPU, then by second.
+    /// Sums of each second, by CPU and then by second.
     cpus: Vec<Vec<SecondSums>>,
     strays: Strays,
 }
@@ -45,7 +45,7 @@ struct SecondSums {
 }
 
 impl CpuSeconds {
-    /// Starts the sums for the run of this header.
+    /// Creates a sink for the run that this header describes.
     #[must_use]
     pub fn new(header: &Header) -> CpuSeconds {
         CpuSeconds {
@@ -71,7 +71,7 @@ impl CpuSeconds {
         Ok(self.cpus.into_iter().map(seconds).collect())
     }
 
-    /// Adds an amount of time to the seconds over which its interval extends, spread evenly.
+    /// Divides CPU time among the seconds that its interval overlaps, in proportion.
     fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut SecondSums) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;

@@ -6,14 +6,14 @@
 //!   Excess is CPU time beyond the budget and beyond what the period before had lacked. Of that
 //!   time, overrun of a timeslice by reservation is excess, and with a hard limit all slack
 //!   received. If a reservation ends within a period, time beyond the prorated slice is excess as
-//!   well. At most one slice is deducted from a period and the remainder from later ones, whether
-//!   they count or not.
+//!   well. At most one slice is deducted from a period and the remainder from later periods,
+//!   whether those periods count or not.
 //! - The deadline is *missed* if the vCPU has received less than the budget by then, by however
 //!   little. Each period is judged by the time received between its ends. Time that makes up for a
 //!   shortfall also counts in the period in which it is received.
 //! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
-//!   amount of the shortfall. If the vCPU no longer waits for it (it blocks or leaves, its
-//!   reservation changes, the run ends), it lasts until then.
+//!   amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
+//!   before that, the miss time ends then.
 //!
 //! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
 //! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and
@@ -29,15 +29,15 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls with different ends that wait to be made up. A starved vCPU has a
-/// single shortfall, however long. Each further shortfall begins after the vCPU received some more
-/// CPU time. The oldest shortfalls beyond this number are given up.
+/// Maximum number of shortfalls that wait to be made up. Consecutive periods in which a vCPU
+/// received nothing count as one shortfall. A new shortfall begins after the vCPU received CPU
+/// time. Beyond this number, the oldest shortfalls are given up.
 const WAITING: usize = 64;
 
 /// Judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
-    /// Largest shortfall that may be due to measurement alone.
+    /// Largest shortfall that can be due to measurement alone.
     resolution: Span,
     /// Budget of the current period, in CPU time.
     owed: Span,
@@ -69,7 +69,7 @@ pub(crate) struct Deadlines {
 struct Shortfalls {
     /// Value of `total` at which these shortfalls are made up.
     target: Span,
-    /// Deadline of the first of these periods.
+    /// Deadline of the first period in which the vCPU received too little CPU time.
     first: Time,
     count: u64,
     promise: Reservation,
@@ -79,7 +79,7 @@ struct Shortfalls {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReceivedTime {
     pub(crate) stretch: Stretch,
-    /// Part of this CPU time that was overrun.
+    /// Part of the received CPU time that was overrun.
     pub(crate) late: Span,
     /// True if the CPU time was received by reservation, false if it was slack.
     pub(crate) due: bool,
@@ -98,7 +98,7 @@ pub(crate) struct DeadlineResults {
 }
 
 impl Deadlines {
-    /// Creates the state for a host with this resolution of CPU time.
+    /// Creates the state for a host that measures CPU time with this resolution.
     pub(crate) fn new(resolution: Span) -> Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
@@ -243,7 +243,7 @@ impl Deadlines {
         }
     }
 
-    /// Ends these shortfalls at `at`, and counts their tardiness.
+    /// Ends the shortfalls at the time `at`, and counts their tardiness.
     fn settle(&mut self, shortfalls: Shortfalls, at: Time) {
         let Shortfalls { first, count, promise, .. } = shortfalls;
         for nth in 0..count {
@@ -256,7 +256,7 @@ impl Deadlines {
 }
 
 impl Shortfalls {
-    /// Returns the deadline that follows the last of these periods.
+    /// Returns the deadline after the last period of these shortfalls.
     fn next(&self) -> Time {
         self.first.after(self.promise.period() * self.count)
     }
@@ -268,6 +268,7 @@ pub(crate) struct DeadlineState {
     /// True if the period that ends began after the warm-up.
     pub(crate) counts: bool,
     pub(crate) is_asleep: bool,
-    /// Budget of the period that begins, before excess is deducted from it.
+    /// Budget of the period that begins at this deadline, before excess is deducted from the
+    /// budget.
     pub(crate) next: Span,
 }

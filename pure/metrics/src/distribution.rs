@@ -3,8 +3,8 @@
 use hdrhistogram::Histogram;
 use slackline_units::Span;
 
-/// Distribution of lengths of time. Quantiles have three significant digits and are rounded up;
-/// `worst` is exact. Below a hundred values the p99 is the worst.
+/// Distribution of lengths of time. Quantiles have three significant digits and are rounded up, but
+/// `worst` is exact. With fewer than a hundred values, the 99th percentile equals `worst`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Distribution {
     /// Number of values, at least one.
@@ -19,7 +19,7 @@ pub struct Distribution {
     pub worst: Span,
     /// Mean of all values.
     pub mean: Span,
-    /// Mean of the longest tenth. `None` below ten values.
+    /// Mean of the longest tenth of all values. `None` with fewer than ten values.
     pub worst_tenth: Option<Span>,
 }
 
@@ -28,26 +28,26 @@ pub struct Distribution {
 pub struct ErrorDistribution {
     /// 99th percentile. `None` for a single second.
     pub p99_ppm: Option<u64>,
-    /// The largest of all errors.
+    /// The largest error of a second.
     pub worst_ppm: u64,
     /// Number of whole seconds, at least one.
     pub seconds: u64,
 }
 
-/// Distribution of parts of a whole, in millionths of it.
+/// Distribution of fractions of a whole, in millionths of the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartDistribution {
     /// Median. `None` for a single value.
     pub p50_ppm: Option<u64>,
     /// 99th percentile. `None` for a single value.
     pub p99_ppm: Option<u64>,
-    /// The largest of all parts.
+    /// Largest fraction of all values.
     pub worst_ppm: u64,
 }
 
-/// Number of values up to which a tally keeps each value. So short runs are exact, and many vCPUs
-/// with few values each use little memory. These values take half of the memory of the smallest
-/// histogram.
+/// Maximum number of values that a tally keeps individually, which makes the results of short runs
+/// exact. With more values it keeps a histogram. The smallest histogram takes twice the memory of
+/// this number of values.
 const FEW: usize = 1024;
 
 /// Significant digits of values in a histogram: a percentile is less than a thousandth too high.
@@ -80,7 +80,7 @@ pub(crate) struct Spread {
     pub(crate) p99: Option<u64>,
     pub(crate) worst: u64,
     pub(crate) mean: u64,
-    /// Mean of the largest tenth of the values. `None` below ten values.
+    /// Mean of the largest tenth of the values. `None` with fewer than ten values.
     pub(crate) worst_tenth: Option<u64>,
 }
 
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn distribution_statistics_of_few_values_are_exact() {
+    fn quantiles_of_a_distribution_of_few_values_are_exact() {
         assert_eq!(tally([]).spread(), None);
         let of = |count, [p50, p90, p99]: [u64; 3], worst, (mean, worst_tenth)| Spread {
             count,
@@ -254,14 +254,14 @@ mod tests {
     }
 
     #[test]
-    fn distribution_of_a_single_value_has_no_quantiles() {
+    fn distribution_of_a_single_value_reports_no_quantiles() {
         let (p50, p90, p99, worst_tenth) = (None, None, None, None);
         let spread = Spread { count: 1, p50, p90, p99, worst: 7, mean: 7, worst_tenth };
         assert_eq!(tally([7]).spread(), Some(spread));
     }
 
     #[test]
-    fn quantiles_of_many_values_are_too_high_by_at_most_a_thousandth() {
+    fn quantiles_of_many_values_are_overestimated_by_at_most_a_thousandth() {
         let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
         let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
         let found = [spread.p50, spread.p90, spread.p99].map(Option::unwrap);
@@ -275,13 +275,13 @@ mod tests {
     }
 
     #[test]
-    fn distribution_counts_zero_and_the_largest_value() {
+    fn distribution_accepts_zero_and_the_largest_64_bit_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }
 
     #[test]
-    fn cumulative_distribution_steps_end_at_the_worst_value() {
+    fn last_step_of_a_cumulative_distribution_is_at_the_worst_value() {
         for values in [10_u64, 5_000] {
             let mut tally = Tally::default();
             (1..=values).for_each(|value| tally.add_value(value * 1_000 / 3));

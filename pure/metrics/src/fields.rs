@@ -1,4 +1,4 @@
-//! The stable, machine-readable form of a summary: values, and names that carry their unit last.
+//! Fields of a summary for other programs: a value and a name that ends in the unit.
 //!
 //! Units: `_ns` nanoseconds, `_ppm` millionths (of one CPU for a share, of the reservation for an
 //! error), `_bytes` bytes, no suffix for a count. A name is never removed, and its meaning never
@@ -29,10 +29,10 @@ pub enum FieldValue {
 /// Name and value of a field.
 pub type Field = (&'static str, FieldValue);
 
-/// The names of a distribution's fields, in the order of `spread`.
+/// Names of the five fields of a distribution, in the order of `SPREAD`.
 type Names = [&'static str; 5];
 
-/// The field names of the distribution with this name.
+/// Expands to the five field names of the distribution with this name.
 macro_rules! names {
     ($name:literal) => {
         [
@@ -94,7 +94,7 @@ impl Summary {
         self.tasks.iter().map(TaskSummary::fields).collect()
     }
 
-    /// Returns the fields of its clients, one row each: see [`ClientSummary::fields`].
+    /// Returns the fields of all clients of the run, one row each: see [`ClientSummary::fields`].
     #[must_use]
     pub fn client_fields(&self) -> Vec<Vec<Field>> {
         self.clients.iter().map(ClientSummary::fields).collect()

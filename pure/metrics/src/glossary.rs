@@ -10,7 +10,7 @@ pub struct Term {
     pub field: &'static str,
     /// Heading in tables. Empty if tables do not show the field.
     pub heading: &'static str,
-    /// Meaning, with the unit if the field's name does not end in one.
+    /// Meaning, with the unit if the field's name does not end in a unit.
     pub says: &'static str,
     kind: Kind,
 }
@@ -85,7 +85,7 @@ const VCPU: &[Term] = &[
         "name of the domain, and the number of the vCPU if the domain has several vCPUs",
     ),
     text("vcpu", "", "id of the vCPU: slot, domain and number"),
-    text("exact", "", "true if the reservation is a hard limit; otherwise tables show a +"),
+    text("exact", "", "true if the reservation is a hard limit. If false, tables show a +"),
     number("promised_slice_ns", "promised", "CPU time reserved in every period"),
     number("promised_period_ns", "promised", "length of a period of the reservation"),
     number(
@@ -94,23 +94,27 @@ const VCPU: &[Term] = &[
         "slice/period of the reservation as a part of a CPU, averaged over the time for which \
          `delivered` is measured",
     ),
-    number("delivered_ns", "", "CPU time received (in claims `delivered time`)"),
+    number("delivered_ns", "", "CPU time that the vCPU received (in claims `delivered time`)"),
     number(
         "delivered_ppm",
         "delivered %",
-        "CPU time received, as a part of one CPU. Measured over the whole periods of the \
-         reservation, like `error`. Measured over all the time for which the vCPU was present if \
-         there is no reservation or no whole period, or if the reservation changed",
+        "CPU time that the vCPU received, as a part of one CPU. `delivered` is measured over the \
+         whole periods of the reservation. It is measured over all the time for which the vCPU \
+         was present if there is no reservation or no whole period, or if the reservation changed",
     ),
-    number("present_ns", "", "part of the measured time between joining and leaving"),
+    number("present_ns", "", "measured time between the joining and the leaving of the vCPU"),
     number(
         "work_ppm",
         "work %",
-        "useful work, as a part of what one CPU at full speed does in the time for which the vCPU \
-         is present: CPU time less `overhead`, `slowed` and `spun`. Shown if any of these is not \
-         zero, unknown live",
+        "useful work of the vCPU: CPU time less `overhead`, `slowed` and `spun`, as a part of what \
+         one CPU at full speed does in the time for which the vCPU is present. Tables show it if \
+         `overhead`, `slowed` or `spun` is not zero. Live runs cannot measure it",
     ),
-    number("work_ns", "", "useful work as CPU time at full speed (in claims `work time`)"),
+    number(
+        "work_ns",
+        "",
+        "useful work of the vCPU, as CPU time at full speed (in claims `work time`)",
+    ),
     number(
         "slowed_ns",
         "",
@@ -120,15 +124,15 @@ const VCPU: &[Term] = &[
     number(
         "spun_ns",
         "spun %",
-        "CPU time spent waiting for a spin lock, in tables as a part of the CPU time received. \
-         Counted when the vCPU gets the lock. Shown if any vCPU waited, unknown live",
+        "CPU time that the vCPU spent waiting for a spin lock, in tables as a part of the CPU time \
+         received. The time is counted when the vCPU gets the lock. Live runs cannot measure it",
     ),
     number(
         "overhead_ns",
         "overhead, %",
         "simulated: CPU time that the vCPU paid for overhead: `switch`, `migration`, `refill`, \
-         `tick`, `interrupt` and `balancing`; tables show it as a part of the time for which the \
-         vCPU was present",
+         `tick`, `interrupt` and `balancing`. Tables show the overhead as a part of the time for \
+         which the vCPU was present",
     ),
     number(
         "switch_overhead_ns",
@@ -159,28 +163,41 @@ const VCPU: &[Term] = &[
     number(
         "second_least_ppm",
         "",
-        "least CPU time received in a whole second, counted from the end of the warm-up",
+        "least CPU time that the vCPU received in a whole second, as a part of a CPU. Seconds are \
+         counted from the end of the warm-up",
     ),
-    number("second_most_ppm", "", "most CPU time received in a whole second"),
-    number("ten_seconds_least_ppm", "", "least CPU time received in whole ten seconds"),
-    number("ten_seconds_most_ppm", "", "most CPU time received in whole ten seconds"),
+    number(
+        "second_most_ppm",
+        "",
+        "most CPU time that the vCPU received in a whole second, as a part of a CPU",
+    ),
+    number(
+        "ten_seconds_least_ppm",
+        "",
+        "least CPU time that the vCPU received in whole ten seconds, as a part of a CPU",
+    ),
+    number(
+        "ten_seconds_most_ppm",
+        "",
+        "most CPU time that the vCPU received in whole ten seconds, as a part of a CPU",
+    ),
     number(
         "error_ppm",
         "error %",
         "(delivered - promised)/promised over the whole periods of the reservation. Too little \
-         is no error if the vCPU was blocked. Too much is an error only with a hard limit",
+         CPU time is no error if the vCPU was blocked. Too much is an error only with a hard limit",
     ),
     number(
         "second_error_p99_ppm",
         "error in 1 s, %: p99",
-        "99th percentile of the error of single seconds, without its sign",
+        "99th percentile of the `error` of single seconds, without sign",
     ),
     number(
         "second_error_worst_ppm",
         "error in 1 s, %: worst",
-        "largest error of a single second, without its sign",
+        "largest `error` of a single second, without sign",
     ),
-    number("seconds", "", "number of single seconds whose error was taken"),
+    number("seconds", "", "number of single seconds from which `second error` was computed"),
     number(
         "deadlines",
         "deadlines",
@@ -216,38 +233,40 @@ const VCPU: &[Term] = &[
     spread(
         "wake_to_run",
         "wake to run",
-        "time from a wake-up until the vCPU runs; comparisons show the number of wake-ups as `n \
-         of wakes`. Wake-ups after the warm-up count if the vCPU then ran. If it still waits at \
-         the end of the run, its wait so far counts. A wake-up does not count if it was in the \
-         warm-up, or if the vCPU blocked again without having run. Joining runnable is no wake-up",
+        "scheduling latency: time from a wake-up until the vCPU runs. Comparisons show the number \
+         of wake-ups as `n of wakes`. A wake-up counts if it was after the warm-up and the vCPU \
+         then ran. If the vCPU still waits at the end of the run, its wait so far counts. A \
+         wake-up does not count if the vCPU blocked again without having run. Joining runnable is \
+         no wake-up",
     ),
     number(
         "switches",
         "switches",
-        "number of times the vCPU was put on a CPU after the warm-up. Going on after the CPU was \
-         idle counts. Being picked again at the end of a timeslice does not count",
+        "number of times the vCPU was put on a CPU after the warm-up. A vCPU that goes on after \
+         the CPU was idle is counted. A vCPU that is picked again at the end of its timeslice is \
+         not counted",
     ),
     number(
         "migrations",
         "migrations",
-        "number of times the vCPU was put on another CPU than the last time",
+        "number of times the vCPU was put on another CPU than the one where it ran last",
     ),
     number(
         "boosts",
         "boosts",
-        "number of boosts with which it ran: wakes after which it preceded others (credit, gaps)",
+        "number of boosts of the vCPU: wake-ups after which it ran first (`credit`, `gaps`)",
     ),
     number(
         "false_boosts",
         "false boosts",
-        "number of boosts that ended while it ran on, as it computes; a boost is of use to a vCPU \
-         that blocks before",
+        "number of boosts that ended while the vCPU still computed. A boost is of use only if the \
+         vCPU blocks before the boost ends",
     ),
-    number("boosted_ns", "boosted s", "time it ran with a boost"),
+    number("boosted_ns", "boosted s", "time for which the vCPU ran with a boost"),
     number(
         "waiting_ns",
         "waiting s",
-        "time for which the vCPU was runnable and did not run; live, without stopped_ns",
+        "time for which the vCPU was runnable and did not run; live, without `stopped`",
     ),
     number(
         "wait_worst_ns",
@@ -257,10 +276,10 @@ const VCPU: &[Term] = &[
     number(
         "stopped_ns",
         "",
-        "live: time for which the vCPU was runnable and throttled, as its budget was exhausted",
+        "live: time for which the vCPU was throttled: runnable, but with an exhausted budget",
     ),
     number("asleep_ns", "", "time for which the vCPU was blocked"),
-    number("overrun_ns", "", "CPU time used beyond the end of timeslices"),
+    number("overrun_ns", "", "CPU time that the vCPU used beyond the end of its timeslices"),
     number(
         "jobs",
         "jobs",
@@ -269,7 +288,7 @@ const VCPU: &[Term] = &[
     ),
     number("jobs_late", "late", "number of jobs not done by their deadline, done later or never"),
     number("jobs_done", "jobs done", "number of jobs done, including jobs released in the warm-up"),
-    number("moved_bytes", "Mbit/s", "data that arrived at the guest, or arrived from it elsewhere"),
+    number("moved_bytes", "Mbit/s", "data that the guest or its peers received"),
     spread(
         "job_lateness",
         "late by",
@@ -291,21 +310,21 @@ const CPU: &[Term] = &[
     number(
         "due_ns",
         "owed %",
-        "busy time to which the vCPUs were entitled by a reservation, or by their turn if nothing \
-         is reserved",
+        "busy time of the CPU to which vCPUs were entitled by a reservation, or by their timeslice \
+         if nothing is reserved",
     ),
-    number("spare_ns", "unclaimed %", "busy time that was slack"),
+    number("spare_ns", "unclaimed %", "busy time of the CPU that was slack"),
     number(
         "idle_ns",
         "idle %",
-        "time in which no vCPU of the run ran on the CPU and no overhead was paid; live `not ours \
-         %`, as other programs may have run",
+        "time in which no vCPU of the run ran on the CPU and no overhead was paid. Live tables \
+         call it `not ours %`, because other programs may have run",
     ),
     number(
         "program_ns",
         "programs %",
-        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. With \
-         `overhead` and `idle` it amounts to the measured time",
+        "simulated: time in which vCPUs ran their programs, useful, spinning or slowed. `program`, \
+         `overhead` and `idle` amount to the measured time",
     ),
     number(
         "others_ppm",
@@ -325,8 +344,8 @@ const CPU: &[Term] = &[
     number(
         "overhead_ns",
         "overhead",
-        "simulated: time for `switch`, `migration`, `refill`, `tick`, `interrupt` and \
-         `balancing`, paid by vCPUs or while idle; live, CPU time of the dispatcher",
+        "simulated: time of the CPU for `switch`, `migration`, `refill`, `tick`, `interrupt` and \
+         `balancing`, paid by vCPUs or while idle. Live: CPU time of the dispatcher",
     ),
     number("switch_overhead_ns", "switch", "overhead of context switches to vCPUs on the CPU"),
     number("migration_overhead_ns", "migration", "overhead of migrations of vCPUs to the CPU"),
@@ -373,14 +392,14 @@ const TASK: &[Term] = &[
 
 const CLIENT: &[Term] = &[
     text("client", "client", "number of the client, counted from 0, as `client0`"),
-    text("domain", "", "domain that it talks to"),
-    number("answered", "answered", "number of its requests that were answered"),
+    text("domain", "", "domain to which the client sends requests"),
+    number("answered", "answered", "number of the client's requests that were answered"),
     spread(
         "response",
         "response",
-        "time from a request to its answer, of the requests sent after the warm-up",
+        "time from a request of the client to the answer, if the request was after the warm-up",
     ),
-    number("response_mean_ns", "", "mean of its response times"),
+    number("response_mean_ns", "", "mean of the response times of the client's requests"),
 ];
 
 const RUN: &[Term] = &[
@@ -427,11 +446,11 @@ const XENMON: &[Term] = &[
     number(
         "allocated_per_execution_ns",
         "allocated",
-        "mean timeslice of the executions that had one",
+        "mean timeslice of the domain's executions that had a timeslice",
     ),
     number("blocked_ns", "", "time for which the domain was blocked"),
     number("blocked_ns_per_s", "blocked", "time for which the domain was blocked, per second"),
-    number("blocked_ppm", "blocked", "part of the time for which the domain was blocked"),
+    number("blocked_ppm", "blocked", "part of the measured time in which the domain was blocked"),
     number("blocked_per_io_ns", "blocked", "time for which the domain was blocked, per I/O"),
     number("waited_ns", "", "time for which the domain was runnable and did not run"),
     number(
@@ -442,7 +461,7 @@ const XENMON: &[Term] = &[
     number(
         "waited_ppm",
         "waited",
-        "part of the time for which the domain was runnable and did not run",
+        "part of the measured time in which the domain was runnable and did not run",
     ),
     number(
         "waited_per_execution_ns",
@@ -453,11 +472,19 @@ const XENMON: &[Term] = &[
     number(
         "executions_milli_per_s",
         "executions",
-        "number of executions per second, in thousandths",
+        "number of times per second the domain was put on a CPU, in thousandths",
     ),
     number("io", "", "pages of data exchanged with the driver domain"),
-    number("io_milli_per_s", "I/O", "pages exchanged per second, in thousandths"),
-    number("io_milli_per_execution", "I/O", "pages exchanged per execution, in thousandths"),
+    number(
+        "io_milli_per_s",
+        "I/O",
+        "pages of data exchanged with the driver domain per second, in thousandths",
+    ),
+    number(
+        "io_milli_per_execution",
+        "I/O",
+        "pages of data exchanged with the driver domain per execution, in thousandths",
+    ),
 ];
 
 impl Term {
@@ -486,7 +513,7 @@ impl Term {
         }
     }
 
-    /// Returns the name of the metric in claims: that of its field in words, without its unit.
+    /// Returns the name of the metric in claims: the name of its field in words, without the unit.
     #[must_use]
     pub fn claimed_as(&self) -> String {
         crate::lookup::words(self.field)
@@ -539,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn metrics_glossary_has_exactly_the_fields_of_a_summary() {
+    fn metrics_glossary_lists_exactly_the_fields_of_a_run_summary() {
         for ((what, fields), terms) in
             fields().into_iter().zip([RUN, VCPU, CPU, TASK, CLIENT, XENMON])
         {
@@ -550,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_can_be_claimed_in_its_unit() {
+    fn every_metric_of_the_glossary_can_be_used_in_a_claim_in_its_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

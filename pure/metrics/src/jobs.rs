@@ -12,7 +12,7 @@ pub(crate) struct Jobs {
     pub(crate) count: u64,
     /// Number of jobs finished in the measured window, whenever they were released.
     pub(crate) done: u64,
-    /// Number of jobs with a deadline.
+    /// Number of jobs counted in `count` that have a deadline.
     pub(crate) due: u64,
     pub(crate) late: u64,
     pub(crate) lateness: Tally,
@@ -85,10 +85,10 @@ pub struct TaskSummary {
     /// Number of jobs that the task finished in the measured window, including those released
     /// before.
     pub jobs_done: u64,
-    /// Lateness of the jobs that missed their deadline. `None` if there is none.
+    /// Lateness of the jobs that missed their deadline. `None` if no job missed its deadline.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job, or the arrival of a request, to its end. `None` if
-    /// none ended.
+    /// no job or request has ended.
     pub response: Option<Distribution>,
 }
 
@@ -97,9 +97,9 @@ pub struct TaskSummary {
 pub struct ClientSummary {
     /// Client that sent the requests.
     pub client: ClientId,
-    /// Name of the domain that it talks to.
+    /// Name of the domain to which the client sends requests.
     pub domain: String,
-    /// Number of requests that were answered, including those sent before.
+    /// Number of requests answered in the measured window, including requests sent before it.
     pub answered: u64,
     /// Response time: from a request to its answer.
     pub response: Option<Distribution>,

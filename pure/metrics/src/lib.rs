@@ -2,14 +2,14 @@
 //!
 //! A [`Meter`] is a [`slackline_trace::Sink`]. The meter adds records up into sums and histograms,
 //! and [`Meter::view`] returns a [`Summary`] of them at any time. The size of a meter does not
-//! depend on the length of the run. A [`MovingWindow`] does the same for the most recent part only.
-//! The numbers of a summary have names, for programs ([`Summary::fields`]) and for claims
-//! ([`Summary::lookup`]).
+//! depend on the length of the run. A [`MovingWindow`] returns a summary of the most recent part of
+//! the run only. The numbers of a summary have names, for programs ([`Summary::fields`]) and for
+//! claims ([`Summary::lookup`]).
 //!
-//! The measured window lasts from the end of the warm-up to the end of the run. The part of an
-//! amount of time that lies in the window counts: a run interval over the start of the window is
-//! divided in proportion. Everything else (a wake, a period, a second, a job, a switch, a change)
-//! counts if it begins in the window. A number that the host could not observe is `None`.
+//! The measured window lasts from the end of the warm-up to the end of the run. Of an interval of
+//! time, the part within the window counts: a run interval that began before the window is divided
+//! in proportion. Everything else (a wake, a period, a second, a job, a switch, a change) counts if
+//! it begins in the window. A number that the host could not observe is `None`.
 //!
 //! Quantiles are exact up to a thousand values, and less than a thousandth too high beyond. The
 //! worst value is always exact. A single value has no quantiles.

@@ -1,7 +1,7 @@
 //! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
 //!
-//! The name of a metric is that of its field in words, without the unit: `wake_to_run_p99_ns` is
-//! `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
+//! The name of a metric is the name of its field in words, without the unit: `wake_to_run_p99_ns`
+//! is `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
 //! `work_ns` and `work_ppm`. There the share is `delivered` or `work`, and the CPU time is
 //! `delivered time` or `work time`.
 
@@ -111,12 +111,12 @@ impl Summary {
     /// Returns a metric of a vCPU, a domain, a CPU (`cpu0`), a client (`client0`), a named task
     /// (`web/0`) or, without a name, the whole run.
     ///
-    /// A domain is known by its name, as are its vCPUs: `web` means `web.0` and `web.1`. Over
-    /// several vCPUs, amounts of CPU time and counts are added up, and of everything else the worst
-    /// value is taken. The whole run means all vCPUs, for a metric that vCPUs have.
+    /// The name of a domain stands for all its vCPUs: `web` means `web.0` and `web.1`. Over several
+    /// vCPUs, amounts of CPU time and counts are added up, and of everything else the worst value
+    /// is taken. Without a name, a metric of vCPUs covers all vCPUs of the run.
     ///
     /// If nothing was late, a lateness is zero and not unknown. A distribution with a single value
-    /// has no quantiles. There a quantile means that value.
+    /// has no quantiles. For such a distribution, a quantile returns that value.
     ///
     /// # Errors
     /// If there is no such metric, or nothing of that name.
@@ -174,7 +174,7 @@ impl Summary {
 
     /// Returns the totals of each domain, in the order of its first vCPU: its `name`, its number of
     /// `vcpus`, then the sum over its vCPUs of each field that can be added up. A sum is missing if
-    /// a vCPU does not know its part.
+    /// the value of a vCPU is unknown.
     #[must_use]
     pub fn domain_fields(&self) -> Vec<Vec<Field>> {
         let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
@@ -255,7 +255,7 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
 /// Field of a summary and its value.
 type Found = (&'static str, Measure);
 
-/// Returns the metric over all rows. `None` if they have no such field.
+/// Returns the value of a metric over all rows. `None` if the rows have no such field.
 fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
     let mut all: Option<Found> = None;
     for row in rows {
@@ -343,8 +343,8 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// Returns the worse of two values, the one further from zero. If only one is known, returns that
-/// one.
+/// Returns the worse of two values, the one further from zero. If only one value is known, returns
+/// it.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),
@@ -372,7 +372,8 @@ pub(crate) fn words(name: &str) -> String {
     bare.replace('_', " ")
 }
 
-/// Returns the known name closest to `asked`. Two letters, or a third of them, may be mistyped.
+/// Returns the known name closest to `asked`. At most two letters, or at most a third of the
+/// letters, can differ.
 fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let far = |name: &&String| distance(asked, name);
     known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))

@@ -15,11 +15,12 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
 use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 
-/// Kind of host that does not observe the speed of its CPUs.
+/// Kind of a live host in the header of a trace. A live host does not observe the speed of its
+/// CPUs.
 const LIVE: &str = "live";
 
 /// Sink that adds records up for the summary. Its sums and histograms do not grow with the length
-/// of the run. It keeps them for each vCPU that ever joined.
+/// of the run. The meter keeps sums for each vCPU that ever joined.
 #[derive(Clone, Debug)]
 pub struct Meter {
     header: Header,
@@ -28,7 +29,7 @@ pub struct Meter {
     now: Time,
     /// Clock that the phases of periods refer to.
     clock: GridClock,
-    /// The vCPU that holds each slot, with its sums.
+    /// vCPU that holds each slot at present, with its sums.
     vcpus: Vec<Option<Row>>,
     /// vCPUs whose slots were reassigned to other vCPUs, with the time of the reassignment, in
     /// order of time.
@@ -41,11 +42,11 @@ pub struct Meter {
     strays: Strays,
     /// Jobs of named tasks, by first vCPU of their domain.
     tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
-    /// Answers to each client, and the first vCPU of the domain that it talks to.
+    /// Answers to each client, and the first vCPU of the domain to which the client sends requests.
     clients: BTreeMap<ClientId, (VcpuId, Jobs)>,
 }
 
-/// Sums of a vCPU under one name.
+/// Name of a vCPU, and the sums counted under this name.
 #[derive(Clone, Debug)]
 struct Row {
     vcpu: VcpuId,
@@ -59,13 +60,13 @@ struct Row {
 struct CpuMeter {
     due: Span,
     spare: Span,
-    /// On a live host, CPU time that scheduling took.
+    /// CPU time that scheduling took on this CPU. Only live hosts record it.
     overhead: Option<Span>,
     overheads: OverheadTimes,
     /// Overhead of this CPU that no vCPU paid for.
     unpaid: Span,
     switches: u64,
-    /// The vCPU that ran last on this CPU, and the end of its run interval.
+    /// The vCPU that ran last on this CPU, and the end of its last run interval there.
     last: Option<(VcpuId, Time)>,
     books: CpuAccounting,
 }
@@ -182,8 +183,8 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU. A record of such a
-    /// vCPU may come late.
+    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU, since its records can
+    /// arrive later than the reassignment.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);

@@ -7,9 +7,9 @@ pub struct OverRuns {
     pub runs: u64,
     /// Mean, in thousandths of the number's unit.
     pub mean_thousandths: i128,
-    /// Half of the 95 % confidence interval around the mean, in thousandths of the number's unit
-    /// (Student's t with one degree of freedom less than there are runs). `None` for a single run,
-    /// or if the sum overflows.
+    /// Half of the 95 % confidence interval around the mean, in thousandths of the number's unit.
+    /// For n runs it uses Student's t with n - 1 degrees of freedom. `None` for a single run, or if
+    /// the sum overflows.
     pub half_width_thousandths: Option<u128>,
 }
 
@@ -50,7 +50,7 @@ impl OverRuns {
     }
 }
 
-/// Returns a quotient rounded to the nearest integer.
+/// Returns `sum` divided by `by`, rounded to the nearest integer.
 fn rounded(sum: i128, by: i128) -> i128 {
     (2 * sum + by * sum.signum()) / (2 * by)
 }

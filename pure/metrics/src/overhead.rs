@@ -11,13 +11,13 @@ use slackline_units::Span;
 pub struct OverheadTimes([Span; OverheadKind::ALL.len()]);
 
 impl OverheadTimes {
-    /// Time spent on one kind.
+    /// Returns the time spent on one kind of overhead.
     #[must_use]
     pub fn of(&self, kind: OverheadKind) -> Span {
         self.0[kind as usize]
     }
 
-    /// Time spent on all kinds.
+    /// Returns the time spent on all kinds of overhead.
     #[must_use]
     pub fn total(&self) -> Span {
         self.0.iter().copied().sum()

@@ -1,10 +1,10 @@
 //! Reservations of one vCPU, period by period.
 //!
-//! The periods of a reservation are counted from the moment it was made, or lie on a grid. A run
-//! interval is recorded when it ends, so the state of a vCPU is not known between records. A period
-//! is closed once a record of the vCPU at its end or later is read. If a reservation changes while
-//! the vCPU runs, the change is recorded before the run interval. The change is pending until the
-//! run interval is recorded, and divides that interval.
+//! The periods of a reservation are counted from the time it was made. With a phase, they lie on a
+//! grid instead. A run interval is recorded when it ends, so the state of a vCPU is not known
+//! between records. A period is closed once a record of the vCPU at its end or later is read. If a
+//! reservation changes while the vCPU runs, the change is recorded before the run interval. The
+//! change is pending until the run interval is recorded, and divides that interval.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -70,7 +70,7 @@ struct Current {
     exact: bool,
     start: Time,
     end: Time,
-    /// Budget of the current period.
+    /// Budget of the current period, before any excess is deducted.
     slice: Span,
     received: Span,
     /// Part of the current period's budget that was deducted for excess.
@@ -129,7 +129,7 @@ impl Deliveries {
         }
     }
 
-    /// Adds a reservation that begins at this time.
+    /// Adds a reservation, with the time from which it holds.
     pub(crate) fn promise(&mut self, promised: TimedReservation) {
         self.pending.push(promised);
         // A blocked vCPU is in no run interval, so the reservation can hold at once.

@@ -6,7 +6,7 @@ use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Number of whole windows in a run interval from which on the windows are closed in one step.
+/// Number of windows that a run interval must fill so that they are closed in one step.
 const MANY: u64 = 1_000;
 
 /// Minimum and maximum CPU time that a vCPU received in windows of one length.
@@ -48,8 +48,8 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes all windows that a run interval fills but the last one or two, in one step. These
-    /// windows are equal, and an interval of a hostile trace may last centuries.
+    /// Closes in one step all windows that a run interval fills, except the last one or two. All
+    /// these windows are equal. An interval of a hostile trace can last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_per_second_count_whole_seconds_from_the_start() {
+    fn shares_per_second_count_whole_seconds_from_the_measurement_start() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START + Span::from_ms(500));
         // 300 ms in the first second, 600 in the second, none in the third, 900 in an incomplete
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_per_second_handle_a_run_interval_of_centuries_at_once() {
+    fn shares_per_second_of_a_run_interval_of_500_years_are_computed() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_long_run_interval_counts_as_many_short_ones_per_second() {
+    fn shares_per_second_do_not_change_if_a_run_interval_is_recorded_in_pieces() {
         let counted = |parts: u64| {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_ms(300));
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_before_the_start_counts_in_no_second() {
+    fn cpu_time_used_before_the_measurement_starts_counts_in_no_second() {
         for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_secs(1));

@@ -3,14 +3,14 @@
 //!
 //! The kernel accounts idle and stolen time of a CPU with a resolution of a tick (10 ms) per
 //! reading. The time of vCPUs is the sum of their run intervals. A run interval is recorded when it
-//! is over, so during a run the use by others may be one timeslice too high.
+//! is over, so during a run the use by others can be one timeslice too high.
 
 use slackline_units::{Span, Time};
 
 use crate::SharedCpu;
 use crate::split::{Stretch, ppm};
 
-/// Kernel accounting of a CPU's time.
+/// Kernel accounting of a CPU's time: idle and stolen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) idle: Span,
@@ -41,7 +41,8 @@ impl Counts {
 pub(crate) struct CpuAccounting {
     length: Span,
     counts: Counts,
-    /// CPU time of vCPUs at the start of kernel accounting, and at its last update.
+    /// CPU time that vCPUs had used on this CPU when its kernel accounting began. `None` before it
+    /// began.
     busy_before: Option<Span>,
     busy: Span,
 }

@@ -28,10 +28,10 @@ impl fmt::Display for StrayRecord {
         let record = self.record;
         match self.who {
             Unknown::Vcpu(vcpu) => {
-                write!(out, "record {record} is about {vcpu}, which no record named before")
+                write!(out, "trace record {record} is about {vcpu}, which no earlier record names")
             }
             Unknown::Cpu(cpu) => {
-                write!(out, "record {record} is about {cpu}, which the host does not have")
+                write!(out, "trace record {record} is about {cpu}, which the host does not have")
             }
         }
     }
@@ -59,7 +59,7 @@ impl Strays {
         self.first = self.first.or(Some(StrayRecord { record: self.records - 1, who }));
     }
 
-    /// Returns the first stray record as an error, if there was one.
+    /// Returns the first stray record as an error, if there was a stray record.
     pub(crate) fn check(self) -> Result<(), StrayRecord> {
         self.first.map_or(Ok(()), Err)
     }

@@ -45,12 +45,13 @@ pub struct Summary {
 pub struct VcpuSummary {
     /// Identity of the vCPU.
     pub id: VcpuId,
-    /// Display name of the vCPU: that of its domain, with a number if the domain has several vCPUs.
+    /// Display name of the vCPU: the name of its domain, with a number if the domain has several
+    /// vCPUs.
     pub name: String,
-    /// Last reservation of the vCPU. `None` if it has none.
+    /// Last reservation of the vCPU. `None` if the vCPU has no reservation.
     pub promised: Option<Reservation>,
-    /// Average share reserved in the time that `delivered_ppm` covers, in millionths of one CPU.
-    /// `None` if the vCPU never had a reservation.
+    /// Share that was reserved on average in the time that `delivered_ppm` covers, in millionths of
+    /// one CPU. `None` if the vCPU never had a reservation.
     pub promised_share_ppm: Option<u64>,
     /// True if the reservation is a hard limit.
     pub exact: bool,
@@ -75,7 +76,7 @@ pub struct VcpuSummary {
     pub misses: Option<u64>,
     /// Tardiness: time from a missed deadline until the slice was complete.
     pub miss_time: Option<Distribution>,
-    /// Sum of the tardiness over all missed deadlines that were made up or given up.
+    /// Sum of the tardiness over all missed deadlines whose shortfall was made up or given up.
     pub late: Option<Span>,
     /// Tardiness in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,
@@ -87,13 +88,15 @@ pub struct VcpuSummary {
     /// Number of times the vCPU was dispatched on another CPU than before. Meaningless if the host
     /// does not know run intervals.
     pub migrations: u64,
-    /// Number of boosts with which it ran: wake-ups after which it preceded others, as in Credit.
+    /// Number of boosts with which the vCPU ran. A boost lets a vCPU that wakes run before others,
+    /// as in Xen's Credit scheduler.
     pub boosts: u64,
-    /// Number of these boosts that ended while it ran on.
+    /// Number of boosts counted in `boosts` that ended while the vCPU ran on.
     pub false_boosts: u64,
-    /// Time for which it ran with a boost.
+    /// Time for which the vCPU ran with a boost.
     pub boosted: Span,
-    /// Time in which it was runnable and not running, although nothing held it.
+    /// Time in which the vCPU was runnable and did not run. On a live host, time in which it was
+    /// kept stopped is in `stopped` instead.
     pub waiting: Option<Span>,
     /// Longest time in which the vCPU was runnable and did not run. If it never ran again, this
     /// time lasts until the end of the run. Meaningless if the host does not know run intervals.
@@ -113,9 +116,10 @@ pub struct VcpuSummary {
     /// Number of jobs that the vCPU finished in the measured window, including those released
     /// before. For a server these are the requests answered.
     pub jobs_done: u64,
-    /// Bytes that the vCPU received, or that it sent and that reached the other side.
+    /// Bytes that the vCPU received, or bytes sent by the vCPU that reached the other side.
     pub moved: u64,
-    /// Lateness of the vCPU's jobs that missed their deadline. `None` if there is none.
+    /// Lateness of the vCPU's jobs that missed their deadline. `None` if no job missed its
+    /// deadline.
     pub job_lateness: Option<Distribution>,
     /// Response time: from the release of a job to its end. `None` if no job ended.
     pub response: Option<Distribution>,
@@ -173,11 +177,12 @@ impl VcpuSummary {
 /// rest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
-    /// Part used by other programs, kernel threads and interrupts.
+    /// Part of the CPU's time used by other programs, kernel threads and interrupts, in millionths.
     pub others_ppm: u64,
-    /// Part that a hypervisor below the host gave to other VMs (steal).
+    /// Part of the CPU's time that a hypervisor below the host gave to other VMs (steal), in
+    /// millionths.
     pub stolen_ppm: u64,
-    /// Part in which the CPU was idle.
+    /// Part of the CPU's time in which the CPU was idle, in millionths.
     pub unused_ppm: u64,
 }
 

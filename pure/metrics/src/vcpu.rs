@@ -3,15 +3,15 @@
 //! - The *delivered time* is the sum of the CPU time used in its run intervals. An interval over
 //!   the end of the warm-up counts in proportion. The shares *delivered* and *promised* cover the
 //!   time that the error covers, which `share` defines.
-//! - *Waiting* is the time in which it was runnable and not running. On a live host it includes the
-//!   part of its run intervals in which something else had the CPU.
+//! - *Waiting* is the time in which the vCPU was runnable and did not run. On a live host it
+//!   includes the part of its run intervals in which something else had the CPU.
 //! - *Wake to run* lasts from a wake to the start of the next run interval. A vCPU that is runnable
 //!   as it joins has not woken: its first timeslice depends on the policy's plan. A wake after
 //!   which it blocks before it runs does not count. A wake that is still waiting at the end counts
 //!   until then.
 //! - A *switch* is a run interval that does not continue the one before on its CPU: another vCPU
-//!   ran, or there is a gap. A *migration* is one on another CPU than the vCPU's run interval
-//!   before.
+//!   ran, or there is a gap. A *migration* is a switch to the vCPU on another CPU than that of its
+//!   previous run interval.
 //! - A *job* counts if it was released after the warm-up, and was finished or its deadline has
 //!   passed. It is late if it was not finished by its deadline. The lateness is that of late jobs.
 //!   For a job that is never finished it lasts until its vCPU left or the run ended.
@@ -246,7 +246,8 @@ impl VcpuMeter {
         self.stopped += to.since(from.max(self.warmup));
     }
 
-    /// Adds a time in which it ran with a boost, which it may have used up.
+    /// Adds an interval in which the vCPU ran with a boost. `used_up` is true if the vCPU ran on
+    /// after the boost ended.
     pub(crate) fn boosted(&mut self, (from, to): (Time, Time), used_up: bool) {
         self.boosts.time += to.since(from.max(self.warmup));
         if from < self.warmup {
@@ -257,7 +258,7 @@ impl VcpuMeter {
         self.boosts.is_counted = !used_up;
     }
 
-    /// Adds a time in which it did `work` at less than full speed.
+    /// Adds an interval in which the vCPU did the amount `work` of work, at less than full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
         self.slowed += stretch.used_from(self.warmup);

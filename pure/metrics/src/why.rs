@@ -13,7 +13,7 @@
 //! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which it
 //!    should have resumed the vCPU.
 //! 4. Another signal stopped the thread: paused.
-//! 5. Nobody of the host but a vCPU, or nothing, was on the CPU, and a timer was late: late timer.
+//! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
 //! 7. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
 //!    unexplained.
@@ -42,8 +42,8 @@ const SWITCH: Span = Span::from_us(20);
 /// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
-/// Time for which the recent occupants of a CPU are kept. A stop is recorded only when it ends, and
-/// needs them.
+/// Time for which the threads that ran on a CPU are remembered. A stop of a vCPU is recorded only
+/// when it ends, and the threads that ran during the stop must be known then.
 const MEMORY: Span = Span::from_ms(500);
 
 /// Sink that finds the causes of waiting for the vCPUs of one VM, or for one vCPU.
@@ -55,7 +55,8 @@ pub struct CulpritFinder {
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
     cpus: BTreeMap<CpuId, Cpu>,
-    /// Intervals that were reserved for each other vCPU and in which that vCPU did not overrun.
+    /// Intervals that were reserved for each of the other vCPUs and in which that vCPU did not
+    /// overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,
@@ -84,12 +85,13 @@ struct Target {
     waits: Vec<Wait>,
     /// Threads that had the CPU while the dispatcher kept the vCPU from running.
     stops: Vec<Wait>,
-    /// Waits by the kernel's rules that ended with the thread on a CPU: their ends and lengths.
+    /// Time at which the thread got a CPU after each wait, as the kernel counts waits, and the
+    /// length of that wait.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
     halted: Intervals,
-    /// Time that the vCPU ran on each CPU since the last accounting of that CPU.
+    /// Time for which the vCPU ran on each CPU since the last accounting of that CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
     counted: Option<KernelAccount>,
@@ -117,7 +119,7 @@ struct Wait {
     from: Time,
     to: Time,
     by: Option<HostThreadId>,
-    /// Start of the whole wait, of which this is a part.
+    /// Start of the whole wait to which this part belongs.
     since: Time,
 }
 
@@ -191,7 +193,7 @@ impl CulpritFinder {
         self.names.get(&vcpu).is_some_and(|(name, domain)| name == asked || domain == asked)
     }
 
-    /// Calls `act` on the thread that a vCPU has now, if the waits of that vCPU are explained.
+    /// Calls `act` with the thread of a vCPU, if the waits of that vCPU are explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
         let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
         if let Some(target) = latest {
@@ -463,7 +465,7 @@ impl CulpritFinder {
     }
 }
 
-/// Thread that had the CPU during a wait.
+/// Kind of thread that had the CPU during a wait.
 enum Holder {
     /// A vCPU of another VM. The id is `None` if the trace does not know the vCPU.
     Vcpu(String, Option<VcpuId>),
@@ -489,7 +491,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers of a vCPU with those of the recording in the same interval.
+    /// Compares the kernel's numbers of a vCPU with the numbers of the recording for the same
+    /// interval.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;

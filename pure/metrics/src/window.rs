@@ -20,7 +20,7 @@ pub struct MovingWindow {
     warmup: Time,
     /// Time of the last record that the window has received.
     now: Time,
-    /// State of all vCPUs at the start of the window. It has counted nothing.
+    /// State of all vCPUs at the start of the window. The counts in this state are zero.
     before: Meter,
     /// Records and names since the start of the window, in the order in which they were recorded.
     since: VecDeque<WindowEntry>,
@@ -96,7 +96,7 @@ impl MovingWindow {
 }
 
 impl WindowEntry {
-    /// Returns the time at which the event of the entry ended.
+    /// Returns the time at which the entry's event ended.
     fn over(&self) -> Time {
         match self {
             WindowEntry::Record(record) => record.when().1,

@@ -87,7 +87,7 @@ pub struct XenMonDomain {
     pub name: String,
     /// Metrics over the whole window.
     pub total: Point,
-    /// Metrics of each data point. The last one may be shorter.
+    /// Metrics of each data point. The last data point can be shorter.
     pub points: Vec<Point>,
 }
 

@@ -75,7 +75,7 @@ pub trait Policy: Send {
     /// If the new parameters cannot be honoured beside the other reservations.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError>;
 
-    /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU may get the same id.
+    /// Removes a vCPU and returns the CPUs to reschedule. A later vCPU can get the same id.
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet;
 
     /// Handles the wake of a vCPU. Returns the CPUs whose occupant the vCPU may preempt and, if the
@@ -110,8 +110,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Prepares the `pick` for `cpu` that follows. A policy that stores its decision decides here;
-    /// a policy that computes the decision in `pick` does nothing.
+    /// Prepares the next `pick` for `cpu`. A policy that stores its decisions makes its decision in
+    /// this call. A policy that decides in `pick` itself does nothing.
     fn prepare_pick(&mut self, _at: &Moment, _cpu: CpuId) -> CpuSet {
         CpuSet::NONE
     }
@@ -135,8 +135,8 @@ pub trait Policy: Send {
         CpuSet::NONE
     }
 
-    /// Returns true if the last wake-up of a vCPU lets it precede others now. While the vCPU runs,
-    /// that ends in `charge` or `on_timer` only.
+    /// Returns true if a vCPU is boosted: because of its last wake-up it precedes others now. While
+    /// the vCPU runs, a boost ends only in `charge` or `on_timer`.
     fn is_boosted(&self, _vcpu: VcpuId) -> bool {
         false
     }
@@ -160,7 +160,7 @@ pub trait Policy: Send {
     }
 
     /// Returns true if the policy divides slack by weight, false if equally. If true, only the
-    /// picked vCPU of a CPU may receive slack on a shared host; the other vCPUs of that CPU receive
+    /// picked vCPU of a CPU can receive slack on a shared host; the other vCPUs of that CPU receive
     /// none until they are picked.
     fn weighs_slack(&self) -> bool {
         false
@@ -177,11 +177,12 @@ pub enum Pick {
     Idle,
     /// A vCPU runs on the CPU.
     Run {
-        /// The vCPU to run. The host must have reported it as eligible for the CPU.
+        /// The vCPU to run. It must be eligible for the CPU, according to the state that the host
+        /// reported.
         vcpu: VcpuId,
         /// Longest timeslice. With `None` the vCPU runs until the next event.
         limit: Option<Span>,
-        /// Ground on which the vCPU runs, such as its budget or slack. Recorded in the trace.
+        /// Entitlement by which the vCPU runs: its budget or slack. Recorded in the trace.
         entitlement: Entitlement,
     },
 }
@@ -189,7 +190,7 @@ pub enum Pick {
 /// Cause of the end of a timeslice after which the vCPU is still runnable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TimesliceEnd {
-    /// The vCPU reached the limit of its `Pick`.
+    /// The vCPU has run for the length limit of its `Pick`.
     Limit,
     /// The vCPU yielded the rest of its timeslice.
     Yield,
@@ -253,8 +254,8 @@ pub enum AdmitError {
         asked: Reservation,
         /// Reserved share of all CPUs that the vCPU's affinity allows, rounded up to a millionth.
         promised: CpuShare,
-        /// Share of these CPUs that may be reserved: all of each allowed CPU less the policy's
-        /// reserve.
+        /// Share of the CPUs that the affinity allows and that may be reserved: all of each CPU
+        /// less the policy's reserve.
         capacity: CpuShare,
         /// Number of CPUs that the vCPU's affinity allows.
         cpus: usize,

@@ -63,12 +63,12 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
     Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
 }
 
-/// Timeslice that lasted until the limit that the policy gave it.
+/// Timeslice that lasted until the limit set by the policy.
 pub(crate) struct PictureTimeslice {
     /// First letter of the name of the vCPU that ran.
     pub(crate) who: char,
     pub(crate) ran: Span,
-    /// Account of the vCPU at the end of the timeslice.
+    /// Facts about the vCPU as users see them, at the end of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -119,7 +119,7 @@ pub(crate) struct Dispatch {
     pub(crate) at: Time,
     /// Index of the vCPU that runs.
     pub(crate) who: usize,
-    /// Account of that vCPU at the start of the timeslice.
+    /// Facts about the dispatched vCPU as users see them, at the start of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -209,7 +209,8 @@ struct Model {
 struct State {
     /// vCPUs whose timeslices began in the current step.
     begun: Vec<VcpuId>,
-    /// Running vCPU by CPU, the end of its timeslice, and the time up to which it was measured.
+    /// By CPU: the running vCPU, the end of its timeslice, and the time up to which its CPU time
+    /// was measured.
     running: BTreeMap<CpuId, (VcpuId, Option<Time>, Time)>,
     alarms: BTreeMap<CpuId, Time>,
     now: Time,
@@ -328,8 +329,8 @@ impl Model {
         }
     }
 
-    /// Runs up to `end`. Events exactly at `end` are left to the next column, which handles its
-    /// blocks first.
+    /// Runs the host up to `end`. Events exactly at `end` are left to the next column of the
+    /// drawing, whose blocks come first.
     fn run_until(&mut self, end: Time) {
         loop {
             let limits = self.state.running.iter();

@@ -1,8 +1,8 @@
-//! Replay of traces: the recorded facts (the events reported to the host layer) go through host
-//! layer and policy again. The orders must equal the recorded ones.
+//! Replay of traces: the recorded events of the hardware (*facts*) are reported to the host layer
+//! and the policy again. The orders must equal the recorded orders.
 //!
-//! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] returns whether
-//! all that the hardware was told equals the trace: each order, each timer that changed, and each
+//! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] compares all that
+//! the host layer told the hardware with the trace: each order, each timer that changed, and each
 //! share that was declined. Measured CPU time and the outcomes of orders are taken from the trace.
 
 #![forbid(unsafe_code)]
@@ -22,7 +22,7 @@ use thiserror::Error;
 
 use script::{Mismatch, Script, Step};
 
-/// Number of recorded facts to show before a difference.
+/// Number of recorded events to show before a difference.
 const BEFORE: usize = 5;
 
 /// Reason why a trace cannot be replayed.
@@ -31,59 +31,59 @@ pub enum ReplayError {
     /// No policy has the name in the trace.
     #[error("this program has no policy `{name}`")]
     UnknownPolicy {
-        /// Name in the trace.
+        /// Name of the policy in the trace.
         name: String,
     },
-    /// The parameters in the trace are not those of its policy.
+    /// The policy parameters in the trace do not fit its policy.
     #[error("cannot read the parameters of the policy in the trace: {0}")]
     Parameters(FieldError),
     /// The groups of CPUs in the trace are inconsistent.
     #[error("cannot read the groups of CPUs (cores, caches, nodes) in the trace: {0}")]
     Topology(TopologyError),
-    /// A share in the trace is not one of its policy.
+    /// A vCPU's parameters (`share`) in the trace are not parameters of its policy.
     #[error("cannot read the share in entry {entry} of the trace: {error}")]
     Share {
         /// Index of the entry in the trace, from zero.
         entry: u64,
-        /// Fault of the share.
+        /// Error in the parameters.
         error: FieldError,
     },
-    /// The trace contains no facts: events that were reported to the host layer.
-    #[error("the trace has no decisions to replay, only what ran")]
+    /// The trace contains no events that were reported to the host layer.
+    #[error("the trace has no decisions to replay: it records only which vCPUs ran")]
     NoFacts,
 }
 
 /// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayResult {
-    /// Number of facts that were reported to the host layer.
+    /// Number of events that were reported to the host layer.
     pub facts: u64,
     /// Number of orders that the host layer gave to the hardware.
     pub orders: u64,
-    /// First difference to the trace. `None` if there is none.
+    /// First difference to the trace. `None` if replay and trace are equal.
     pub difference: Option<Difference>,
-    /// Breach of the contract between host and policy, which also ended the recorded run. `None` if
-    /// there is none.
+    /// Breach of the contract between host and policy with which the recorded run ended as well.
+    /// `None` if no such breach occurred.
     pub broken: Option<String>,
 }
 
 /// First difference between a replay and its trace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Time of the fact that caused the difference.
+    /// Time of the event that caused the difference.
     pub at: Time,
-    /// Index in the trace, from zero, of the recorded exchange that differs. If none was recorded,
-    /// index of the fact that caused the difference.
+    /// Index in the trace, from zero, of the recorded exchange that differs. If no exchange was
+    /// recorded there, index of the event that caused the difference.
     pub entry: u64,
     /// Recorded order, timer or refusal. `None` if the replay has one that was not recorded.
     pub expected: Option<Exchange>,
     /// Order, timer or refusal of the replay. `None` if the replay lacks the recorded one.
     pub got: Option<Exchange>,
-    /// Breach of the contract between host and policy that the replay has and the recorded run had
-    /// not. `None` if there is none.
+    /// Breach of the contract between host and policy that occurs in the replay and not in the
+    /// recorded run. `None` if no such breach occurred.
     pub broken: Option<String>,
-    /// Latest facts up to the difference, each with its index in the trace and its time. The last
-    /// fact caused the difference.
+    /// Latest events up to the difference, each with its index in the trace and its time. The last
+    /// event caused the difference.
     pub facts: Vec<(u64, Time, KeptFact)>,
 }
 
@@ -91,11 +91,11 @@ pub struct Difference {
 pub struct Replay {
     spec: &'static Spec,
     host: Host,
-    /// Step whose end has not been read yet, with the index of its entry in the trace.
+    /// Step of which not all entries have been read yet, with the index of its event in the trace.
     step: Option<(u64, Step)>,
     noticed: Vec<slackline_trace::CpuUse>,
     entries: u64,
-    /// Timers by CPU, as recorded and as in the replay.
+    /// Timers by CPU: first as recorded, then as in the replay.
     alarms: [Vec<Option<Time>>; 2],
     facts: VecDeque<(u64, Time, KeptFact)>,
     failed: Option<ReplayError>,
@@ -136,7 +136,7 @@ impl Replay {
     /// Plays the last step and returns the result.
     ///
     /// # Errors
-    /// If the trace contains no facts, or a share that cannot be read.
+    /// If the trace contains no event for the host layer, or a share that cannot be read.
     pub fn finish(mut self) -> Result<ReplayResult, ReplayError> {
         self.play();
         match self.failed {
@@ -242,7 +242,7 @@ impl Sink for Replay {
     }
 }
 
-/// Returns the share of a fact. `None` if the fact has none.
+/// Returns the vCPU parameters in a recorded event. `None` if the event has none.
 fn shares(spec: &Spec, fact: &KeptFact) -> Result<Option<Values>, FieldError> {
     match fact {
         Fact::Joined(_, terms) | Fact::TermsChanged(_, terms) => {
@@ -252,7 +252,7 @@ fn shares(spec: &Spec, fact: &KeptFact) -> Result<Option<Values>, FieldError> {
     }
 }
 
-/// Returns a fact as the host takes it.
+/// Converts a recorded event to the type that the host layer takes.
 fn read<'a>(fact: &'a KeptFact, share: Option<&'a Values>) -> slackline_host::Fact<'a> {
     let terms = |cpus| VcpuTerms { share: share.expect("a vCPU with terms has a share"), cpus };
     match fact {

@@ -1,5 +1,5 @@
-//! Hardware for a replay. It gives the recorded answers, and compares the orders it receives with
-//! the trace.
+//! Hardware for a replay. It gives the recorded answers, and compares the orders that it receives
+//! with the trace.
 
 use std::collections::VecDeque;
 
@@ -7,21 +7,21 @@ use slackline_host::Hardware;
 use slackline_trace::{CpuUse, Exchange, KeptFact, Order, Outcome};
 use slackline_units::{CpuId, Time};
 
-/// One step of the recorded run.
+/// One step of the recorded run: an event, and the exchanges that followed from it.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     pub(crate) now: Time,
     pub(crate) fact: KeptFact,
-    /// CPU time that was reported together with the fact.
+    /// CPU time that was reported together with the event.
     pub(crate) noticed: Vec<CpuUse>,
     /// Recorded answers of the hardware, in order, each with its index in the trace.
     pub(crate) measured: VecDeque<(u64, CpuUse)>,
-    /// Recorded orders, timers and refusals of the host layer, in order, each with its index in the
-    /// trace.
+    /// Recorded orders, timers and refusals of the host layer in this step, in order, each with its
+    /// index in the trace.
     pub(crate) told: VecDeque<(u64, Exchange)>,
 }
 
-/// Difference between a replayed step and the trace, with the index of the entry.
+/// Difference between a replayed step and the trace, with the index of the entry that differs.
 #[derive(Clone, Debug)]
 pub(crate) struct Mismatch {
     pub(crate) entry: Option<u64>,
@@ -39,8 +39,8 @@ pub(crate) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Compares an order, timer or refusal with the next recorded one. Returns the recorded
-    /// outcome.
+    /// Compares an order, timer or refusal with the next recorded order, timer or refusal. Returns
+    /// the recorded outcome.
     pub(crate) fn tell(&mut self, got: Exchange) -> Outcome {
         if self.mismatch.is_some() {
             return Outcome::Done;
@@ -60,7 +60,7 @@ impl Script<'_> {
         }
     }
 
-    /// Ends the step. Any recorded order that is left was missing in the replay.
+    /// Ends the step. Recorded orders that are left now were missing in the replay.
     pub(crate) fn over(&mut self) {
         let measured =
             self.step.measured.pop_front().map(|(entry, used)| (entry, Exchange::Measured(used)));

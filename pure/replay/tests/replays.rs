@@ -38,7 +38,7 @@ fn difference(header: &Header, entries: &[Entry]) -> Difference {
 }
 
 #[test]
-fn every_scenario_replays_to_the_same_orders_under_every_policy() {
+fn replay_of_every_scenario_under_every_policy_makes_the_recorded_decisions() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut runs = 0;
     for entry in folder.read_dir().expect("the scenarios' folder") {
@@ -109,7 +109,7 @@ cpus = [0, 1]
 "#;
 
 #[test]
-fn replay_repeats_refusals_pauses_and_declined_changes() {
+fn replay_repeats_recorded_refusals_pauses_and_rejected_changes() {
     let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let exchanges = || {
         entries.iter().filter_map(|entry| match entry {
@@ -136,7 +136,7 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
 }
 
 #[test]
-fn replay_finds_a_changed_order_at_its_trace_entry() {
+fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let limited = |it: &Exchange| {
         matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
@@ -165,7 +165,7 @@ fn replay_finds_a_changed_order_at_its_trace_entry() {
 }
 
 #[test]
-fn replay_finds_a_removed_event_at_a_later_trace_entry() {
+fn replay_reports_the_first_later_trace_entry_if_an_event_was_removed() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
     let Entry::Exchange(Exchange::Reported { fact, now }) = &mut entries[place] else {
@@ -180,7 +180,7 @@ fn replay_finds_a_removed_event_at_a_later_trace_entry() {
 }
 
 #[test]
-fn replay_reports_a_surplus_measurement_in_the_trace() {
+fn replay_reports_a_measurement_that_the_host_does_not_ask_for() {
     let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));
     let measured = entries[place].clone();
@@ -192,7 +192,7 @@ fn replay_reports_a_surplus_measurement_in_the_trace() {
 }
 
 #[test]
-fn replay_finds_a_changed_parameter_at_the_first_differing_order() {
+fn replay_reports_the_first_decision_that_an_altered_parameter_changes() {
     let text = "title = \"two\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
         [[domain]]\nname = \"a\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n\
         [[domain]]\nname = \"b\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n";

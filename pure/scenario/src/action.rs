@@ -67,7 +67,7 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Parameters that differ from those with which the vCPU joined, by slot.
+    /// Parameters of vCPUs that differ from those with which they joined, by vCPU slot.
     changed: BTreeMap<usize, Values>,
 }
 
@@ -81,7 +81,7 @@ impl<'a> SharesInForce<'a> {
     /// Returns the current parameters of a vCPU.
     ///
     /// # Errors
-    /// If the vCPU has no parameters (`share`) and the policy needs some.
+    /// If the vCPU has no parameters (`share`), but the policy requires parameters.
     pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),

@@ -1,5 +1,5 @@
-//! Service vCPU that is charged for the balancer of a policy, if balancing costs the simulated host
-//! CPU time.
+//! Service vCPU that is charged for the calls of a policy's balancer, if balancer calls cost CPU
+//! time on the simulated host.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -35,8 +35,8 @@ impl Balancing {
 }
 
 impl Scenario {
-    /// Returns the scenario as a simulated host runs it. If the policy balances and balancing costs
-    /// CPU time, the result has one more domain at the end, which is charged for it.
+    /// Returns the scenario as a simulated host runs it. If the policy has a balancer and balancer
+    /// calls cost CPU time, one more domain at the end is charged for them.
     #[must_use]
     pub fn simulated(&self) -> Cow<'_, Scenario> {
         let vcpus = self.domains.iter().map(|domain| domain.vcpus.len()).sum();
@@ -49,8 +49,8 @@ impl Scenario {
         Cow::Owned(scenario)
     }
 
-    /// Returns the service vCPU that calls the balancer. `None` unless this scenario was returned
-    /// by [`Scenario::simulated`] with such a vCPU.
+    /// Returns the service vCPU that is charged for balancer calls. `None` unless
+    /// [`Scenario::simulated`] returned this scenario and added such a vCPU.
     #[must_use]
     pub fn balancer(&self) -> Option<VcpuId> {
         let domain = self.domains.last().filter(|domain| domain.name == NAME);

@@ -53,16 +53,18 @@ pub enum Test {
     AtMost(Amount),
     /// The metric is at least the amount.
     AtLeast(Amount),
-    /// The metric differs from the amount by at most a part of the amount.
+    /// The metric differs from the amount by at most some percent of the amount.
     WithinPercent {
-        /// Greatest difference, in millionths of the amount.
+        /// Largest difference from the amount with which the claim holds, in millionths of the
+        /// amount.
         tolerance_ppm: u64,
         /// Amount to compare with.
         of: AmountOrPromised,
     },
     /// The metric differs from a percentage by at most some percentage points.
     WithinPoints {
-        /// Greatest difference, in millionths: one percentage point is 10,000.
+        /// Largest difference from the percentage with which the claim holds, in millionths. One
+        /// percentage point is 10,000.
         tolerance_ppm: u64,
         /// Percentage to compare with.
         of: AmountOrPromised,
@@ -196,8 +198,8 @@ impl Claim {
     }
 }
 
-/// Returns true for the name of a CPU, a client (`client0`) or a task (`web/0`). The check of the
-/// claim knows whether it exists.
+/// Returns true for the name of a CPU (`cpu0`), a client (`client0`) or a task (`web/0`). If such a
+/// row exists is known only when the claim is checked.
 fn is_row(name: &str, names: &Names) -> bool {
     let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
     let number = match task {
@@ -207,7 +209,8 @@ fn is_row(name: &str, names: &Names) -> bool {
     number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number)
 }
 
-/// A test that compares with one amount: the words before the amount, and the test.
+/// Test that compares with one amount: the words before the amount, such as `at most`, and the
+/// function that makes the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),

@@ -53,7 +53,7 @@ struct DomainReader<'a> {
     nodes: BTreeMap<String, Nodes>,
 }
 
-/// Number of nodes of a parallel program, and the position of the first node in the file.
+/// Number of nodes of a parallel program, and the place of the first node in the file.
 struct Nodes {
     count: usize,
     at: usize,
@@ -143,8 +143,8 @@ impl DomainReader<'_> {
         Ok(Membership { joins, leaves: Some(leaves) })
     }
 
-    /// Checks that every parallel program has more than one node. A single node would have no other
-    /// to wait for.
+    /// Checks that every parallel program has more than one node. A single node would never have to
+    /// wait for another.
     fn check_nodes(&self) -> Result<(), Mistake> {
         match self.nodes.iter().find(|(_, nodes)| nodes.count == 1) {
             Some((program, nodes)) => {
@@ -169,9 +169,9 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Returns the index of a domain whose name conflicts with `name`: one that has a vCPU of this
-    /// name, or one whose name a vCPU of this domain could have. `web.1` is the second vCPU of
-    /// `web`.
+    /// Returns the index of a domain whose name conflicts with `name`: a domain with a vCPU of this
+    /// name, or whose name a vCPU of the new domain could have. For example, `web.1` is the second
+    /// vCPU of `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -221,7 +221,7 @@ impl DomainReader<'_> {
     }
 }
 
-/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if neither is set.
+/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if the table does not set it.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))

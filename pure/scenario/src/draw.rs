@@ -15,7 +15,7 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
 use thiserror::Error;
 
-/// A duration that is drawn anew each time it is needed.
+/// Duration that is drawn again each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// Always the same duration.
@@ -37,7 +37,7 @@ pub enum Draw {
 }
 
 impl Draw {
-    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential one. Zero
+    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential draw. Zero
     /// only if every draw is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {
@@ -179,7 +179,7 @@ pub struct Stream(Pcg64);
 impl Stream {
     /// Creates the stream of one entity for one purpose in the run with this seed. The kind of
     /// entity, such as a vCPU or a CPU, depends on the purpose. The number `entity` must not change
-    /// when others are added.
+    /// when other entities are added.
     #[must_use]
     pub fn new(seed: u64, entity: u64, purpose: Purpose) -> Stream {
         let purpose = match purpose {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn random_draw_text_reads_back_as_written() {
+    fn random_distribution_is_unchanged_if_printed_and_parsed() {
         for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
             assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
         }
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_random_draw_text_is_refused_with_the_reason() {
+    fn invalid_random_distribution_is_refused_with_the_reason() {
         let cases = [
             ("", "`` is not a duration"),
             ("4", "`4` has no unit"),
@@ -364,7 +364,7 @@ mod tests {
 
     /// Compares with the first values that the authors published for this seed.
     #[test]
-    fn splitmix64_returns_the_published_values() {
+    fn splitmix64_generator_returns_the_published_values() {
         let mut mix = SplitMix64(1_234_567);
         let first = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973];
         assert_eq!([mix.next(), mix.next()], first);
@@ -372,7 +372,7 @@ mod tests {
 
     /// For u = 2^-53, 1/2 and 1 the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
-    fn exponential_draw_is_minus_the_logarithm_times_the_mean() {
+    fn exponential_random_value_is_minus_logarithm_times_the_mean() {
         let second = Span::from_secs(1);
         assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
         assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));
@@ -380,10 +380,10 @@ mod tests {
     }
 
     /// The expected values were computed independently, from the published algorithms with 128-bit
-    /// integers and 50-digit logarithms. A change of one of them changes every result published
-    /// with a seed.
+    /// integers and 50-digit logarithms. If a drawn value changes, every result that was published
+    /// with a seed changes.
     #[test]
-    fn random_streams_draw_the_same_values_in_every_version() {
+    fn random_streams_return_the_same_values_in_every_program_version() {
         let draws = ["uniform 1ms 3ms", "exponential 4ms", "uniform 0s 1ns", "exponential 1s"];
         let mut stream = Stream::new(42, 7, Purpose::Work);
         let drawn = draws.map(|draw| stream.draw(&draw.parse().unwrap()).ns());
@@ -393,10 +393,10 @@ mod tests {
         assert_eq!(chances, [1, 0, 0, 1, 0, 1, 0, 0, 0, 0, 1, 0]);
     }
 
-    /// The sum of n draws is within four of its standard deviations from n times the mean. Its
-    /// standard deviation is sqrt(n) times that of a draw.
+    /// The sum of n draws is within four standard deviations of n times the mean. The standard
+    /// deviation of the sum is sqrt(n) times the standard deviation of one draw.
     #[test]
-    fn uniform_draw_has_its_mean_and_its_bounds() {
+    fn uniform_random_values_have_the_given_mean_and_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));
         let (draw, mut stream) = (Draw::Uniform { least, most }, stream());
         // The standard deviation of a draw is its range over sqrt(12), so that of the sum is 100
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_draw_takes_every_value_equally_often() {
+    fn uniform_random_values_are_all_equally_frequent() {
         let draw = "uniform 5ns 10ns".parse().unwrap();
         let (mut stream, mut counts) = (stream(), [0_u64; 6]);
         for _ in 0..600_000 {
@@ -424,13 +424,13 @@ mod tests {
     }
 
     #[test]
-    fn widest_uniform_draw_equals_the_next_64_bits_of_the_generator() {
+    fn uniform_random_value_over_64_bits_is_the_next_output_of_the_generator() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
     }
 
     #[test]
-    fn exponential_draw_has_its_mean_and_its_tail() {
+    fn exponential_random_values_have_the_given_mean_and_tail() {
         let (draw, mut stream) = ("exponential 4us".parse().unwrap(), stream());
         let (mut sum, mut beyond) = (0, 0_u64);
         for _ in 0..MILLION {
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn random_chance_occurs_with_its_probability() {
+    fn random_event_occurs_with_the_given_probability() {
         let mut stream = stream();
         let hits = (0..MILLION).filter(|_| stream.chance(250_000)).count() as u64;
         // The standard deviation is sqrt(1,000,000 * 1/4 * 3/4) < 434.
@@ -472,7 +472,7 @@ mod tests {
     }
 
     #[test]
-    fn draws_with_a_certain_result_take_nothing_from_the_random_stream() {
+    fn random_stream_is_not_advanced_by_a_draw_with_a_certain_result() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));
@@ -480,7 +480,7 @@ mod tests {
     }
 
     #[test]
-    fn random_streams_differ_by_seed_entity_and_purpose() {
+    fn random_streams_differ_if_seed_entity_or_purpose_differ() {
         let mut firsts = std::collections::BTreeSet::new();
         for seed in 0..20 {
             for entity in 0..20 {
@@ -493,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn random_stream_of_a_vcpu_does_not_depend_on_its_slot() {
+    fn random_stream_of_a_vcpu_does_not_depend_on_its_slot_number() {
         let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
         assert_eq!(of(4), of(9));
         let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);

@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
-    /// A duration is not less than another one.
+    /// A duration is not less than another duration.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
         /// Key and value as written in the scenario file.
@@ -122,7 +122,7 @@ pub enum ErrorKind {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The size of a group does not divide the number of its members.
+    /// The size of a group (such as threads per core) does not divide the total number of members.
     #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
         /// Key and value as written in the scenario file.
@@ -183,12 +183,12 @@ pub enum ErrorKind {
         /// Key and value as written in the scenario file.
         written: String,
     },
-    /// A fault in the table of one domain.
+    /// A fault in the table of a domain, with the name of that domain.
     #[error("domain `{domain}`: {error}")]
     OfDomain {
         /// Name of the domain.
         domain: String,
-        /// Kind of the fault in that table.
+        /// Kind of the fault in the table of the domain.
         error: Box<ErrorKind>,
     },
 
@@ -230,7 +230,8 @@ pub enum ErrorKind {
         /// Number of vCPUs of the domain.
         vcpus: usize,
     },
-    /// The CPU time reserved for a whole domain is less than one nanosecond for each vCPU.
+    /// The CPU time reserved for a whole domain is less than one nanosecond per period for each
+    /// vCPU.
     #[error("`{written}` is less than 1ns for each of {vcpus} {} in {period}",
         vcpus_word(*.vcpus))]
     NothingEach {
@@ -248,7 +249,7 @@ pub enum ErrorKind {
         vcpus: usize,
     },
     /// A domain has no parameters (`share`) for a policy that needs some.
-    #[error("domain `{domain}` has no share for `{}`", .spec.name)]
+    #[error("domain `{domain}` has no share for policy `{}`", .spec.name)]
     NoShare {
         /// Name of the domain.
         domain: String,
@@ -334,7 +335,7 @@ pub enum ErrorKind {
         name: String,
     },
     /// A domain should report its tasks (`tells`) but has none.
-    #[error("`tells` needs tasks or a `kernel`")]
+    #[error("`tells` needs a domain with tasks or a `kernel`")]
     NothingToTell,
     /// A node of a parallel program is combined with other tasks.
     #[error("work of kind `bsp` cannot be combined with tasks or a `kernel`")]
@@ -383,17 +384,19 @@ pub enum ErrorKind {
         /// Number of vCPUs in total, up to and including this domain.
         vcpus: usize,
     },
-    /// A target that exists once should be several domains.
+    /// Several domains (`copies`) have a target of which only one exists.
     #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
         target: String,
     },
     /// `threads = "vcpus"` is set for a cgroup or unit.
-    #[error("cannot tell the vCPUs of a cgroup or unit apart")]
+    #[error(
+        "cannot use `threads = \"vcpus\"` with a cgroup or unit: its vCPUs cannot be told apart"
+    )]
     ThreadsOfGroup,
-    /// A process as a whole should be several vCPUs.
-    #[error("a whole process must be one vCPU; this domain has {vcpus}")]
+    /// A process that is scheduled as a whole is given several vCPUs.
+    #[error("a whole process must be one vCPU; this domain has {vcpus} vCPUs")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
         vcpus: usize,
@@ -468,7 +471,7 @@ pub enum ErrorKind {
         written: String,
     },
     /// Work that needs a whole domain is given to a single vCPU.
-    #[error("cannot give this work to one vCPU: it needs the whole domain")]
+    #[error("cannot give this kind of work to a single vCPU: it needs the whole domain")]
     WorkOfVcpu,
     /// A list of jobs has more or fewer times than works.
     #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
@@ -478,24 +481,24 @@ pub enum ErrorKind {
         /// Number of amounts of work in the list.
         jobs: usize,
     },
-    /// A job is ready before the one that precedes it.
-    #[error("jobs are out of order: job {job} is ready at {time}, the job before it at {last}")]
+    /// A job is ready before the previous job is.
+    #[error("jobs are out of order: job {job} is ready at {time}, the previous job at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
         job: usize,
         /// Time at which the job is ready.
         time: Span,
-        /// Time at which the job before it is ready.
+        /// Time at which the previous job is ready.
         last: Span,
     },
-    /// A job that never ends has others behind it.
+    /// A job that never ends is not the last job.
     #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.
         job: usize,
     },
     /// All runs and blocks of a recording have zero length.
-    #[error("cannot replay this recording: its runs and blocks take no time")]
+    #[error("cannot replay this recording: all run and block times in it are zero")]
     NoTime,
     /// The programs of all domains have more steps than [`MOST_STEPS`].
     #[error("cannot add this program: {steps} steps exceed the maximum of {MOST_STEPS}")]
@@ -512,7 +515,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time is not before the end of the run, as it must be.
+    /// A time that must be before the end of the run is at or after the end.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -520,7 +523,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time is not after the domain joins, as it must be.
+    /// A time that must be after the join of the domain is at or before the join.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -528,7 +531,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time is not before the domain leaves, as it must be.
+    /// A time that must be before the leaving of the domain is at or after the leaving.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.
@@ -560,7 +563,7 @@ pub enum ErrorKind {
         /// Text that stands in place of the amount.
         amount: String,
     },
-    /// Percentage points are set for an amount that is not a percentage.
+    /// A test states percentage points for an amount that is not a percentage.
     #[error("`{written}`: `points` need a percentage")]
     PointsOfNoPercentage {
         /// Key and value as written in the scenario file.

@@ -1,4 +1,4 @@
-//! Work of a domain: one program on each vCPU, or an operating system with tasks.
+//! Work of a domain: a program on each vCPU, or an operating system with tasks.
 
 mod tasks;
 
@@ -63,10 +63,10 @@ pub enum FalseTask {
     Blocked,
 }
 
-/// Name of all tasks that one piece of work consists of.
+/// Name that several tasks share, since one piece of work consists of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
-    /// Id of the first of these tasks. It identifies the jobs of all of them.
+    /// Id of the first task with this name. It identifies the jobs of all tasks with the name.
     pub id: TaskId,
     /// Name, which is unique in the domain.
     pub name: String,
@@ -185,7 +185,7 @@ impl Guest {
 
 enum Workload {
     Program(Program),
-    /// Node of the parallel program with this name.
+    /// A node of the parallel program with this name, and its program.
     Node(Program, String),
     Work(Work),
 }
@@ -215,8 +215,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives a name to all tasks from the index `first` on. There may be none, if the work has no
-    /// tasks of its own.
+    /// Gives a name to all tasks from the index `first` on. If the work added no tasks, the name
+    /// has none.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

@@ -32,7 +32,7 @@ impl ErrorKind {
                 format!("put strings and durations in quotes: \"{value}\"")
             }
             ErrorKind::UnknownKey { key, keys, .. } => did_you_mean(key, keys)
-                .unwrap_or_else(|| format!("its keys are {}", keys.join(", "))),
+                .unwrap_or_else(|| format!("the keys of this table are {}", keys.join(", "))),
             ErrorKind::MissingKey { example, .. } => format!("write {example}"),
             ErrorKind::NotAWord { word, words, .. } => did_you_mean(word, words)?,
             ErrorKind::NotASpan { .. } | ErrorKind::Zero { .. } => LENGTHS.to_owned(),
@@ -84,7 +84,9 @@ impl ErrorKind {
             }
             ErrorKind::Reservation(ReservationError::NoSlice) => LENGTHS.to_owned(),
             ErrorKind::Reservation(ReservationError::LatencyOverPeriod { period, .. }) => {
-                format!("write at most {period}: it is the first period after a long block")
+                format!(
+                    "write at most {period}: a latency hint is the first period after a long block"
+                )
             }
             ErrorKind::MoreThanVcpus { vcpus: 1, .. } => {
                 "write at most 1cpu: a vCPU runs on one CPU at a time".to_owned()
@@ -104,7 +106,7 @@ impl ErrorKind {
             }
             ErrorKind::SetsNothing { spec, .. } => {
                 let field = spec.policy_fields.first().map_or("FIELD", |field| field.name);
-                format!("write it as `{}:{field}=VALUE`", spec.name)
+                format!("write the parameter as `{}:{field}=VALUE`", spec.name)
             }
             ErrorKind::PolicyTwice { spec } => {
                 format!("write policy = {{ name = \"{}\", ... }}", spec.name)
@@ -133,19 +135,23 @@ impl ErrorKind {
                 format!("did you mean `{}`?", meant.as_ref()?)
             }
             ErrorKind::NameOfCopies { name, copies } => {
-                format!("name one of `{name}-0` to `{name}-{}`", copies - 1)
+                format!("name one of the domains `{name}-0` to `{name}-{}`", copies - 1)
             }
             ErrorKind::UnknownVcpu { domain, vcpus: 1, .. } => {
-                format!("its only vCPU is called `{domain}`")
+                format!("the only vCPU of the domain is called `{domain}`")
             }
             ErrorKind::UnknownVcpu { domain, vcpus, .. } => {
-                format!("its vCPUs are `{domain}.0` to `{domain}.{}`", vcpus - 1)
+                format!("the vCPUs of the domain are `{domain}.0` to `{domain}.{}`", vcpus - 1)
             }
             ErrorKind::NoDriver { .. } => "write [driver] with domain = \"dom0\"".to_owned(),
-            ErrorKind::DuplicateTask { .. } => "give each task its own name, or none".to_owned(),
+            ErrorKind::DuplicateTask { .. } => {
+                "give each task of a domain its own name, or none".to_owned()
+            }
             ErrorKind::NumberAsName { .. } => "use a name with a letter".to_owned(),
             ErrorKind::NotBelow { limit, .. } => format!("write at most {}", *limit / 2),
-            ErrorKind::OneForEachCpu { cpus, .. } => format!("write {cpus} values, or one"),
+            ErrorKind::OneForEachCpu { cpus, .. } => {
+                format!("write one value for each of the {cpus} CPUs, or a single one")
+            }
             ErrorKind::NoThreads => "set threads_per_core = 2, or remove `smt`".to_owned(),
             ErrorKind::Standstill { .. } => "write a percentage above 0%, as in \"65%\"".to_owned(),
             ErrorKind::NothingToTell => {
@@ -190,8 +196,8 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
     }
 }
 
-/// Returns the vCPU parameters of a policy that a hint names. These are the required ones. If none
-/// is required, the first two of a policy with a `period`, or else only the first.
+/// Returns the vCPU parameters of a policy that a hint should name: the required parameters. If
+/// none is required, returns the first two for a policy with a `period`, or else only the first.
 fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
     let required = |field: &Field| field.default.is_none();
     let is_required = spec.share_fields.iter().any(required);
@@ -209,7 +215,7 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter. It may be a parameter of the other kind: of the
+/// Returns a hint about an unknown parameter. It can be a parameter of the other kind: of the
 /// policy instead of its vCPUs, or the reverse.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;
@@ -228,10 +234,10 @@ fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
         Part::Share => spec.share_fields,
         Part::Policy => spec.policy_fields,
     };
-    let list = format!("`slackline help {policy}` lists them");
+    let list = format!("`slackline help {policy}` lists the parameters");
     match nearest(name, here.iter().map(|field| field.name)) {
         Some(meant) => format!("did you mean `{meant}`? {list}"),
-        None if here.is_empty() => "it has no parameters".to_owned(),
+        None if here.is_empty() => "the policy has no parameters".to_owned(),
         None => list,
     }
 }

@@ -119,7 +119,7 @@ pub struct Client {
     pub to: usize,
     /// Delay of a packet in one direction.
     pub delay: Draw,
-    /// Time at which the client begins. If the domain joins later, the client begins then.
+    /// Time at which the client begins, or the time at which the domain joins if that is later.
     pub from: Time,
     /// Time at which the client stops sending requests and data. `None` if it never stops.
     pub until: Option<Time>,

@@ -52,11 +52,11 @@ pub const WORK: &[&KeyTable] = &[
 
 pub(crate) const SCENARIO: KeyTable = KeyTable {
     heading: "the file",
-    says: "Keys of the file, which come before all tables, and names of its tables.",
+    says: "Keys of the file, which stand before all tables, and names of the tables.",
     keys: &[
         key("title", "one line about the scenario; required"),
         key("length", "duration of a run, warm-up included; required"),
-        key("warmup", "time from the start of the run that is not measured; default 0s"),
+        key("warmup", "time at the start of the run that metrics leave out; default 0s"),
         key("seed", "seed of all random numbers, a whole number; default 1"),
         key("policy", "scheduler and its parameters: { name = \"edf\", ... }; required"),
         key("policies", "parameters of other policies, for `compare`: [policies.credit]"),
@@ -66,7 +66,7 @@ pub(crate) const SCENARIO: KeyTable = KeyTable {
         key("disk", "disk: `slackline help driver`"),
         key("domain", "[[domain]], one for each VM or group of processes; at least one"),
         key("client", "[[client]], one for each client on the network: `slackline help driver`"),
-        key("interference", "[[interference]], one for each CPU that other programs take"),
+        key("interference", "[[interference]], one for each simulated CPU that other programs use"),
         key("change", "[[change]], one for each change during the run"),
         key("claim", "[[claim]], one for each condition that must hold"),
     ],
@@ -76,16 +76,19 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
     heading: "[[domain]]",
     says: "A VM, or a group of processes.",
     keys: &[
-        key("name", "letters, digits, `-`, `_` and inner dots, at most 64 bytes; required"),
+        key("name", "name: letters, digits, `-`, `_`, inner dots; at most 64 bytes; required"),
         key("vcpus", "number of vCPUs; default 1"),
-        key("work", "what each vCPU does: `slackline help work`; required without `live` or tasks"),
+        key(
+            "work",
+            "what each vCPU does: `slackline help work`; required without `live` or `task`",
+        ),
         key(
             "share",
             "share.POLICY = { ... }, share of the domain under that policy: `slackline help \
              POLICY`",
         ),
         key("cpus", "CPUs on which the domain may run, as in [0, 1]; default all"),
-        key("vcpu", "[[domain.vcpu]], values of one vCPU in place of the domain's"),
+        key("vcpu", "[[domain.vcpu]], keys of one vCPU that differ from the domain's"),
         key("kernel", "costs of the guest's operating system: `slackline help driver`"),
         key("task", "[[domain.task]], tasks under a scheduler of the guest"),
         key(
@@ -94,21 +97,21 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
              0s; simulated only",
         ),
         key("cache", "CPU time that a vCPU needs to refill its cache; default 0s; simulated only"),
-        key("live", "process of the domain on a live host; default a process that does `work`"),
+        key("live", "process of the domain in a live run; default a process that does `work`"),
         key("joins", "when the domain joins, from the start of the run; default 0s"),
         key("leaves", "when the domain leaves, from the start of the run; default never"),
         key("copies", "number of equal domains to make: NAME-0, NAME-1, ..."),
         key(
             "tells",
-            "true if the guest reports its tasks, or the driver domain reports for which VM I/O \
-             is pending, to a policy such as `gaps`; { ... } to also report a task that does not \
-             exist; default false",
+            "true if the guest reports its tasks to a policy such as `gaps`. On the driver domain: \
+             true if it reports for which VM I/O is pending. { ... } also reports a task that does \
+             not exist. Default false",
         ),
-        key("starts_on", "CPU of the vCPUs when they join; default is the policy's choice"),
+        key("starts_on", "CPU of the domain's vCPUs when they join; default the policy's choice"),
         key(
             "wakes",
-            "when the domain, which joins blocked, wakes and begins its work; default when it \
-             joins",
+            "when a domain that joins blocked first wakes and begins its work; default when the \
+             domain joins",
         ),
     ],
 };
@@ -116,7 +119,7 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
 /// Keys of the live target of a domain.
 pub const LIVE: KeyTable = KeyTable {
     heading: "live = { ... }",
-    says: "Process to schedule on a live host.",
+    says: "Process that the domain is in a live run.",
     keys: &[
         key("command", "program to start and its arguments: [\"qemu-system-x86_64\", ...]"),
         key("pid", "process id of an existing process"),
@@ -152,7 +155,7 @@ pub const RELAY: KeyTable = KeyTable {
 
 pub(crate) const VCPU: KeyTable = KeyTable {
     heading: "[[domain.vcpu]]",
-    says: "Values of one vCPU in place of the domain's.",
+    says: "Keys of one vCPU that differ from those of its domain.",
     keys: &[
         key("number", "number of the vCPU, from 0; required"),
         key("work", "work of the vCPU, instead of the domain's; of a kind without devices"),
@@ -175,9 +178,9 @@ pub(crate) const TASK: KeyTable = KeyTable {
 
 pub(crate) const TELLS: KeyTable = KeyTable {
     heading: "tells = { ... }",
-    says: "The guest also reports a task that does not exist. One of these keys.",
+    says: "Makes the guest also report a task that does not exist. Takes one of two keys.",
     keys: &[
-        key("runnable", "priority, 0 to 255, of a task reported as always runnable"),
+        key("runnable", "priority, 0 to 255, of a task that the guest reports as always runnable"),
         key("blocked", "priority, 0 to 255, of a task reported as blocked and lately woken by I/O"),
     ],
 };
@@ -196,12 +199,13 @@ pub(crate) const CHANGE: KeyTable = KeyTable {
 
 pub(crate) const INTERFERENCE: KeyTable = KeyTable {
     heading: "[[interference]]",
-    says: "Time that programs above all vCPUs take from a simulated CPU. It counts for no vCPU.",
+    says: "Programs that run before all vCPUs on a simulated CPU. Their CPU time counts for no \
+           vCPU.",
     keys: &[
         key("cpu", "number of the CPU; required"),
-        key("work", "CPU time of each job: [\"3ms\", \"2ms\"]"),
+        key("work", "CPU time of each job of the programs: [\"3ms\", \"2ms\"]"),
         key("ready", "when each job is ready, from the start of the run; jobs wait for each other"),
-        key("file", "file of lines `ready_ns,work_ns` with that title, instead of the two"),
+        key("file", "file of lines `ready_ns,work_ns` with a title, instead of `work` and `ready`"),
     ],
 };
 
@@ -215,7 +219,10 @@ pub const CLAIM: KeyTable = KeyTable {
             "METRIC of NAME, as in \"misses of web\" (`slackline help metrics`), or \"refused\": \
              admission must reject the domains; required",
         ),
-        key("is", "test of the metric: `slackline help claims`; required except for \"refused\""),
+        key(
+            "is",
+            "test of the metric: `slackline help claims`; required unless `that` is \"refused\"",
+        ),
         key("on", "runs that are tested: \"sim\", \"live\" or \"both\"; default \"both\""),
     ],
 };
@@ -234,7 +241,7 @@ pub(crate) const SPIN: KeyTable =
     KeyTable { heading: "spin", says: "Computes forever.", keys: &[KIND] };
 
 const KIND: Key = key("kind", "name of this kind of work; required");
-const EACH: Key = key("each", "CPU time for each request or block, may be random; required");
+const EACH: Key = key("each", "CPU time for each request or block, can be random; required");
 
 pub(crate) const PERIODIC: KeyTable = KeyTable {
     heading: "periodic",
@@ -242,17 +249,18 @@ pub(crate) const PERIODIC: KeyTable = KeyTable {
     keys: &[
         KIND,
         key("period", "time between releases; required"),
-        key("work", "CPU time of each piece of work, may be random; required"),
+        key("work", "CPU time of each piece of work, can be random; required"),
         key("deadline", "time from a release until the work must be done; default the period"),
         key("offset", "time from joining to the first release; default 0s"),
         key(
             "gap",
-            "time between releases in addition to the period, may be random, for sporadic \
+            "time between releases in addition to the period, can be random, for sporadic \
              arrivals; default 0s",
         ),
         key(
             "jitter",
-            "delay of each release, may be random; does not shift later releases; default 0s",
+            "delay of each release, can be random. A delay does not shift later releases. Default \
+             0s",
         ),
     ],
 };
@@ -262,8 +270,8 @@ pub(crate) const INTERACTIVE: KeyTable = KeyTable {
     says: "Computes and sleeps in turn, over and over.",
     keys: &[
         KIND,
-        key("compute", "CPU time before each sleep, may be random; required"),
-        key("sleep", "duration of each sleep, may be random; required"),
+        key("compute", "CPU time before each sleep, can be random; required"),
+        key("sleep", "duration of each sleep, can be random; required"),
     ],
 };
 
@@ -273,7 +281,7 @@ pub(crate) const BATCH: KeyTable = KeyTable {
            Needs `total` or `until`.",
     keys: &[
         KIND,
-        key("total", "CPU time to use"),
+        key("total", "CPU time after which computing ends"),
         key("until", "time of the run at which computing ends, whatever CPU time was used"),
     ],
 };
@@ -286,8 +294,8 @@ pub(crate) const REPLAY: KeyTable = KeyTable {
         key("list", "durations to run and to sleep in turn: [\"3ms\", \"7ms\"]"),
         key(
             "file",
-            "file of lines `run_ns,block_ns`, as `slackline show TRACE --runs VCPU` writes \
-             them; of any size",
+            "file of lines `run_ns,block_ns` of any size, as `slackline show TRACE --runs VCPU` \
+             writes it",
         ),
     ],
 };
@@ -303,8 +311,8 @@ pub(crate) const JOBS: KeyTable = KeyTable {
         key("think", "time to sleep before each job, from the end of the previous job"),
         key(
             "file",
-            "file of lines `ready_ns,work_ns` or `think_ns,work_ns`, with this title line, as \
-             `slackline whatif --save-scenario` writes them",
+            "file of lines `ready_ns,work_ns` or `think_ns,work_ns`, below a title line, as \
+             `slackline whatif --save-scenario` writes the file",
         ),
     ],
 };
@@ -312,7 +320,7 @@ pub(crate) const JOBS: KeyTable = KeyTable {
 pub(crate) const YIELD: KeyTable = KeyTable {
     heading: "yield",
     says: "Computes and yields, over and over.",
-    keys: &[KIND, key("compute", "CPU time before each yield, may be random; required")],
+    keys: &[KIND, key("compute", "CPU time before each yield, can be random; required")],
 };
 
 pub(crate) const CLOCK: KeyTable = KeyTable {
@@ -321,8 +329,8 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
            pass during a burst are skipped. Needs `compute` or `until`.",
     keys: &[
         KIND,
-        key("period", "time between multiples; required"),
-        key("compute", "CPU time of each burst, may be random"),
+        key("period", "time between two multiples on the host's clock; required"),
+        key("compute", "CPU time of each burst, can be random"),
         key("until", "end of each burst, as a delay after a multiple, whatever CPU time it used"),
         key("offset", "delay of each burst after its multiple; default 0s"),
     ],
@@ -330,15 +338,15 @@ pub(crate) const CLOCK: KeyTable = KeyTable {
 
 pub(crate) const BSP: KeyTable = KeyTable {
     heading: "bsp",
-    says: "A node of a bulk-synchronous parallel program. It computes, exchanges messages with \
+    says: "A node of a bulk-synchronous parallel program. A node computes, exchanges messages with \
            all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
            that name the program belong to it, with at least two nodes. Each round is a job. \
            Nodes that leave are no longer waited for.",
     keys: &[
         KIND,
         key("program", "name of the program; required"),
-        key("compute", "CPU time of a round before the exchange, may be random; required"),
-        key("exchange", "CPU time of the exchange, may be random; default none"),
+        key("compute", "CPU time of a round before the exchange, can be random; required"),
+        key("exchange", "CPU time of the exchange, can be random; default none"),
         key("latency", "time from the last node's message to the next round; default 50us"),
     ],
 };
@@ -352,8 +360,8 @@ pub(crate) const SPINLOCK: KeyTable = KeyTable {
            that does not run just then. Each round is a job. Simulated only.",
     keys: &[
         KIND,
-        key("compute", "CPU time of a round without the lock, may be random; required"),
-        key("hold", "CPU time of a round with the lock, may be random; required"),
+        key("compute", "CPU time of a round without the lock, can be random; required"),
+        key("hold", "CPU time of a round with the lock, can be random; required"),
     ],
 };
 
@@ -408,7 +416,7 @@ pub(crate) const COMPILE: KeyTable = KeyTable {
         key("jobs", "number of jobs at once; default 1"),
         EACH,
         key("read", "size of a read, as \"8KiB\"; required"),
-        key("wait", "time until the server answers, may be random; default 0s"),
+        key("wait", "time until the server answers, can be random; default 0s"),
         key("total", "CPU time of all jobs together, after which the work ends; default no end"),
     ],
 };
@@ -418,13 +426,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_of_work_has_a_help_entry() {
+    fn every_workload_kind_has_a_help_entry() {
         let taught: Vec<&str> = WORK.iter().map(|kind| kind.heading).collect();
         assert_eq!(taught, crate::kinds::KINDS);
     }
 
     #[test]
-    fn every_claim_test_has_a_help_entry() {
+    fn every_comparison_that_claims_may_use_has_a_help_entry() {
         for begins in crate::claim::PLAIN.map(|(begins, _)| begins).into_iter().chain(["within "]) {
             assert!(TESTS.iter().any(|test| test.name.starts_with(begins)), "{begins}");
         }

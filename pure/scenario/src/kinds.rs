@@ -156,8 +156,8 @@ fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
 /// Maximum number of lines of a recording that is kept in memory.
 const KEPT_LINES: usize = 4096;
 
-/// Checks each line of a recording, and makes a program of it. A long one is read again while the
-/// program runs.
+/// Checks each line of a recording, and makes a program of the recording. A long recording is read
+/// again while the program runs.
 fn recorded(recording: Recording) -> Result<Program, ErrorKind> {
     let mut reader = recording.reader();
     let (mut steps, mut lines, mut takes_time) = (Vec::new(), 0, false);
@@ -184,6 +184,7 @@ fn block_for(span: Span) -> Step {
     Step::Sleep(Draw::Fixed(span))
 }
 
-/// The title lines of jobs.
+/// Title lines of a file of jobs: columns with the time at which each job is ready, or with its
+/// think time, and its work.
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";

@@ -84,9 +84,10 @@ pub struct Scenario {
     pub domains: Vec<Domain>,
     /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
-    /// Time that programs above all vCPUs take from CPUs, in the order of the file.
+    /// Time that programs with precedence over all vCPUs take from CPUs, in the order of the file.
     pub interference: Vec<Interference>,
-    /// Changes during the run, by time, and at the same time in the order of the file.
+    /// Changes during the run, in order of time. Changes of the same time are in the order of the
+    /// file.
     pub changes: Vec<Change>,
     /// Claims about the results, in the order of the file.
     pub claims: Vec<Claim>,
@@ -103,8 +104,8 @@ pub struct PolicyChoice {
     pub values: Values,
 }
 
-/// Host: number of CPUs and costs of the hardware. A live host has costs of its own, so only `cpus`
-/// and `refuse` count there.
+/// Host: number of CPUs and costs of the hardware. A live host has its own costs, so only `cpus`
+/// and `refuse` apply there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSpec {
     /// Number of CPUs, from 1 to 256.
@@ -120,8 +121,8 @@ pub struct HostSpec {
     /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
     /// Speed of a hardware thread while one other thread of its core is busy, in millionths of full
-    /// speed. With n busy others, the speed is this to the power of n. Not zero. `None` if threads
-    /// do not slow each other.
+    /// speed. With n other threads busy, the speed is the n-th power of this. Not zero. `None` if
+    /// threads do not slow each other.
     pub smt: Option<u32>,
     /// Speed of a CPU while more than one is busy, in millionths, in addition to `smt`. Not zero.
     /// `None` if CPUs do not slow each other.
@@ -131,8 +132,8 @@ pub struct HostSpec {
     /// Additional delay of each timer.
     pub timer_lateness: Draw,
     /// Time by which a timer may expire early: a timer that expires also handles the timers of its
-    /// CPU that are due within this time. A timer that is set later for such a time waits until it
-    /// is due.
+    /// CPU that are due within this time. A timer that is armed only afterwards expires when it is
+    /// due, even if it is due within this time.
     pub timer_slop: Span,
     /// Time between two ticks of a CPU.
     pub tick: Span,
@@ -144,33 +145,34 @@ pub struct HostSpec {
     pub tick_phases: Vec<Span>,
     /// CPU time that a tick takes from the running vCPU.
     pub tick_cost: Span,
-    /// CPU time of balancer calls, which a service vCPU is charged for.
+    /// CPU time of balancer calls, which is charged to a service vCPU.
     pub balancing: Balancing,
-    /// Ordinary scheduling that divides slack, as on a live host. `None` if the policy does.
+    /// Slices and ticks of the kernel's ordinary scheduling, which divides slack as on a live host.
+    /// `None` if the policy divides slack.
     pub fair: Option<FairSlack>,
-    /// CPU time of the scheduler when a timer expires. It counts for no vCPU.
+    /// CPU time that the scheduler takes when a timer expires. No vCPU is charged for it.
     pub timer_pass: Draw,
-    /// CPU time of the scheduler when a vCPU wakes. It counts for no vCPU.
+    /// CPU time that the scheduler takes when a vCPU wakes. No vCPU is charged for it.
     pub wake_pass: Draw,
     /// Orders that the host refuses on purpose, in millionths of all orders.
     pub refuse: u32,
 }
 
-/// Ordinary scheduling of slack by the kernel.
+/// Parameters of the kernel's ordinary scheduling, which divides slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairSlack {
-    /// Slice of an entity.
+    /// CPU time that a vCPU may use in slack before another vCPU with an earlier deadline runs.
     pub slice: Span,
-    /// Time between ticks, which find out that a slice is used.
+    /// Time between two ticks. Only a tick ends a slice that is used.
     pub tick: Span,
-    /// Time of the first tick.
+    /// Time of the first tick, counted from the start of the run.
     pub phase: Span,
 }
 
-/// Time that programs above all vCPUs take from a CPU.
+/// Time that programs with precedence over all vCPUs take from a CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interference {
-    /// CPU that is taken.
+    /// CPU whose time other programs take.
     pub cpu: CpuId,
     /// Ready times and lengths of the jobs, in order.
     pub jobs: Vec<(Span, Span)>,
@@ -206,9 +208,11 @@ pub struct MigrationCost {
 /// other domains have evicted it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
-    /// Part found on another thread of the same core.
+    /// Part of the cached data that is still there after a migration to another thread of the same
+    /// core.
     pub core: u32,
-    /// Part found on another core with the same last-level cache.
+    /// Part of the cached data that is still there after a migration to another core with the same
+    /// last-level cache.
     pub cache: u32,
 }
 
@@ -259,7 +263,7 @@ pub struct Domain {
     pub line: usize,
     column: usize,
     shares: Shares,
-    /// Settings of single vCPUs that differ from those of the domain, by vCPU number.
+    /// Settings of single vCPUs that differ from those of their domain, by vCPU number.
     exceptions: BTreeMap<u16, Exception>,
 }
 
@@ -269,7 +273,7 @@ struct Exception {
     cpus: Option<CpuSet>,
     start: VcpuStart,
     shares: Shares,
-    /// Work of the vCPU. `None` if it is that of the domain.
+    /// Work of the vCPU. `None` if the vCPU has the work of its domain.
     program: Option<Program>,
 }
 
@@ -281,9 +285,10 @@ pub struct Change {
     pub at: Time,
     /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
-    /// vCPU that changes. `None` if all vCPUs of the domain do.
+    /// vCPU that changes. `None` if all vCPUs of the domain change.
     pub vcpu: Option<VcpuId>,
-    /// CPUs on which the vCPUs may run from now on. `None` if that does not change.
+    /// CPUs on which the vCPUs may run from the time of the change on. `None` if the affinity does
+    /// not change.
     pub cpus: Option<CpuSet>,
     /// Pause of the vCPUs, or its end. `None` for neither.
     pub hold: Option<Hold>,
@@ -508,8 +513,8 @@ impl Domain {
         self.cpus.is_some() || self.exceptions.values().any(|own| own.cpus.is_some())
     }
 
-    /// Returns true if the file has parameters for each vCPU under this policy, or the policy has
-    /// no vCPU parameters.
+    /// Returns true if the file sets parameters for each vCPU under this policy, or if the policy
+    /// has no vCPU parameters.
     fn says_shares(&self, spec: &'static Spec) -> bool {
         let of_its_own = || {
             let own = self.exceptions.values().filter(|own| own.shares.contains_key(spec.name));
@@ -519,8 +524,8 @@ impl Domain {
     }
 
     /// Returns true if the file has parameters for each vCPU under this policy, or the policy's
-    /// defaults reserve nothing. Defaults that reserve something would show users reservations that
-    /// they did not make.
+    /// defaults reserve nothing. Other defaults would show users reservations that they did not
+    /// make.
     fn has_shares(&self, spec: &'static Spec) -> bool {
         let promises_nothing = || {
             let share = Values::defaults(spec.share_fields).ok();

@@ -55,7 +55,7 @@ impl Names {
         }
     }
 
-    /// Returns true if a domain has this name.
+    /// Returns true if `name` is the name of a domain.
     pub(crate) fn is_domain(&self, name: &str) -> bool {
         self.domains.contains_key(name)
     }

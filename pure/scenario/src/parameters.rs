@@ -23,8 +23,8 @@ pub(crate) fn of_policy(spec: &'static Spec, table: &Table<'_>) -> Result<Values
     values(spec, Part::Policy, &items, &[]).map_err(|fault| fault.or_at(table.at))
 }
 
-/// Returns the parameters `values` of a policy with those in `set` replaced. `set` is written as in
-/// `rules=xen-3.0.3:tick=10ms`.
+/// Returns the parameters `values` of a policy, with those named in `set` replaced. `set` has the
+/// form `rules=xen-3.0.3:tick=10ms`.
 pub(crate) fn overlaid(
     spec: &'static Spec,
     values: Option<Values>,
@@ -46,12 +46,12 @@ pub(crate) fn overlaid(
     values.map_err(|error| ErrorKind::Field(printable(error)))
 }
 
-/// Returns the parameters. The error is that of a conflict between some of them.
+/// Returns the parameters of a policy. If some of them conflict, the error says which.
 fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
     (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
-/// Field `cpu`: the CPU of all vCPUs of a domain together.
+/// Field `cpu`: the CPU time reserved for all vCPUs of a domain together.
 const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
@@ -63,9 +63,9 @@ const CPU: &str = "cpu";
 /// Receiver of the vCPU parameters in a table.
 #[derive(Clone, Copy)]
 pub(crate) enum ShareOwner {
-    /// A vCPU of a domain with this number of vCPUs.
+    /// A vCPU of a domain that has this number of vCPUs.
     Vcpu(usize),
-    /// All vCPUs of a domain with this number of vCPUs.
+    /// All vCPUs of a domain that has this number of vCPUs.
     Domain(usize),
 }
 
@@ -90,7 +90,8 @@ pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mis
     Ok(shares)
 }
 
-/// A fault without a position if a key is missing, since a missing key has none.
+/// A fault in the parameters of a vCPU. It has no position if a key is missing, since a missing key
+/// has no position.
 struct UnplacedMistake {
     at: Option<usize>,
     kind: ErrorKind,
@@ -102,7 +103,7 @@ impl UnplacedMistake {
     }
 }
 
-/// Reads vCPU parameters with `cpu` in place of `slice`: each vCPU gets an equal part of it, and
+/// Reads vCPU parameters with `cpu` in place of `slice`: each vCPU gets an equal part of `cpu`, and
 /// its unused budget is lent to its siblings (`spread = "use"`).
 fn together(
     spec: &'static Spec,

@@ -21,7 +21,8 @@ pub trait FileBytes: Send + Sync {
     /// If the file cannot be read. The error is the reason, without the name of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String>;
 
-    /// Returns the path by which another process can open the file. `None` if there is none.
+    /// Returns the path by which another process can open the file. `None` if the file has no such
+    /// path.
     fn path(&self) -> Option<&str> {
         None
     }
@@ -71,7 +72,7 @@ pub(crate) fn whole_text(file: &dyn FileBytes) -> Result<String, String> {
     })
 }
 
-/// Says that the bytes after the valid start of a line are no text.
+/// Returns the message that the bytes after the valid start of a line are not UTF-8 text.
 fn not_text(line: usize, good: &[u8]) -> String {
     let column = String::from_utf8_lossy(good).chars().count() + 1;
     format!("line {}, column {column}: this is not UTF-8", line + 1)
@@ -98,13 +99,14 @@ impl Recording {
         Recording { path, file }
     }
 
-    /// Returns the path by which another process can open the file. `None` if there is none.
+    /// Returns the path by which another process can open the file. `None` if the file has no such
+    /// path.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.file.path()
     }
 
-    /// Starts to read it from its start.
+    /// Returns a reader that starts at the beginning of the recording.
     #[must_use]
     pub fn reader(&self) -> RecordingReader {
         RecordingReader {
@@ -146,21 +148,22 @@ pub enum RecordedSpan {
 #[derive(Debug)]
 pub struct RecordingReader {
     recording: Recording,
-    /// Piece of the file, of which the first bytes are parsed.
+    /// Piece of the file. Its first bytes are already parsed.
     piece: Vec<u8>,
     parsed: usize,
-    /// Position in the file behind the piece.
+    /// Position in the file directly after the piece.
     offset: u64,
     /// Number of lines that were parsed.
     line: usize,
     /// True if the next line with contents may be a title.
     has_title: bool,
-    /// Block of the last line, if it is still to come.
+    /// Block of the last parsed line, if the reader has not returned it yet.
     block: Option<Span>,
 }
 
 impl RecordingReader {
-    /// Returns the next time that is not zero. At the end of the file it goes on at the start.
+    /// Returns the next run or block that is not zero. At the end of the file the reader continues
+    /// at its start.
     ///
     /// # Errors
     /// If the file cannot be read, or has changed since it was checked.
@@ -214,7 +217,7 @@ impl RecordingReader {
         Ok(None)
     }
 
-    /// Returns where in the piece the next line is, after it has read as much as needed.
+    /// Returns the start and end of the next line in the piece. Reads more of the file if needed.
     fn find_line(&mut self) -> Result<Option<(usize, usize)>, ErrorKind> {
         loop {
             let (from, rest) = (self.parsed, &self.piece[self.parsed..]);
@@ -234,7 +237,8 @@ impl RecordingReader {
         }
     }
 
-    /// Drops what is parsed, and reads up to a piece more. Returns the number of bytes.
+    /// Drops the bytes that are parsed, and reads up to one more piece. Returns the number of bytes
+    /// read.
     fn read_more(&mut self) -> Result<usize, ErrorKind> {
         self.piece.drain(..self.parsed);
         self.parsed = 0;

@@ -11,7 +11,7 @@ pub struct Releases {
     began: Time,
     /// Time of the last release without its jitter. `None` before the first release.
     nominal: Option<Time>,
-    /// Time of the last release. The next one is never earlier.
+    /// Time of the last release. The next release is never earlier.
     latest: Time,
     /// Random draws for release times. They are separate from the draws for computing, so that
     /// releases do not depend on the progress of the program. `None` until the first draw.

@@ -95,7 +95,7 @@ pub(crate) struct Item<'a> {
     source: &'a Source<'a>,
     /// Key of the value. Empty for an element of an array.
     pub(crate) key: &'a str,
-    /// Byte of the file at which the key begins. If there is no key, that of the value.
+    /// Byte of the file at which the key begins. Without a key, the byte at which the value begins.
     pub(crate) key_at: usize,
     value: &'a Spanned<DeValue<'a>>,
 }
@@ -118,7 +118,8 @@ impl<'a> Table<'a> {
         items
     }
 
-    /// Returns the table. The error is about the first key that is not in `keys`.
+    /// Returns the table if it has only keys in `keys`. Otherwise the error names the first other
+    /// key.
     pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Mistake> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
             None => Ok(self),
@@ -129,7 +130,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns this table. The error is about its first key that `table` does not list.
+    /// Returns this table if `table` lists all its keys. Otherwise the error names the first other
+    /// key.
     pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
         let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
         match self.items().iter().find(|item| !knows(item.key)) {
@@ -168,8 +170,7 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// Returns the value of one of two keys. The error occurs unless exactly one of them is
-    /// present.
+    /// Returns the value of one of two keys. An error unless exactly one of them is present.
     pub(crate) fn either(
         &self,
         one: &'static str,
@@ -181,8 +182,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the value of one of several keys. The error occurs unless exactly one of them is
-    /// present. `keys` lists them for the message.
+    /// Returns the value of one of several keys. An error unless exactly one of them is present.
+    /// `keys` lists them for the message.
     pub(crate) fn one_of(
         &self,
         all: &[&'static str],
@@ -277,7 +278,7 @@ impl<'a> Item<'a> {
         self.value().as_bool().ok_or_else(|| self.wrong_type("true or false"))
     }
 
-    /// Reads one of these words. Returns the index of the word.
+    /// Reads a value that is one of `words`. Returns the index of the word.
     pub(crate) fn word(&self, words: &'static [&'static str]) -> Result<usize, Mistake> {
         let word = self.text()?;
         words.iter().position(|known| *known == word).ok_or_else(|| {

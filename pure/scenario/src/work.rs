@@ -12,7 +12,7 @@ use crate::recording::Recording;
 pub struct Program {
     /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// True if the first step follows the last one. Each round of a repeated program takes time or
+    /// True if the first step follows the last step. Each round of a repeated program takes time or
     /// has a release.
     pub repeat: bool,
     /// Recording that the program repeats after its last step, instead of its steps. `None` for
@@ -30,7 +30,7 @@ pub enum Step {
     ComputeForever,
     /// Uses all CPU time until an instant of the clock. Uses none if that instant has passed.
     ComputeUntil {
-        /// Interval of the instants, which are `offset + n * period` of the host's clock; the next
+        /// Interval of the instants `offset + n * period` of the host's clock, of which the next
         /// one counts. Not zero. `None` if the instant is `offset` after the start of the run.
         period: Option<Span>,
         /// Delay of the instant after a multiple of the period, or after the start of the run.
@@ -38,10 +38,10 @@ pub enum Step {
     },
     /// Blocks for a duration.
     Sleep(Draw),
-    /// Blocks until the next release, or continues at once if that has passed. Releases occur at
-    /// `offset + n * period` after the domain joined, even if the previous piece of work is not
-    /// done. No release is left out. A gap delays all later releases. A jitter delays one release,
-    /// but not beyond the order of releases.
+    /// Blocks until the next release, or continues at once if the time of the release has passed.
+    /// Releases occur at `offset + n * period` after the domain joined, even if the previous piece
+    /// of work is not done. No release is left out. A gap delays all later releases. A jitter
+    /// delays one release only. Releases keep their order.
     Release {
         /// Time from one release to the next. Not zero.
         period: Span,
@@ -66,11 +66,11 @@ pub enum Step {
     /// Yields the rest of the timeslice. A vCPU with one program yields its CPU. A task of an
     /// operating system goes behind the other tasks of its priority.
     Yield,
-    /// Completes the piece of work that was released last. Without releases, the next piece begins
-    /// then.
+    /// Completes the piece of work that was released last. In a program without releases, the next
+    /// piece of work begins at that time.
     Done,
     /// Blocks until every node of the parallel program has reached the same barrier, and the
-    /// message of the last one has arrived. Only vCPUs of a domain that belongs to a parallel
+    /// message of the last node has arrived. Only vCPUs of a domain that belongs to a parallel
     /// program have this step.
     Barrier {
         /// Time that the message takes. Not zero.
@@ -80,7 +80,7 @@ pub enum Step {
     /// uses CPU time until it gets the lock. vCPUs get the lock in the order of their requests,
     /// even if they do not run.
     Lock,
-    /// Releases the spin lock. The next vCPU that waits for the lock has it at once.
+    /// Releases the spin lock. The next vCPU that waits for the lock gets it at once.
     Unlock,
     /// Step that needs a device. Only tasks of a domain with an operating system have it.
     Device(DeviceStep),
@@ -159,7 +159,7 @@ impl Program {
         Program::repeated(steps)
     }
 
-    /// Creates a program that computes first without and then with the domain's spin lock. Each
+    /// Creates a program that alternately computes without and with the domain's spin lock. Each
     /// round counts as a piece of work.
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {

@@ -4,8 +4,9 @@ use crate::machine::CpuCapacity;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// Successful answer to a request. [`Request::Log`](crate::Request::Log) and
-/// [`Request::Find`](crate::Request::Find) are answered by the world.
+/// Successful answer to a request. The service has no answer to
+/// [`Request::Log`](crate::Request::Log) and [`Request::Find`](crate::Request::Find): the
+/// [`World`](crate::World) answers these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The requested change was made, or the reservation was already as requested.
@@ -28,16 +29,16 @@ pub enum Answer {
     Room(Vec<CpuCapacity>),
 }
 
-/// Effect of a list on a reservation.
+/// Effect of an applied list of reservations on one reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Makes a new reservation.
     Create,
     /// Gives a reservation other terms.
     Change,
-    /// Ends a reservation that the list leaves out.
+    /// Ends a reservation that the applied list leaves out.
     Release,
-    /// Leaves a reservation that matches the list.
+    /// Leaves a reservation unchanged, since it matches the list already.
     Keep,
 }
 
@@ -54,14 +55,14 @@ impl Action {
     }
 }
 
-/// A reservation before and after a list was applied.
+/// A reservation before and after a list of reservations was applied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AppliedChange {
-    /// Effect on this reservation.
+    /// Effect of the applied list on the reservation.
     pub action: Action,
-    /// The reservation before. `None` if it is created.
+    /// The reservation before the list is applied. `None` if the list creates the reservation.
     pub before: Option<Row>,
-    /// The reservation after. `None` if it is released.
+    /// The reservation after the list is applied. `None` if the list releases the reservation.
     pub after: Option<Row>,
 }
 
@@ -84,9 +85,9 @@ pub struct ListedReservation {
     pub row: Row,
     /// Current state of the reservation.
     pub state: State,
-    /// Reason why the reservation is not, or not fully, in force. `None` if it is.
+    /// Reason why the reservation is not, or not fully, in force. `None` if it is fully in force.
     pub reason: Option<Reason>,
-    /// Number of vCPUs of the VM that are scheduled for this reservation now.
+    /// Number of vCPUs of the VM that are scheduled for this reservation at present.
     pub served: u16,
 }
 
@@ -94,7 +95,9 @@ pub struct ListedReservation {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Warning {
     /// The change is in force, but not in the ledger.
-    #[error("in force, but not written to the ledger, so a restart may lose it: {why}")]
+    #[error(
+        "the change is in force, but not written to the ledger, so a restart may lose it: {why}"
+    )]
     NotDurable {
         /// Reason from the ledger.
         why: String,
@@ -108,6 +111,6 @@ pub struct Health {
     pub reservations: usize,
     /// Number of reservations that wait for a VM or for capacity.
     pub waiting: usize,
-    /// Reason why the ledger cannot be written. `None` if it can.
+    /// Reason why the ledger cannot be written. `None` if it can be written.
     pub ledger: Option<String>,
 }

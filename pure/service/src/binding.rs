@@ -40,7 +40,7 @@ pub enum BindingKind {
     Unit,
     /// A cgroup, by its path below the root of the hierarchy: all its processes, as one vCPU.
     Group,
-    /// A process, by its number. The only kind that ends with the process.
+    /// A process, by its number. This is the only kind of binding that ends with the process.
     Pid,
 }
 
@@ -104,14 +104,14 @@ impl BindingKind {
         }
     }
 
-    /// Returns true if a binding of this kind also refers to the next VM that is started under its
-    /// name.
+    /// Returns true if a binding of this kind lasts: after the VM has ended, it refers to the next
+    /// VM that is started under the same name.
     #[must_use]
     pub const fn lasts(self) -> bool {
         !matches!(self, BindingKind::Pid)
     }
 
-    /// Returns the maximum length of a name of this kind, in bytes.
+    /// Returns the maximum length of a name of this kind of binding, in bytes.
     const fn longest(self) -> usize {
         match self {
             BindingKind::Group => 1024,
@@ -208,7 +208,8 @@ impl Binding {
         matches!(self.kind, BindingKind::Pid).then(|| self.name.parse().ok()).flatten()
     }
 
-    /// Returns true if it also refers to the next VM that is started under its name.
+    /// Returns true if the binding lasts: after the VM has ended, it refers to the next VM that is
+    /// started under the same name.
     #[must_use]
     pub const fn lasts(&self) -> bool {
         self.kind.lasts()
@@ -237,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bindings_of_all_kinds_round_trip_as_text() {
+    fn vm_bindings_of_all_kinds_are_unchanged_if_printed_and_parsed() {
         for text in [
             "libvirt:ubuntu22.04",
             "qemu:guest=1",
@@ -257,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_bindings_are_refused_with_the_reason() {
+    fn invalid_vm_binding_is_refused_with_the_reason() {
         let says = |text: &str| text.parse::<Binding>().unwrap_err().to_string();
         assert!(says("web").starts_with("`web` does not begin with libvirt:"));
         assert_eq!(says("pid:"), "`pid:` needs a name");

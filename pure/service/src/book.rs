@@ -10,7 +10,8 @@ use crate::machine::{Identity, Machine, Seats};
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// Minimum time between two events that report undone changes to threads of one VM.
+/// Minimum time between two events about the threads of one VM, each of which reports that changes
+/// by another program were undone.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
 /// A reservation, and which part of it is in force.
@@ -21,27 +22,29 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// Description of the change by place, for threads that are left to another program.
+    /// Changes by another program, for each place (index of a reserved vCPU) whose threads are left
+    /// to that program.
     pub(crate) contested: BTreeMap<u16, String>,
-    /// Reason why a vCPU of the VM could not be held at the last attempt.
+    /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
     pub(crate) not_seated: Option<String>,
-    /// State of the guest as its monitor names it. `None` if the guest runs.
+    /// State of the guest as the VM's monitor names it. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
-    /// Time of the last event about undone changes to its threads.
+    /// Time of the last event which reported that changes to the VM's threads were undone.
     meddled: Option<Time>,
 }
 
-/// Time limit of a gang member that has its places reserved but empty.
+/// Time limit of a gang member whose capacity is reserved, but whose VM is not scheduled yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// Time at which the held member ends. It was never written to the ledger.
+    /// Time at which the member ends unless it is told to begin. The member was never written to
+    /// the ledger.
     Ends(Time),
     /// Time at which the member begins.
     Begins(Time),
 }
 
 impl Lease {
-    /// Returns the time at which the lease ends.
+    /// Returns the time at which the lease ends: the member begins or ends then.
     pub(crate) const fn over(self) -> Time {
         match self {
             Lease::Ends(at) | Lease::Begins(at) => at,
@@ -49,19 +52,19 @@ impl Lease {
     }
 }
 
-/// Part of a reservation that is in force.
+/// Extent to which a reservation is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The VM occupies its places.
+    /// The VM is scheduled: its vCPUs occupy the places of the reservation.
     Seated {
         /// The VM as it was last looked up.
         machine: Machine,
-        /// The vCPU in each place.
+        /// The vCPU in each place, of which there is one for each reserved vCPU.
         seats: Seats,
     },
-    /// The places are reserved but empty.
+    /// Capacity is reserved, but no vCPU is scheduled with it.
     Promised(Reason),
-    /// No capacity is reserved, since there is no room.
+    /// No capacity is reserved, since too little is available.
     Out(Reason),
 }
 
@@ -79,14 +82,14 @@ impl Entry {
         }
     }
 
-    /// Sets what is in force. Findings about the earlier VM are dropped.
+    /// Sets which part of the reservation is in force. Reports about the earlier VM are dropped.
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
         self.contested.clear();
         (self.not_seated, self.suspended) = (None, None);
     }
 
-    /// Returns the VM that is held for the reservation.
+    /// Returns the VM that is scheduled for the reservation. `None` if no VM is scheduled for it.
     pub(crate) const fn machine(&self) -> Option<&Machine> {
         match &self.standing {
             Standing::Seated { machine, .. } => Some(machine),
@@ -98,7 +101,7 @@ impl Entry {
         self.machine().is_some()
     }
 
-    /// Returns true if the reservation takes its VM when that appears.
+    /// Returns true if the reservation gets its VM as soon as the VM appears.
     pub(crate) const fn is_waiting(&self) -> bool {
         match &self.standing {
             Standing::Seated { .. } => false,
@@ -108,7 +111,7 @@ impl Entry {
         }
     }
 
-    /// Returns true if the reservation is held for a gang, and has not been told to begin.
+    /// Returns true if capacity is only held for a gang member, which has not been told to begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
@@ -117,13 +120,13 @@ impl Entry {
         matches!(self.standing, Standing::Out(_))
     }
 
-    /// Returns true if the threads of a place are left to another program.
+    /// Returns true if threads of at least one vCPU are left to another program.
     pub(crate) fn is_contested(&self) -> bool {
         !self.contested.is_empty()
     }
 
-    /// Returns true if an event about undone changes to its threads is due, and counts it as
-    /// written.
+    /// Returns true if an event about undone changes to the VM's threads is due. The event then
+    /// counts as written.
     pub(crate) fn is_meddling_news(&mut self, now: Time) -> bool {
         let is_news = self.meddled.is_none_or(|then| now.since(then) >= MEDDLED_INTERVAL);
         if is_news {
@@ -132,7 +135,8 @@ impl Entry {
         is_news
     }
 
-    /// Returns the vCPUs without a place. `None` if all places are occupied and every vCPU has one.
+    /// Returns a reason with the vCPUs that have no place. `None` if all places are occupied and
+    /// every vCPU has a place.
     fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
         let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
         let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();
@@ -213,8 +217,9 @@ impl Book {
         self.entries.get(name).map(|entry| &entry.row)
     }
 
-    /// Returns the row to store under a name. `None` if there is none, or if it is only held for a
-    /// gang, even if an earlier reservation of that name was just released.
+    /// Returns the row that the ledger must have for a name. `None` if there is no such
+    /// reservation, or if it is held for a gang and has not begun. In the second case an earlier
+    /// reservation of the name, just released, has no row either.
     pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
         self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
     }
@@ -223,7 +228,8 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Returns the reservation that has this VM, other than `beside`.
+    /// Returns the reservation for which this VM is scheduled, other than `beside`. `None` if there
+    /// is no such reservation.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);

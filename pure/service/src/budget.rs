@@ -9,7 +9,8 @@ use crate::refusal::Refusal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Limits on the reservations of one owner. A field that is `None` has only the general limits.
+/// Limits on the reservations of one owner. A field that is `None` adds nothing to the general
+/// limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
     /// Maximum share of all reservations together, in CPUs.
@@ -18,16 +19,16 @@ pub struct Budget {
     pub machines: Option<u16>,
 }
 
-/// Most reservations of an owner without a budget of its own.
+/// Maximum number of reservations of an owner without a budget of its own.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
 /// Budgets by owner. An owner that is missing has the default budget.
 pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
-    /// Checks that an owner may have these terms along with its other rows. `before` are the terms
-    /// that the new ones replace. An owner above a lowered budget may reduce its terms, but not
-    /// raise them.
+    /// Checks that an owner may have these terms along with its other reservations. `before` are
+    /// the terms that the new terms replace. An owner above a lowered budget may reduce its terms,
+    /// but not raise them.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -40,7 +41,8 @@ impl Budget {
         self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
     }
 
-    /// Checks that a principal may have these terms along with all of these rows, of any owner.
+    /// Checks that a principal may have these terms along with all of these reservations, of any
+    /// owner.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -71,8 +73,8 @@ impl Budget {
     }
 }
 
-/// Number of parts that a CPU is counted in. Rounding of one reservation stays far below a
-/// millionth of a CPU.
+/// Number of parts into which a CPU is divided for adding shares. With so many parts, rounding a
+/// reservation changes the sum by far less than a millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
 fn parts(terms: Terms) -> u128 {
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_an_owner_counts_all_and_only_its_reservations() {
+    fn budget_of_a_user_counts_exactly_the_reservations_of_that_user() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_above_a_lowered_budget_may_only_reduce_reservations() {
+    fn user_above_a_lowered_budget_may_only_reduce_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));

@@ -1,5 +1,5 @@
-//! Changes to reservations that are not in the ledger yet, and what of them would remain without
-//! it.
+//! Changes to reservations that are not in the ledger yet, and the part of them that would stay in
+//! force if the ledger could never be written.
 
 use crate::binding::Binding;
 use crate::event::Event;
@@ -16,16 +16,17 @@ pub(crate) struct UncommittedChange {
     pub(crate) name: Name,
     /// Kind of the change.
     pub(crate) kind: Kind,
-    /// The reservation right after the change, or before its end.
+    /// The reservation right after the change. If the change ended it, the reservation before its
+    /// end.
     pub(crate) row: Row,
     /// Requests that are answered after the commit.
     pub(crate) tickets: Vec<Ticket>,
-    /// Key of the request. `None` if it had none.
+    /// Key of the request. `None` if the request had no key.
     pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
-    /// Change to the rows that would remain, if this change stands although neither it nor earlier
-    /// ones can be written.
+    /// Effect of this change on the rows that would stay in force if the ledger could never be
+    /// written again. `None` if the change would be reverted.
     pub(crate) remains: Option<Change>,
 }
 
@@ -37,7 +38,7 @@ pub(crate) type Change = (Option<Row>, Option<Row>);
 pub(crate) struct KeyedRequest {
     pub(crate) principal: Principal,
     pub(crate) key: Key,
-    /// The request in one line.
+    /// The request, written in one line.
     pub(crate) asked: String,
 }
 
@@ -53,9 +54,9 @@ pub(crate) enum Kind {
     Paused(bool),
     /// The gang is broken, and the reservation goes on without it.
     Alone,
-    /// The VM of the reservation is now another one.
+    /// The reservation is for another VM from now on.
     Machine,
-    /// The reservation is now for the VM with this binding.
+    /// The reservation is from now on for the VM with this binding.
     Bound(Binding),
     /// The reservation has ended.
     Ended,
@@ -64,11 +65,12 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// Applies the change to the row that would remain if the ledger could never be written again.
+    /// Applies the change to `slot`, the row that would stay in force if the ledger could never be
+    /// written again.
     ///
     /// Returns true if the change stands. A change stands if it takes CPU time from no other
-    /// reservation. It does not if it needs more capacity than at the last commit, which others may
-    /// have got since.
+    /// reservation. A change that needs more capacity than at the last commit does not stand, since
+    /// other reservations may have got that capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

@@ -1,7 +1,7 @@
 //! Numbers by which the scheduler knows reservations.
 //!
 //! The policy accounts the excess of a VM over its reservation by domain. So a VM that comes back
-//! while that may matter must get the same number again, even under another name.
+//! while its excess still counts must get the same number again, even under another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,15 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// Number of domains that an id can tell apart, less one. After that many, numbers are reused.
+/// Number of domains that a domain id can distinguish, less one. After that many domains, numbers
+/// are reused.
 const NUMBERS: u32 = (1 << 23) - 1;
 
 /// Domain that no reservation ever has. The daemon schedules its front process under it.
 pub const NO_RESERVATION: DomId = DomId::new(NUMBERS);
 
 /// Maximum number of domains that are remembered after their reservation has ended. Beyond it, the
-/// domain whose account expires first is dropped.
+/// domain whose excess expires first is dropped.
 const REMEMBERED: usize = 50_000;
 
 /// Domains in use, and domains that are remembered.
@@ -42,8 +43,8 @@ struct DomainEntry {
 }
 
 impl Domains {
-    /// Returns the domain for a new reservation, and marks it as in use. It is a remembered one if
-    /// the identity or the binding is known and that domain is not in use.
+    /// Returns the domain for a new reservation, and marks it as in use. Takes a remembered domain
+    /// with the same identity or binding, if that domain is not in use.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -79,7 +80,7 @@ impl Domains {
         domain
     }
 
-    /// Notes that a domain is held for this VM.
+    /// Records the VM that is scheduled under a domain.
     pub(crate) fn is(&mut self, domain: DomId, identity: Identity) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         if !account.identities.contains(&identity) {
@@ -93,14 +94,14 @@ impl Domains {
         self.by_identity.insert(identity, domain);
     }
 
-    /// Notes that a domain has a reservation with this period.
+    /// Records the period of a reservation of a domain.
     pub(crate) fn promised(&mut self, domain: DomId, period: Span) {
         if let Some(account) = self.rows.get_mut(&domain) {
             account.longest = account.longest.max(period);
         }
     }
 
-    /// Marks a domain as not in use. Its account may matter for as long as its longest period.
+    /// Marks a domain as not in use. Its excess can count for as long as its longest period.
     pub(crate) fn leave(&mut self, now: Time, domain: DomId) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         let until = now.after(account.longest);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn returning_vm_keeps_its_domain_id_for_its_longest_period() {
+    fn vm_that_returns_within_its_longest_period_gets_its_domain_id_again() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         domains.promised(web, Span::from_ms(100));
@@ -175,14 +176,14 @@ mod tests {
     }
 
     #[test]
-    fn domain_id_in_use_is_not_given_to_another_reservation() {
+    fn domain_id_that_is_in_use_is_not_given_to_a_second_reservation() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         assert_ne!(domains.take(ms(0), &binding("qemu:web"), Some(MACHINE)), web);
     }
 
     #[test]
-    fn number_of_remembered_domain_ids_is_bounded() {
+    fn number_of_remembered_domain_ids_of_ended_vms_is_limited() {
         let mut domains = Domains::default();
         for pid in 1..=100_000 {
             let domain = domains.take(ms(0), &binding(&format!("pid:{pid}")), None);

@@ -25,8 +25,8 @@ pub struct Event {
     pub before: Option<Row>,
     /// The reservation after the change. `None` if it has ended.
     pub after: Option<Row>,
-    /// True if the ledger could not be written at the time, so that no caller was told it is
-    /// durable.
+    /// True if the ledger could not be written at the time, so no caller was told that the change
+    /// is durable.
     pub was_late: bool,
 }
 
@@ -37,22 +37,24 @@ pub enum EventKind {
     Asked(Verb),
     /// The VM of a reservation appeared.
     Appeared,
-    /// The libvirt domain of a reservation has another name, which the reservation follows. Says
-    /// which.
+    /// The libvirt domain of a reservation was renamed, and the reservation follows it. Holds the
+    /// old and the new binding.
     Renamed(String),
     /// The VM of a reservation disappeared.
     Vanished,
     /// The number of vCPUs of a VM changed.
     Vcpus {
-        /// Number of vCPUs now.
+        /// Number of vCPUs that the VM has after the change.
         there: u16,
     },
     /// Threads of the VM were changed by another program, and the change was undone. Describes the
     /// change.
     Meddled(String),
-    /// Another program has changed threads of the VM, and keeps them. Describes the change.
+    /// Another program has changed threads of the VM, and keeps control of them. Describes the
+    /// change.
     Contested(String),
-    /// A contested change was undone, and the threads are scheduled again.
+    /// A change by another program (contested) was undone, and the service schedules the threads
+    /// again.
     Settled,
     /// After a restart the reservation is in force again.
     Adopted,
@@ -62,7 +64,7 @@ pub enum EventKind {
     Granted(String),
     /// The granted access of a principal was revoked. Names the principal.
     Revoked(String),
-    /// A reservation that had no room fits again.
+    /// A reservation for which too little capacity was available fits again.
     Fits,
     /// The end time of the reservation has come.
     Expired,
@@ -70,7 +72,8 @@ pub enum EventKind {
     GangBroken(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
-    /// The wall clock was set. Says by how much, and whose periods are stretched for it.
+    /// The wall clock was set. Says by how much, and names the reservations whose periods are
+    /// stretched for it.
     ClockStepped(String),
     /// A CPU cannot deliver its reservations. Names the CPU, with reservations and overhead.
     Overloaded(String),
@@ -86,23 +89,23 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Words of the events that no request is, with the meaning of each.
+    /// Words for all kinds of events that no request causes, each with its meaning.
     pub const WORDS: [(&str, &str); 20] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
         ("vcpus", "the number of vCPUs of the VM has changed"),
-        ("meddled", "a change that a VM made to its held threads was undone; says which"),
+        ("meddled", "a change that a VM made to its scheduled threads was undone; says which"),
         ("contested", "a change by an administrator or libvirt stays in place; says which"),
-        ("settled", "the change behind `contested` was undone; threads are scheduled again"),
+        ("settled", "the change that led to `contested` was undone; threads are scheduled again"),
         ("adopted", "a new daemon enforces the reservation again"),
         ("not-adopted", "a new daemon cannot enforce the reservation; says why"),
         ("granted", "a user or remote client received a role"),
-        ("revoked", "a user or remote client lost its grant"),
+        ("revoked", "a grant of a user or remote client was revoked"),
         ("fits", "a reservation that had lost its capacity has it again"),
         ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
         ("keeper-replaced", "the keeper process died and was replaced"),
-        ("gang-broken", "the gang of the reservation lost a member; says which"),
+        ("gang-broken", "the gang of the reservation lost a member; says which member"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
         ("overloaded", "a CPU cannot deliver what is reserved on it; says both numbers"),
         ("overload-ended", "a CPU can deliver what is reserved on it again"),
@@ -147,7 +150,7 @@ impl fmt::Display for EventKind {
             EventKind::Meddled(how) | EventKind::Contested(how) if how.is_empty() => {
                 out.write_str(word)
             }
-            EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there}"),
+            EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there} vCPUs"),
             EventKind::NotAdopted(why)
             | EventKind::Renamed(why)
             | EventKind::Meddled(why)

@@ -1,11 +1,11 @@
 //! Gangs: VMs on several hosts that begin their reservations together, all or none.
 //!
-//! No host knows another. The starter of a gang first has each host *hold* its member: it is
-//! admitted there, unused, for [`LEASE`] by that host's own clock. If all hosts do, each is told
-//! when to *begin*, and writes that to its ledger. If one refuses or does not answer, the others
-//! are told that the gang is *broken*: a member that has not begun ends. A member that has begun
-//! goes on alone, unless the gang is strict. The starter may die at any time, since held members
-//! expire.
+//! No host knows another. The starter of a gang first has each host *hold* its member: the member
+//! is admitted, and its capacity stays reserved but unused for [`LEASE`] by that host's own clock.
+//! If all hosts do so, each host is told when to *begin*, and writes that to its ledger. If a host
+//! refuses or does not answer, the others are told that the gang is *broken*: a member that has not
+//! begun ends. A member that has begun goes on alone, unless the gang is strict. The starter may
+//! die at any time, since held members expire.
 //!
 //! No protocol can exclude one case: if the starter dies, or is cut off from a host, between two of
 //! the last messages, the hosts that received theirs begin and the others do not.
@@ -14,11 +14,11 @@ use slackline_units::Span;
 
 use crate::name::Name;
 
-/// Time for which a member is held without being told to begin.
+/// Time for which a gang member's capacity is held without the member being told to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
-/// Longest time ahead for which a member may be told to begin. A longer one means that the clocks
-/// of the hosts differ.
+/// Longest time ahead for which a gang member may be told to begin. A longer time means that the
+/// clocks of the hosts differ.
 pub const AHEAD: Span = Span::from_secs(60);
 
 /// Gang that a reservation belongs to.
@@ -26,16 +26,16 @@ pub const AHEAD: Span = Span::from_secs(60);
 pub struct Gang {
     /// Name of the gang, the same on all of its hosts.
     pub name: Name,
-    /// True if all members end when one is lost. Otherwise the rest go on.
+    /// True if all members end when one is lost. Otherwise the remaining members go on.
     pub is_strict: bool,
 }
 
 /// Message to a host about its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangMessage {
-    /// Admit and hold the member.
+    /// Reserve the capacity of the member, but do not start it yet.
     Hold,
-    /// Begin together with all others.
+    /// Start the member at the time at which all members of the gang start.
     Begin,
     /// The gang is broken: it has lost this member.
     Break {
@@ -47,11 +47,11 @@ pub enum GangMessage {
 /// Reply of a host to a [`GangMessage`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangReply {
-    /// The host has done it.
+    /// The host has carried out the message.
     Yes,
     /// The host refused the message. Nothing changed on that host.
     No,
-    /// The host did not reply. It may have done it or not.
+    /// The host did not reply. Perhaps it has carried out the message.
     Nothing,
 }
 
@@ -67,11 +67,12 @@ pub trait Hosts {
 pub enum GangStart {
     /// All members begin together.
     All,
-    /// No member begins, because of some of them.
+    /// No member begins, since the hosts of some members refused or did not reply.
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members that may be held or begin all the same, since their host could not be told.
+        /// Members whose host could not be told that the gang is broken. They can still be held, or
+        /// begin nevertheless.
         untold: Vec<usize>,
     },
 }

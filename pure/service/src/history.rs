@@ -1,9 +1,9 @@
 //! History: the CPU time that each reservation received, by hour of the wall clock.
 //!
-//! Intervals that nobody has counted are *unknown*, never delivered. They are the time between two
-//! daemons, a suspended host and steps of the clock. Sums can be added, so that the hours of a
-//! day add up to the day. If the wall clock is set back, time is counted in the last hour until the
-//! clock has caught up.
+//! Time that no daemon counted is *unknown*, not delivered: while no daemon ran, while the host was
+//! suspended, and steps of the clock. Sums can be added, so that the hours of a day add up to the
+//! day. If the wall clock is set back, time is counted in the last hour until the clock has caught
+//! up.
 
 use std::collections::BTreeMap;
 
@@ -18,43 +18,44 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Maximum difference between the clocks that still counts as their jitter and slew.
+/// Maximum difference between the advance of the service's clock and the advance of the wall clock
+/// that counts as jitter and slew. A larger difference is a step of the wall clock.
 const JITTER_NS: u64 = 5_000_000_000;
 
 /// Maximum number of rows that wait for a ledger that cannot be written. The oldest are dropped.
 const MOST_UNWRITTEN: usize = 50_000;
 
-/// HourSums of a reservation over some time, for all vCPUs together.
+/// Sums of a reservation's CPU time over some time, for all vCPUs together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HourSums {
     /// Time that the reservation existed.
     pub existed: Span,
-    /// Part of that time that was counted. The following fields cover this part.
+    /// Part of `existed` that was counted. All fields after it cover this part only.
     pub known: Span,
     /// Time in which another program had changed threads of the VM, so that nothing was enforced.
     pub contested: Span,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved: Span,
-    /// Part of that to which the VM was entitled: less than all if it blocked or was absent.
+    /// Part of `reserved` to which the VM was entitled: less than all if it blocked or was absent.
     pub due: Span,
     /// CPU time that the VM used.
     pub delivered: Span,
     /// Sum of the tardiness after deadline misses.
     pub late: Span,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end the VM was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of these periods in which the VM received less than its entitlement.
+    /// Number of periods counted in `deadlines` in which the VM received less than its entitlement.
     pub missed: u64,
 }
 
 impl HourSums {
-    /// Returns the time that was not counted.
+    /// Returns the time in which the reservation existed and was not counted.
     #[must_use]
     pub fn unknown(&self) -> Span {
         self.existed.left_after(self.known)
     }
 
-    /// Adds the sums of another time.
+    /// Adds the sums of another interval to these.
     pub fn add(&mut self, other: &HourSums) {
         self.existed += other.existed;
         self.known += other.known;
@@ -67,8 +68,8 @@ impl HourSums {
         self.missed += other.missed;
     }
 
-    /// Takes out the part of an interval of length `of` that is `part` long. Taking out all of it
-    /// leaves nothing.
+    /// Removes and returns the sums of `part` of an interval of length `of`, in proportion.
+    /// Removing the whole interval leaves nothing.
     fn take(&mut self, part: u64, of: u64) -> HourSums {
         let mut taken = HourSums::default();
         let span = |from: &mut Span, to: &mut Span| {
@@ -92,7 +93,7 @@ impl HourSums {
     }
 }
 
-/// Returns `of_all * part / of`, rounded down, and all if `of` is zero.
+/// Returns `of_all * part / of`, rounded down. Returns `of_all` if `of` is zero.
 fn portion(of_all: u64, part: u64, of: u64) -> u64 {
     if part >= of {
         return of_all;
@@ -101,18 +102,19 @@ fn portion(of_all: u64, part: u64, of: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// HourSums of a reservation in an hour, or in a day made of its hours.
+/// Sums of a reservation in an hour, or in a day made of its hours.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hour {
     /// Name of the reservation.
     pub name: Name,
-    /// Start, in hours since 1970.
+    /// Start of the hour or day, in hours since 1970.
     pub start: u64,
     /// Length in hours: 1, or 24 for a day.
     pub length: u32,
-    /// Wall clock time up to which it is accounted for, in nanoseconds since 1970.
+    /// Wall clock time up to which the sums are complete, in nanoseconds since 1970.
     pub until_ns: u64,
-    /// True if the reservation existed when the hour began, since the row before.
+    /// True if the reservation existed without a break from its previous row to the start of this
+    /// hour.
     pub continues: bool,
     /// Sums of the hour.
     pub sums: HourSums,
@@ -123,13 +125,13 @@ impl Hour {
         Hour { name, start, length: 1, until_ns, continues, sums: HourSums::default() }
     }
 
-    /// Returns the end, in hours since 1970.
+    /// Returns the end of the hour or day, in hours since 1970.
     #[must_use]
     pub fn end(&self) -> u64 {
         self.start.saturating_add(u64::from(self.length))
     }
 
-    /// Counts the time up to the end as unknown.
+    /// Counts the time from `until_ns` to the end of the hour as unknown.
     fn complete(&mut self) {
         let end_ns = self.end().saturating_mul(HOUR_NS);
         self.sums.existed += Span::from_ns(end_ns.saturating_sub(self.until_ns));
@@ -142,19 +144,19 @@ impl Hour {
 pub struct Counters {
     /// Time in which a vCPU was present and not blocked.
     pub runnable: Span,
-    /// CPU time that was used.
+    /// CPU time that all vCPUs used.
     pub delivered: Span,
     /// Sum of the tardiness after deadline misses.
     pub late: Span,
-    /// Number of periods with an entitlement at their end.
+    /// Number of periods at whose end a vCPU was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of these periods in which a vCPU received less than its entitlement.
+    /// Number of periods counted in `deadlines` in which a vCPU received less than its entitlement.
     pub missed: u64,
 }
 
 impl Counters {
-    /// Returns the growth since `before`, and keeps in `before` the larger of both: a miss that is
-    /// withdrawn must not be counted again.
+    /// Returns the growth since `before`, and sets `before` to the larger of both values. So a miss
+    /// that is withdrawn later is not counted again.
     fn grown(self, before: &mut Counters) -> Counters {
         let grown = Counters {
             runnable: self.runnable.left_after(before.runnable),
@@ -187,7 +189,8 @@ pub struct History {
     open: BTreeMap<DomId, Open>,
     /// Last rows in the ledger of reservations that were loaded and have not been counted yet.
     loaded: BTreeMap<Name, Hour>,
-    /// Rows of reservations that have ended in this hour. A new one of the name continues its row.
+    /// Rows of reservations that have ended in this hour. A new reservation of the same name
+    /// continues the row.
     ended: BTreeMap<Name, Hour>,
     /// Rows that are not in the ledger yet, by name and start.
     unwritten: BTreeMap<(Name, u64), Hour>,
@@ -211,8 +214,8 @@ impl History {
         History { loaded, ..History::default() }
     }
 
-    /// Begins to count a domain that was just added to the scheduler. If the reservation is older
-    /// than the daemon, the time since its last row is unknown.
+    /// Begins to count the CPU time of a domain that was just added to the scheduler. If the
+    /// reservation is older than the daemon, the time since its last row is unknown.
     pub fn begin(
         &mut self,
         domain: DomId,
@@ -232,8 +235,8 @@ impl History {
         self.open.insert(domain, open);
     }
 
-    /// Counts the time of a domain since it was counted last. Must be called before its terms or
-    /// its state change.
+    /// Counts the CPU time of a domain since it was counted last. Must be called before its terms
+    /// or its state change.
     pub fn count(&mut self, domain: DomId, counters: Counters, at: Clocks) {
         let Some(open) = self.open.get_mut(&domain) else { return };
         let elapsed = at.now.since(open.counted.min(at.now));
@@ -259,21 +262,22 @@ impl History {
         }
     }
 
-    /// Notes the terms that a domain has from now on.
+    /// Records the terms that a domain has from now on.
     pub fn change(&mut self, domain: DomId, terms: Terms) {
         if let Some(open) = self.open.get_mut(&domain) {
             open.terms = terms;
         }
     }
 
-    /// Notes if a domain is contested from now on.
+    /// Records if a domain is contested from now on: another program controls threads of its VM.
     pub fn contest(&mut self, domain: DomId, is_contested: bool) {
         if let Some(open) = self.open.get_mut(&domain) {
             open.is_contested = is_contested;
         }
     }
 
-    /// Counts a domain for the last time. Without counters, its time since the last count is lost.
+    /// Counts the CPU time of a domain for the last time. Without `counters`, the time since the
+    /// last count is lost.
     pub fn end(&mut self, domain: DomId, counters: Option<Counters>, at: Clocks) {
         if let Some(counters) = counters {
             self.count(domain, counters, at);
@@ -303,7 +307,7 @@ impl History {
 }
 
 impl Open {
-    /// Returns the entitlement of some time at the rate of one vCPU.
+    /// Returns the CPU time that is reserved for one vCPU in `time`.
     fn reserved(&self, time: Span) -> Span {
         let each = self.terms.each();
         Span::from_ns(portion_of_rate(time.ns(), each.slice().ns(), each.period().ns()))
@@ -313,9 +317,9 @@ impl Open {
         ((self.hour.name.clone(), self.hour.start), self.hour.clone())
     }
 
-    /// Moves on to a time of the wall clock. `account` is of the last `elapsed` before it, and the
-    /// time before that is unknown. `None` means that nothing was counted. Returns the rows of
-    /// hours that are over.
+    /// Advances the row to a time of the wall clock, and returns the rows of hours that have ended.
+    /// `account` covers the last `elapsed` before that time. The time before `elapsed` is unknown.
+    /// If `account` is `None`, nothing was counted.
     fn advance(
         &mut self,
         elapsed: Option<Span>,
@@ -344,7 +348,7 @@ impl Open {
         over
     }
 
-    /// Begins an hour, unless it is not later than the current one.
+    /// Begins the hour `start`, if it is later than the current hour.
     fn enter(&mut self, start: u64) -> Option<((Name, u64), Hour)> {
         if start <= self.hour.start {
             return None;
@@ -362,8 +366,9 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Completes rows of one reservation, oldest first. Time between rows in which the reservation
-/// existed is unknown, and hours without a row get one. At most `most` rows are returned.
+/// Completes the rows of one reservation, which are sorted oldest first. Time between rows in which
+/// the reservation existed is unknown, and hours without a row get a row. At most `most` rows are
+/// returned.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     let mut filled: Vec<Hour> = Vec::new();
@@ -380,14 +385,14 @@ pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     filled
 }
 
-/// Returns an hour of which nothing is known.
+/// Returns a row for an hour in which nothing was counted.
 fn unknown(name: &Name, start: u64) -> Hour {
     let mut hour = Hour::new(name.clone(), start, (start.saturating_mul(HOUR_NS), true));
     hour.complete();
     hour
 }
 
-/// Adds the hours of each day up. Days are those of UTC.
+/// Adds up the hours of each day. Days are those of UTC.
 #[must_use]
 pub fn by_day(hours: impl IntoIterator<Item = Hour>) -> Vec<Hour> {
     let mut days: Vec<Hour> = Vec::new();
@@ -444,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn history_splits_an_interval_across_an_hour_in_proportion() {
+    fn history_divides_an_interval_that_crosses_an_hour_in_proportion() {
         let mut history = begun(100);
         // From 01:40 to 02:20.
         history.count(WEB, counters(2_400), at(40, 140));
@@ -462,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn history_adds_counter_increments_once() {
+    fn history_counts_each_increment_of_a_counter_once() {
         let mut history = begun(60);
         for minute in 1..=10 {
             history.count(WEB, counters(minute * 60), at(minute, 60 + minute));
@@ -480,7 +485,7 @@ mod tests {
     }
 
     #[test]
-    fn history_uses_changed_parameters_from_the_change_on() {
+    fn history_applies_changed_parameters_only_from_the_change_on() {
         let mut history = begun(60);
         history.count(WEB, counters(60), at(1, 61));
         history.change(WEB, terms(5, 1));
@@ -493,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_a_restart_gap_within_an_hour_as_unknown() {
+    fn history_counts_a_service_restart_within_an_hour_as_unknown_time() {
         let mut history = begun(60);
         history.count(WEB, counters(600), at(10, 70));
         let rows = history.take_unwritten();
@@ -509,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_whole_hours_before_a_restart_as_unknown() {
+    fn history_counts_whole_hours_without_the_service_as_unknown_time() {
         let mut history = begun(60);
         history.count(WEB, counters(600), at(10, 70));
         let mut rows = history.take_unwritten();
@@ -535,7 +540,7 @@ mod tests {
     }
 
     #[test]
-    fn history_between_two_reservations_of_a_name_is_not_unknown() {
+    fn time_between_two_reservations_of_one_name_is_not_unknown_in_history() {
         let mut history = begun(60);
         history.end(WEB, Some(counters(60)), at(1, 61));
         let other = DomId::new(2);
@@ -552,7 +557,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_in_the_last_hour_after_clock_is_set_back() {
+    fn history_counts_time_in_the_last_hour_if_the_clock_is_set_back() {
         let mut history = begun(130);
         history.count(WEB, counters(60), at(1, 131));
         history.count(WEB, counters(120), at(2, 12));
@@ -566,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn history_rows_of_a_failed_commit_are_written_later() {
+    fn history_rows_are_written_again_after_a_failed_commit() {
         let mut history = begun(60);
         history.count(WEB, counters(60), at(1, 61));
         let failed = history.take_unwritten();

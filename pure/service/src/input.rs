@@ -31,62 +31,62 @@ pub enum Input {
         /// Reason from the ledger.
         fault: LedgerFault,
     },
-    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. Repeated for
-    /// as long as the VM is there. A `pid:` binding is repeated each time, since its process may
-    /// have ended.
+    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. The input is
+    /// repeated for as long as the VM exists. It is always repeated for a `pid:` binding, since
+    /// that process may have ended.
     Appeared {
         /// Binding that the VM was found by.
         binding: Binding,
     },
     /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may run under
-    /// another name, as it has the UUID of the domain that was last held. Repeated like
-    /// [`Input::Appeared`].
+    /// another name, as it has the UUID of the domain that was last scheduled for that reservation.
+    /// Repeated like [`Input::Appeared`].
     Renamed {
         /// Binding of the reservation.
         from: Binding,
         /// Binding of the domain by its new name.
         to: Binding,
     },
-    /// A held VM has ended, and its threads are no longer held.
+    /// A scheduled VM has ended, and its threads are no longer scheduled.
     Vanished {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// Identity of the VM that ended.
         identity: Identity,
     },
-    /// The vCPUs of a held VM have changed since it was last looked up.
+    /// The vCPUs of a scheduled VM have changed since the VM was last looked up.
     Vcpus {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// The VM, with its current vCPUs.
         machine: Machine,
     },
-    /// Another program changed a held thread, and the change was undone.
+    /// Another program changed a scheduled thread, and the change was undone.
     Meddled {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
         /// Description of the change.
         what: String,
     },
-    /// Another program has changed a held thread, and the service leaves that thread to it.
+    /// Another program has changed a scheduled thread, and the service leaves that thread to it.
     Contested {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
-        /// Place of the thread.
+        /// Place of the thread: index of its vCPU in the reservation.
         place: u16,
         /// Description of the change.
         what: String,
     },
     /// A change reported as [`Input::Contested`] was undone, and the thread is scheduled again.
     Settled {
-        /// Domain of its reservation.
+        /// Domain of the reservation of the thread's VM.
         domain: DomId,
-        /// Place of the thread.
+        /// Place of the thread: index of its vCPU in the reservation.
         place: u16,
     },
-    /// The monitor of a held VM has suspended or resumed the guest.
+    /// The monitor of a scheduled VM has suspended or resumed the guest.
     Suspended {
-        /// Domain of its reservation.
+        /// Domain of the VM's reservation.
         domain: DomId,
         /// Identity of the VM.
         identity: Identity,
@@ -105,7 +105,7 @@ pub enum Input {
     KeeperReplaced,
     /// The wall clock was set, so the grid of periods with a phase has moved.
     ClockStepped {
-        /// Size of the step.
+        /// Amount by which the wall clock was set.
         by: Span,
         /// True if the clock was set ahead, false if back.
         is_ahead: bool,
@@ -114,17 +114,17 @@ pub enum Input {
     Load {
         /// Number of the CPU on this host.
         cpu: CpuId,
-        /// Reservations and overhead there.
+        /// Reservations and overhead on that CPU.
         load: CpuLoad,
     },
-    /// The alarm of [`World::ring`](crate::World::ring) rings.
+    /// The timer that [`World::ring`](crate::World::ring) set has expired.
     Rang,
 }
 
 /// A request and its caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientRequest {
-    /// Identifies the reply. Each ticket gets exactly one.
+    /// Number by which the reply is matched to this request. Each ticket gets exactly one reply.
     pub ticket: Ticket,
     /// Principal that sent the request.
     pub principal: Principal,
@@ -139,23 +139,23 @@ pub struct ClientRequest {
 }
 
 impl ClientRequest {
-    /// Returns the user whose VM is meant if the request names none: the caller's own uid, or for a
-    /// named principal the first of its `users`.
+    /// Returns the user whose VM is meant if the request names no user: the caller's own uid, or
+    /// for a named principal the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {
         let is_named = matches!(self.principal, Principal::Named(_));
         let first = self.users.first().copied().filter(|_| is_named);
         first.unwrap_or(self.principal.user())
     }
 
-    /// Returns true if the caller may see and change this reservation. A tenant may only for its
-    /// own.
+    /// Returns true if the caller may see and change this reservation. A tenant may do so only for
+    /// its own reservations.
     #[must_use]
     pub fn owns(&self, row: &Row) -> bool {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Returns true if the caller may reserve for VMs of this user: an administrator for all,
-    /// others for their own and those of [`users`](ClientRequest::users).
+    /// Returns true if the caller may reserve for VMs of this user. An administrator may do so for
+    /// all users, other callers for themselves and for [`users`](ClientRequest::users).
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);

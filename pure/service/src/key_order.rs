@@ -1,14 +1,15 @@
-//! Bounds on the number of answers that are kept with their keys.
+//! Bounds on the number of answers that are kept with the idempotency keys of their requests.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Key;
 use crate::principal::Principal;
 
-/// Most answers kept for one principal. Beyond it the oldest is dropped.
+/// Maximum number of answers kept for one principal. Beyond it the oldest answer is dropped.
 pub const KEYS_OF_ONE: usize = 1_000;
 
-/// Most answers kept for all principals together. Beyond it the oldest is dropped.
+/// Maximum number of answers kept for all principals together. Beyond it the oldest answer is
+/// dropped.
 pub const KEYS_IN_ALL: usize = 20_000;
 
 /// Keys in order of arrival, bounded by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
@@ -31,9 +32,8 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds the newest key. A key that is already kept becomes the newest.
-    ///
-    /// Returns the key that is dropped for it, if any.
+    /// Adds a key as the newest key. A key that is already kept becomes the newest. Returns the key
+    /// that is dropped for it, if any.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
@@ -55,19 +55,20 @@ impl<T: PartialOrd> KeyOrder<T> {
         if at < since { self.take(number) } else { None }
     }
 
-    /// Returns true if this key is kept.
+    /// Returns true if an answer with this key is kept.
     #[must_use]
     pub fn contains(&self, who: Principal, key: &Key) -> bool {
         self.numbers.contains_key(&(who, key.clone()))
     }
 
-    /// Returns true if the next key of any principal drops the oldest one.
+    /// Returns true if so many keys are kept that the next key of any principal drops the oldest
+    /// key.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.by_age.len() >= KEYS_IN_ALL
     }
 
-    /// Returns true if the next key of this principal drops its oldest one.
+    /// Returns true if this principal has so many keys that its next key drops its oldest key.
     #[must_use]
     pub fn has_most_of(&self, who: Principal) -> bool {
         self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)
@@ -101,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_over_its_key_limit_loses_only_its_own_oldest_key() {
+    fn user_above_the_idempotency_key_limit_loses_the_oldest_key_of_that_user() {
         let (alice, bob) = (Principal::User(1), Principal::User(2));
         let mut order = KeyOrder::default();
         assert_eq!(order.add(0, bob, key(0)), None);
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn total_key_limit_drops_the_oldest_key_of_all_principals() {
+    fn oldest_idempotency_key_is_dropped_if_all_users_together_exceed_the_limit() {
         let mut order = KeyOrder::default();
         for number in 0..KEYS_IN_ALL {
             let who = Principal::User(u32::try_from(number / 500).unwrap());

@@ -10,10 +10,10 @@ use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::world::KeptAnswer;
 
-/// Time for which an answer is kept.
+/// Time for which the answer to a request with a key is kept.
 pub(crate) const KEPT_FOR: Span = Span::from_secs(24 * 3600);
 
-/// Kept answers by principal and key.
+/// Stored answers to requests with an idempotency key, by principal and key.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     kept: BTreeMap<(Principal, Key), KeptAnswer>,
@@ -42,7 +42,7 @@ impl Keys {
         }
     }
 
-    /// Keeps an answer that is `age` old. Answers must be added from old to new.
+    /// Keeps an answer that was given `age` ago. Answers must be added from old to new.
     pub(crate) fn keep(&mut self, now: Time, kept: KeptAnswer, age: Span) {
         self.forget(now);
         let (who, key) = (kept.principal, kept.key.clone());

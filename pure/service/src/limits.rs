@@ -12,7 +12,7 @@ use crate::refusal::Refusal;
 pub struct Rate {
     /// Sustained requests per second, at least one.
     pub a_second: u32,
-    /// Requests at once after an idle time, at least one.
+    /// Number of requests that are allowed at once after an idle time, at least one.
     pub burst: u32,
 }
 
@@ -41,8 +41,8 @@ const PRINCIPALS: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// By principal: the times at which the steady rates would have allowed all its requests and
-    /// changes so far. A time in the past means an idle principal.
+    /// For each principal, the times at which the sustained rates would have allowed all its
+    /// requests, and all its changes, so far. A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
@@ -82,7 +82,7 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns `counted` advanced by one request at the steady rate.
+    /// Returns `counted` advanced by one request at the sustained rate.
     ///
     /// # Errors
     /// If that exceeds the burst.
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_after_a_burst_is_limited_to_the_steady_rate() {
+    fn user_that_has_sent_a_burst_of_requests_is_limited_to_a_steady_rate() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut looks = |at, who| limits.count(at, Principal::User(who), Verb::List).is_ok();
         assert_eq!((0..200).filter(|_| looks(ms(0), 1)).count(), 100);
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn change_requests_have_a_lower_rate_limit_naming_the_retry_time() {
+    fn refused_change_request_states_the_rate_limit_and_when_to_retry() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_principals_are_dropped_from_a_full_rate_limit_table() {
+    fn idle_users_are_dropped_from_the_rate_limit_table_if_it_is_full() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         for uid in 0..4096 {
             limits.count(ms(0), Principal::User(uid), Verb::List).unwrap();

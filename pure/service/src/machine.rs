@@ -1,12 +1,12 @@
-//! VMs and CPUs as the world reports them.
+//! VMs and CPUs, as the host of the service reports them.
 
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, Span};
 
 use crate::binding::Binding;
 
-/// Identity of a VM while the kernel runs. Two VMs always differ in it, even if one gets the
-/// process number or the name of an earlier one.
+/// Identity of a VM while the kernel runs. Two VMs always have different identities, even if a VM
+/// gets the process number or the name of an earlier VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.
@@ -15,7 +15,8 @@ pub enum Identity {
         pid: u32,
         /// Start time in ticks since boot, as in `/proc/PID/stat`.
         started: u64,
-        /// Inode of its pidfd, unique since boot. Zero before Linux 6.9, which has none.
+        /// Inode of the process's pidfd, which is unique since boot. Zero before Linux 6.9, where
+        /// pidfds have no unique inode.
         inode: u64,
     },
     /// Identity of a cgroup: the inode of its directory.
@@ -38,24 +39,26 @@ pub struct Machine {
     /// Binding of a libvirt domain by its UUID, which it keeps when it is renamed. `None` for any
     /// other VM.
     pub by_uuid: Option<Binding>,
-    /// Numbers of its vCPUs, ascending, possibly with gaps. What is scheduled as one vCPU, such as
-    /// a cgroup, has only number 0.
+    /// Numbers of the VM's vCPUs, ascending, possibly with gaps. A cgroup or a process that is
+    /// scheduled as one vCPU has only number 0.
     pub vcpus: Vec<u16>,
 }
 
-/// Assignment of the vCPUs of a VM to the places of its reservation.
+/// Assignment of the vCPUs of a VM to the places of its reservation. There is one place for each
+/// reserved vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
     /// Identity of the VM. Threads of no other VM may be touched.
     pub identity: Identity,
-    /// For each place, the number of the vCPU that occupies it. `None` if it is empty. The length
-    /// is the number of vCPUs in the terms.
+    /// For each place (reserved vCPU), the number of the vCPU that occupies it. `None` if the place
+    /// is empty. The length is the number of vCPUs in the terms.
     pub vcpus: Vec<Option<u16>>,
 }
 
 impl Seats {
-    /// Assigns vCPUs of a VM to this number of places. A vCPU keeps the place it had before, since
-    /// the policy accounts by place. The other vCPUs get the free places, lowest number first.
+    /// Assigns vCPUs of a VM to this number of places (reserved vCPUs). A vCPU keeps the place that
+    /// it had before, since the policy accounts CPU time by place. The other vCPUs get the free
+    /// places, lowest number first.
     #[must_use]
     pub fn fill(machine: &Machine, places: u16, before: &[Option<u16>]) -> Seats {
         let places = usize::from(places);
@@ -75,8 +78,8 @@ impl Seats {
 /// Reason why a VM cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
-    /// The VM is not there.
-    #[error("it is not on this host")]
+    /// The VM does not exist on this host.
+    #[error("it does not exist on this host")]
     Absent,
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]
@@ -86,7 +89,7 @@ pub enum LookError {
     Unclear {
         /// Description of the problem.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the problem.
         hint: Option<String>,
     },
 }
@@ -97,7 +100,7 @@ pub enum WorldError {
     /// The policy has too little capacity, or cannot keep such terms.
     #[error("{0}")]
     Admission(AdmitError),
-    /// The VM has ended, or another one has its place.
+    /// The VM has ended, or another VM has taken its process number or name.
     #[error("the VM is gone")]
     Gone,
     /// The host or its kernel rejected an operation.
@@ -105,7 +108,7 @@ pub enum WorldError {
     Host {
         /// Description of the failure.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the failure.
         hint: Option<String>,
     },
 }
@@ -131,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_index_while_other_vcpus_come_and_go() {
+    fn vcpu_thread_keeps_its_vcpu_number_while_other_threads_start_and_end() {
         assert_eq!(seats(&[0, 1, 2], 2, &[]), [Some(0), Some(1)]);
         assert_eq!(seats(&[0], 2, &[]), [Some(0), None]);
         assert_eq!(seats(&[0, 2], 2, &[Some(0), Some(1)]), [Some(0), Some(2)]);

@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reservation_names_are_safe_in_paths_and_urls() {
+    fn reservation_name_with_characters_unsafe_in_paths_or_urls_is_refused() {
         for good in ["web", "0", "web-1.example_b", &"a".repeat(63)] {
             assert_eq!(good.parse::<Name>().unwrap().as_str(), good);
         }
@@ -178,14 +178,14 @@ mod tests {
     }
 
     #[test]
-    fn idempotency_keys_have_at_most_64_visible_characters() {
+    fn idempotency_key_with_spaces_or_more_than_64_characters_is_refused() {
         assert!("0f9c-27{}".parse::<Key>().is_ok());
         assert_eq!("a b".parse::<Key>(), Err(NameError::Character { found: ' ', place: 2 }));
         assert!("a".repeat(65).parse::<Key>().is_err());
     }
 
     #[test]
-    fn token_holder_names_begin_with_a_letter() {
+    fn token_holder_name_must_begin_with_a_letter() {
         let holder = |text: &str| text.parse::<Holder>();
         for text in ["a", "alice-2.x_y", &"a".repeat(32)] {
             assert_eq!(holder(text).unwrap().to_string(), text);

@@ -3,9 +3,10 @@
 //!
 //! Admission counts a quantile of the overhead that was measured before the first reservation. The
 //! overhead is measured again while reservations are in force, as a mean over [`OVERHEAD_WINDOW`].
-//! A CPU is overloaded when `reserved + overhead > limit`. One begin and one end are reported. The
-//! end needs a whole window without excess, or reservations that fit beside the overhead of the
-//! last excess. So a mean that wavers about the limit yields one event in each window at most.
+//! A CPU is overloaded when `reserved + overhead > limit`. The start and the end of each overload
+//! are reported once. An overload ends after a whole window in which the sum stays within the
+//! limit, or once the reservations fit beside the overhead that was measured last in the overload.
+//! So a mean that wavers about the limit yields one event in each window at most.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -18,7 +19,7 @@ pub const OVERHEAD_WINDOW: Span = Span::from_secs(10);
 /// Overhead of one CPU over the last [`OVERHEAD_WINDOW`].
 #[derive(Clone, Debug, Default)]
 pub struct OverheadWindow {
-    /// Begin, end and CPU time of the dispatcher in between, oldest first.
+    /// Start, end and dispatcher CPU time of each sample, oldest first.
     samples: VecDeque<(Time, Time, Span)>,
 }
 
@@ -56,7 +57,7 @@ pub struct CpuLoad {
     pub reserved: CpuShare,
     /// Measured overhead over the last [`OVERHEAD_WINDOW`].
     pub overhead: CpuShare,
-    /// Part of the CPU that the kernel gives to real-time threads at most.
+    /// Largest part of the CPU that the kernel gives to real-time threads.
     pub limit: CpuShare,
 }
 
@@ -91,12 +92,13 @@ pub(crate) enum OverloadChange {
 /// Overloaded CPUs, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last load in excess, and its time.
+    /// Last excessive load of each overloaded CPU, with its time.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 
 impl Overloads {
-    /// Takes a measurement of a CPU. Returns the change that it makes, if any.
+    /// Takes a measurement of a CPU. Returns the begin or end of an overload, if the measurement
+    /// causes a begin or end.
     pub(crate) fn measured(
         &mut self,
         now: Time,
@@ -116,7 +118,7 @@ impl Overloads {
         Some(OverloadChange::Ended)
     }
 
-    /// Returns the last load in excess of each overloaded CPU.
+    /// Returns each overloaded CPU with its last excessive load.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.excess.iter().map(|(&cpu, &(load, _))| (cpu, load))
     }
@@ -139,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overhead_is_the_mean_of_the_last_whole_window() {
+    fn cpu_overhead_is_the_mean_over_the_last_complete_window() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(0), Span::from_ms(7));
         for second in 0..10 {
@@ -158,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn overhead_sample_longer_than_the_window_is_averaged_over_the_sample() {
+    fn cpu_overhead_sample_longer_than_the_window_is_averaged_over_its_length() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(3_000), Span::from_secs(3));
         window.add(at(3_000), at(23_000), Span::from_secs(1));
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_load_equal_to_the_limit_is_no_overload() {
+    fn cpu_is_overloaded_only_if_its_load_exceeds_the_limit() {
         assert!(!load(900_000, 50_000).is_excessive());
         assert!(load(900_000, 50_001).is_excessive());
         assert!(load(u32::MAX, u32::MAX).is_excessive());
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overload_ends_after_a_window_below_the_limit() {
+    fn cpu_overload_ends_after_the_load_was_below_the_limit_for_a_window() {
         let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
         assert_eq!(overloads.measured(at(0), cpu, load(900_000, 50_000)), None);
         let began = overloads.measured(at(1_000), cpu, load(900_000, 54_000));
@@ -196,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overload_ends_at_once_when_reserved_load_is_reduced_enough() {
+    fn cpu_overload_ends_at_once_if_the_reserved_load_is_reduced_enough() {
         let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
         overloads.measured(at(0), cpu, load(900_000, 54_000));
         assert_eq!(overloads.measured(at(1_000), cpu, load(896_001, 53_000)), None);

@@ -17,8 +17,8 @@ pub enum Principal {
 }
 
 impl Principal {
-    /// Returns the uid whose VMs belong to this principal. A named principal has none, and gets an
-    /// unused uid.
+    /// Returns the uid whose VMs belong to this principal. A named principal has no VMs, and gets a
+    /// uid that no user has.
     #[must_use]
     pub const fn user(self) -> u32 {
         match self {
@@ -32,7 +32,7 @@ impl Principal {
 impl FromStr for Principal {
     type Err = NoPrincipal;
 
-    /// Parses the text that `Display` writes.
+    /// Parses a principal from the text that `Display` writes.
     fn from_str(text: &str) -> Result<Principal, NoPrincipal> {
         let user = text.strip_prefix("uid ").and_then(|uid| uid.parse().ok());
         let service = (text == "service").then_some(Principal::Service);
@@ -161,7 +161,7 @@ impl Role {
     }
 
     /// Returns true if this role allows requests of this kind. Viewers and tenants may not see past
-    /// events, since these tell of other owners. A tenant may change only what it owns.
+    /// events, since events mention other owners. A tenant may change only what it owns.
     #[must_use]
     pub const fn may(self, verb: Verb) -> bool {
         match self {

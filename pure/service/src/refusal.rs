@@ -10,16 +10,17 @@ use crate::terms::{Terms, TermsError};
 /// Reason why a request was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The policy has too little capacity for it.
+    /// The policy has too little capacity for the reservation.
     #[error("{says}")]
     NoRoom {
         /// Reservation that was requested for each vCPU.
         asked: Reservation,
         /// Share reserved already on the CPU with the most available capacity.
         promised: CpuShare,
-        /// Share that can be reserved on that CPU: all of it less the reserve.
+        /// Share that can be reserved on the CPU with the most available capacity: all of that CPU
+        /// less the reserve.
         capacity: CpuShare,
-        /// Longest slice with this period that fits now. Zero if none does.
+        /// Longest slice with the requested period that fits now. Zero if no slice fits.
         largest: Span,
         /// The policy's own message, with all numbers.
         says: String,
@@ -29,7 +30,7 @@ pub enum Refusal {
     InList {
         /// Reservation that is refused.
         name: Name,
-        /// Reason for that reservation.
+        /// Reason why the reservation is refused.
         why: Box<Refusal>,
     },
     /// A list has more than the maximum number of reservations.
@@ -51,7 +52,7 @@ pub enum Refusal {
     Ambiguous {
         /// Name that is ambiguous.
         name: Name,
-        /// One binding for each of these VMs.
+        /// One binding for each of the VMs with that name.
         bindings: Vec<Binding>,
     },
     /// The VM has a reservation already.
@@ -63,17 +64,17 @@ pub enum Refusal {
         by: Name,
     },
     /// The reservation has changed since the revision that the caller expected.
-    #[error("{name} is at revision {is}, not {asked}")]
+    #[error("reservation {name} is at revision {is}, not {asked}")]
     Stale {
         /// Name of the reservation.
         name: Name,
         /// Revision in the request.
         asked: u64,
-        /// Current revision of the reservation.
+        /// Revision that the reservation has now.
         is: u64,
     },
     /// The name is in use for a different reservation.
-    #[error("{name} is reserved already: {is}")]
+    #[error("reservation {name} exists already: {is}")]
     Exists {
         /// Name of the reservation.
         name: Name,
@@ -87,15 +88,15 @@ pub enum Refusal {
         name: Name,
     },
     /// The reservation is held for a gang that has not begun.
-    #[error("{name} is held for gang {gang}, which has not started")]
+    #[error("reservation {name} belongs to gang {gang}, which has not started")]
     Held {
         /// Name of the reservation.
         name: Name,
         /// Name of the gang.
         gang: Name,
     },
-    /// The reservation belongs to no gang, or to another one.
-    #[error("{name} is not a member of gang {gang}")]
+    /// The reservation belongs to no gang, or to another gang than the gang in the request.
+    #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
         name: Name,
@@ -107,7 +108,7 @@ pub enum Refusal {
     TooLate {
         /// Name of the member.
         name: Name,
-        /// Time since the requested begin.
+        /// Time that has passed since the start time in the request.
         late: Span,
     },
     /// The begin time of a gang member is so far ahead that the clocks of its hosts must differ.
@@ -115,11 +116,11 @@ pub enum Refusal {
     TooFar {
         /// Name of the member.
         name: Name,
-        /// Time until the requested begin.
+        /// Time that remains until the start time in the request.
         ahead: Span,
     },
     /// The end of the reservation is not in the future.
-    #[error("cannot end a reservation at {until}: it is {now} already")]
+    #[error("cannot end a reservation at {until}: the time is {now} already")]
     EndPassed {
         /// End in the request.
         until: WallTime,
@@ -143,7 +144,7 @@ pub enum Refusal {
         principal: Principal,
     },
     /// A tenant named a reservation of another owner.
-    #[error("{name} is a reservation of another owner")]
+    #[error("reservation {name} belongs to another owner")]
     NotOwner {
         /// Name of the reservation.
         name: Name,
@@ -189,7 +190,7 @@ pub enum Refusal {
         /// Reason from the ledger.
         why: String,
     },
-    /// The request may succeed later.
+    /// The request can succeed later.
     #[error("{why}")]
     NotNow {
         /// Reason for the delay.
@@ -213,7 +214,8 @@ pub enum Refusal {
     /// The policy can never keep these terms. Says why.
     #[error("{0}")]
     Unkeepable(String),
-    /// The number of vCPUs was not given, and the VM is not there to count them.
+    /// The number of vCPUs was not given, and the VM does not exist, so that its vCPUs cannot be
+    /// counted.
     #[error("cannot count the vCPUs of {what}: it is not on this host")]
     VcpusUnknown {
         /// Binding of the VM.
@@ -233,7 +235,7 @@ pub enum Refusal {
     Host {
         /// Description of the failure.
         says: String,
-        /// Advice on how to fix it.
+        /// Advice on how to fix the failure.
         hint: Option<String>,
     },
 }
@@ -251,13 +253,13 @@ impl Refusal {
                 Some(format!("use a slice of at most {largest} every {}", asked.period()))
             }
             Refusal::InList { name, why } => Some(of_list(name, why)),
-            Refusal::TooManyTargets { .. } => Some("apply it in parts, without --prune".into()),
+            Refusal::TooManyTargets { .. } => Some("split the list, and leave out --prune".into()),
             Refusal::NoMachine { .. } => {
                 Some("run `slackline find` to see what this host can reserve for".into())
             }
             Refusal::Ambiguous { bindings, .. } => {
                 let listed: Vec<String> = bindings.iter().map(ToString::to_string).collect();
-                Some(format!("choose one with --for: {}", listed.join(", ")))
+                Some(format!("choose one of the VMs with --for: {}", listed.join(", ")))
             }
             Refusal::Taken { by, .. } => {
                 Some(format!("release {by} first, or change it with `slackline change {by}`"))
@@ -277,7 +279,7 @@ impl Refusal {
                 Some(format!("try again in {again}"))
             }
             Refusal::VcpusUnknown { .. } => Some("add --vcpus N".into()),
-            Refusal::KeyReused { .. } => Some("use a new key for a new request".into()),
+            Refusal::KeyReused { .. } => Some("use a new idempotency key for the request".into()),
             Refusal::Host { hint, .. } => hint.clone(),
             Refusal::NotYours { user, .. } => {
                 let says = "ask an administrator to reserve for it, or to run";
@@ -292,7 +294,7 @@ impl Refusal {
                 let (slice, period) = (terms.each().slice(), terms.each().period());
                 let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
                 let us = u64::try_from(share).unwrap_or_default();
-                Some(format!("the same share is --slice {} --period 1s", Span::from_us(us)))
+                Some(format!("write the same share as --slice {} --period 1s", Span::from_us(us)))
             }
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: the reservation ends then unless the gang starts",

@@ -26,27 +26,31 @@ pub enum Request {
         amount: Amount,
         /// True for a hard limit.
         exact: bool,
-        /// Offset of the periods from whole periods of the wall clock. `None` leaves it open.
+        /// Offset of the periods from whole periods of the wall clock. `None` lets periods begin at
+        /// the time of the reservation.
         phase: Option<Span>,
-        /// Number of vCPUs. `None` takes the number that the VM has, which must be there then.
+        /// Number of vCPUs. `None` takes the number of vCPUs of the VM, which must exist at the
+        /// time of the request.
         vcpus: Option<u16>,
-        /// Binding of the VM. `None` means the VM called `name`, which must be there then.
+        /// Binding of the VM. `None` means the VM called `name`, which must exist at the time of
+        /// the request.
         binding: Option<Binding>,
         /// User who owns the VM. `None` means the owner of the VM that is found. If there is no VM
         /// yet, it means the caller, or the first user that a named caller may reserve for.
         user: Option<u32>,
-        /// End of the reservation, in the future. `None` lets it last until it is released.
+        /// End of the reservation, in the future. If `None`, the reservation lasts until it is
+        /// released.
         until: Option<WallTime>,
     },
-    /// Admits a reservation for a gang and holds it, unused, for [`LEASE`](crate::gang::LEASE). It
-    /// is written to the ledger only when it begins.
+    /// Admits a reservation for a gang and holds its capacity, unused, for
+    /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
     Hold {
         /// Name of the gang.
         gang: Name,
         /// Reservation of the member: a [`Request::Reserve`].
         member: Box<Request>,
     },
-    /// Turns a held member into an ordinary reservation.
+    /// Turns a held member of a gang into an ordinary reservation.
     Begin {
         /// Gang of the member.
         gang: Gang,
@@ -55,8 +59,8 @@ pub enum Request {
         /// Time at which the member begins, by the service's clock.
         at: Time,
     },
-    /// Reports that a gang is broken. Its member here ends if it has not begun or the gang is
-    /// strict. Otherwise it goes on without a gang.
+    /// Reports that a gang is broken. Its member on this host ends if it has not begun or the gang
+    /// is strict. Otherwise the member goes on without a gang.
     Break {
         /// Name of the gang.
         gang: Name,
@@ -65,7 +69,7 @@ pub enum Request {
         /// Member that was lost, and the reason.
         lost: String,
     },
-    /// Changes the terms of a reservation. A field that is `None` stays as it is.
+    /// Changes the terms of a reservation. Terms whose field is `None` stay as they are.
     Change {
         /// Name of the reservation.
         name: Name,
@@ -73,11 +77,12 @@ pub enum Request {
         amount: Option<Amount>,
         /// True for a hard limit.
         exact: Option<bool>,
-        /// New offset of the periods. `Some(None)` leaves it open.
+        /// New offset of the periods from whole periods of the wall clock. `Some(None)` lets
+        /// periods begin at the time of the change.
         phase: Option<Option<Span>>,
         /// New number of vCPUs. An amount per vCPU is not affected.
         vcpus: Option<u16>,
-        /// New end, in the future. `Some(None)` lets it last until it is released.
+        /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
@@ -91,14 +96,16 @@ pub enum Request {
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Keeps a VM from running. Its reservation stands. A paused VM stays paused.
+    /// Keeps a VM from running. Its capacity stays reserved. A VM that is already paused stays
+    /// paused.
     Pause {
         /// Name of the reservation.
         name: Name,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
-    /// Lets a paused VM run, and takes contested threads back. No effect on a VM that runs.
+    /// Lets a paused VM run, and schedules threads again that were left to another program
+    /// (contested). No effect on a VM that runs.
     Resume {
         /// Name of the reservation.
         name: Name,
@@ -144,7 +151,8 @@ pub enum Request {
     History {
         /// Name of the reservation, which may have ended.
         name: Name,
-        /// Lower bound of the hours, in nanoseconds since 1970. Its own hour is included.
+        /// Start of the shown time, in nanoseconds since 1970. The hour that contains it is
+        /// included.
         since_ns: u64,
         /// True to add the hours of each day up.
         by_day: bool,
@@ -157,7 +165,8 @@ pub enum Request {
 }
 
 impl Request {
-    /// Returns the reservation that the request names. `None` if it concerns no single one.
+    /// Returns the name of the reservation that the request is for. `None` if the request is not
+    /// for a single reservation.
     #[must_use]
     pub const fn name(&self) -> Option<&Name> {
         match self {

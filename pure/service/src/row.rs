@@ -20,28 +20,29 @@ pub struct Row {
     pub terms: Terms,
     /// Binding by which the VM is found again.
     pub binding: Binding,
-    /// User who owns the VM, or will own it. A VM of another user is never taken, whatever its
-    /// name.
+    /// User who owns the VM, or will own it. A VM of another user is never scheduled for this
+    /// reservation, whatever its name.
     pub user: u32,
     /// True if the VM is kept from running.
     pub paused: bool,
-    /// Gang that the reservation belongs to. `None` if it belongs to none.
+    /// Gang that the reservation belongs to. `None` if it belongs to no gang.
     pub gang: Option<Gang>,
     /// Number of the event that made the reservation. An older reservation has a lower number.
     pub since: u64,
     /// Number of the event that last changed the reservation. Two reservations never share a
-    /// revision, also if one is made again under the same name.
+    /// revision, even if the second is made under the name of the first.
     pub revision: u64,
-    /// The VM that was last held for this reservation. `None` if there was none.
+    /// The VM that was last scheduled for this reservation. `None` if no VM was scheduled for it.
     pub identity: Option<Identity>,
-    /// Binding by UUID of the libvirt domain that was last held. `None` if the reservation is not
-    /// for a libvirt domain, or had none yet.
+    /// Binding by UUID of the libvirt domain that was last scheduled for this reservation. `None`
+    /// for other kinds of VMs, or if no domain was scheduled yet.
     pub by_uuid: Option<Binding>,
 }
 
 impl Row {
     /// Returns true if a VM with this binding is the VM of this reservation: the same VM as before,
-    /// one of the same user, or, for root, one whose name only root could give.
+    /// or a VM of the same user. A reservation for root also accepts a VM whose name only root
+    /// could give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -50,7 +51,7 @@ impl Row {
 }
 
 impl Row {
-    /// Notes the UUID of a VM that is held for this reservation.
+    /// Stores the UUID of the VM that is scheduled for this reservation.
     pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
         if self.binding.kind() != BindingKind::Libvirt {
             self.by_uuid = None;
@@ -61,7 +62,7 @@ impl Row {
 }
 
 impl fmt::Display for Row {
-    /// Writes it as `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
+    /// Writes the reservation as `2ms/10ms exact for 2 vCPUs, libvirt:web, paused`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paused = if self.paused { ", paused" } else { "" };
         write!(out, "{}, {}{paused}", self.terms, self.binding)?;
@@ -72,18 +73,18 @@ impl fmt::Display for Row {
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// No VM is there that the reservation could use. Its capacity stays reserved, unless the
-    /// reason is [`Reason::NoRoom`].
+    /// No VM exists that the reservation could use. Its capacity stays reserved, unless the reason
+    /// is [`Reason::NoRoom`].
     Waiting,
     /// The VM receives what is reserved for it.
     Active,
     /// The VM is kept from running. Its capacity stays reserved.
     Paused,
-    /// The VM has fewer vCPUs than reserved, or more. Those without a reservation run as ordinary
+    /// The VM has fewer vCPUs than reserved, or more. vCPUs without a reservation run as ordinary
     /// threads.
     Partial,
-    /// Another program has changed threads of the VM, and keeps them until the change is undone or
-    /// the reservation is resumed. Its capacity stays reserved.
+    /// Another program has changed threads of the VM. That program keeps control of them until the
+    /// change is undone or the reservation is resumed. The capacity of the VM stays reserved.
     Contested,
     /// The monitor has suspended the guest. Its capacity stays reserved.
     Suspended,
@@ -132,8 +133,8 @@ pub enum Reason {
     /// The terms do not fit any more, and no capacity is reserved.
     #[error("no room: {0}")]
     NoRoom(String),
-    /// The VM is held for another reservation.
-    #[error("its VM has reservation {0}")]
+    /// The VM is scheduled for another reservation.
+    #[error("the VM has another reservation, {0}")]
     Taken(Name),
     /// The VM with that binding belongs to another user.
     #[error("{binding} belongs to uid {user}, and this reservation is for uid {meant}")]
@@ -145,11 +146,11 @@ pub enum Reason {
         /// User whose VM is expected.
         meant: u32,
     },
-    /// The VM is there but cannot be held. Says why.
+    /// The VM exists, but cannot be scheduled. Says why.
     #[error("{0}")]
     Unavailable(String),
     /// The gang has not begun.
-    #[error("gang {0} has not begun")]
+    #[error("gang {0} of this reservation has not started")]
     Held(Name),
     /// Another program has changed threads of the VM. Describes the change.
     #[error("{0}")]
@@ -157,16 +158,17 @@ pub enum Reason {
     /// The guest does not run. Says what the monitor reports.
     #[error("{0}")]
     Suspended(String),
-    /// The VM has another number of vCPUs than reserved, or one of them could not be held.
+    /// The VM has another number of vCPUs than reserved, or one of its vCPUs could not be
+    /// scheduled.
     #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
         /// Number of vCPUs of the VM.
         there: u16,
         /// Number of vCPUs with a reservation.
         promised: u16,
-        /// vCPUs without a reservation, and those that are not held.
+        /// vCPUs without a reservation, and vCPUs that could not be scheduled.
         unseated: Vec<u16>,
-        /// Reason why one could not be held. `None` if all could.
+        /// Reason why a vCPU could not be scheduled. `None` if all vCPUs could be scheduled.
         why: Option<String>,
     },
 }
@@ -176,15 +178,15 @@ fn vcpus(there: u16, promised: u16, unseated: &[u16], why: Option<&str>) -> Stri
     let names: Vec<String> = unseated.iter().map(ToString::to_string).collect();
     let (names, s) = (names.join(", "), if unseated.len() == 1 { "" } else { "s" });
     match why {
-        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be held: {why}"),
+        Some(why) if !unseated.is_empty() => format!("vCPU{s} {names} cannot be scheduled: {why}"),
         _ if there > promised => format!(
-            "its VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
+            "the VM has {there} vCPU{}, and {promised} are reserved: vCPU{s} {names} run as \
              ordinary threads",
             plural(there)
         ),
         _ if there < promised => {
-            format!("its VM has {there} vCPU{}, and {promised} are reserved", plural(there))
+            format!("the VM has {there} vCPU{}, and {promised} are reserved", plural(there))
         }
-        _ => format!("vCPU{s} {names} of its VM are not held"),
+        _ => format!("vCPU{s} {names} of the VM are not scheduled"),
     }
 }

@@ -40,7 +40,7 @@ use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
 pub use reserve::MOST_RESERVATIONS;
 
-/// Time between two attempts to admit reservations that have no room. An attempt comes earlier if
+/// Time between two attempts to admit reservations that did not fit. An attempt comes earlier if
 /// capacity is freed.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
@@ -75,14 +75,15 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// Principal, other than the owner, that last raised a reservation, by its name.
+    /// For each reservation, by name: the principal that raised its terms last, if that principal
+    /// is not the owner.
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
-    /// Time of the next alarm, as it was set last. `None` without an alarm.
+    /// Time for which the timer was set last. `None` if no timer is set.
     rings: Option<Time>,
-    /// Time of the next attempt to admit reservations that have no room.
+    /// Time of the next attempt to admit reservations that did not fit.
     try_again: Option<Time>,
 }
 
@@ -118,15 +119,15 @@ impl Service {
     }
 
     /// Returns reservations that wait for their VM. The caller looks for these VMs by their
-    /// bindings and reports them as [`Input::Appeared`]. If there is none with the binding of a
-    /// libvirt domain but one with its UUID, it reports [`Input::Renamed`].
+    /// bindings and reports them as [`Input::Appeared`]. If no VM has the binding of a libvirt
+    /// domain, but a VM has its UUID, the caller reports [`Input::Renamed`].
     pub fn waiting(&self) -> impl Iterator<Item = &Row> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| &entry.row)
     }
 
-    /// Returns the VM that must be looked up before a request is decided. `None` if there is none.
-    /// A lookup can take long, and other requests should not wait for it.
+    /// Returns the VM that must be looked up before a request is decided. `None` if no lookup is
+    /// needed. A lookup can take long, and other requests should not wait for it.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
         let request = match request {
@@ -170,7 +171,8 @@ impl Service {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
-    /// Sets the budgets of all owners. An owner that is above its new budget keeps what it has.
+    /// Sets the budgets of all owners. An owner that is above its new budget keeps its
+    /// reservations.
     pub fn set_budgets(&mut self, budgets: Budgets) {
         self.budgets = budgets;
     }
@@ -178,7 +180,7 @@ impl Service {
     /// Checks that the owner of a reservation may have these terms for it.
     ///
     /// # Errors
-    /// If its budget would be exceeded.
+    /// If the owner's budget would be exceeded.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
         let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);
@@ -187,9 +189,9 @@ impl Service {
     }
 
     /// Checks that the caller may change a reservation to these terms. A change counts against the
-    /// budget of the owner. If the caller is another principal, it also counts against the
-    /// caller's: with what the caller owns, what is reserved for its VMs, and what it raised for
-    /// others.
+    /// budget of the owner. If the caller is another principal, the change also counts against the
+    /// caller's budget. That includes the caller's own reservations, those for its VMs, and those
+    /// that it raised for others.
     ///
     /// # Errors
     /// If one of the budgets would be exceeded.
@@ -215,7 +217,7 @@ impl Service {
         budget.allows_beside(caller, rows, (Some(before.terms), terms))
     }
 
-    /// Notes who raised a reservation of another owner.
+    /// Records the principal that raised a reservation of another owner.
     fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raised.retain(|name, _| book.row(name).is_some());
@@ -244,13 +246,13 @@ impl Service {
         self.book.of_domain(domain)?.suspended.as_deref()
     }
 
-    /// Returns the CPUs that cannot deliver their reservations, each with its last load in excess.
+    /// Returns the CPUs that cannot deliver their reservations, each with its last excessive load.
     pub fn overloads(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.overloads.iter()
     }
 
-    /// Returns the state of the service: how many reservations there are and wait, and whether the
-    /// ledger fails.
+    /// Returns the state of the service: the number of all reservations, the number of those that
+    /// wait, and the reason if the ledger cannot be written.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -260,8 +262,8 @@ impl Service {
         }
     }
 
-    /// Finishes an input: retries what has no room, ends leases and reservations whose end has
-    /// come, begins a commit, and sets the timer.
+    /// Finishes an input: retries reservations that did not fit, ends leases and reservations whose
+    /// end has come, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
@@ -320,7 +322,8 @@ impl Service {
             others => format!(" and {others} more"),
         };
         let says = format!(
-            "the clock was set {way} by {by}: one period of {first}{others} is longer or shorter"
+            "the wall clock was set {way} by {by}: one period of {first}{others} is longer or \
+             shorter"
         );
         self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }
@@ -355,7 +358,7 @@ impl Service {
 /// Originator of a change.
 enum ChangeOrigin<'a> {
     Asked(&'a ClientRequest),
-    /// One of several changes of a request, which is answered with its last one.
+    /// One of several changes by the same request. The request is answered with its last change.
     Together {
         asked: &'a ClientRequest,
         is_last: bool,
@@ -376,7 +379,7 @@ impl ChangeOrigin<'_> {
 struct DoneChange {
     kind: Kind,
     before: Option<Row>,
-    /// The reservation with its new revision. If it has ended, as it was last.
+    /// The reservation with its new revision. If it has ended, the last row that it had.
     after: Row,
     /// Event to publish. `None` if nothing changed.
     happened: Option<EventKind>,

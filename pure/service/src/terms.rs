@@ -80,11 +80,11 @@ impl Terms {
     /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest rest of a period after the slice. Below it most of the time
-    /// would go into dispatching.
+    /// Shortest slice, and shortest rest of a period after the slice. With shorter times, most of
+    /// the time would go into dispatching.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest uninterrupted run of a vCPU, unless an administrator reserved it.
+    /// Longest uninterrupted run of a vCPU that can be reserved without being an administrator.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
     /// Maximum number of vCPUs of a VM.
@@ -142,8 +142,8 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// Returns the terms with borrowing of unused budget between siblings set. It stays off for one
-    /// vCPU.
+    /// Returns the terms with borrowing of unused budget between siblings allowed or not. It is
+    /// never allowed for a single vCPU.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
         // A single vCPU has no siblings to lend to.
@@ -163,7 +163,8 @@ impl Terms {
         }
     }
 
-    /// Returns the terms with this end. `None` lets the reservation last until it is released.
+    /// Returns the terms with this end of the reservation. `None` lets the reservation last until
+    /// it is released.
     #[must_use]
     pub const fn with_end(self, until: Option<WallTime>) -> Terms {
         Terms { until, ..self }
@@ -175,8 +176,8 @@ impl Terms {
         self.until
     }
 
-    /// Returns true if the scheduler need not know of a change from `other` to these terms, as only
-    /// the end differs.
+    /// Returns true if a change from `other` to these terms makes no difference to the scheduler,
+    /// as only the end of the reservation differs.
     pub(crate) fn is_enforced_as(self, other: Terms) -> bool {
         self.with_end(None) == other.with_end(None)
     }
@@ -200,8 +201,8 @@ impl Terms {
         self.by_use
     }
 
-    /// Returns the offset of the periods from whole periods of the wall clock. `None` if it is
-    /// open.
+    /// Returns the offset of the periods from whole periods of the wall clock. `None` if periods
+    /// begin at the time of the reservation.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase
@@ -336,7 +337,7 @@ mod tests {
         TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
 
     #[test]
-    fn end_stays_unless_it_is_changed_and_needs_no_capacity() {
+    fn end_time_of_a_reservation_survives_other_changes_and_needs_no_capacity() {
         let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
         let until: WallTime = "2026-12-01T18:00".parse().unwrap();
         let ends = forever.with_end(Some(until));
@@ -350,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn share_of_several_vcpus_is_divided_equally_and_rounded_up() {
+    fn cpu_share_is_divided_equally_among_vcpus_and_rounded_up() {
         let share = CpuShare::from_ppm(1_500_000);
         let terms = Amount::Together { share, period: None }.terms(false, 2).unwrap();
         assert_eq!(terms.to_string(), "7.5ms/10ms for 2 vCPUs by use");
@@ -361,10 +362,10 @@ mod tests {
         assert_eq!(wrong.to_string(), "1.5cpu is more than 1 vCPU can use");
     }
 
-    /// A share for all vCPUs is borrowed by use, a slice for each is not. A change keeps the
-    /// setting of fields that it does not name.
+    /// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
+    /// not. A change of terms keeps the values that it does not name.
     #[test]
-    fn cpu_share_for_all_vcpus_allows_borrowing_slice_does_not() {
+    fn vcpus_that_share_a_cpu_share_may_borrow_but_vcpus_with_a_slice_may_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -380,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_reservation_parameters_are_refused_with_the_bound() {
+    fn refusal_of_invalid_reservation_parameters_states_the_allowed_bound() {
         let says = |each, vcpus| Terms::new(each, false, vcpus).unwrap_err().to_string();
         assert_eq!(
             says(each(19, 20), 1),
@@ -393,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_of_a_whole_period_is_refused_and_phase_needs_no_capacity() {
+    fn phase_must_be_shorter_than_the_period_and_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -404,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_is_within_another_only_if_no_parameter_is_larger() {
+    fn reservation_fits_within_another_only_if_none_of_its_parameters_is_larger() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {
@@ -416,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_with_a_long_period_is_enforced_in_each_second() {
+    fn reservation_with_a_period_of_many_seconds_is_enforced_in_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()

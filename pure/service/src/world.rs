@@ -1,5 +1,5 @@
-//! Interface by which the service acts on the host and the ledger: it changes them only by calls of
-//! [`World`].
+//! Interface by which the service acts on the host and the ledger: the service changes them only by
+//! calls of [`World`].
 
 use slackline_units::{DomId, Span, Time};
 
@@ -20,9 +20,9 @@ use crate::terms::Terms;
 /// each is complete when it returns. The world never calls back into the service.
 ///
 /// The scheduler knows a reservation by its *domain*, and each reserved vCPU by its *place* in the
-/// domain, counted from zero. Both are stable for as long as the policy may have an account for
-/// them, whichever thread occupies the place. The reservation of an empty place stands, like that
-/// of a vCPU that never wakes.
+/// domain, counted from zero. Both stay the same for as long as the policy may account CPU time for
+/// them, whichever thread occupies the place. The reservation of an empty place stays in force,
+/// like that of a vCPU that never wakes.
 ///
 /// The scheduler is volatile. If the service dies in or between calls, the keeper undoes everything
 /// that calls did to threads, so the service need not remember any of it.
@@ -37,24 +37,25 @@ pub trait World {
     /// Returns one binding for each VM of this name on the host, of the kind that people would use.
     fn named(&mut self, name: &Name) -> Vec<Binding>;
 
-    /// Adds domains to the scheduler, all at one instant, in this order while there is room. A
-    /// domain gets all of its places or none, and the threads in its seats are held. None of the
-    /// domains may be in the scheduler before.
+    /// Adds domains to the scheduler, all at one instant and in this order, as long as capacity is
+    /// available. A domain gets all of its places (reserved vCPUs) or none, and the threads in
+    /// `seats` are scheduled. None of the domains may be in the scheduler already.
     ///
-    /// Returns a result for each. A domain that is declined leaves no trace, and none of its
+    /// Returns a result for each domain. A domain that is declined leaves no trace, and none of its
     /// threads is touched. [`WorldError::Gone`] means that the VM is not the named one any more.
     fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>>;
 
-    /// Assigns other threads to the places of a domain. Threads that keep their place are not
-    /// disturbed, and threads that lose theirs are restored. The reservations of places stand, also
-    /// if a place passes to another thread or becomes empty. A paused domain stays paused.
+    /// Assigns other threads to the places (reserved vCPUs) of a domain. Threads that keep their
+    /// place are not disturbed, and threads that lose their place are restored. The reservation of
+    /// a place stays in force even if the place passes to another thread or becomes empty. A paused
+    /// domain stays paused.
     ///
     /// # Errors
-    /// If a thread cannot be held. All places then keep their threads.
+    /// If a thread cannot be scheduled. All places then keep their threads.
     fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError>;
 
-    /// Empties all places of a domain: its threads are restored and its reservation stands. The
-    /// domain is not paused any more.
+    /// Empties all places (reserved vCPUs) of a domain. Its threads are restored, and its
+    /// reservation stays in force. The domain is not paused any more.
     fn unseat(&mut self, domain: DomId);
 
     /// Changes the terms of a domain, in force when this returns. Places are added or removed at
@@ -65,8 +66,8 @@ pub trait World {
     /// If the policy or the host declines. The old terms then stand, at all places.
     fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError>;
 
-    /// Keeps all threads of a domain from running until [`resume`](World::resume). At least one
-    /// place is occupied.
+    /// Keeps all threads of a domain from running until [`resume`](World::resume). The caller
+    /// ensures that at least one place is occupied.
     ///
     /// # Errors
     /// If the host declines. All threads then continue to run.
@@ -78,8 +79,8 @@ pub trait World {
     /// If the host declines. All threads then stay paused.
     fn resume(&mut self, domain: DomId) -> Result<(), WorldError>;
 
-    /// Removes a domain from the scheduler and restores its threads. The policy keeps back only the
-    /// capacity for excess that the domain received.
+    /// Removes a domain from the scheduler and restores its threads. Only the capacity that covers
+    /// excess CPU time of the domain stays reserved.
     fn leave(&mut self, domain: DomId);
 
     /// Returns how far the wall clock is ahead of the service's clock. A later step of the wall
@@ -99,15 +100,15 @@ pub trait World {
     fn reply(&mut self, ticket: Ticket, reply: &Result<Answer, Refusal>);
 
     /// Lets the world answer a [`Request::Log`](crate::Request::Log), a
-    /// [`Request::History`](crate::Request::History) or a
-    /// [`Request::Find`](crate::Request::Find) itself. The caller is allowed to ask.
+    /// [`Request::History`](crate::Request::History) or a [`Request::Find`](crate::Request::Find)
+    /// itself. The rights of the caller have been checked.
     fn hand_over(&mut self, asked: &ClientRequest);
 
-    /// Sends an event to all subscribers. It is in the ledger.
+    /// Sends an event, which is in the ledger already, to all subscribers.
     fn publish(&mut self, event: &Event);
 
-    /// Asks for [`Input::Rang`](crate::Input::Rang) at this time. It replaces the time asked for
-    /// before.
+    /// Sets the timer: requests [`Input::Rang`](crate::Input::Rang) at this time. A time that was
+    /// set before is replaced.
     fn ring(&mut self, at: Time);
 }
 
@@ -120,24 +121,24 @@ pub struct JoiningDomain<'a> {
     pub name: &'a Name,
     /// Terms of the reservation.
     pub terms: &'a Terms,
-    /// Threads for the places. `None` if all places are empty.
+    /// vCPUs of the VM for the places of the reservation. `None` if all places stay empty.
     pub seats: Option<&'a Seats>,
 }
 
 /// Changes to the ledger, written all or none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Commit {
-    /// Number of the commit: that of its last event. Later commits have higher numbers.
+    /// Number of the commit: the number of its last event. Later commits have higher numbers.
     pub seq: u64,
     /// Reservations to store by name. `None` deletes the row.
     pub rows: Vec<(Name, Option<Row>)>,
     /// Events in ascending order of their numbers.
     pub events: Vec<Event>,
-    /// Answers to keep with their keys.
+    /// Answers to store with the idempotency keys of their requests.
     pub kept: Vec<KeptAnswer>,
 }
 
-/// Answer to a request with a key.
+/// Answer to a request that has an idempotency key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeptAnswer {
     /// Principal that owns the key.
@@ -157,7 +158,7 @@ pub struct KeptAnswer {
 pub struct LedgerContents {
     /// All reservations. An identity is `None` unless it was stored since the host booted.
     pub rows: Vec<Row>,
-    /// Kept answers, each with its age.
+    /// Stored answers, each with the time since it was given.
     pub kept: Vec<(KeptAnswer, Span)>,
     /// Highest number of an event or a commit that was ever written.
     pub last_seq: u64,

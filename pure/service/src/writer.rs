@@ -13,7 +13,7 @@ use crate::world::{Commit, KeptAnswer};
 /// Time to wait before the next attempt after the ledger failed.
 pub(crate) const REST: Span = Span::from_secs(1);
 
-/// Maximum number of deeds that wait for a commit.
+/// Maximum number of changes that wait for a commit.
 const WAITING: usize = 1000;
 
 /// Maximum number of events that are kept while the ledger cannot be written.
@@ -43,7 +43,7 @@ struct PendingCommit {
 pub(crate) struct Batch {
     /// Names whose rows are to be written.
     touched: BTreeSet<Name>,
-    /// Deeds whose callers wait for the commit.
+    /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
     /// Events that happened while the ledger could not be written, and the answers given then.
     events: VecDeque<Event>,
@@ -81,18 +81,18 @@ impl Writer {
         Writer { seq, remains, ..Writer::default() }
     }
 
-    /// Returns a number that is higher than all before.
+    /// Returns a number that is higher than all numbers assigned before.
     pub(crate) const fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
     }
 
-    /// Returns why the ledger cannot be written. `None` if it can.
+    /// Returns the reason why the ledger cannot be written. `None` if it can be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
 
-    /// Returns true if so many deeds wait that no change should be begun.
+    /// Returns true if so many changes wait that no further change should be begun.
     pub(crate) fn is_full(&self) -> bool {
         self.next.deeds.len() >= WAITING
     }
@@ -108,17 +108,20 @@ impl Writer {
         self.remains.get(name)
     }
 
-    /// Returns all names whose current row may differ from the one that would remain.
+    /// Returns all names whose current row can differ from the row that would remain if the ledger
+    /// could never be written again.
     pub(crate) fn unsettled(&self) -> Vec<Name> {
         self.next.touched.iter().cloned().collect()
     }
 
-    /// Records that a row remains although it is not in the ledger, since it could not be reverted.
+    /// Records that a row stays in force although it is not in the ledger, since it could not be
+    /// reverted.
     pub(crate) fn let_remain(&mut self, row: Row) {
         self.remains.insert(row.name.clone(), row);
     }
 
-    /// Returns the deed of an earlier request with the same key that has no reply yet.
+    /// Returns the change by an earlier request with the same key, if that request has no reply
+    /// yet.
     pub(crate) fn waiting(&mut self, keyed: &KeyedRequest) -> Option<&mut UncommittedChange> {
         let under_way = self.under_way.as_mut().map(|under_way| &mut under_way.batch);
         let batches = under_way.into_iter().chain([&mut self.next]);
@@ -129,8 +132,8 @@ impl Writer {
         batches.flat_map(|batch| &mut batch.deeds).find(is_same)
     }
 
-    /// Queues a deed. While the ledger cannot be written, the deed is returned instead, so that its
-    /// caller is answered at once.
+    /// Queues a change. While the ledger cannot be written, the change is returned instead, so that
+    /// its caller is answered at once.
     pub(crate) fn add(&mut self, mut deed: UncommittedChange) -> Option<UncommittedChange> {
         deed.remains = self.apply(&deed);
         if deed.event.is_some() {
@@ -180,8 +183,8 @@ impl Writer {
     }
 
     /// Begins the next commit, if one is due and none is under way. `row` returns the current row
-    /// of a name, `answer` the answer to keep for a deed. `whole` returns the event that reports
-    /// that the ledger works again, from its number and the number of lost events.
+    /// of a name, `answer` the answer to keep for a change. `whole` makes the event about the end
+    /// of the ledger's failure, from the event's number and the number of lost events.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -213,7 +216,7 @@ impl Writer {
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
 
-    /// Completes a commit. Returns it with the deeds whose callers wait for it.
+    /// Completes a commit. Returns it with the changes whose callers wait for it.
     pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<UncommittedChange>)> {
         let PendingCommit { commit, batch } =
             self.under_way.take_if(|one| one.commit.seq == seq)?;
@@ -237,8 +240,8 @@ impl Writer {
         Some((commit, batch.deeds))
     }
 
-    /// Handles a failed commit: nothing can be written for now, and the changes queued after it
-    /// wait, too. Returns all deeds that waited, oldest first.
+    /// Handles a failed commit. Nothing can be written for now, so changes queued after the commit
+    /// wait as well. Returns all changes that waited, oldest first.
     pub(crate) fn not_committed(
         &mut self,
         now: Time,

@@ -22,14 +22,14 @@ impl Account {
         Account { speeds, balancer: scenario.balancer(), records: Vec::new() }
     }
 
-    /// Returns true if the work of each interval must be counted, since it may differ from CPU
+    /// Returns true if the work of each interval must be counted, since it can differ from CPU
     /// time.
     #[inline]
     pub(crate) fn counts_pieces(&self) -> bool {
         self.speeds.is_some() || self.balancer.is_some()
     }
 
-    /// Returns the CPU time that this work takes on this CPU.
+    /// Returns the CPU time that an amount of work of a vCPU takes on a CPU.
     #[inline(always)]
     pub(crate) fn time(&self, (cpu, vcpu): (CpuId, VcpuId), work: Span) -> Span {
         match &self.speeds {

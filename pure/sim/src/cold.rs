@@ -48,14 +48,14 @@ impl SharedCache {
         SharedCache { warm, groups, used: vec![Span::ZERO; cpus], left_at: vec![Span::ZERO; vcpus] }
     }
 
-    /// Returns the total CPU time used on all CPUs that share the cache with this one.
+    /// Returns the total CPU time used on all CPUs that share the cache with this CPU.
     fn used(&mut self, cpu: CpuId) -> &mut Span {
         let first = self.groups[cpu.index()].first().unwrap_or(cpu);
         &mut self.used[first.index()]
     }
 
-    /// Returns the time that a vCPU needs to refill the cache after it moved here from another CPU
-    /// of the same group. `cache` is the refill time of its whole working set.
+    /// Returns the time that a vCPU needs to refill the cache after it moved to this CPU from
+    /// another CPU of the same group. `cache` is the refill time of its whole working set.
     fn refill(&self, vcpu: VcpuId, cpu: CpuId, cache: Span) -> Span {
         let kept = u128::from(cache.ns()) * u128::from(self.warm) / 1_000_000;
         let kept = Span::from_ns(u64::try_from(kept).expect("a part of a span is a span"));
@@ -99,7 +99,8 @@ impl CacheModel {
         self.prices.is_empty()
     }
 
-    /// Returns the cost of starting a vCPU on a CPU on which `before` ran directly before.
+    /// Returns the dispatch cost of starting a vCPU on a CPU. `before` is the vCPU that ran there
+    /// directly before, `None` if the CPU was idle.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn dispatch(&self, vcpu: VcpuId, before: Option<VcpuId>) -> Span {
         if before == Some(vcpu) { Span::ZERO } else { self.price(vcpu).dispatch }
@@ -125,7 +126,7 @@ impl CacheModel {
     }
 
     /// Returns the cost of filling the cache for a vCPU that is dispatched on a CPU other than the
-    /// one on which it ran last.
+    /// CPU on which it ran last.
     fn refill_elsewhere(
         &self,
         vcpu: VcpuId,

@@ -1,9 +1,9 @@
 //! The simulated CPUs: their running vCPUs ("occupants"), switch costs, and timers with the
-//! resolution and lateness of real ones. Nothing else takes time on the virtual hardware.
+//! resolution and lateness of real timers. Nothing else takes time on the virtual hardware.
 //!
 //! CPU time counts as used from the moment of the order that starts a vCPU, as schedulers measure
-//! it. The first `switch` of that time does no work for the guest. A vCPU that ran last on another
-//! CPU loses a further `migrate`.
+//! it. A context switch takes the time `switch` first, in which the vCPU does no work for the
+//! guest. A vCPU that ran last on another CPU loses a further `migrate`.
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -54,7 +54,8 @@ pub(crate) struct Cpus {
     timers: Timers,
     refuse_ppm: u32,
     account: Account,
-    /// Ordinary scheduling of slack. `None` if the policy divides it.
+    /// Model of the kernel's ordinary scheduling, which divides slack. `None` if the policy divides
+    /// slack.
     pub(crate) fair: Option<Box<FairClass>>,
 }
 
@@ -126,8 +127,8 @@ impl Cpus {
         self.cpus[cpu.index()].next_time()
     }
 
-    /// Returns the earliest time of an event other than the end of the work of the vCPU that runs
-    /// on `cpu`.
+    /// Returns the time of the earliest event of any CPU, apart from the end of the work of the
+    /// vCPU that runs on `cpu`.
     #[inline(always)]
     pub(crate) fn others(&self, cpu: CpuId) -> Time {
         let this = &self.cpus[cpu.index()];
@@ -148,9 +149,10 @@ impl Cpus {
     }
 
     /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
-    /// timer is due within the slop, it expires as well. This holds only if the other timer was
-    /// armed before. A timer armed afterwards must not expire at once: a timeslice shorter than the
-    /// slop would then end at the instant at which it begins, over and over.
+    /// timer is due within the timer slop (the time by which timers can expire early), it expires
+    /// as well. This holds only if the other timer was armed before. A timer armed afterwards must
+    /// not expire at once: a timeslice shorter than the slop would then end at the instant at which
+    /// it begins, over and over.
     #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
@@ -176,7 +178,7 @@ impl Cpus {
         self.refresh(cpu);
     }
 
-    /// Returns true if this vCPU runs on this CPU and has neither work nor unpaid overhead left.
+    /// Returns true if a vCPU runs on a CPU and has neither work nor unpaid overhead left.
     #[inline]
     pub(crate) fn is_free(&self, cpu: CpuId, vcpu: VcpuId, now: Time) -> bool {
         let this = &self.cpus[cpu.index()];
@@ -218,7 +220,8 @@ impl Cpus {
         self.account.speeds.is_some()
     }
 
-    /// Returns the records, not yet in the trace, of CPU time that was not work at full speed.
+    /// Returns the records of CPU time that was not work at full speed. They are not in the trace
+    /// yet.
     #[inline]
     pub(crate) fn untold(&mut self) -> &mut Vec<Record> {
         &mut self.account.records
@@ -250,8 +253,8 @@ impl Cpus {
     }
 
     /// Takes interrupt time from a CPU. The running vCPU pays for it, or else the vCPU that runs
-    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the vCPU
-    /// that it wakes includes it.
+    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the woken
+    /// vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -270,7 +273,8 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes a CPU from all vCPUs for a while, from now or from the end of what is taken already.
+    /// Takes a CPU from all vCPUs for `span`: from now on, or from the end of the time for which
+    /// the CPU is taken already.
     pub(crate) fn take(&mut self, cpu: CpuId, now: Time, span: Span, guests: &mut Guests<'_>) {
         if span.is_zero() {
             return;
@@ -287,7 +291,8 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes the time of a scheduling pass. One that is under way handles this event as well.
+    /// Takes the CPU time of a scheduling pass, drawn from `of`, from a CPU. Time for which the CPU
+    /// is taken already counts as part of the pass.
     pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let end = now.after(this.passes.draw(of));
@@ -295,23 +300,25 @@ impl Cpus {
         self.take(cpu, now, span, guests);
     }
 
-    /// Returns true if the order that a CPU was given last has reached its limit.
+    /// Returns true if the last order for a CPU has reached its time limit.
     pub(crate) fn is_exhausted(&self, cpu: CpuId) -> bool {
         self.cpus[cpu.index()].limit.due == Time::NEVER
     }
 
-    /// Returns the occupant of a CPU, and the time since another one in which it was not taken.
+    /// Returns the time since `since` in which vCPUs could run on a CPU: without the time for which
+    /// it was taken.
     pub(crate) fn ran_since(&self, cpu: CpuId, since: Time, now: Time) -> Span {
         let (from, taken) = self.cpus[cpu.index()].taken.within(since, now);
         now - from - taken
     }
 
-    /// Returns the occupant of a CPU. `None` if it has none.
+    /// Returns the vCPU that runs on a CPU. `None` if no vCPU runs there.
     pub(crate) fn occupant_of(&self, cpu: CpuId) -> Option<VcpuId> {
         self.cpus[cpu.index()].occupant
     }
 
-    /// Lets another vCPU run within the same order.
+    /// Makes another vCPU run on a CPU, up to the same time limit as the vCPU before it. `None`
+    /// makes the CPU idle.
     pub(crate) fn exchange(
         &mut self,
         cpu: CpuId,
@@ -450,7 +457,8 @@ impl<'a> VirtualHardware<'a> {
         self.now = now;
     }
 
-    /// Carries out an order as it stands.
+    /// Carries out an order without ordinary scheduling: the CPU runs the vCPU that the order
+    /// names.
     #[inline(always)]
     pub(crate) fn carry_out_exactly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
@@ -561,7 +569,7 @@ impl Tournament {
         self.tree[1].1
     }
 
-    /// Returns the earliest event of all CPUs except this one. It compares only the losers on this
+    /// Returns the earliest event of all CPUs except this CPU. It compares only the losers on this
     /// CPU's path to the root.
     fn first_but(&self, cpu: CpuId) -> Time {
         let up = |&place: &usize| Some(place / 2);

@@ -1,8 +1,9 @@
 //! Ordinary scheduling of slack, as a live host does it: the kernel, and not the policy, divides it
-//! among all runnable vCPUs of a CPU that may have more than their reservation.
-//! Source: EEVDF in Linux 6.12 and later. An entity that leaves keeps its lag, the time by which it
-//! is behind the average, and has it again when it is back. Of those that are not ahead of the
-//! average, the one with the earliest deadline runs, at least until a tick finds its slice used.
+//! among all runnable vCPUs of a CPU that may have more than their reservation. Source: EEVDF in
+//! Linux 6.12 and later. An entity (a vCPU in the queue) that leaves keeps its lag, the time by
+//! which its virtual time is behind the average. It has the same lag when it returns. Of the
+//! entities that are not ahead of the average, the one with the earliest deadline runs. It runs at
+//! least until a tick finds that its slice is used.
 //!
 //! Departs from its source: all entities have one weight, and a wake never preempts.
 
@@ -27,18 +28,19 @@ struct FairCpu {
     queue: Vec<VcpuId>,
     /// Running entity, and the time up to which its run is counted.
     running: Option<(VcpuId, Time)>,
-    /// Time of the next tick. `NEVER` if there is none.
+    /// Time of the next tick. `NEVER` if no tick is due.
     tick: Time,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Entity {
-    /// True if it wants a CPU.
+    /// True if the vCPU is runnable.
     is_awake: bool,
-    /// True if it may not have more than its reservation.
+    /// True if the vCPU may not use more than its reservation.
     is_bounded: bool,
     is_queued: bool,
-    /// True if it left while it was ahead of the average. It stays until it is not any more.
+    /// True if the vCPU left while its virtual time was ahead of the average. It stays in the queue
+    /// until the average has caught up.
     is_delayed: bool,
     runtime: i64,
     deadline: i64,
@@ -67,7 +69,7 @@ impl FairClass {
         self.cpus[cpu.index()].is_on
     }
 
-    /// Notes that a vCPU wants a CPU, whose last one is `home`.
+    /// Records that a vCPU became runnable. `home` is the CPU on which it ran last.
     pub(crate) fn woke(&mut self, vcpu: VcpuId, home: Option<CpuId>) {
         self.entities[vcpu.slot()].is_awake = true;
         if let Some(cpu) = home.filter(|&cpu| self.is_on(cpu)) {
@@ -75,13 +77,13 @@ impl FairClass {
         }
     }
 
-    /// Notes that a vCPU does not want a CPU any more.
+    /// Records that a vCPU blocked, and removes it from the queue.
     pub(crate) fn blocked(&mut self, vcpu: VcpuId) {
         self.entities[vcpu.slot()].is_awake = false;
         self.leave(vcpu);
     }
 
-    /// Adds a vCPU that is not real-time any more.
+    /// Adds a vCPU whose reserved run has ended, so that it competes for slack.
     pub(crate) fn enter(&mut self, cpu: CpuId, vcpu: VcpuId) {
         let Entity { is_awake, is_bounded, is_queued, is_delayed, lag, .. } =
             self.entities[vcpu.slot()];
@@ -106,7 +108,8 @@ impl FairClass {
         self.cpus[cpu.index()].queue.push(vcpu);
     }
 
-    /// Removes a vCPU that blocked or became real-time, once it is not ahead of the average.
+    /// Removes a vCPU that blocked or became real-time. A vCPU ahead of the average is removed
+    /// later.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) {
         let Entity { is_queued, is_delayed, runtime, .. } = self.entities[vcpu.slot()];
         if !is_queued || is_delayed {
@@ -137,8 +140,8 @@ impl FairClass {
         }
     }
 
-    /// Begins slack on a CPU: the entities of `runnable` compete from now on. Returns the time of
-    /// the next tick if it has to be requested.
+    /// Starts ordinary scheduling on a CPU that has slack. The vCPUs of `runnable` compete from now
+    /// on. Returns the time of the next tick if no tick is scheduled yet.
     pub(crate) fn begin(
         &mut self,
         cpu: CpuId,
@@ -154,13 +157,14 @@ impl FairClass {
         is_new.then_some(next)
     }
 
-    /// Ends slack on a CPU.
+    /// Ends ordinary scheduling on a CPU that has no slack left.
     pub(crate) fn end(&mut self, cpu: CpuId) {
         let this = &mut self.cpus[cpu.index()];
         (this.is_on, this.running) = (false, None);
     }
 
-    /// Counts the run of the running entity, which had `taken` of the time taken from it.
+    /// Adds the run of the running vCPU since the last count to its virtual time. `ran` returns the
+    /// length of the run, given its start.
     pub(crate) fn count(&mut self, cpu: CpuId, now: Time, ran: impl FnOnce(Time) -> Span) {
         if let Some((vcpu, since)) = &mut self.cpus[cpu.index()].running {
             let ran = ran(*since);
@@ -169,8 +173,8 @@ impl FairClass {
         }
     }
 
-    /// Handles the tick of a CPU. Returns the time of the next tick. `None` if there is no slack
-    /// any more.
+    /// Handles the tick of a CPU. Returns the time of the next tick. `None` if the CPU has no slack
+    /// left.
     pub(crate) fn tick(&mut self, cpu: CpuId, now: Time) -> Option<Time> {
         let next = self.next_tick(now);
         let this = &mut self.cpus[cpu.index()];
@@ -178,7 +182,8 @@ impl FairClass {
         this.is_on.then_some(next)
     }
 
-    /// Returns the entity that is to run. The running one goes on until its slice is used.
+    /// Returns the vCPU that ordinary scheduling runs next. The running vCPU continues until its
+    /// slice is used.
     pub(crate) fn pick(&mut self, cpu: CpuId, now: Time) -> Option<VcpuId> {
         let this = &self.cpus[cpu.index()];
         if let Some((running, _)) = this.running {
@@ -205,7 +210,7 @@ impl FairClass {
         }
     }
 
-    /// Average of the virtual times of all entities.
+    /// Returns the average of the virtual times of all vCPUs in the queue.
     fn average(&self, cpu: CpuId) -> i64 {
         let this = &self.cpus[cpu.index()];
         let sum: i128 =

@@ -72,7 +72,7 @@ impl<'a> Guests<'a> {
         self.guests[slot].id
     }
 
-    /// Returns all vCPUs that a condition holds for.
+    /// Returns all vCPUs for which `holds` is true.
     pub(crate) fn all_at(&self, holds: impl Fn(VcpuId) -> bool) -> Vec<VcpuId> {
         self.guests.iter().map(|guest| guest.id).filter(|&vcpu| holds(vcpu)).collect()
     }
@@ -84,7 +84,7 @@ impl<'a> Guests<'a> {
         guest.wakes = now;
     }
 
-    /// Ends the program of a guest. It does nothing more by itself.
+    /// Ends the program of a guest, which does nothing more after that.
     pub(crate) fn end(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].wakes = Time::NEVER;
     }
@@ -99,7 +99,7 @@ impl<'a> Guests<'a> {
     }
 
     /// Records that a guest has reached the barrier of its parallel program. If it was the last
-    /// one, returns the guests that continue, with the times at which they do. Otherwise returns
+    /// guest, returns the guests that continue, with the times at which they do. Otherwise returns
     /// none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
@@ -164,8 +164,8 @@ impl<'a> Guests<'a> {
         self.guests[vcpu.slot()].progress.again();
     }
 
-    /// Returns the next vCPU that has been granted a spin lock it waited for. `None` if there is
-    /// none.
+    /// Returns the next vCPU that has been granted a spin lock it waited for. `None` if there is no
+    /// such vCPU.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.locks.take_granted()

@@ -36,7 +36,8 @@ pub(crate) use frontend::DeviceWork;
 
 /// Simulated operating systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
-/// A time at which something happens to simulated operating systems that have devices.
+/// Time of an event of simulated operating systems that have devices, with the effects that the
+/// event has.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.
@@ -52,7 +53,7 @@ pub(crate) struct Io<'a> {
 }
 
 impl<'a> Io<'a> {
-    /// Returns the devices of a scenario. `None` if it has none.
+    /// Returns the devices of a scenario. `None` if the scenario has no devices.
     pub(crate) fn new(scenario: &'a Scenario, systems: &Systems<'_>) -> Option<Io<'a>> {
         let spec = scenario.io.as_ref()?;
         let with_systems = scenario.domains.iter().filter_map(|domain| domain.system.as_ref());
@@ -181,8 +182,8 @@ impl Devices for Io<'_> {
         self.take_step(of, step, at)
     }
 
-    /// Returns the next work for devices. Only the first vCPU has some, since interrupts, events
-    /// and packets go there.
+    /// Returns the next work for devices. Only the first vCPU of a system has such work, since
+    /// interrupts, events and packets go there.
     #[inline(always)]
     fn choose(&mut self, seat: Seat, context: &mut Context<'_, '_>) -> Option<(DeviceWork, Span)> {
         if seat.number != 0 {

@@ -49,7 +49,7 @@ pub enum RunError {
     /// The VMs of the scenario cannot be admitted together.
     #[error(transparent)]
     Declined(#[from] DeclinedVcpu),
-    /// A vCPU has no share, although the policy needs one.
+    /// A vCPU has no parameters (`share`), although the policy needs some.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// A recording that the simulation reads has changed since it was checked.
@@ -74,7 +74,7 @@ pub struct SimResults {
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// Number of events between two checks if the run should go on.
+/// Number of events between two checks of whether the run should continue.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
@@ -124,7 +124,8 @@ struct Sim<'a> {
     has_passes: bool,
     /// Number of jobs of each interference so far.
     interfered: Vec<usize>,
-    /// True if every item of a system goes through the queue. Tests compare both ways.
+    /// True if the end of every work item goes through the event queue. Tests compare runs with and
+    /// without that.
     #[cfg(test)]
     one_by_one: bool,
 }
@@ -224,8 +225,8 @@ impl<'a> Sim<'a> {
     /// Returns the next event before the end of the run. At one instant, actions of the scenario
     /// come first. Then CPUs finish work, timers of policies expire, guests wake, and timeslices
     /// end. Events of a kind are ordered by CPU number, guests by the order in which they blocked.
-    /// Last, the host reschedules CPUs. An early Xen has the same order, since its timer of a slice
-    /// only requests a scheduling pass.
+    /// Last, the host reschedules CPUs. Early versions of Xen have the same order, since the timer
+    /// that ends a timeslice only requests a scheduling pass there.
     #[inline(always)]
     fn next(&mut self) -> Option<(Time, NextStep)> {
         let event = self.hardware.queue.first();
@@ -471,8 +472,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Records the CPU time that a vCPU has spent spinning so far on a lock that it does not hold
-    /// yet.
+    /// Records the CPU time that a vCPU has spent so far spinning for a lock.
     fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         if self.hardware.guests.spins(vcpu) {
             self.spin_no_longer(now, vcpu, sink);

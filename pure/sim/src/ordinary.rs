@@ -1,5 +1,5 @@
-//! Ordinary scheduling on the virtual hardware. The host orders a vCPU, and in slack the kernel
-//! runs the one that it picks itself. The host learns of it as on a live host.
+//! Ordinary scheduling on the virtual hardware. The host orders a vCPU to run. In slack the kernel
+//! runs the vCPU that it picks itself, and the host learns of that as on a live host.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{Fact, Fault, Hardware, Order, Outcome, Report};
@@ -12,7 +12,7 @@ use crate::queue::Event;
 
 impl VirtualHardware<'_> {
     /// Carries out an order as a live host does. A vCPU that runs on reserved time is real-time. In
-    /// slack all runnable vCPUs of the CPU compete, whichever of them was picked.
+    /// slack all runnable vCPUs of the CPU compete, whichever of them the policy picked.
     #[inline(never)]
     pub(crate) fn carry_out_fairly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
@@ -46,7 +46,7 @@ impl VirtualHardware<'_> {
         }
     }
 
-    /// Counts what the running ordinary vCPU has used.
+    /// Adds the run of the vCPU that ordinary scheduling runs on a CPU to its virtual time.
     fn count_fair(&mut self, cpu: CpuId) {
         let (now, Some(mut fair)) = (self.now(), self.cpus.fair.take()) else { return };
         fair.count(cpu, now, |since| self.cpus.ran_since(cpu, since, now));
@@ -55,7 +55,7 @@ impl VirtualHardware<'_> {
 }
 
 impl Sim<'_> {
-    /// Notes events that concern ordinary scheduling.
+    /// Passes events of vCPUs on to ordinary scheduling.
     pub(crate) fn note_fair(&mut self, fact: &Fact<'_>) {
         let promise = self.scenario.policy.spec.promise;
         let home = match fact {
@@ -74,7 +74,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Steps the host where ordinary scheduling divides slack.
+    /// Steps the host layer on a host where ordinary scheduling divides slack.
     #[inline(never)]
     pub(crate) fn step_fairly<S: Sink>(
         &mut self,
@@ -114,8 +114,8 @@ impl Sim<'_> {
         self.settle_fair(now, sink)
     }
 
-    /// Lets those run that ordinary scheduling picks. What ran before is reported first, as the
-    /// host may believe that another vCPU had the CPU.
+    /// Runs the vCPUs that ordinary scheduling picks. The run of the previous vCPU is reported
+    /// first, since the host can believe that another vCPU had the CPU.
     pub(crate) fn settle_fair<S: Sink>(
         &mut self,
         now: Time,

@@ -33,12 +33,13 @@ impl PendingOverhead {
         self.queue.push((kind, span));
     }
 
-    /// Postpones what is not paid: nothing is paid for a while.
+    /// Postpones unpaid overhead: none of it is paid during the next `span`.
     pub(crate) fn postpone(&mut self, span: Span) {
         self.from = self.from.after(span);
     }
 
-    /// Pays what lies before `now`, by the vCPU that ran since the last payment, and records it.
+    /// Pays the overhead that lies before `now`, and records it. The vCPU that ran since the last
+    /// payment pays.
     #[inline]
     pub(crate) fn pay(
         &mut self,

@@ -18,7 +18,7 @@ pub(crate) enum Event {
     Allow,
     /// The timer tick of this CPU, or of all CPUs, occurs.
     Tick,
-    /// The kernel of this CPU looks if the slice of an ordinary thread is used.
+    /// The kernel's tick on this CPU, which checks if the slice of the ordinary thread is used.
     FairTick,
     /// The next job of this interference is ready.
     Interfere,
@@ -63,8 +63,8 @@ const LATEST: u64 = 1 << (128 - TIME);
 
 const _: () = assert!(MOST_VCPUS <= 1 << KIND && LONGEST.ns() < LATEST);
 
-/// Maximum number of events in the sorted line. The constants that follow are the number that the
-/// line keeps when it is full, and the number moved to it from the heap at once.
+/// Maximum number of events in the sorted line. A full line keeps its first `KEEP` events. An empty
+/// line takes `REFILL` events from the heap at once.
 const ROOM: usize = 64;
 const KEEP: usize = 16;
 const REFILL: usize = 4;
@@ -77,7 +77,8 @@ pub(crate) struct Queue {
     line: [u128; ROOM],
     head: usize,
     end: usize,
-    /// All events later than those in the line. If there are any, the line is not empty.
+    /// All events later than those in the sorted line. If the heap has events, the line is not
+    /// empty.
     others: Heap,
     /// Number of events requested so far.
     number: u64,
@@ -89,7 +90,7 @@ impl Queue {
         Queue { line: [0; ROOM], head: 0, end: 0, others: Heap(Vec::new()), number: 0 }
     }
 
-    /// Returns the time of the first event. `NEVER` if there is none.
+    /// Returns the time of the first event. `NEVER` if there is no event.
     #[inline(always)]
     pub(crate) fn first(&self) -> Time {
         if self.head < self.end { time(self.line[self.head]) } else { Time::NEVER }
@@ -113,8 +114,9 @@ impl Queue {
         }
     }
 
-    /// Inserts an event into the line, which must have room. The event must precede all events in
-    /// the heap. The search for its place begins at the end, since most new events are the latest.
+    /// Inserts an event into the sorted line, which must have room. The event must precede all
+    /// events in the heap. The search for its place begins at the end of the line, since most new
+    /// events are the latest.
     #[inline(always)]
     fn stand_in_line(&mut self, word: u128) {
         let mut place = self.end;
@@ -126,7 +128,7 @@ impl Queue {
         self.line[place] = word;
     }
 
-    /// Inserts an event into the heap, or into the line after making room there.
+    /// Inserts an event into the heap, or into the sorted line after making room there.
     #[inline(never)] // Keeps the fast path short.
     fn push_elsewhere(&mut self, word: u128) {
         if self.end == ROOM {
@@ -139,8 +141,8 @@ impl Queue {
         }
     }
 
-    /// Drops the events already taken from the line, and moves all but the next few events to the
-    /// heap.
+    /// Drops the events already taken from the sorted line, and moves all but the next few events
+    /// to the heap.
     fn make_room(&mut self) {
         self.line.copy_within(self.head.., 0);
         (self.head, self.end) = (0, ROOM - self.head);
@@ -190,7 +192,7 @@ impl Heap {
         self.0.first().copied()
     }
 
-    /// Returns true if any event in the heap precedes this one.
+    /// Returns true if any event in the heap precedes this event.
     #[inline]
     fn is_before(&self, word: u128) -> bool {
         self.least().is_some_and(|least| least < word)
@@ -278,7 +280,7 @@ mod tests {
         /// Compares the queue with a sorted set. Events of one time are returned in the order in
         /// which they were requested.
         #[test]
-        fn event_queue_returns_events_by_time_then_by_request_order(
+        fn event_queue_returns_simultaneous_events_in_the_order_of_requests(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
             let mut queue = Queue::new();
@@ -302,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn event_queue_returns_events_with_their_kind_and_subject() {
+    fn event_queue_returns_each_event_with_its_kind_and_subject() {
         let mut queue = Queue::new();
         for (about, event) in EVENTS.into_iter().enumerate() {
             queue.push(Time::START, event, about);

@@ -62,8 +62,8 @@ impl Speeds {
         })
     }
 
-    /// Returns the CPU time that this work takes on a CPU if the CPU's speed does not change.
-    /// Endless work takes forever.
+    /// Returns the CPU time that an amount of work takes on a CPU if the CPU's speed does not
+    /// change. Endless work takes forever.
     pub(crate) fn time(&self, cpu: CpuId, vcpu: VcpuId, work: Span) -> Span {
         if work == Span::MAX {
             return work;
@@ -96,7 +96,7 @@ impl Speeds {
     }
 
     /// Records that a CPU started or stopped running a vCPU. Returns the CPUs whose speed changes,
-    /// including this one.
+    /// including this CPU.
     pub(crate) fn busy_changed(&mut self, cpu: CpuId, is_busy: bool) -> CpuSet {
         let was_shared = self.bus_is_shared();
         if is_busy {
@@ -128,8 +128,8 @@ impl Speeds {
     }
 }
 
-/// Returns `speed` times `part`, both in millionths, rounded down. At least one, so that work
-/// always ends.
+/// Returns `speed` times `part`, both in millionths, rounded down. Returns at least one, so that
+/// work always ends.
 fn of(speed: u32, part: u32) -> u32 {
     let speed = u64::from(speed) * u64::from(part) / u64::from(FULL);
     u32::try_from(speed).expect("a part is not more than the whole").max(1)

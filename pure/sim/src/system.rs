@@ -83,7 +83,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Lets a program above all vCPUs take its CPU.
+    /// Starts the next job of an interference: a program with precedence over all vCPUs takes its
+    /// CPU.
     pub(crate) fn interfere(&mut self, now: Time, index: usize) {
         let jobs = &self.scenario.interference[index].jobs;
         let cpu = self.scenario.interference[index].cpu;
@@ -95,7 +96,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Takes the time of a scheduling pass over a CPU.
+    /// Takes the CPU time of a scheduling pass from a CPU. Does nothing if `cpu` is `None` or
+    /// passes take no time.
     #[inline]
     pub(crate) fn take_pass(&mut self, now: Time, cpu: Option<CpuId>, pass: &Draw) {
         if let (true, Some(cpu)) = (self.has_passes, cpu) {
@@ -133,8 +135,8 @@ impl Sim<'_> {
     }
 
     /// Handles the end of a work item on a vCPU with a simulated operating system. A vCPU that the
-    /// item wakes may preempt this one before its next item. Otherwise all further items that end
-    /// before any other event are done at once.
+    /// item wakes can preempt it before its next item. Otherwise all further items that end before
+    /// any other event are done at once.
     #[inline(always)]
     pub(crate) fn item_done<S: Sink>(
         &mut self,
@@ -306,9 +308,9 @@ impl Sim<'_> {
         self.tell_what_was_untold(now, sink)
     }
 
-    /// Reports the tasks of every operating system that has changes and a running vCPU. It reports
-    /// for all of its vCPUs, since they share memory. Reports can make the policy run other vCPUs,
-    /// whose operating systems then report as well.
+    /// Reports the tasks of every operating system that has changes and a running vCPU. Such a
+    /// system reports for all its vCPUs, since they share memory. Reports can make the policy run
+    /// other vCPUs, whose operating systems then report as well.
     #[inline(never)] // Few guests report tasks.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,

@@ -1,4 +1,5 @@
-//! Time that programs above all vCPUs take from a CPU. No vCPU works in it, and none is charged.
+//! Time that programs with precedence over all vCPUs take from a CPU. No vCPU works in that time,
+//! and no vCPU is charged for it.
 
 use std::collections::VecDeque;
 
@@ -18,7 +19,8 @@ impl TakenTime {
         self.intervals.back().map_or(now, |&(_, to)| to.max(now))
     }
 
-    /// Takes more time. It begins now, or after what is taken already.
+    /// Takes the CPU for another `length`: from now on, or from the end of the time for which it is
+    /// taken already.
     pub(crate) fn take(&mut self, now: Time, length: Span) {
         let from = self.until(now);
         let to = from.after(length);
@@ -28,7 +30,8 @@ impl TakenTime {
         }
     }
 
-    /// Returns the first free instant of an interval that ends now, and the time taken after it.
+    /// Returns the first instant from `from` on at which the CPU was free, and the time between
+    /// that instant and `now` in which it was taken.
     #[inline]
     pub(crate) fn within(&self, from: Time, now: Time) -> (Time, Span) {
         let (mut first, mut taken) = (from, Span::ZERO);
@@ -43,7 +46,7 @@ impl TakenTime {
         (first, taken)
     }
 
-    /// Drops intervals that have passed, and records them.
+    /// Drops and records the intervals that ended by `now`.
     #[inline]
     pub(crate) fn drop_passed(&mut self, cpu: CpuId, now: Time, records: &mut Vec<Record>) {
         while let Some(&(from, to)) = self.intervals.front().filter(|&&(_, to)| to <= now) {
@@ -53,7 +56,7 @@ impl TakenTime {
         }
     }
 
-    /// Ends what goes on.
+    /// Cuts the taken time off at the end of the run, and records it.
     pub(crate) fn end(&mut self, cpu: CpuId, now: Time, records: &mut Vec<Record>) {
         self.intervals.retain(|&(from, _)| from < now);
         self.intervals.iter_mut().for_each(|(_, to)| *to = (*to).min(now));
@@ -70,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn taken_time_is_neither_free_nor_counted_twice() {
+    fn cpu_time_taken_by_other_programs_is_not_counted_as_free_or_twice() {
         let mut taken = TakenTime::default();
         taken.take(at(10), Span::from_us(5));
         taken.take(at(12), Span::from_us(5));

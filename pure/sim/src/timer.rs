@@ -1,16 +1,16 @@
-//! Timers of a CPU, with the resolution and lateness of real ones.
+//! Timers of a CPU, with the resolution and lateness of real timers.
 
 use slackline_scenario::{Draw, HostSpec, Stream};
 use slackline_units::{Span, Time};
 
-/// Event of a CPU. At one instant, they occur in this order.
+/// Event of a CPU. Events of one instant occur in the order of these variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
-    /// The occupant has computed all it wanted.
+    /// The running vCPU has completed its work.
     Work,
     /// The timer of the policy expires.
     Alarm,
-    /// The limit of the occupant's timeslice is reached.
+    /// The running vCPU has reached the limit of its timeslice.
     Limit,
 }
 
@@ -26,7 +26,7 @@ pub(crate) const OFF: ArmedTimer = ArmedTimer { due: Time::NEVER, rings: Time::N
 pub(crate) struct Timers {
     resolution: Span,
     lateness: Draw,
-    /// True if they expire exactly when they are due.
+    /// True if timers expire exactly when they are due.
     are_exact: bool,
     pub(crate) slop: Span,
 }

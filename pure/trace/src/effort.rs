@@ -29,7 +29,7 @@ const STEPS_A_SECOND: u64 = 100;
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
 
-/// Error of a trace that covers more time than its few entries can.
+/// Error: the trace claims more time or more periods than so few entries can have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
     /// Number of the first entry that covers too much time, counted from one.
@@ -39,7 +39,10 @@ pub struct Implausible {
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(out, "the trace claims more time by entry {entry} than so few entries can cover")
+        write!(
+            out,
+            "the trace claims more time up to entry {entry} than that many entries can cover"
+        )
     }
 }
 
@@ -52,9 +55,9 @@ pub struct Effort {
     /// First entry that exceeded the limit. `None` if no entry did.
     refused: Option<Implausible>,
     now: Time,
-    /// Number of steps so far, times [`ONE`].
+    /// Number of steps that processing the trace has taken so far, times [`ONE`].
     steps: u128,
-    /// Number of steps per nanosecond, times [`ONE`].
+    /// Number of steps that processing the trace takes per simulated nanosecond, times [`ONE`].
     rate: u128,
     vcpus: BTreeMap<VcpuId, Rate>,
 }
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_time_and_periods_are_bounded_by_its_number_of_entries() {
+    fn trace_that_covers_too_many_periods_for_its_entries_is_refused() {
         let run = |period: Span, length: Span| {
             let mut effort = effort(period);
             effort.record(&Record::Ended { at: Time::START.after(length) });
@@ -189,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_bound_ignores_periods_of_a_blocked_vcpu() {
+    fn trace_may_cover_any_number_of_periods_while_its_vcpu_is_blocked() {
         let mut effort = effort(Span::from_us(10));
         effort.record(&Record::Blocked { at: Time::START, vcpu: vcpu() });
         let at = Time::START.after(Span::from_secs(24 * 3600));
@@ -201,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_record_of_centuries_is_refused_as_implausible() {
+    fn trace_with_a_run_interval_of_centuries_is_refused_as_implausible() {
         let mut effort = effort(Span::from_ms(10));
         effort.record(&ran(Time::START, Span::from_secs(24 * 3600)));
         assert_eq!(effort.check(), Ok(()));

@@ -22,7 +22,7 @@ pub(crate) const KIND_BITS: u32 = 3;
 pub(crate) const REFUSED: u64 = 4;
 pub(crate) const LIMITED: u64 = 8;
 
-/// Encodes entries as bytes. A time is written as its difference to the time before.
+/// Encodes entries as bytes. A time is written as its difference to the previous time.
 pub(crate) struct Encoder {
     pub(crate) buffer: Vec<u8>,
     last: Time,
@@ -33,7 +33,7 @@ impl Encoder {
         Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
     }
 
-    /// Returns the time to which the next encoded time refers.
+    /// Returns the time whose difference to the next time is written.
     pub(crate) fn last(&self) -> Time {
         self.last
     }
@@ -493,7 +493,8 @@ fn record_tag(record: &Record) -> u8 {
     }
 }
 
-/// First bytes of names and exchanges, and of records of clients and boosts.
+/// Tags, the first bytes of encoded entries: of names and exchanges, and of records of clients and
+/// boosts.
 pub(crate) mod tag {
     pub(crate) const NAMED: u8 = 31;
     pub(crate) const JOINED: u8 = 32;

@@ -13,8 +13,8 @@ pub struct CpuUse {
     pub vcpu: VcpuId,
     /// CPU on which the vCPU ran.
     pub cpu: CpuId,
-    /// Start of the interval. It is not earlier than the end of the last interval reported for this
-    /// CPU.
+    /// Start of the interval. The start is not earlier than the end of the last interval reported
+    /// for this CPU.
     pub from: Time,
     /// End of the interval, at the time of the report or before.
     pub to: Time,
@@ -22,11 +22,11 @@ pub struct CpuUse {
     pub ran: Span,
 }
 
-/// Event that the hardware reports. `T` is the form of a vCPU's parameters, `W` the form of its
-/// hints.
+/// Event that the hardware reports to the host. `T` is the type of a vCPU's parameters, `W` the
+/// type of its hints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fact<T, W> {
-    /// A vCPU joins, blocked, with these parameters.
+    /// A vCPU joins with these parameters. It is blocked at first.
     Joined(VcpuId, T),
     /// The parameters of a vCPU change to these.
     TermsChanged(VcpuId, T),
@@ -36,7 +36,7 @@ pub enum Fact<T, W> {
     Woke(VcpuId),
     /// A vCPU blocks: it has no more work.
     Blocked(VcpuId),
-    /// A runnable vCPU is paused. It wakes when it is resumed.
+    /// A runnable vCPU is paused. A report of its wake follows when it is resumed.
     Paused(VcpuId),
     /// The vCPU that occupies a CPU gives up the rest of its timeslice.
     Yielded(CpuId),
@@ -44,15 +44,16 @@ pub enum Fact<T, W> {
     LimitReached(CpuId),
     /// The policy's timer for a CPU expired.
     AlarmRang(CpuId),
-    /// A vCPU gives a hint about its guest's tasks, or about I/O that it does for others.
+    /// A vCPU gives a hint to the scheduler: about its guest's tasks, or about I/O that it does for
+    /// other VMs.
     Told(VcpuId, W),
-    /// A vCPU that the hardware refused to run can run again.
+    /// A vCPU that the hardware refused to run earlier can run again.
     Allowed(VcpuId),
     /// From now on, the clock to which phases refer is ahead of the host's time by this much.
     ClockSet(Span),
     /// Time has passed without any other event.
     Passed,
-    /// No more events follow at this instant. The host now reschedules the CPUs that need it.
+    /// No more events follow at this instant. The host then reschedules the CPUs that need it.
     Settled,
     /// The run is over.
     Ended,
@@ -131,7 +132,8 @@ pub struct WrittenTerms {
 /// One exchange between the hardware and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The hardware reports CPU time of a vCPU without being asked, before it reports an event.
+    /// The hardware reports CPU time of a vCPU that the host did not ask for, before it reports an
+    /// event.
     Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {

@@ -2,8 +2,8 @@
 
 use slackline_units::{Time, VcpuId};
 
-/// Number of a host thread within one trace. A thread that gets another name or is executed anew
-/// gets a new number.
+/// Number of a host thread within one trace. A thread that changes its name or executes another
+/// program gets a new number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostThreadId(u32);
 

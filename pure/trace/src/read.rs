@@ -167,7 +167,7 @@ impl<R: Read> Reader<R> {
         &self.header
     }
 
-    /// Returns the next entry. `None` after the last one.
+    /// Returns the next entry. `None` after the last entry.
     ///
     /// # Errors
     /// If the trace is cut short or damaged, or refers to an unknown vCPU or CPU.
@@ -555,7 +555,7 @@ impl<R: Read> Reader<R> {
         known.map(CpuId::new).ok_or(Damage::UnknownCpu(number))
     }
 
-    /// Reads a set of CPUs, which may contain CPUs that the header does not have.
+    /// Reads a set of CPUs, which can contain CPUs that the header does not have.
     fn set(&mut self) -> Part<CpuSet> {
         (0..self.number()?).map(|_| self.index(CpuId::LIMIT - 1).map(CpuId::new)).collect()
     }

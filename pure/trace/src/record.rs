@@ -57,7 +57,7 @@ pub enum Record {
         /// vCPU that became blocked.
         vcpu: VcpuId,
     },
-    /// A runnable vCPU was paused. It wakes when it is resumed.
+    /// A runnable vCPU was paused. A record of its wake follows when it is resumed.
     Paused {
         /// Time of the pause.
         at: Time,
@@ -85,19 +85,20 @@ pub enum Record {
         /// True if the CPU time was reserved, false if it was slack.
         due: bool,
     },
-    /// A vCPU ran while its last wake-up let it precede others, as in Credit.
+    /// A vCPU ran with a boost: because of its last wake-up it ran before others, as in Xen's
+    /// Credit scheduler.
     Boosted {
         /// vCPU with the boost.
         vcpu: VcpuId,
-        /// Time at which it got the CPU.
+        /// Time at which the vCPU got the CPU.
         from: Time,
-        /// Time at which the boost ended or it lost the CPU.
+        /// Time at which the boost ended or the vCPU lost the CPU.
         to: Time,
         /// True if the boost ended while the vCPU ran on.
         used_up: bool,
     },
-    /// A vCPU worked on a CPU that others slowed: the other threads of its core, or whoever shares
-    /// the way to memory. Its CPU time is in [`Record::Ran`], this part of it too.
+    /// A vCPU worked on a CPU that was slowed by other threads of its core or by other CPUs on the
+    /// memory bus. Its CPU time, including this part, is in [`Record::Ran`].
     Slowed {
         /// vCPU that was slowed.
         vcpu: VcpuId,
@@ -118,7 +119,7 @@ pub enum Record {
         /// Time at which the vCPU was resumed or left, or the run ended.
         to: Time,
     },
-    /// CPU time that a vCPU received while its threads were left to another program. The time is
+    /// CPU time that a vCPU received while another program controlled its threads. The time is
     /// charged to no CPU of the run and to no slice.
     Elsewhere {
         /// vCPU that used the time.
@@ -170,7 +171,7 @@ pub enum Record {
         at: Time,
         /// Client that started to send.
         client: ClientId,
-        /// First vCPU of the domain that it talks to.
+        /// First vCPU of the domain to which the client sends.
         vcpu: VcpuId,
     },
     /// A workload finished a piece of work that had a release, and perhaps a deadline.
@@ -213,7 +214,7 @@ pub enum Record {
         /// CPU time spent spinning, at full speed.
         used: Span,
     },
-    /// A driver domain did I/O for the devices of another domain, since the last such record for
+    /// A driver domain did I/O for another domain. Covers the work since the last such record of
     /// the two domains.
     Served {
         /// Time of the record: the end of the work.
@@ -267,7 +268,7 @@ pub enum Record {
         to: Time,
         /// Time in which the CPU was idle.
         idle: Span,
-        /// Steal: time that a hypervisor below this host gave to others.
+        /// Steal: time that a hypervisor below this host gave to other guests.
         stolen: Span,
         /// CPU time that scheduling took on the CPU.
         dispatching: Span,
@@ -291,8 +292,8 @@ pub enum Record {
         at: Time,
         /// Thread that became runnable.
         thread: HostThreadId,
-        /// CPU of the event. For [`WakeMark::Waking`] it is the CPU on which the thread last ran,
-        /// for [`WakeMark::Wakeup`] the CPU on which it now waits.
+        /// CPU of the event. For [`WakeMark::Waking`] the CPU on which the thread ran last, for
+        /// [`WakeMark::Wakeup`] the CPU on which it waits after the wake.
         cpu: CpuId,
         /// Kernel event that marks the wake.
         mark: WakeMark,
@@ -317,7 +318,7 @@ pub enum Record {
         /// Number of events lost, at least.
         events: u64,
     },
-    /// Kernel accounting of a host thread, with which the recording can be checked.
+    /// Kernel accounting of a host thread. The recording can be checked against it.
     Counted {
         /// Thread whose time the kernel counted.
         thread: HostThreadId,

@@ -53,8 +53,8 @@ pub struct Writer<W: Write> {
     out: W,
     sum: u64,
     encoder: Encoder,
-    /// Timer that was recorded last for each CPU. The host repeats timers that have not changed;
-    /// they are not recorded again.
+    /// Timer that was recorded last for each CPU. The host also reports timers that have not
+    /// changed. These are not recorded again.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
     /// True if the trace is a recording, which stays readable if its end is missing.
@@ -123,7 +123,7 @@ impl<W: Write> Writer<W> {
     /// Passes all entries so far to the output. In a recording, writes a checkpoint after them.
     ///
     /// # Errors
-    /// The first error of the output. Nothing is written after it.
+    /// If the output failed, now or before. Nothing is written after the first error.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         self.flush_buffer();
         if self.is_recording {
@@ -145,7 +145,7 @@ impl<W: Write> Writer<W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// The first error of the writer.
+    /// If the output failed, now or before.
     pub fn finish(mut self) -> io::Result<()> {
         self.flush_buffer();
         let end = self.position();

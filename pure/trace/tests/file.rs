@@ -267,7 +267,7 @@ fn read(file: &[u8]) -> Result<(Header, Vec<Entry>), ReadError> {
 }
 
 #[test]
-fn written_trace_entries_are_read_back() {
+fn trace_entries_are_unchanged_if_written_and_read() {
     assert_eq!(
         read(&written(&entries())).expect("a complete trace is read"),
         (header(), entries())
@@ -275,13 +275,13 @@ fn written_trace_entries_are_read_back() {
 }
 
 #[test]
-fn trace_of_an_aborted_run_is_read_to_its_last_entry() {
+fn trace_of_an_aborted_run_is_readable_up_to_its_last_entry() {
     let entries = &entries()[..5];
     assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
 
 #[test]
-fn unchanged_timer_is_written_to_the_trace_once() {
+fn trace_records_a_timer_only_if_its_time_has_changed() {
     let set = |alarm| Entry::Exchange(Exchange::AlarmSet { cpu: CpuId::new(0), alarm });
     let (off, one, two) = (set(None), set(Some(at(1))), set(Some(at(2))));
     let told = [&off, &one, &one, &two, &two, &off, &off].map(Clone::clone);
@@ -290,7 +290,7 @@ fn unchanged_timer_is_written_to_the_trace_once() {
 }
 
 #[test]
-fn trace_slot_belongs_to_the_vcpu_named_last() {
+fn record_in_a_trace_belongs_to_the_vcpu_last_named_for_its_slot() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -303,7 +303,7 @@ fn trace_slot_belongs_to_the_vcpu_named_last() {
 }
 
 #[test]
-fn unknown_vcpu_or_cpu_in_a_trace_is_reported_with_its_entry() {
+fn error_about_an_unknown_vcpu_or_cpu_in_a_trace_states_the_entry_number() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -333,7 +333,7 @@ fn without_index(written: &mut Vec<u8>) {
 
 /// A version 4 trace reads like a version 6 trace that has no overhead and no index.
 #[test]
-fn trace_of_version_4_is_read_without_overhead() {
+fn trace_of_format_version_4_is_read_as_a_trace_without_overhead() {
     let mut header = header();
     header.knows.overhead = false;
     let mut written = Vec::new();
@@ -354,7 +354,7 @@ fn trace_of_version_4_is_read_without_overhead() {
 
 /// Cuts a recording at every byte. All entries before the cut are read.
 #[test]
-fn recording_without_its_end_is_read_to_its_last_entry() {
+fn recording_that_is_cut_at_any_byte_is_readable_up_to_its_last_entry() {
     let all = entries();
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
@@ -380,7 +380,7 @@ fn recording_without_its_end_is_read_to_its_last_entry() {
 }
 
 #[test]
-fn changed_byte_before_a_checkpoint_of_a_recording_is_detected() {
+fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
     let text = "x".repeat(100);
@@ -394,7 +394,7 @@ fn changed_byte_before_a_checkpoint_of_a_recording_is_detected() {
 }
 
 #[test]
-fn host_thread_used_before_it_is_named_is_damage() {
+fn trace_that_uses_a_host_thread_before_naming_it_is_refused() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
@@ -404,7 +404,7 @@ fn host_thread_used_before_it_is_named_is_damage() {
 }
 
 #[test]
-fn error_for_other_trace_version_states_that_version() {
+fn error_about_an_unsupported_trace_version_states_that_version() {
     let error = read(b"slackline-trace-2\nwhatever").expect_err("version 2 is not read");
     assert!(matches!(error, ReadError::OtherVersion { version: 2 }), "{error}");
     assert!(matches!(read(b"slackline-tracer"), Err(ReadError::NotATrace)));
@@ -413,7 +413,7 @@ fn error_for_other_trace_version_states_that_version() {
 }
 
 #[test]
-fn trace_truncation_at_any_byte_is_detected() {
+fn trace_that_is_cut_at_any_byte_is_refused() {
     let file = written(&entries());
     for end in 0..file.len() {
         assert!(read(&file[..end]).is_err(), "cut at {end} of {}", file.len());
@@ -421,14 +421,14 @@ fn trace_truncation_at_any_byte_is_detected() {
 }
 
 #[test]
-fn trailing_byte_after_a_trace_is_detected() {
+fn trace_with_an_extra_byte_at_its_end_is_refused() {
     let mut file = written(&entries());
     file.push(0);
     assert!(matches!(read(&file), Err(ReadError::Trailing { .. })));
 }
 
 #[test]
-fn change_of_any_trace_byte_is_detected() {
+fn trace_with_any_single_byte_changed_is_refused() {
     let file = written(&entries());
     for at in 0..file.len() {
         let mut damaged = file.clone();
@@ -438,7 +438,7 @@ fn change_of_any_trace_byte_is_detected() {
 }
 
 #[test]
-fn trace_write_error_is_returned_by_finish() {
+fn error_while_a_trace_is_written_is_returned_when_it_is_finished() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {
@@ -454,7 +454,7 @@ fn trace_write_error_is_returned_by_finish() {
 }
 
 #[test]
-fn trace_checksum_covers_records_in_order() {
+fn trace_checksum_depends_on_every_record_and_their_sequence() {
     let sum = |entries: &[Entry], about: &[u8]| {
         let mut sum = Checksum::new(about);
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));

@@ -28,7 +28,8 @@ use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 
 /// Length of a frame in bytes.
 pub const FRAME: usize = 36;
-/// First bytes of all frames. A reader uses them to find the next frame after garbage.
+/// First bytes of all frames. A reader searches for them to find the next frame after damaged
+/// bytes.
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
@@ -41,7 +42,8 @@ const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 pub struct Frame {
     /// Number of the sending vCPU within its guest, from 0.
     pub vcpu: u16,
-    /// Sequence number, see [`Frame::is_after`].
+    /// Sequence number of the frame, which grows with each frame of the same kind. Compare with
+    /// [`Frame::is_after`].
     pub sequence: u32,
     /// Content of the frame.
     pub says: Says,
@@ -56,7 +58,7 @@ pub enum Says {
     Pending {
         /// Number of pending items.
         items: u32,
-        /// Number of the guest's own requests since it started, such as packets sent.
+        /// Number of the guest's own I/O requests since it started, such as packets sent.
         asked: u32,
     },
 }
@@ -64,9 +66,9 @@ pub enum Says {
 /// State of the tasks of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Class {
-    /// Urgency of the tasks, lower than that of each class before.
+    /// Urgency of the tasks. A class is less urgent than the classes listed before it.
     pub urgency: Urgency,
-    /// Number of runnable tasks, including the running one.
+    /// Number of runnable tasks, including the running task.
     pub runnable: u8,
     /// Number of blocked tasks.
     pub blocked: u8,
@@ -83,8 +85,8 @@ pub enum NoFrame {
     Version(u8),
     /// The length field or the number of bytes is wrong.
     Length,
-    /// A class is invalid: without tasks, not less urgent than the class before, or with a `woken`
-    /// byte other than 0 and 1.
+    /// A class is invalid: without tasks, not less urgent than the class listed before it, or with
+    /// a `woken` byte other than 0 and 1.
     Class,
     /// A byte that must be zero is not.
     Rest,
@@ -170,7 +172,7 @@ impl Says {
     }
 
     /// Returns true if the frame claims precedence over ordinary work. The sender must repeat such
-    /// a claim, or it expires.
+    /// a frame, or the claim expires.
     #[must_use]
     pub fn claims(&self) -> bool {
         match self {
@@ -269,7 +271,7 @@ mod tests {
     /// Encodes a task at nice -20 that is blocked and was woken by I/O, and an ordinary task that
     /// runs.
     #[test]
-    fn agent_frame_of_two_classes_encodes_to_documented_bytes() {
+    fn agent_frame_with_two_urgency_classes_encodes_to_the_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
         let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
         assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
@@ -287,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_io_frame_becomes_a_hint_about_the_sending_domain() {
+    fn agent_frame_on_pending_io_is_decoded_as_a_hint_about_its_domain() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
         let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\
@@ -303,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn noncanonical_agent_frame_bytes_are_rejected() {
+    fn agent_frame_that_is_not_canonically_encoded_is_refused() {
         let with = |at: usize, byte: u8| {
             let mut bytes = SERVER_AND_HOG;
             bytes[at] = byte;
@@ -330,14 +332,14 @@ mod tests {
         assert_eq!(Frame::read(b"SLGX\x01"), Err(NoFrame::Length));
     }
 
-    /// Check value of this CRC in the catalogue of CRCs.
+    /// The checksum of `123456789` is the published check value of this CRC.
     #[test]
-    fn agent_frame_checksum_matches_the_ethernet_check_value() {
+    fn agent_frame_checksum_equals_the_published_crc_check_value() {
         assert_eq!(checksum(b"123456789"), 0xCBF4_3926);
     }
 
     #[test]
-    fn agent_frame_sequence_numbers_wrap_after_the_last() {
+    fn agent_frame_sequence_number_wraps_to_zero_after_its_maximum() {
         assert!(Frame::is_after(1, 0) && Frame::is_after(0, u32::MAX) && Frame::is_after(9, 2));
         assert!(!Frame::is_after(0, 0) && !Frame::is_after(0, 1) && !Frame::is_after(u32::MAX, 0));
     }
@@ -345,7 +347,7 @@ mod tests {
     proptest! {
         /// Arbitrary bytes are rejected, or are the canonical encoding of the frame read.
         #[test]
-        fn agent_frame_bytes_are_rejected_or_the_canonical_encoding(
+        fn arbitrary_bytes_are_no_agent_frame_unless_canonically_encoded(
             rest in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40),
                 prop::collection::vec(any::<u8>(), FRAME),
@@ -378,7 +380,7 @@ mod tests {
 
         /// A frame that is encoded decodes to itself.
         #[test]
-        fn encoded_agent_frame_decodes_to_itself(
+        fn agent_frame_is_unchanged_if_encoded_and_decoded(
             vcpu in any::<u16>(),
             sequence in any::<u32>(),
             urgencies in prop::collection::btree_set(any::<u8>(), 5),

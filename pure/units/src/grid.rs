@@ -2,7 +2,7 @@
 
 use crate::{Reservation, Span, Time};
 
-/// Slice in each period and the placement of the periods. Without a phase, periods follow one
+/// Slice in each period, and the times at which periods begin. Without a phase, periods follow one
 /// another from the time of the reservation. With a phase they lie on a *grid* of fixed times, so
 /// that the periods of several vCPUs, even on several hosts, begin together.
 ///
@@ -26,10 +26,11 @@ pub struct Periods {
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {
-    /// Time by which the clock is ahead of the host's time, for periods that begin after `since`.
+    /// Time by which the clock is ahead of the host's time. Applies to periods that begin after
+    /// `since`.
     ahead: Span,
-    /// Time by which the clock is ahead of the host's time, for periods that begin at `since` or
-    /// before.
+    /// Time by which the clock is ahead of the host's time. Applies to periods that begin at
+    /// `since` or before.
     before: Span,
     since: Time,
 }
@@ -43,7 +44,7 @@ impl GridClock {
         self.ahead = ahead;
     }
 
-    /// Returns the time from the last grid point at or before `at` to `at`.
+    /// Returns the time from the last grid point up to `at` until `at`.
     fn since_point(&self, at: Time, period: Span, phase: Span) -> Span {
         // A setting holds for periods that begin later than its instant, so that the order of
         // events within the instant does not matter.
@@ -63,7 +64,7 @@ impl Periods {
         from.after(period - clock.since_point(from, period, phase))
     }
 
-    /// Returns the end of a period that begins at `from`. The period before it must end at `from`.
+    /// Returns the end of a period that begins at `from`, where the previous period ends.
     #[must_use]
     pub fn next_end(self, from: Time, clock: &GridClock) -> Time {
         let period = self.reservation.period();
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_without_phase_begin_when_the_reservation_begins() {
+    fn periods_of_a_reservation_without_phase_begin_when_it_begins() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -108,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn first_period_with_phase_ends_on_the_grid_with_prorated_budget() {
+    fn first_period_of_a_reservation_with_phase_is_short_with_prorated_budget() {
         let clock = GridClock::default();
         for (phase, from, end, worth) in
             [(2, 7, 12, 2_000), (2, 2, 12, 4_000), (2, 1, 2, 400), (12, 7, 12, 2_000)]
@@ -123,7 +124,7 @@ mod tests {
     /// After the clock is set, the next period is shorter with a prorated budget, or longer with a
     /// full slice.
     #[test]
-    fn setting_the_clock_moves_only_periods_that_begin_later() {
+    fn setting_the_clock_affects_only_periods_that_begin_later() {
         let on_grid = periods(Some(0));
         for (ahead, end, worth) in [
             (1, 39, 3_600),
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn period_beginning_as_clock_is_set_uses_the_old_setting() {
+    fn period_that_begins_as_the_clock_is_set_uses_the_old_clock() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));
@@ -152,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_may_exceed_the_current_clock_time() {
+    fn phase_of_a_reservation_may_exceed_the_current_clock_time() {
         let century = Span::from_secs(100 * 365 * 24 * 3_600);
         let periods = Periods { phase: Some(century + Span::from_ms(1)), ..periods(None) };
         assert_eq!(periods.first_end(at(0), &GridClock::default()), at(1));

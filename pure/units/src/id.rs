@@ -132,7 +132,7 @@ const DOMAIN: u32 = NUMBER + u16::BITS;
 const SLOT: u32 = DOMAIN + 23;
 
 impl VcpuId {
-    /// Creates the id of vCPU `number` of `domain`, which has row `slot` in all tables of vCPUs.
+    /// Creates the id of vCPU `number` of `domain`. `slot` is its row in all tables of vCPUs.
     ///
     /// # Panics
     /// If `slot` is not below 2^24, or the number of `domain` not below 2^23.
@@ -365,7 +365,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_set_iterates_over_its_cpus_in_order() {
+    fn cpu_set_returns_its_cpus_in_ascending_order() {
         let cpus = [200, 3, 64, 0].map(CpuId::new);
         let set: CpuSet = cpus.into_iter().collect();
         assert_eq!(set.iter().map(CpuId::index).collect::<Vec<_>>(), [0, 3, 64, 200]);
@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_domain_and_cpu_ids_display_in_readable_form() {
+    fn ids_of_vcpus_domains_and_cpus_are_printed_in_short_form() {
         assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
         let least = VcpuId::new(0, DomId::new(0), 0);
         let most = VcpuId::new((1 << 24) - 1, DomId::new((1 << 23) - 1), u16::MAX);

@@ -200,7 +200,8 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Returns true if slice/period is larger than that of `other`. Compares without rounding.
+    /// Returns true if slice/period of `self` is larger than slice/period of `other`. Compares
+    /// without rounding.
     #[must_use]
     pub fn is_more_than(self, other: Reservation) -> bool {
         let of = |slice: Span, period: Span| u128::from(slice.ns()) * u128::from(period.ns());
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_accrual_over_time_is_exact_without_overflow() {
+    fn cpu_time_that_a_reservation_accrues_is_exact_and_does_not_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));
@@ -260,14 +261,14 @@ mod tests {
     }
 
     #[test]
-    fn shares_display_without_trailing_zeros() {
+    fn cpu_shares_are_printed_without_trailing_zeros() {
         assert_eq!(CpuShare::from_ppm(250_000).to_string(), "0.25cpu");
         assert_eq!(CpuShare::from_ppm(2_000_000).to_string(), "2cpu");
         assert_eq!(CpuShare::from_ppm(1).to_string(), "0.000001cpu");
     }
 
     #[test]
-    fn shares_parse_from_cpus_and_percent() {
+    fn cpu_share_is_parsed_in_cpus_or_percent_and_refused_without_a_unit() {
         assert_eq!("0.25cpu".parse(), Ok(CpuShare::from_ppm(250_000)));
         assert_eq!("2cpu".parse(), Ok(CpuShare::from_ppm(2_000_000)));
         assert_eq!("12.5%".parse(), Ok(CpuShare::from_ppm(125_000)));

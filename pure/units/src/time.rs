@@ -318,7 +318,7 @@ impl FromStr for Span {
     }
 }
 
-/// Returns `0.part` of `unit` nanoseconds, exactly.
+/// Returns the decimal fraction `0.part` of `unit`, in nanoseconds and without rounding.
 fn fraction(part: &str, unit: u64) -> Result<u64, ParseSpanError> {
     let part = part.trim_end_matches('0');
     if part.is_empty() {
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn displayed_spans_parse_to_themselves() {
+    fn time_spans_are_unchanged_if_printed_and_parsed() {
         for text in ["1ns", "250us", "10ms", "1.5ms", "2s", "90s", "1.000000001s", "0s", "999ns"] {
             let span: Span = text.parse().unwrap();
             assert_eq!(span.to_string(), text);
@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_span_texts_are_rejected_with_reasons() {
+    fn invalid_time_span_is_refused_with_the_reason() {
         let cases = [
             ("4", ParseSpanError::NoUnit),
             ("4 parsecs", ParseSpanError::UnknownUnit),
@@ -372,13 +372,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "a negative length of time")]
-    fn subtraction_of_a_later_time_panics() {
+    fn subtracting_a_later_time_from_an_earlier_time_panics() {
         let _ = Time::START - Time::from_ns(1);
     }
 
     #[test]
     #[should_panic(expected = "time overflowed")]
-    fn addition_beyond_the_last_time_panics() {
+    fn adding_a_span_beyond_the_largest_time_panics() {
         let _ = Time::NEVER + Span::from_ns(1);
     }
 }

@@ -22,7 +22,7 @@ pub enum VcpuHint {
 /// Most urgent tasks of a guest, as the guest reports them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tasks {
-    /// Runnable tasks, including the running one, most urgent first.
+    /// Runnable tasks, including the running task, most urgent first.
     pub runnable: [Option<Task>; TASKS],
     /// Blocked tasks, most urgent first.
     pub blocked: [Option<Task>; TASKS],

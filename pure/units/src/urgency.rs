@@ -17,7 +17,8 @@ impl Urgency {
     /// Most urgent value of idle-class work.
     const IDLE: u8 = 140;
 
-    /// Converts the priority of a scenario's task, where higher is more urgent.
+    /// Converts the priority of a task in a scenario, where a higher priority is more urgent, to
+    /// the common scale.
     #[must_use]
     pub fn of_priority(priority: u8) -> Urgency {
         Urgency(u8::MAX - priority)
@@ -111,10 +112,10 @@ mod tests {
         assert_eq!([32, 255].map(urgency), [None; 2]);
     }
 
-    /// A task that its own system considers more urgent than another is not less urgent on the
-    /// scale.
+    /// If a task's own system considers the task more urgent than another task, the task is not
+    /// less urgent on the scale.
     #[test]
-    fn urgency_conversions_preserve_the_order_of_each_system() {
+    fn urgencies_preserve_the_order_of_priorities_of_each_operating_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();
         let windows: Vec<Urgency> = (0..32).rev().filter_map(Urgency::of_windows).collect();
         let real_time = (0..=255).rev().filter_map(Urgency::of_linux_real_time);

@@ -11,7 +11,7 @@ use core::ops::{Add, AddAssign, Neg, Sub, SubAssign};
 
 use crate::{Span, Weight};
 
-/// Number of binary places of a virtual nanosecond.
+/// Number of binary places with which a virtual nanosecond is stored.
 const PLACES: u32 = 32;
 
 const OVERFLOW: &str = "virtual time overflowed 128 bits";
@@ -116,7 +116,8 @@ fn quotient(above: u128, below: u128) -> u128 {
 }
 
 impl Span {
-    /// Returns the distance by which a clock at this pace advances in this real time, rounded down.
+    /// Returns the distance by which a clock at this pace advances in this span of real time,
+    /// rounded down.
     #[must_use]
     #[inline]
     pub fn aged(self, pace: Pace) -> VirtualSpan {
@@ -191,7 +192,7 @@ impl Neg for VirtualSpan {
 }
 
 impl fmt::Display for VirtualTime {
-    /// Writes whole virtual nanoseconds, for the display of a vCPU's account.
+    /// Writes whole virtual nanoseconds, as shown to users.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         (*self - VirtualTime::START).fmt(out)
     }
@@ -211,7 +212,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn conversion_to_virtual_time_and_back_loses_nothing(
+        fn converting_time_to_virtual_time_and_back_loses_nothing(
             ns in 0..1u64 << 62,
             weight in 1u16..,
         ) {
@@ -223,7 +224,7 @@ mod tests {
         /// A clock with a pace of `units` in `every` is at `units * n` after `n * every`, and not
         /// earlier.
         #[test]
-        fn virtual_clock_advances_by_its_pace_exactly(
+        fn virtual_clock_advances_exactly_at_its_configured_rate(
             units in 1u32..,
             every in 1..1u64 << 30,
             times in 0..1u64 << 31,
@@ -236,7 +237,7 @@ mod tests {
         }
 
         #[test]
-        fn virtual_time_at_twice_the_weight_advances_half_as_fast(
+        fn virtual_time_advances_half_as_fast_if_the_weight_is_doubled(
             ns in 0..1u64 << 62,
             weight in 1u16..1 << 15,
         ) {

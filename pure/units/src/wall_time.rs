@@ -12,13 +12,13 @@ pub struct WallTime(u64);
 const DAY: u64 = 86_400;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Days before 1970 in the calendar that is counted from March of year 0.
+/// Number of days from 1 March of year 0 to 1 January 1970.
 const DAYS_TO_1970: u64 = 719_468;
 
 /// Days of 400 years.
 const ERA: u64 = 146_097;
 
-/// First year that is too late: times in nanoseconds must fit into 63 bits.
+/// First year that is not accepted: times in nanoseconds must fit into 63 bits.
 const TOO_LATE: u64 = 2262;
 
 /// Reason why a text is no moment.
@@ -59,14 +59,15 @@ impl WallTime {
         self.0.saturating_mul(SECOND_NS)
     }
 
-    /// Returns the moment at time `now` of a clock that the wall clock is `ahead` of.
+    /// Returns the wall clock's moment at time `now` of another clock. The wall clock is `ahead` of
+    /// that clock.
     #[must_use]
     pub const fn at(now: Time, ahead: Span) -> WallTime {
         WallTime::from_ns(now.after(ahead).ns())
     }
 
-    /// Returns this moment as a time of a clock that the wall clock is `ahead` of. It is the start
-    /// of that clock for a moment before it.
+    /// Returns this moment as a time of another clock. The wall clock is `ahead` of that clock. For
+    /// a moment before that clock's start, returns its start.
     #[must_use]
     pub const fn on(self, ahead: Span) -> Time {
         Time::from_ns(self.ns().saturating_sub(ahead.ns()))
@@ -85,7 +86,7 @@ impl WallTime {
         (400 * era + year + (month <= 2) as u64, month, day)
     }
 
-    /// Returns the start of a day. `None` if there is no such day.
+    /// Returns the start of a day. `None` if the date does not exist.
     fn midnight(year: u64, month: u64, day: u64) -> Option<WallTime> {
         if !(1970..TOO_LATE).contains(&year) || !(1..=12).contains(&month) || day == 0 {
             return None;
@@ -101,7 +102,7 @@ impl WallTime {
 }
 
 impl fmt::Display for WallTime {
-    /// Writes it in UTC to the second, as `2026-12-01T18:00:00Z`.
+    /// Writes the moment in UTC to the second, as `2026-12-01T18:00:00Z`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((year, month, day), rest) = (self.date(), self.0 % DAY);
         let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);
@@ -112,9 +113,8 @@ impl fmt::Display for WallTime {
 impl FromStr for WallTime {
     type Err = ParseWallTimeError;
 
-    /// Reads a date, `2026-12-01`, or a date and a time: `2026-12-01T18:00`,
-    /// `2026-12-01 18:00:30`, `2026-12-01T18:00Z` or `2026-12-01T18:00+01:00`. Without an offset it
-    /// is UTC.
+    /// Reads a date, `2026-12-01`, or a date and a time: `2026-12-01T18:00`, `2026-12-01 18:00:30`,
+    /// `2026-12-01T18:00Z` or `2026-12-01T18:00+01:00`. Without an offset the time is in UTC.
     fn from_str(text: &str) -> Result<WallTime, ParseWallTimeError> {
         use ParseWallTimeError::{Form, NoSuchTime, Year};
         let (date, rest) = text.split_at_checked(10).ok_or(Form)?;
@@ -152,7 +152,7 @@ impl FromStr for WallTime {
     }
 }
 
-/// Returns numbers of the given lengths, in digits, with a letter between them.
+/// Parses numbers with the given counts of digits, separated by the character `between`.
 fn numbers<const N: usize>(text: &str, between: char, lengths: [usize; N]) -> Option<[u64; N]> {
     let mut found = [0; N];
     let mut parts = text.split(between);
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn moment_is_written_as_it_is_read() {
+    fn wall_clock_times_are_unchanged_if_parsed_and_printed() {
         for text in ["1970-01-01T00:00:00Z", "2000-02-29T23:59:59Z", "2026-12-01T18:00:07Z"] {
             assert_eq!(read(text).unwrap().to_string(), text);
         }
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_until_2262_is_read_as_it_is_written() {
+    fn every_date_until_2262_is_unchanged_if_printed_and_parsed() {
         let mut days = 0;
         while days < 106_650 {
             let at = WallTime(days * DAY);
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn time_without_an_offset_is_utc() {
+    fn wall_clock_time_without_an_offset_is_parsed_as_utc() {
         let at = read("2026-12-01T18:00").unwrap();
         let same = [
             "2026-12-01 18:00",
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_moment_is_refused_with_the_reason() {
+    fn invalid_wall_clock_time_is_refused_with_the_reason() {
         use ParseWallTimeError::{Form, NoSuchTime, Year};
         for (text, why) in [
             ("", Form),
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn moment_is_converted_to_another_clock_and_back() {
+    fn wall_clock_time_is_unchanged_if_converted_to_host_time_and_back() {
         let (now, ahead) = (Time::from_ns(5 * SECOND_NS), Span::from_secs(1_000));
         let at = WallTime::at(now, ahead);
         assert_eq!((at, at.on(ahead)), (WallTime(1_005), now));

@@ -1,10 +1,10 @@
-//! Weights: shares of CPU time relative to one another.
+//! Weights: relative shares of CPU time.
 
 use core::fmt;
 use core::num::NonZeroU16;
 use core::str::FromStr;
 
-/// A share of CPU time relative to others, from 1 to 65535.
+/// Weight from 1 to 65535: shares of CPU time are in proportion to the weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Weight(NonZeroU16);
 

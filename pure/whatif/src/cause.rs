@@ -1,4 +1,4 @@
-//! Causes why a model does not repeat its recording.
+//! Causes of a difference between a recording and its own simulation.
 
 use std::fmt;
 
@@ -9,13 +9,14 @@ use crate::measure::parts;
 use crate::recording::Recording;
 use crate::verdict::FormGate;
 
-/// Cause of differences between a recording and its simulation. Parts are in millionths of a CPU
-/// over the recording.
+/// Cause of a difference between a recording and its simulation. `Others`, `Stolen`, `Dispatcher`
+/// and `CostsChanged` hold a part of a CPU in millionths. The remaining causes hold a number of
+/// events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Other programs, kernel threads and interrupts used CPUs.
     Others(u64),
-    /// A hypervisor below gave CPU time to others.
+    /// A hypervisor below the host gave CPU time to other VMs.
     Stolen(u64),
     /// The dispatcher used CPUs.
     Dispatcher(u64),
@@ -31,17 +32,17 @@ pub enum Cause {
     Services(u64),
     /// vCPUs gave up the rest of their timeslices.
     Yields(u64),
-    /// The host could not carry out orders.
+    /// The host could not carry out orders of the scheduler.
     Refusals(u64),
-    /// vCPUs were left to another program.
+    /// Another program controlled the threads of vCPUs for some time.
     Elsewhere(u64),
     /// The recording does not explain the difference.
     Unexplained,
 }
 
 impl Cause {
-    /// Returns the largest measured part of CPU time that the model lacks. If none is as large as
-    /// half of the difference of shares, returns the most frequent behaviour that a demand does not
+    /// Returns the largest measured part of CPU time that the model lacks. If no part reaches half
+    /// of the difference of shares, returns the most frequent behaviour that a demand does not
     /// describe.
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
@@ -65,7 +66,8 @@ impl Cause {
         most.filter(|cause| cause.size() > 0).unwrap_or(Cause::Unexplained)
     }
 
-    /// Returns the part or the number.
+    /// Returns the number that the cause holds: millionths of a CPU, or a count of events. Zero for
+    /// `Unexplained`.
     fn size(&self) -> u64 {
         match *self {
             Cause::Others(size)
@@ -84,7 +86,8 @@ impl Cause {
     }
 }
 
-/// Returns the measured parts of the busiest CPU for each cause.
+/// Returns the four causes that are measured as a part of a CPU. Each of the first three has its
+/// part on the CPU where that part is largest.
 fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
     let part = |of: fn(&CpuTimes) -> Span| {
         demand.cpus.iter().map(|cpu| parts(of(cpu), cpu.accounted)).max().unwrap_or(0)
@@ -108,7 +111,7 @@ impl fmt::Display for Cause {
                 write!(out, "other programs and the kernel used {} of a CPU", percent(ppm))
             }
             Cause::Stolen(ppm) => {
-                write!(out, "a hypervisor below took {} of a CPU", percent(ppm))
+                write!(out, "the hypervisor of this host took {} of a CPU", percent(ppm))
             }
             Cause::Dispatcher(ppm) => {
                 write!(out, "the dispatcher used {} of a CPU", percent(ppm))
@@ -133,9 +136,12 @@ impl fmt::Display for Cause {
             }
             Cause::Refusals(count) => write!(out, "the host refused {count} orders"),
             Cause::Elsewhere(count) => {
-                write!(out, "vCPUs were left to another program {count} times")
+                write!(
+                    out,
+                    "vCPUs were not scheduled {count} times because another program interfered"
+                )
             }
-            Cause::Unexplained => out.write_str("nothing in the recording explains it"),
+            Cause::Unexplained => out.write_str("nothing in the recording explains the difference"),
         }
     }
 }

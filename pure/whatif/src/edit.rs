@@ -9,7 +9,7 @@ use crate::model::{Model, ModelChangeKind, ModelVcpu, Share, written};
 /// Edit of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Edit {
-    /// Change to another policy, or other parameters: `sedf:rules=plain`.
+    /// Change to another policy, or to other parameters of the policy: `sedf:rules=plain`.
     Policy(String),
     /// Another value of a parameter of a VM, or of a vCPU such as `web.1`.
     Set {
@@ -17,10 +17,10 @@ pub enum Edit {
         name: String,
         /// Name of the parameter.
         field: String,
-        /// Value as a scenario writes it.
+        /// Value of the parameter, as a scenario writes it.
         value: String,
     },
-    /// One more VM with the demand and parameters of another.
+    /// One more VM with the demand and parameters of another VM.
     Add {
         /// Name of the new VM.
         name: String,
@@ -29,7 +29,7 @@ pub enum Edit {
     },
     /// Removal of a VM.
     Remove(String),
-    /// Other CPUs, by number. Numbers that the recording does not have are new CPUs.
+    /// Other CPUs for the host, by number. Numbers that the recording does not have are new CPUs.
     Cpus(Vec<usize>),
     /// Other CPUs on which a VM or vCPU may run.
     Move {
@@ -51,7 +51,7 @@ pub enum EditError {
         /// Similar name in the recording.
         meant: Option<String>,
     },
-    /// A VM with the name of the added one exists.
+    /// A VM with the name of the added VM exists.
     #[error("cannot add `{name}`: there is a VM of that name")]
     Exists {
         /// Name as the user gave it.
@@ -63,7 +63,7 @@ pub enum EditError {
         /// Name as the user gave it.
         name: String,
     },
-    /// The removed VM is the only one.
+    /// The VM to be removed is the only VM of the model.
     #[error("cannot remove `{name}`: no VM would remain")]
     Last {
         /// Name of the VM.
@@ -82,7 +82,7 @@ pub enum EditError {
     Policy {
         /// Name of the policy.
         policy: &'static str,
-        /// Error in its parameters.
+        /// Error in the parameters of the policy.
         error: FieldError,
     },
     /// A parameter of the policy has no value.
@@ -122,7 +122,7 @@ pub enum EditError {
 }
 
 impl EditError {
-    /// Returns what to type instead.
+    /// Returns a hint that says what to type instead.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
@@ -154,10 +154,11 @@ fn did_you_mean(name: &str) -> String {
 }
 
 impl Model {
-    /// Makes all edits in their order, but those of VMs and policy before those of parameters.
+    /// Makes all edits, in this order: policy, added VMs, removed VMs, CPUs, then parameters and
+    /// moves. Edits of the same kind keep their order.
     ///
     /// # Errors
-    /// The first edit that cannot be made.
+    /// If an edit cannot be made. The first such edit is reported.
     pub fn edit(&mut self, edits: &[Edit]) -> Result<(), EditError> {
         let rank = |edit: &Edit| match edit {
             Edit::Policy(_) => 0,
@@ -206,7 +207,8 @@ impl Model {
         Ok(())
     }
 
-    /// Changes all parameters, those of later changes too.
+    /// Applies `change` to all parameters of all vCPUs, including those that are set later in the
+    /// run.
     fn each_share(&mut self, mut change: impl FnMut(&mut Share)) {
         for vcpu in self.domains.iter_mut().flat_map(|domain| &mut domain.vcpus) {
             each_share_of(vcpu, &mut change);
@@ -343,7 +345,7 @@ impl Model {
     }
 }
 
-/// Changes all parameters of a vCPU.
+/// Applies `change` to all parameters of a vCPU, including those that are set later in the run.
 fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
     change(&mut vcpu.share);
     for later in &mut vcpu.changes {
@@ -353,7 +355,8 @@ fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
     }
 }
 
-/// Keeps the parameters that another policy takes. A hard limit stays one if it can.
+/// Removes the parameters that the new policy does not take. A hard limit stays a hard limit if the
+/// new policy has hard limits.
 fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
     let promise = |spec: &'static Spec, share: &Share| {
         let values = Values::read_written(spec.share_fields, &written(share)).ok()?;
@@ -370,7 +373,7 @@ fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
     }
 }
 
-/// Returns true if the policy has such a parameter and takes the value.
+/// Returns true if the policy has a vCPU parameter `field` and accepts `value` for it.
 fn takes(spec: &'static Spec, field: &str, value: &str) -> bool {
     let known = spec.share_fields.iter().any(|known| known.name == field);
     let read = Values::read_written(spec.share_fields, &format!("{field}={value}"));
@@ -378,8 +381,8 @@ fn takes(spec: &'static Spec, field: &str, value: &str) -> bool {
     known && matches!(read, Ok(_) | Err(FieldError::Missing(_)))
 }
 
-/// Renumbers CPUs that a vCPU is confined to. `Some(None)` if it may run on all. `None` if none
-/// remains.
+/// Renumbers the CPUs to which a vCPU is confined. `Some(None)` if the vCPU may run on all CPUs.
+/// `None` if no CPU remains on which it may run.
 fn confined(
     cpus: Option<CpuSet>,
     all: CpuSet,

@@ -16,35 +16,39 @@ pub struct Forecast {
     pub rows: Vec<Row>,
     /// Changes during the run that admission would refuse: time, vCPU and reason.
     pub declined: Vec<(Time, String, String)>,
-    /// vCPUs that lose by the edits, the largest loss of share first.
+    /// vCPUs to which the edits do harm: less CPU time, more deadline misses or longer waits. The
+    /// largest loss of share comes first.
     pub losses: Vec<Loss>,
 }
 
-/// Prediction for one vCPU.
+/// Prediction for one vCPU: its recorded and its simulated results.
 #[derive(Clone, Debug)]
 pub struct Row {
     /// Display name of the vCPU.
     pub name: String,
     /// Recorded results. `None` if the edits add the vCPU.
     pub now: Option<Measures>,
-    /// Simulated results by form. Empty if the edits remove the vCPU.
+    /// Simulated results, one for each form that passed the gate. Empty if the edits remove the
+    /// vCPU.
     pub then: Vec<Measures>,
 }
 
-/// Loss of one vCPU.
+/// Loss of one vCPU: CPU time, deadlines or latency that the edits cost it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Display name of the vCPU.
     pub name: String,
-    /// Smallest loss of share in the forms, in millionths of a CPU. Zero if it loses no share.
+    /// Smallest loss of share in any simulated form, in millionths of a CPU. Zero if the vCPU loses
+    /// no share.
     pub share_ppm: u64,
-    /// Smallest number of additional deadline misses in the forms.
+    /// Smallest number of additional deadline misses in any simulated form.
     pub misses: u64,
-    /// Recorded p99 wait and the smallest simulated one, if it is longer by over a fifth.
+    /// Recorded p99 wait and the shortest simulated p99 wait, if the latter is longer by more than
+    /// a fifth. `None` otherwise.
     pub wait_p99: Option<(Span, Span)>,
 }
 
-/// Predicts the edited model in the forms that pass the gate.
+/// Predicts the results of the edited model, in the forms that passed the gate.
 ///
 /// # Errors
 /// If the model cannot be simulated, for instance because admission refuses it.
@@ -70,7 +74,7 @@ pub fn forecast(
     Ok(Forecast { rows, declined, losses })
 }
 
-/// Joins recorded and simulated results by name: first all that were recorded.
+/// Joins recorded and simulated results by the name of the vCPU. Recorded vCPUs come first.
 fn rows(now: &[Measures], then: &[Vec<Measures>]) -> Vec<Row> {
     let of = |name: &str| -> Vec<Measures> {
         then.iter().filter_map(|run| run.iter().find(|it| it.name == name).cloned()).collect()
@@ -87,14 +91,16 @@ fn rows(now: &[Measures], then: &[Vec<Measures>]) -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the interval of a result over all forms. `None` if a form lacks it.
+    /// Returns the smallest and the largest value of a result over all forms. `None` if a form
+    /// lacks it.
     pub fn interval<T: Copy + Ord>(&self, of: impl Fn(&Measures) -> Option<T>) -> Option<(T, T)> {
         let values: Option<Vec<T>> = self.then.iter().map(of).collect();
         let values = values?;
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }
 
-    /// Returns the loss of a vCPU that stays. `None` if it loses nothing in some form. Waits count
+    /// Returns the loss of a vCPU that the edits keep. `None` if the vCPU loses nothing in at least
+    /// one form. Waits count
     /// only if the gate judges them.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;

@@ -1,15 +1,15 @@
-//! Forms in which a demand is played.
+//! Forms of a simulation: the rule that decides when each recorded job becomes ready.
 
-/// Form in which a demand is played.
+/// Rule that decides when each recorded job becomes ready in a simulation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// A job is ready at its recorded time, or when the job before ends.
+    /// A job is ready at its recorded time, or when the previous job ends if that is later.
     Open,
-    /// A job is ready after the recorded think time, counted from the end of the job before.
+    /// A job is ready when its recorded think time has passed since the end of the previous job.
     Closed,
 }
 
 impl Form {
-    /// Both forms, open first.
+    /// Both forms of a simulation, the open form first.
     pub const ALL: [Form; 2] = [Form::Open, Form::Closed];
 }

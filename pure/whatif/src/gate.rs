@@ -1,4 +1,4 @@
-//! The gate: a model that does not repeat its own recording predicts nothing.
+//! The gate: a model that does not repeat its own recording is not used for predictions.
 
 use crate::cause::Cause;
 use crate::form::Form;
@@ -8,23 +8,23 @@ use crate::recording::Recording;
 use crate::simulate::{ForecastError, SimulatedWindows, simulate};
 use crate::verdict::{FormGate, GateRow};
 
-/// Result of the gate.
+/// Result of the gate: comparison of a recording with simulations of its unchanged model.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// Both forms, open first.
+    /// Results of the gate for the open and for the closed form, the open form first.
     pub forms: [FormGate; 2],
-    /// Largest cause of the differences. `None` if a form passes.
+    /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,
 }
 
 impl Gate {
-    /// Returns true if at least one form passes.
+    /// Returns true if the simulation in at least one form passes the gate.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.forms.iter().any(FormGate::passes)
     }
 
-    /// Returns the forms that pass.
+    /// Returns the results of the forms that pass the gate.
     pub fn passing(&self) -> impl Iterator<Item = &FormGate> {
         self.forms.iter().filter(|form| form.passes())
     }

@@ -9,7 +9,7 @@ use slackline_units::{Reservation, Span, Time};
 pub struct Measures {
     /// Display name of the vCPU.
     pub name: String,
-    /// Reservation at the end of the window. `None` without one.
+    /// Reservation at the end of the window. `None` without a reservation.
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,
@@ -19,18 +19,20 @@ pub struct Measures {
     pub misses: Option<u64>,
     /// Number of wakes in the window.
     pub wakes: u64,
-    /// Median time from a wake until it ran. `None` with fewer than two wakes.
+    /// Median time from a wake of the vCPU until it ran. `None` with fewer than two wakes.
     pub wait_p50: Option<Span>,
-    /// 99th percentile of the time from a wake until it ran. `None` with fewer than two wakes.
+    /// 99th percentile of the time from a wake of the vCPU until it ran. `None` with fewer than two
+    /// wakes.
     pub wait_p99: Option<Span>,
-    /// Median time from a wake until it blocked. `None` without a job that ended.
+    /// Median time from a wake of the vCPU until it blocked. `None` without a job that ended.
     pub response_p50: Option<Span>,
-    /// 99th percentile of the time from a wake until it blocked. `None` without a job that ended.
+    /// 99th percentile of the time from a wake of the vCPU until it blocked. `None` without a job
+    /// that ended.
     pub response_p99: Option<Span>,
 }
 
 impl Measures {
-    /// Returns the results of all vCPUs after `from`, in the order of the summary.
+    /// Returns the results of all vCPUs from the time `from` on, in the order of the summary.
     pub(crate) fn all(summary: &Summary, demand: &Demand, from: Time) -> Vec<Measures> {
         let of = |vcpu: &VcpuSummary| {
             let stays = demand.vcpus.iter().filter(|stay| stay.vcpu == vcpu.id);
@@ -67,7 +69,7 @@ impl Measures {
     }
 }
 
-/// Returns `part` in millionths of `whole`, rounded to the nearest. Zero if `whole` is.
+/// Returns `part` in millionths of `whole`, rounded to the nearest. Zero if `whole` is zero.
 pub(crate) fn parts(part: Span, whole: Span) -> u64 {
     let whole = u128::from(whole.ns());
     let ppm = (u128::from(part.ns()) * 1_000_000 + whole / 2).checked_div(whole);

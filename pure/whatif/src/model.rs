@@ -1,4 +1,4 @@
-//! Model of a recording: what a scenario needs, and what edits change.
+//! Model of a recording: the demand, parameters and costs from which scenarios are written.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::recording::Recording;
 use crate::verdict::Tolerance;
 
-/// Tick of a kernel for which the recording does not tell it.
+/// Kernel tick that is assumed if the recording does not show the tick.
 const USUAL_TICK: Span = Span::from_ms(4);
 
 /// Slice of an ordinary thread in Linux on a host with one CPU.
@@ -24,37 +24,37 @@ const MOST_SCALED: usize = 8;
 /// Reason why a recording has no model.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
-    /// Recording without blocks or run intervals.
+    /// The recording does not say when vCPUs block and run.
     #[error("cannot model the recording: it does not say when vCPUs block and run")]
     NoBlocks,
-    /// Recording in which no vCPU joined.
-    #[error("cannot model the recording: no vCPU joined in it")]
+    /// No vCPU joined during the recording.
+    #[error("cannot model the recording: it contains no vCPU that joined")]
     NoVcpus,
-    /// Policy that this version does not have.
+    /// This version does not have the policy of the recording.
     #[error("cannot model the recording: its policy `{name}` is unknown")]
     UnknownPolicy {
         /// Name of the policy.
         name: String,
     },
-    /// Parameters that the policy does not take.
-    #[error("cannot model the recording: parameters of its policy: {error}")]
+    /// The policy does not take its recorded parameters.
+    #[error("cannot model the recording: the parameters of its policy are invalid: {error}")]
     Parameters {
         /// Error in the parameters.
         error: FieldError,
     },
-    /// Trace that holds no exchanges.
-    #[error("cannot model `{name}`: the trace does not hold its parameters")]
+    /// The trace does not hold the parameters of a vCPU.
+    #[error("cannot model `{name}`: the trace does not contain its parameters")]
     NoTerms {
         /// Name of the vCPU.
         name: String,
     },
-    /// VM with several stays.
-    #[error("cannot model `{name}`: it left and joined again")]
+    /// A VM joined more than once during the recording.
+    #[error("cannot model `{name}`: the VM left and joined again during the recording")]
     Rejoined {
         /// Name of the VM.
         name: String,
     },
-    /// VM of which a vCPU never joined.
+    /// A vCPU of a VM never joined.
     #[error("cannot model `{name}`: its vCPU {number} is not in the trace")]
     MissingVcpu {
         /// Name of the VM.
@@ -76,7 +76,7 @@ pub struct Model {
     pub(crate) spec: &'static Spec,
     pub(crate) policy: Values,
     pub(crate) cpus: usize,
-    /// Groups of CPUs by level, the narrowest level first.
+    /// Groups of CPUs that share a core, cache, node or socket, the narrowest level first.
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
@@ -94,16 +94,17 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
-    /// Tick of ordinary scheduling and its first time. `None` on a simulated host.
+    /// Period of the kernel's tick, and the time of its first occurrence. `None` on a simulated
+    /// host.
     pub(crate) fair: Option<(Span, Span)>,
-    /// Distribution of the CPU time of the dispatcher at each timer, and at each wake.
+    /// Distributions of the dispatcher's CPU time per timer and per wake.
     pub(crate) passes: [Option<Draw>; 2],
 }
 
-/// Ordinary programs of one CPU, of which one runs at a time.
+/// Ordinary programs of one CPU that compete for slack. One of them runs at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Competitor {
-    /// Index in the demand of others.
+    /// Index of the competitor in the recorded demand of other programs.
     pub(crate) source: usize,
     pub(crate) cpu: CpuId,
 }
@@ -120,9 +121,10 @@ pub(crate) struct ModelDomain {
 /// A vCPU of the model.
 #[derive(Clone, Debug)]
 pub(crate) struct ModelVcpu {
-    /// Index of its demand in the recording.
+    /// Index of the vCPU's demand in the recording.
     pub(crate) source: usize,
-    /// True if it plays the jobs of its source from another place in the recording.
+    /// True for a copied vCPU. It plays the jobs of its original from another position in the
+    /// recording.
     pub(crate) is_rotated: bool,
     pub(crate) share: Share,
     pub(crate) cpus: Option<CpuSet>,
@@ -130,7 +132,7 @@ pub(crate) struct ModelVcpu {
     pub(crate) changes: Vec<ModelChange>,
 }
 
-/// Parameters of a vCPU: written values by field.
+/// Parameters of a vCPU: the value of each field as text.
 pub(crate) type Share = BTreeMap<String, String>;
 
 /// Change of a vCPU during the run.
@@ -227,21 +229,22 @@ impl Model {
 pub struct PlannedReservation {
     /// Name of the VM.
     pub name: String,
-    /// Number of its vCPUs.
+    /// Number of the VM's vCPUs.
     pub vcpus: usize,
     /// Slice and period of each vCPU.
     pub reservation: Reservation,
     /// True if the slice is a hard limit.
     pub exact: bool,
-    /// True if the vCPUs share the sum of their slices by use.
+    /// True if the vCPUs may borrow each other's unused budget (`spread = "use"`).
     pub is_shared: bool,
-    /// Phase of the grid on which periods begin. `None` without a grid.
+    /// Phase: offset of the periods from multiples of the period on the clock. `None` if periods
+    /// count from the time of the reservation.
     pub phase: Option<Span>,
 }
 
 impl Model {
-    /// Returns the reservation of each VM. `None` for a VM without one, or whose vCPUs have
-    /// different ones.
+    /// Returns the reservation of each VM. `None` for a VM without a reservation, or whose vCPUs
+    /// have different reservations.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
         self.domains.iter().map(|domain| {
             let first = domain.vcpus.first()?;
@@ -304,7 +307,8 @@ fn ordinary(recording: &Recording, spec: &'static Spec) -> Values {
     values.expect("the policy has these parameters")
 }
 
-/// Returns the tick of ordinary scheduling on a live host, and its first time in the model.
+/// Returns the period of the kernel's tick on a live host, and the time of its first tick in the
+/// model.
 fn fair(recording: &Recording) -> Option<(Span, Span)> {
     let is_live = recording.header.machine == "live" && recording.header.knows.stretches;
     let (tick, phase) = recording.demand.others.tick.unwrap_or((USUAL_TICK, Span::ZERO));
@@ -312,8 +316,8 @@ fn fair(recording: &Recording) -> Option<(Span, Span)> {
     is_live.then_some((tick, (tick + phase - begin) % tick))
 }
 
-/// Fits the CPU time of the dispatcher at timers and at wakes. Together they take what it took in
-/// the recording. `None` if the recording has no passes.
+/// Fits the CPU time that the dispatcher uses at each timer and at each wake. In total it equals
+/// the CPU time of the recorded dispatcher passes. `None` if the recording has no passes.
 fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     let others = &demand.others;
     let of_timers = others.passes.sum().left_after(others.wake_latency.sum());
@@ -322,8 +326,8 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
 }
 
-/// Returns a distribution with this mean, and with the 99th percentile of the samples as far as the
-/// forms allow. `None` if it is zero.
+/// Returns a distribution with this mean. Of the available distributions, its 99th percentile is
+/// nearest to the 99th percentile of the samples. `None` if the mean is zero.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     let p99 = samples.percentile(99)?;
     let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;
@@ -336,8 +340,9 @@ fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     })
 }
 
-/// Fits lateness by its median and its 99th percentile: the distribution with this median whose
-/// percentile is nearest. `None` if half of the timers are on time.
+/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the
+/// distribution whose 99th percentile is nearest to the recorded 99th percentile. `None` if at
+/// least half of the timers were on time.
 fn lateness(samples: &Samples) -> Option<Draw> {
     let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
     let p99 = samples.percentile(99)?;
@@ -351,13 +356,13 @@ fn lateness(samples: &Samples) -> Option<Draw> {
     })
 }
 
-/// Returns the programs that compete for slack.
+/// Returns the ordinary programs of the recording, which compete for slack.
 fn competitors(recording: &Recording) -> Vec<Competitor> {
     let all = recording.demand.others.competitors.iter().enumerate();
     all.map(|(source, &(cpu, _))| Competitor { source, cpu }).collect()
 }
 
-/// Makes VMs of the stays of vCPUs, in order of their ids.
+/// Groups the recorded vCPUs into VMs, in order of vCPU ids.
 fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain>, ModelError> {
     let mut order: Vec<usize> = (0..recording.demand.vcpus.len()).collect();
     order.sort_by_key(|&index| recording.demand.vcpus[index].vcpu);
@@ -402,7 +407,7 @@ fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVc
     Ok(ModelVcpu { source, is_rotated: false, share, cpus, starts_on: stay.starts_on, changes })
 }
 
-/// Writes a reservation as parameters of a policy.
+/// Converts a recorded reservation into parameters of a policy.
 fn share_of(reserved: RecordedReservation, spec: &'static Spec) -> Share {
     let mut share = Share::new();
     let Some(reservation) = reserved.reservation else { return share };
@@ -422,7 +427,8 @@ fn share_of(reserved: RecordedReservation, spec: &'static Spec) -> Share {
     share
 }
 
-/// Returns a change. `None` for a reservation where the trace has the parameters as well.
+/// Converts a recorded change into a change of the model. `None` for a new reservation if the trace
+/// also has the parameters.
 fn change(change: &Change, stay: &VcpuDemand, spec: &'static Spec) -> Option<ModelChange> {
     let what = match &change.what {
         ChangeKind::Reserved(_) if stay.terms.is_some() => return None,
@@ -438,13 +444,13 @@ fn change(change: &Change, stay: &VcpuDemand, spec: &'static Spec) -> Option<Mod
     Some(ModelChange { at: change.at, what })
 }
 
-/// Reads written parameters: words of the form `field=value`.
+/// Parses the parameters in a trace: words of the form `field=value`.
 fn share(terms: &WrittenTerms) -> Share {
     let pairs = terms.share.split_whitespace().filter_map(|word| word.split_once('='));
     pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
 }
 
-/// Writes parameters as a trace does.
+/// Formats parameters as a trace holds them: words of the form `field=value`.
 pub(crate) fn written(share: &Share) -> String {
     let words: Vec<String> =
         share.iter().map(|(field, value)| format!("{field}={value}")).collect();

@@ -1,14 +1,15 @@
-//! Other programs of the recorded host, as domains and interference of a scenario.
+//! Other programs of the recorded host, written as domains and interference of a scenario.
 
 use slackline_policy::{Spec, Values};
 
 use crate::model::{Competitor, Share, written};
 
-/// Begin of the names of domains that stand for ordinary programs. No recorded VM has it: the
-/// service's names are lower case.
+/// Prefix of the names of domains that stand for ordinary programs. No recorded VM has this prefix,
+/// since VM names of the service are lower case.
 const PREFIX: &str = "OTHERS-";
 
-/// Shares without a reservation, for different policies. The first that a policy takes is used.
+/// Parameters without a reservation, for different policies. The first set that a policy accepts is
+/// used.
 const SHARES: [&[(&str, &str)]; 4] = [
     &[("slice", "1ns"), ("budget", "1ns"), ("period", "1s"), ("extra", "true")],
     &[("slice", "1ns"), ("period", "1s")],
@@ -21,12 +22,12 @@ pub(crate) fn name(competitor: &Competitor) -> String {
     format!("{PREFIX}{}", competitor.source)
 }
 
-/// Returns true if this is the name of a competitor.
+/// Returns true if `name` is the name of a domain that stands for ordinary programs.
 pub(crate) fn is_other(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns a share without a reservation. `None` if the policy has none.
+/// Returns parameters without a reservation. `None` if the policy has no such parameters.
 pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
     let fits = |pairs: &&[(&str, &str)]| {
         let share = of(spec, pairs);

@@ -7,7 +7,7 @@ use slackline_units::{Span, Time};
 
 use crate::measure::Measures;
 
-/// Takes a trace and returns its recording.
+/// Sink that reads a trace and returns its recording.
 #[derive(Debug)]
 pub struct Recorder {
     header: Header,
@@ -25,20 +25,22 @@ pub struct Recording {
     pub header: Header,
     /// Time at which the recording begins.
     pub begin: Time,
-    /// Time that divides the recording: costs are fitted before it, and the gate judges after it.
+    /// Time that divides the recording. Costs are fitted to the part before it, and the gate
+    /// compares the part after it.
     pub split: Time,
     /// Demand of all vCPUs.
     pub demand: Demand,
     /// Results without the warm-up.
     pub summary: Summary,
-    /// Results of each vCPU without the warm-up.
+    /// Results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
-    /// Results of each vCPU after the division.
+    /// Results of each vCPU after `split`, the part that the gate compares.
     pub judged: Vec<Measures>,
 }
 
 impl Recorder {
-    /// Creates a recorder of a trace with this header that begins and ends at these times.
+    /// Creates a recorder for the part of a trace between two times. `header` is the header of the
+    /// trace.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> Recorder {
         let split = begin + end.since(begin) / 2;
@@ -79,13 +81,14 @@ impl Recording {
         (Time::START + self.demand.length).since(self.begin)
     }
 
-    /// Returns the warm-up, from the begin of the recording.
+    /// Returns the length of the warm-up, counted from the start of the recording.
     #[must_use]
     pub fn warmup(&self) -> Span {
         self.header.warmup.left_after(self.begin.since(Time::START))
     }
 
-    /// Returns the time from the begin to the division, or to the end of a longer warm-up.
+    /// Returns the time from the start of the recording to `split`, or to the end of the warm-up if
+    /// that is later.
     pub(crate) fn unjudged(&self) -> Span {
         self.split.since(self.begin).max(self.warmup())
     }

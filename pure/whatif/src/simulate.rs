@@ -1,4 +1,4 @@
-//! Simulates one form of a model.
+//! Simulation of a model in one form, open or closed.
 
 use slackline_demand::{Collector, Demand};
 use slackline_metrics::{Meter, StrayRecord};
@@ -25,11 +25,11 @@ pub enum ForecastError {
         name: String,
         /// Name of the policy.
         policy: &'static str,
-        /// Error in its parameters.
+        /// Error in the parameters of the vCPU.
         error: FieldError,
     },
     /// The scenario of the model is invalid.
-    #[error("cannot simulate this: {0}")]
+    #[error("cannot simulate the edited recording: {0}")]
     Scenario(#[from] ScenarioError),
     /// The host cannot admit the reservations, or the contract with the policy was broken.
     #[error(transparent)]
@@ -47,7 +47,8 @@ pub(crate) struct SimulatedWindows {
 }
 
 impl Model {
-    /// Names a simulated vCPU as the recording does. `None` if it stands for other programs.
+    /// Gives a simulated vCPU its name in the recording. `None` if the vCPU stands for other
+    /// programs.
     fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
         if others::is_other(&simulated.name) {
             return None;
@@ -74,7 +75,7 @@ impl Model {
     }
 }
 
-/// Simulates one form of a model, measured in windows that begin at these times.
+/// Simulates one form of a model. Each window of the results begins at one of the given times.
 pub(crate) fn simulate(
     model: &Model,
     demand: &Demand,

@@ -5,25 +5,28 @@ use slackline_units::Span;
 use crate::form::Form;
 use crate::measure::Measures;
 
-/// Largest difference of a share, in millionths of a CPU.
+/// Largest accepted difference between the recorded and the simulated share, in millionths of a
+/// CPU.
 pub const SHARE_PPM: u64 = 1_000;
 /// Largest difference of a share under ordinary scheduling, in millionths of a CPU.
 pub const ORDINARY_SHARE_PPM: u64 = 10_000;
-/// Largest difference of a p99 wait, in percent of the recorded one.
+/// Largest accepted difference between the recorded and the simulated p99 wait, in percent of the
+/// recorded p99 wait.
 pub const WAIT_PERCENT: u64 = 20;
-/// Waits that differ by no more than this count as equal.
+/// Largest difference between two p99 waits that is ignored.
 const WAIT_FLOOR: Span = Span::from_us(50);
-/// Minimum number of wakes for which a p99 wait is judged. With fewer, p99 is the longest wait.
+/// Minimum number of wakes for which the gate compares p99 waits. With fewer wakes, p99 is the
+/// longest wait.
 const WAKES: u64 = 100;
 
-/// Result of one form.
+/// Comparison of a recording with its simulation in one form.
 #[derive(Clone, Debug)]
 pub struct FormGate {
-    /// Form that was simulated.
+    /// Form of the simulation: open or closed.
     pub form: Form,
     /// One row for each vCPU.
     pub rows: Vec<GateRow>,
-    /// Results of each vCPU without the warm-up of the recording.
+    /// Recorded results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
 }
 
@@ -65,22 +68,23 @@ pub struct GateRow {
 }
 
 impl GateRow {
-    /// Returns the difference of the shares in millionths of a CPU.
+    /// Returns the difference between recorded and simulated share, in millionths of a CPU.
     #[must_use]
     pub fn share_error_ppm(&self) -> u64 {
         let simulated = self.simulated.as_ref().map_or(0, |it| it.share_ppm);
         simulated.abs_diff(self.recorded.share_ppm)
     }
 
-    /// Returns true if the share differs by at most 0.1 percentage points, or by one point under
+    /// Returns true if the recorded and the simulated share differ by at most 0.1 percentage
+    /// points, or by one point under
     /// ordinary scheduling.
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.simulated.is_some() && self.share_error_ppm() <= self.tolerance.share_ppm()
     }
 
-    /// Returns true if the p99 wait differs by at most 20 %, if it cannot be judged or if the
-    /// difference is at most 50 us.
+    /// Returns true if the recorded and the simulated p99 wait differ by at most 20 % or 50 us, or
+    /// cannot be compared.
     #[must_use]
     pub fn has_wait(&self) -> bool {
         let Some(simulated) = &self.simulated else { return false };
@@ -100,13 +104,13 @@ impl GateRow {
 }
 
 impl FormGate {
-    /// Returns true if all vCPUs pass.
+    /// Returns true if the results of all vCPUs pass the gate.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.rows.iter().all(GateRow::passes)
     }
 
-    /// Returns the largest difference of a share, in millionths of a CPU.
+    /// Returns the largest difference of any vCPU's share, in millionths of a CPU.
     #[must_use]
     pub fn worst_share_ppm(&self) -> u64 {
         self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)

@@ -13,9 +13,9 @@ use crate::model::{
 };
 use crate::others;
 
-/// Slice of ordinary threads: that of Linux on a host with two or three CPUs.
+/// Slice of ordinary threads, as on Linux hosts with two or three CPUs.
 const FAIR_SLICE: Span = Span::from_us(1_400);
-/// Number of jobs up to which they are written in the scenario itself.
+/// Maximum number of jobs that are written into the scenario itself. More jobs go to a file.
 const FEW_JOBS: usize = 4;
 /// Names of the levels of CPU groups in `[host]`, the narrowest first.
 const LEVELS: [&str; 4] = ["cores", "caches", "nodes", "sockets"];
@@ -36,14 +36,15 @@ pub(crate) enum WriteError {
     Share { name: String, error: FieldError },
 }
 
-/// A job: its time in nanoseconds and its work. A job whose work is `None` never ends.
+/// A job: the time in nanoseconds at which it is ready, and its work. A job whose work is `None`
+/// never ends.
 type Job = (u64, Option<u64>);
 
 impl WrittenScenario {
     /// Reads the scenario.
     ///
     /// # Errors
-    /// If the model contains what a scenario cannot say, such as an invalid CPU.
+    /// If a scenario cannot express the model, for example because of an invalid CPU.
     pub fn scenario(&self) -> Result<Scenario, ScenarioError> {
         Scenario::with_files(&self.text, &|path| {
             let file = self.files.iter().find(|(name, _)| name == path);
@@ -196,7 +197,7 @@ impl Writer<'_> {
         self.share(&name, &share)
     }
 
-    /// Writes what programs above all vCPUs take from a CPU.
+    /// Writes the jobs of threads that have precedence over all vCPUs as interference of a CPU.
     fn interference(&mut self, cpu: CpuId, jobs: &[slackline_demand::Job]) {
         if cpu.index() >= self.model.cpus || jobs.is_empty() {
             return;
@@ -266,7 +267,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the jobs of a vCPU. Times count from when its VM joins.
+/// Returns the jobs of a vCPU. Their times are relative to the join of its VM in the open form, and
+/// think times in the closed form.
 fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
     let after = (stay.joined - joined).ns();
     let is_endless = stay.is_endless();
@@ -288,8 +290,8 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
     jobs
 }
 
-/// Begins the jobs at another place of the recording: by the golden section, so that a copy meets
-/// its original at no multiple of a period.
+/// Makes the jobs begin at another position in the recording, chosen by the golden section. So a
+/// copied vCPU is not behind its original by a multiple of a period.
 fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     let place = jobs.len() * 382 / 1000;
     if place == 0 {

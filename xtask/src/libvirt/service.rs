@@ -1,6 +1,6 @@
-//! The service with a VM of a real libvirt. The VM is reserved by its metadata as it starts,
-//! changed, held again after a kill, given more and fewer vCPUs, restarted, pinned by another
-//! program and released.
+//! Test of the service with a VM of a real libvirt. The VM's reservation is in its metadata. The VM
+//! is reserved as it starts, changed, scheduled again after the daemon is killed, given more and
+//! fewer vCPUs, restarted, pinned by another program and released.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use super::{FOLDER, Machine, NAME, PROGRAM, domain, virsh, wait_until};
 use crate::step;
 
-/// Folder of hooks. Libvirt looks there only as it starts.
+/// Folder of libvirt's hooks. Libvirt reads it only when its daemon starts.
 const HOOKS: &str = "/etc/libvirt/hooks/qemu.d";
 
 /// Metadata of the VM with its reservation.
@@ -54,7 +54,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Kills the daemon without a chance to clean up.
+    /// Kills the daemon so that it cannot clean up.
     fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
@@ -86,19 +86,19 @@ fn slackline(words: &[&str]) -> Command {
     command
 }
 
-/// Returns the output of a command of the program.
+/// Runs a `slackline` command and returns its output.
 fn ask(words: &[&str]) -> Result<String> {
     step::output(slackline(words).args(["--socket", &socket()]))
 }
 
-/// Prints a command of the program with its output, and returns the output.
+/// Runs a `slackline` command, prints it with its output, and returns the output.
 fn show(words: &[&str]) -> Result<String> {
     let said = ask(words)?;
     println!("$ slackline {}\n{said}", words.join(" "));
     Ok(said)
 }
 
-/// Returns true if the reservation is in this state with this number of scheduled vCPUs.
+/// Returns true if the reservation is in the state `state` and has `served` scheduled vCPUs.
 fn is(state: &str, served: u16) -> Result<bool> {
     let text = ask(&["list", NAME, "--json"])?;
     let all: serde_json::Value = serde_json::from_str(&text)?;
@@ -111,7 +111,7 @@ fn becomes(state: &str, served: u16) -> Result<()> {
     show(&["list", NAME]).map(drop)
 }
 
-/// Runs all steps. Libvirt runs, and calls our hook as VMs start.
+/// Runs all steps of the test. Libvirt runs, and calls Slackline's hook when VMs start.
 pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let mut daemon = Daemon::start()?;
     let xml = format!("{FOLDER}/service.xml");

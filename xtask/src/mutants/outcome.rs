@@ -1,4 +1,4 @@
-//! Results of all changes, and the comparison with the threshold.
+//! Results of mutation testing: the fate of each change, and the comparison with the threshold.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,46 +9,46 @@ use serde_json::Value;
 
 use super::{Settings, Survivor};
 
-/// Result of a change.
+/// Result of the tests with one change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
     /// At least one test failed.
     Caught,
     /// All tests passed in spite of the change.
     Missed,
-    /// The tests did not end.
+    /// The tests did not end within their time limit.
     Timeout,
     /// The changed crate could not be built.
     Unviable,
 }
 
-/// A change that was tried.
+/// A change to the source that mutation testing tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TriedMutant {
-    /// Description by the tool, with file, line and column.
+    /// Description of the change by cargo-mutants, with file, line and column.
     pub name: String,
     /// Path of the changed file.
     pub file: String,
-    /// Result of the change.
+    /// Result of the tests with the change.
     pub fate: Fate,
 }
 
 impl TriedMutant {
-    /// Returns the description by the tool without the position.
+    /// Returns the description by cargo-mutants without file, line and column.
     #[must_use]
     pub fn change(&self) -> &str {
         self.name.split_once(": ").map_or(&self.name, |(_, change)| change)
     }
 }
 
-/// Number of changes by result.
+/// Number of changes for each result.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Changes with at least one failed test.
     pub caught: usize,
-    /// Changes that no test noticed.
+    /// Changes with which all tests passed.
     pub missed: usize,
-    /// Changes with tests that did not end, which counts as noticed.
+    /// Changes with which the tests did not end. They count as noticed.
     pub timeouts: usize,
     /// Changes that could not be built.
     pub unviable: usize,
@@ -65,7 +65,8 @@ impl Counts {
         }
     }
 
-    /// Returns true if at least `least` percent of the changes that can be built were noticed.
+    /// Returns true if the tests noticed at least `least` percent of the changes that could be
+    /// built.
     #[must_use]
     pub fn reaches(&self, least: usize) -> bool {
         let noticed = self.caught + self.timeouts;
@@ -78,9 +79,9 @@ pub(super) fn missed(changed: &[TriedMutant]) -> impl Iterator<Item = &TriedMuta
     changed.iter().filter(|one| one.fate == Fate::Missed)
 }
 
-/// Merges the results of a later stage. They replace only results of changes that no test had
-/// noticed: the tool also tries changes that it was not asked for, such as deleted fields of
-/// structs.
+/// Merges the results of a later stage of tests. Only results of changes that no test had noticed
+/// are replaced, because cargo-mutants also tries changes that were not selected, such as deleted
+/// fields of structs.
 pub(super) fn merge(all: &mut [TriedMutant], later: Vec<TriedMutant>) {
     for one in later {
         let is_it =
@@ -91,7 +92,7 @@ pub(super) fn merge(all: &mut [TriedMutant], later: Vec<TriedMutant>) {
     }
 }
 
-/// Reads the output file of the tool.
+/// Reads the output file of cargo-mutants.
 pub(super) fn read(file: &Path) -> Result<Vec<TriedMutant>> {
     let text =
         fs::read_to_string(file).with_context(|| format!("there is no {}", file.display()))?;
@@ -124,7 +125,7 @@ fn parse(text: &str) -> Result<Vec<TriedMutant>> {
     Ok(changed)
 }
 
-/// Returns settings of the tool that select only these changes.
+/// Returns settings of cargo-mutants that select only the named changes.
 pub(super) fn examine(names: &[&str]) -> String {
     let mut text = String::from("examine_re = [\n");
     for name in names {
@@ -142,7 +143,7 @@ pub(super) fn examine(names: &[&str]) -> String {
     text + "]\n"
 }
 
-/// Returns the report for users, and true if enough changes were noticed.
+/// Returns the report that is printed, and true if the tests noticed enough changes.
 #[must_use]
 pub fn report(
     name: &str,
@@ -195,7 +196,7 @@ mod unit {
     }
 
     #[test]
-    fn cargo_mutants_output_is_parsed() {
+    fn output_of_cargo_mutants_is_parsed() {
         let text = r#"{"outcomes": [
             {"scenario": "Baseline", "summary": "Success"},
             {"scenario": {"Mutant": {"name": "a.rs:1:2: b", "file": "a.rs"}}, "summary": "Timeout"}
@@ -208,7 +209,7 @@ mod unit {
     }
 
     #[test]
-    fn listed_surviving_mutant_covers_exactly_one_change() {
+    fn listed_survivor_of_mutation_testing_matches_exactly_one_change() {
         let why = "both are the same there".to_owned();
         let change = "replace < with <= in f".to_owned();
         let survivors = vec![Survivor { file: "a.rs".into(), change, why }];
@@ -226,14 +227,14 @@ mod unit {
     }
 
     #[test]
-    fn mutant_threshold_ignores_changes_that_cannot_be_built() {
+    fn mutation_threshold_ignores_changes_that_cannot_be_built() {
         let counts = |caught, missed| Counts { caught, missed, timeouts: 5, unviable: 100 };
         assert!(counts(90, 5).reaches(95));
         assert!(!counts(89, 5).reaches(95));
     }
 
     #[test]
-    fn later_mutant_stage_replaces_only_missed_changes() {
+    fn later_stage_of_mutation_testing_repeats_only_changes_not_yet_detected() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
         // The other results are of a change noticed earlier and of one that was not asked for.

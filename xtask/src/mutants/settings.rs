@@ -12,31 +12,32 @@ const FILE: &str = "xtask/mutants.toml";
 /// Settings of a crate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Minimum part of the changes that can be built to be noticed, in percent.
+    /// Threshold: minimum percentage of the changes that could be built which the tests must
+    /// notice.
     pub least: usize,
-    /// Stages of tests, the quick ones first.
+    /// Stages of tests. Quick tests come first.
     pub stages: Vec<Stage>,
-    /// Changes that no test can notice.
+    /// Known survivors: changes that no test can notice.
     pub survivors: Vec<Survivor>,
 }
 
 /// A stage of tests.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Stage {
-    /// Crates whose tests it runs.
+    /// Crates whose tests the stage runs.
     pub tests_of: Vec<String>,
-    /// Arguments of cargo that select the tests.
+    /// Arguments of `cargo test` that select the tests of the stage.
     pub arguments: Vec<String>,
 }
 
-/// A change without an effect.
+/// A known survivor: a change that has no effect on behaviour, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survivor {
     /// Path of the changed file.
     pub file: String,
-    /// Description by the tool, without the line.
+    /// Description of the change by cargo-mutants, without the line.
     pub change: String,
-    /// Reason why no test can notice it.
+    /// Reason why no test can notice the change.
     pub why: String,
 }
 
@@ -93,7 +94,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn committed_mutants_settings_can_be_read() {
+    fn committed_settings_of_mutation_testing_can_be_parsed() {
         let text = include_str!("../../mutants.toml");
         let settings = parse(text).expect("it is well formed");
         assert_eq!(settings["host"].least, 95);
@@ -106,7 +107,7 @@ mod unit {
     }
 
     #[test]
-    fn surviving_mutant_without_a_reason_is_refused() {
+    fn survivor_of_mutation_testing_without_a_reason_is_refused() {
         let stage = "stages = [{ tests-of = [\"host\"] }]";
         let text = format!("[a]\nleast = 95\n{stage}\nsurvives = [{{ file = \"a\" }}]");
         let error = parse(&text).expect_err("it says nothing");

@@ -1,5 +1,5 @@
-//! A copy of the repository that may be changed. An unchanged file keeps its time stamp, so that it
-//! is not rebuilt.
+//! A copy of the repository for mutation testing. Updating the copy keeps the time stamps of
+//! unchanged files, so that cargo does not rebuild them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn copy_of_the_tree_for_mutants_has_exactly_the_listed_files() {
+    fn copy_of_the_tree_for_mutation_testing_has_exactly_the_listed_files() {
         let folder = std::env::temp_dir().join(format!("slackline-mirror-{}", std::process::id()));
         let (from, to) = (folder.join("from"), folder.join("to"));
         fs::create_dir_all(from.join("deep")).expect("the folder can be created");

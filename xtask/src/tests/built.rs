@@ -1,4 +1,4 @@
-//! Test programs that cargo has built.
+//! Test programs that cargo has built, and how to build them.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::step;
 pub struct BuildResults {
     /// Test programs of the workspace.
     pub tests: Vec<Test>,
-    /// Path of the program for users.
+    /// Path of the program `slackline`, which some tests start.
     pub program: PathBuf,
     /// Number of warnings of the compiler and of clippy.
     pub warnings: usize,
@@ -25,30 +25,31 @@ pub struct BuildResults {
 pub struct Test {
     /// Name of the package.
     pub package: String,
-    /// Target: a file in `tests`, or the package itself.
+    /// Name of the target: a file in `tests`, or the package for its unit tests.
     pub target: String,
-    /// Folder of the package, in which the program runs.
+    /// Folder of the package, which is the working directory of the tests.
     pub folder: PathBuf,
     /// Path of the program.
     pub program: PathBuf,
 }
 
 impl Test {
-    /// Returns the arguments of `cargo test` that select it.
+    /// Returns the arguments of `cargo test` that select this test program.
     #[must_use]
     pub fn name(&self) -> String {
         format!("-p {} {}", self.package, self.target)
     }
 
-    /// Returns true if it schedules CPUs of this host. Such programs must not run in parallel.
+    /// Returns true if the test program schedules CPUs of this host. Such programs must not run in
+    /// parallel.
     #[must_use]
     pub fn is_live(&self) -> bool {
         self.target == "--test live"
     }
 }
 
-/// Builds every test, and the program that some of them start. Prints the warnings of the compiler
-/// and of clippy.
+/// Builds every test, and the program `slackline` that some of them start. Prints the warnings of
+/// the compiler and of clippy.
 ///
 /// # Errors
 ///
@@ -59,7 +60,7 @@ pub fn build() -> Result<BuildResults> {
     Ok(built)
 }
 
-/// Builds the tests of the packages that these options of cargo select.
+/// Builds the tests of the packages that `options` of cargo select.
 ///
 /// # Errors
 ///
@@ -132,7 +133,7 @@ mod unit {
     }
 
     #[test]
-    fn cargo_messages_distinguish_test_programs_from_other_artifacts() {
+    fn test_programs_are_distinguished_from_other_artifacts_of_cargo() {
         let mut built = BuildResults::default();
         let id = "path+file:///slackline/edge/cli#slackline@0.1.0";
         let messages = [
@@ -154,7 +155,7 @@ mod unit {
     }
 
     #[test]
-    fn package_name_is_read_from_both_forms_of_package_id() {
+    fn package_name_is_parsed_from_two_formats_of_a_package_id() {
         let mut built = BuildResults::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {

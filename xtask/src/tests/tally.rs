@@ -1,20 +1,20 @@
-//! Sums over the output of tests.
+//! Counts of passed and failed tests, read from the output of test programs.
 
-/// Sums over the output of tests so far.
+/// Counts over the output of tests that was read so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Number of tests that passed.
     pub passed: usize,
     /// Number of tests that failed.
     pub failed: usize,
-    /// Messages of skipped tests, each once.
+    /// Messages of skipped tests, without duplicates.
     pub skipped: Vec<String>,
-    /// True inside the part of the output that repeats the output of passing tests.
+    /// True while reading the section that repeats the output of passing tests.
     in_successes: bool,
 }
 
 impl Tally {
-    /// Reads a line. Returns true if it should be shown.
+    /// Counts a line of output. Returns true if the line should be shown.
     pub fn take(&mut self, line: &str) -> bool {
         // Output of other programs may precede it on the same line.
         if let Some(at) = line.find("skipped: needs") {
@@ -35,7 +35,7 @@ impl Tally {
         !self.in_successes
     }
 
-    /// Returns the closing line.
+    /// Returns the last line of the report, with all counts.
     #[must_use]
     pub fn closing(&self) -> String {
         let verdict = if self.failed == 0 { "ok" } else { "FAILED" };
@@ -55,7 +55,7 @@ mod unit {
     use super::*;
 
     #[test]
-    fn test_totals_are_summed_and_output_of_passing_tests_hidden() {
+    fn test_runner_sums_results_and_hides_output_of_passing_tests() {
         let mut tally = Tally::default();
         let lines = [
             ("test a ... ok", true),

@@ -1,15 +1,15 @@
-//! Rust source with comments and strings blanked.
+//! Rust source whose comments and strings are replaced by blanks.
 
 use std::ops::Range;
 
-/// Rust source in which comments and the contents of strings are blanks. Every character stays on
-/// its line.
+/// Rust source in which comments and the contents of strings are replaced by blanks. Every other
+/// character keeps its line.
 #[derive(Debug)]
 pub struct Code {
     text: String,
 }
 
-/// State of the scanner.
+/// Lexical state of the scanner.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Inside {
     Code,
@@ -23,7 +23,7 @@ enum Inside {
 }
 
 impl Code {
-    /// Blanks comments and strings in a source.
+    /// Creates the code from a source by blanking comments and strings.
     #[must_use]
     pub fn of(source: &str) -> Self {
         let characters: Vec<char> = source.chars().collect();
@@ -47,7 +47,7 @@ impl Code {
         (1..).zip(self.text.lines())
     }
 
-    /// Returns the line ranges of test modules.
+    /// Returns the line ranges of modules that contain tests.
     #[must_use]
     pub fn test_lines(&self) -> Vec<Range<usize>> {
         let mut found = Vec::new();
@@ -66,13 +66,13 @@ impl Code {
         found
     }
 
-    /// Returns the numbers of lines that contain a whole word.
+    /// Returns the numbers of lines that contain `word` as a whole word.
     pub fn lines_with<'a>(&'a self, word: &'a str) -> impl Iterator<Item = usize> + 'a {
         self.lines().filter(move |(_, line)| has_word(line, word)).map(|(number, _)| number)
     }
 }
 
-/// Returns true if a line contains a whole word, and not as a part of a longer one.
+/// Returns true if a line contains `word` as a whole word, and not only inside a longer word.
 #[must_use]
 pub fn has_word(line: &str, word: &str) -> bool {
     let is_word = |character: char| character.is_alphanumeric() || character == '_';
@@ -83,7 +83,7 @@ pub fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the next state of the scanner, and the number of characters up to it.
+/// Returns the next state of the scanner, and the number of characters that it consumes at `at`.
 fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
     let this = all[at];
     let next = all.get(at + 1).copied().unwrap_or('\0');
@@ -107,7 +107,7 @@ fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
     }
 }
 
-/// Returns the state after the start of a token, and the length of that start.
+/// Returns the state that the token at `at` starts, and the length of the token's opening.
 fn enter(all: &[char], at: usize) -> (Inside, usize) {
     let this = all[at];
     let next = all.get(at + 1).copied().unwrap_or('\0');
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn code_scanner_blanks_comments_and_strings() {
+    fn code_scanner_removes_the_content_of_comments_and_strings() {
         left_of("a // } b\nc", "ac");
         left_of("a /* { /* } */ { */ b", "ab");
         left_of(r#"f("a \" { b", x)"#, "f(,x)");
@@ -152,12 +152,12 @@ mod tests {
     }
 
     #[test]
-    fn code_scanner_takes_no_lifetime_for_a_character_literal() {
+    fn code_scanner_does_not_take_a_lifetime_for_a_character_literal() {
         left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
     }
 
     #[test]
-    fn blanked_strings_keep_the_line_numbers_of_code() {
+    fn code_scanner_keeps_line_numbers_after_strings_of_several_lines() {
         let code = Code::of("let a = \"\n{\n\";\nunsafe {}");
         assert_eq!(code.lines_with("unsafe").collect::<Vec<_>>(), [4]);
     }

@@ -1,5 +1,5 @@
-//! Lengths of functions. Only listed functions may have more than `MOST` lines, and these may not
-//! grow.
+//! Check of the lengths of functions. Only listed functions may have more than `MOST` lines, and
+//! these may not grow.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use super::{Finding, Source, find};
 /// Maximum number of lines of a function, from its signature to its last brace.
 const MOST: usize = 70;
 
-/// Functions that were longer when the rule was introduced: `path name lines` in each line.
+/// Path of the list of functions that were longer when the rule was introduced. Each line has path,
+/// name and number of lines.
 const LIST: &str = "xtask/ratchet.txt";
 
 /// A function with a body.
@@ -17,13 +18,13 @@ const LIST: &str = "xtask/ratchet.txt";
 pub struct Function {
     /// Name of the function.
     pub name: String,
-    /// Line of its signature, counted from 1.
+    /// Line of the function's signature, counted from 1.
     pub line: usize,
-    /// Number of its lines.
+    /// Number of lines of the function.
     pub lines: usize,
 }
 
-/// Returns every function with a body, including those inside others.
+/// Returns every function with a body, also functions inside other functions.
 #[must_use]
 pub fn functions(code: &Code) -> Vec<Function> {
     let mut found = Vec::new();
@@ -62,7 +63,8 @@ pub fn functions(code: &Code) -> Vec<Function> {
     found
 }
 
-/// Returns true if a function begins here, and not a longer word or a function pointer type.
+/// Returns true if the word at `at` is the keyword of a function definition. False for a longer
+/// word and for a function pointer type.
 fn begins_function(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     line[at..].starts_with("fn ")
@@ -75,7 +77,7 @@ fn name_of(rest: &str) -> String {
     name.take_while(|character| character.is_alphanumeric() || *character == '_').collect()
 }
 
-/// Compares all functions with the limit and the list.
+/// Checks every function against `MOST` and against the list of longer functions.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let mut faults = Vec::new();
@@ -111,7 +113,8 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Line in the list and length of each function, by path and name. The error is a malformed line.
+/// Listed functions by path and name: the line of the list, and the permitted length of the
+/// function.
 type List = BTreeMap<(String, String), (usize, usize)>;
 
 fn read_list(text: &str) -> Result<List, usize> {
@@ -136,13 +139,13 @@ mod tests {
     }
 
     #[test]
-    fn function_length_is_from_signature_to_last_brace() {
+    fn length_of_a_function_is_counted_from_signature_to_last_brace() {
         assert_eq!(lengths("fn a() {}"), [("a".into(), 1)]);
         assert_eq!(lengths("fn a(\n    x: [u8; 4],\n) {\n    // }\n}\n"), [("a".into(), 5)]);
     }
 
     #[test]
-    fn function_without_a_body_is_ignored() {
+    fn function_length_check_ignores_functions_without_a_body() {
         assert_eq!(
             lengths("trait T {\n    fn a(&self) -> u8;\n    fn b() {\n    }\n}"),
             [("b".into(), 2)]
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn nested_functions_are_also_counted_separately() {
+    fn nested_function_counts_separately_and_within_the_outer_function() {
         let inner = ("b".to_owned(), 2);
         assert_eq!(lengths("fn a() {\n    fn b() {\n    }\n}\n"), [inner, ("a".into(), 4)]);
     }
@@ -165,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn long_function_must_be_listed_and_may_not_grow() {
+    fn function_above_70_lines_must_be_listed_and_may_not_grow() {
         assert!(check(&[long(70)]).is_empty());
         assert_eq!(check(&[long(71)])[0].line, 1);
         assert!(check(&[long(80), list(80)]).is_empty());
@@ -173,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn listed_long_function_that_shrank_is_a_fault() {
+    fn listed_function_that_became_shorter_is_a_fault() {
         assert_eq!(check(&[long(79), list(80)])[0].file, LIST);
         assert_eq!(check(&[long(60), list(80)])[0].file, LIST);
     }

@@ -1,26 +1,27 @@
-//! Dependencies between crates: the table in ARCHITECTURE.md compared with cargo.
+//! Check of the dependencies between crates: compares the table in ARCHITECTURE.md with cargo's
+//! metadata.
 
 use std::collections::BTreeSet;
 
 use super::{Finding, Source, find};
 use crate::metadata::{Crate, Metadata};
 
-/// Path of the file with the table.
+/// Path of the file with the table of dependencies.
 const FILE: &str = "ARCHITECTURE.md";
 
-/// Head of the table.
+/// Column headings of the table.
 const HEAD: [&str; 3] = ["Crate", "May use", "Must never use, directly or below another"];
 
-/// Maximum number of lines of the file.
+/// Maximum number of lines of ARCHITECTURE.md.
 const LENGTH: usize = 140;
 
-/// Crates without external dependencies.
+/// Crates that may not have external dependencies.
 const ALONE: [&str; 2] = ["units", "policy"];
 
-/// A row of the table.
+/// A row of the table: a crate, and the dependencies that are allowed and forbidden.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Line in the file, counted from 1.
+    /// Line of the row in ARCHITECTURE.md, counted from 1.
     pub line: usize,
     /// Crate, by the name of its folder.
     pub name: String,
@@ -46,7 +47,7 @@ fn row(line: usize, cells: &[String]) -> Option<Row> {
     Some(Row { line, name, may: items(cell(1)), never: items(cell(2)) })
 }
 
-/// Returns the cells of a line. `None` if it is no line of a table.
+/// Returns the cells of a table row. `None` if the line is not a table row.
 #[must_use]
 pub fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?.strip_suffix('|')?;
@@ -102,7 +103,7 @@ impl<'a> Graph<'a> {
         found
     }
 
-    /// Returns the crates that an item of a cell means. Empty for an external crate.
+    /// Returns the crates that an item of a cell names. Empty for an external crate.
     fn meant(&self, item: &str) -> Vec<&'a str> {
         let last = item.rsplit([' ', '\u{a0}']).next().unwrap_or_default();
         let folder = last.trim_end_matches(['*', '/']);
@@ -114,7 +115,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Compares the table with cargo, and checks the rest of its file.
+/// Compares the table with cargo's metadata, and checks the length of ARCHITECTURE.md.
 #[must_use]
 pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     let graph = Graph { crates: &metadata.crates };
@@ -176,7 +177,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     faults
 }
 
-/// Checks rules that the table cannot override.
+/// Checks the rules between `pure` and `edge`, which the table cannot override.
 fn check_halves(graph: &Graph<'_>) -> Vec<Finding> {
     let mut faults = Vec::new();
     for one in graph.crates.iter().filter(|one| one.folder.starts_with("pure/")) {
@@ -199,14 +200,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_in_parentheses_of_a_crate_table_cell_are_ignored() {
+    fn notes_in_parentheses_in_a_cell_of_the_crate_table_are_ignored() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);
     }
 
     #[test]
-    fn table_ends_at_the_first_line_that_is_no_row() {
+    fn crate_table_ends_at_the_first_line_that_is_not_a_row() {
         let text = format!("| {} |\n|---|---|---|\n| `a` | b | |\n\n| c |", HEAD.join(" | "));
         let row = Row { line: 3, name: "a".into(), may: vec!["b".into()], never: vec![] };
         assert_eq!(table(&text), Some(vec![row]));
@@ -230,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn crate_table_that_differs_from_cargo_is_a_fault() {
+    fn crate_table_that_differs_from_cargo_metadata_is_a_fault() {
         let metadata = world(&[("pure/a", ""), ("pure/b", "slackline-a rand_core")]);
         assert!(says("| a | nothing | |\n| b | a | |\n", &metadata).is_empty());
         assert_eq!(
@@ -246,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_transitive_dependency_is_a_fault() {
+    fn forbidden_dependency_of_a_crate_is_a_fault_even_if_indirect() {
         let metadata =
             world(&[("edge/c", "slackline-b"), ("edge/b", "slackline-a"), ("edge/a", "")]);
         let rest = "| b | a | |\n| a | | |\n";

@@ -1,9 +1,10 @@
 //! Licence expressions in the syntax of SPDX and of older packages.
 
-/// Returns true if the licences of a list satisfy an expression. `None` if it is malformed.
+/// Returns true if the licences in `allowed` satisfy a licence expression. `None` if the expression
+/// is malformed.
 ///
 /// `AND` binds tighter than `OR`. A slash is an old form of `OR`. A licence with an exception must
-/// be in the list with it.
+/// be listed together with the exception.
 #[must_use]
 pub fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");
@@ -72,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_or_needs_one_allowed_part_and_needs_all() {
+    fn licence_expression_with_or_needs_one_allowed_licence_with_and_needs_all() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));
@@ -81,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_and_binds_tighter_than_or() {
+    fn operator_and_binds_more_tightly_than_or_in_licence_expressions() {
         met("MIT OR A AND B", Some(true));
         met("(MIT OR A) AND B", Some(false));
         met("(MIT OR Apache-2.0) AND Unicode-3.0", Some(true));
@@ -96,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_licence_expression_is_rejected() {
+    fn licence_expression_that_is_malformed_is_rejected() {
         for wrong in ["", "MIT AND", "OR", "(MIT", "MIT)", "MIT MIT", "MIT WITH"] {
             met(wrong, None);
         }

@@ -1,5 +1,5 @@
-//! Links between documents. Each must lead to an existing file of the repository and an existing
-//! heading.
+//! Check of the links between documents. Each link must lead to an existing file of the repository
+//! and an existing heading.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,8 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Returns the targets of links with their line numbers, without those in code blocks.
+/// Returns the targets of the links in a text with their line numbers. Links in code blocks are
+/// left out.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -66,7 +67,7 @@ fn resolved(from: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns the names by which forges link to the headings of a text.
+/// Returns the anchors by which a text's headings can be linked, as code hosts generate them.
 fn headings(text: &str) -> BTreeSet<String> {
     let titles = text.lines().filter(|line| line.starts_with('#'));
     let names = titles.map(|line| {
@@ -88,20 +89,20 @@ mod tests {
     }
 
     #[test]
-    fn link_to_file_folder_and_heading_is_accepted() {
+    fn link_to_an_existing_file_folder_or_heading_is_accepted() {
         assert!(says("[x](../other.md) and [y](../../docs) and [z](https://a.b/c)").is_empty());
         assert!(says("[x](../other.md#the-edf-policy-why)\n# Here\n[y](#here)").is_empty());
     }
 
     #[test]
-    fn link_to_missing_file_or_heading_is_found() {
+    fn link_to_a_missing_file_or_heading_is_a_fault() {
         let expected = "docs/a/one.md:2: links to gone.md, and there is no docs/a/gone.md";
         assert_eq!(says("\n[x](gone.md)"), [expected]);
         assert_eq!(says("[x](../other.md#no)").len(), 1);
     }
 
     #[test]
-    fn link_in_code_is_not_checked() {
+    fn link_inside_code_is_not_checked() {
         assert!(says("`[x](gone.md)` and\n```\n[y](gone.md)\n```\n").is_empty());
     }
 }

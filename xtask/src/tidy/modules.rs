@@ -1,9 +1,9 @@
-//! Layout of modules and their dependencies: no circles among the modules of one folder.
+//! Check of the dependencies between modules. The modules of one folder must not form a cycle.
 //!
-//! A module and those inside it may depend on each other: they are one thing in several files.
-//! Modules of one folder should be readable one after the other, which a circle prevents.
-//! Everything inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that
-//! is a circle. A re-export belongs to the module that re-exports it. Tests may use any module.
+//! A module and its submodules may depend on each other, since they are one unit in several files.
+//! Modules of one folder should be readable one after the other, which a cycle prevents. Everything
+//! inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that is a cycle.
+//! A re-export belongs to the module that re-exports it. Tests may use any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,8 @@ use crate::metadata::Metadata;
 /// Path of a module: the names from the root of its crate.
 type Module = Vec<String>;
 
-/// Dependencies within one folder, with the file and line of their first use.
+/// Dependencies between the modules of one folder: for each module the modules that it uses, with
+/// the file and line of the first use.
 type Knows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a Source, usize)>>;
 
 /// Checks the modules of every crate.
@@ -33,7 +34,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     faults
 }
 
-/// Returns one circle for each set of modules that depend on each other.
+/// Returns one cycle for each set of modules that depend on each other.
 fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
     let mut modules: BTreeMap<Module, &Source> =
         sources.iter().filter_map(|source| Some((module(&source.path, root)?, *source))).collect();
@@ -94,7 +95,7 @@ fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Returns the module of a file. `None` for another program of the same crate.
+/// Returns the module of a file. `None` if the file belongs to another program of the same crate.
 fn module(path: &str, root: &str) -> Option<Module> {
     let path = path.strip_prefix(root)?.strip_suffix(".rs")?;
     if path.starts_with("bin/") {
@@ -105,7 +106,7 @@ fn module(path: &str, root: &str) -> Option<Module> {
     Some(if is_root { Vec::new() } else { path.split('/').map(str::to_owned).collect() })
 }
 
-/// Returns the modules in files of their own that a file declares for tests only.
+/// Returns the modules that a file declares for tests only, if they have files of their own.
 fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     let Some(code) = &source.code else { return Vec::new() };
     let ranges = code.test_lines();
@@ -115,7 +116,7 @@ fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     named.map(|name| at.iter().cloned().chain([name.to_owned()]).collect()).collect()
 }
 
-/// Returns the module that a path in another module leads to.
+/// Returns the module to which a path leads that is used in another module.
 fn resolved(
     from: &Module,
     path: Vec<String>,
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_two_modules_is_a_fault() {
+    fn cycle_between_two_modules_is_a_fault() {
         let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
         let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
         assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn cycle_of_several_modules_is_reported_once() {
+    fn cycle_of_three_modules_is_reported_once() {
         let files = [
             ("a/src/a.rs", "use crate::b;\n"),
             ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
@@ -237,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn nested_module_counts_as_its_parent_in_module_cycles() {
+    fn nested_module_counts_as_its_parent_module_in_cycles() {
         let inner = ("a/src/one/inner.rs", "use crate::other;\n");
         let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
         assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
     }
 
     #[test]
-    fn module_and_its_children_may_use_each_other() {
+    fn module_and_its_child_modules_may_use_each_other() {
         let files = [
             ("a/src/lib.rs", "use one::f;\n"),
             ("a/src/one.rs", "use self::inner::g;\nuse crate::F;\n"),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn test_modules_may_use_any_module() {
+    fn test_module_may_use_any_module() {
         let files = [
             ("a/src/one.rs", "use crate::other;\n"),
             ("a/src/other.rs", "#[cfg(test)]\nmod tests {\n    use crate::one;\n}\n"),
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn mod_rs_file_is_a_fault() {
+    fn module_in_a_file_named_mod_rs_is_a_fault() {
         let files = [("a/src/one/mod.rs", ""), ("a/tests/common/mod.rs", "")];
         let says = says(&files);
         assert_eq!(says, ["a/src/one/mod.rs:1: a module is `name.rs`, and what is in it `name/`"]);

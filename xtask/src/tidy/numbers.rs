@@ -21,21 +21,22 @@ const STATUSES: [&str; 4] = ["held", "not reached", "not measured", "known gap"]
 /// Longest cell, in characters.
 const MAX_CELL: usize = 160;
 
-/// Evidence for a promise.
+/// Evidence for a promise of SPECIFICATION.md.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Evidence {
-    /// A test: the name of the function, after the path of a crate or file if that is needed.
+    /// A test, by the name of its function. The path of a crate or file may precede the name.
     Test(String),
     /// A bench, by name.
     Bench(String),
-    /// A claim of a scenario, by the name of its file.
+    /// A claim of a scenario, by the name of the scenario's file.
     Scenario(String),
     /// The promise has no check yet.
     Pending,
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if it has none of the four forms.
+    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, scenario
+    /// or `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
@@ -48,7 +49,7 @@ impl Evidence {
         }
     }
 
-    /// Names the evidence if it does not exist.
+    /// Returns a description of the evidence if it does not exist. `None` if the evidence exists.
     fn missing(&self, sources: &[Source]) -> Option<String> {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
@@ -89,7 +90,7 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// The first row of a table names its columns.
+/// Checks that the first row of a table has the names of the columns.
 fn check_columns(cells: &[String]) -> Vec<String> {
     let columns = COLUMNS.join(" | ");
     if cells == COLUMNS { Vec::new() } else { vec![format!("the columns are not {columns}")] }
@@ -141,7 +142,8 @@ fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
     says
 }
 
-/// The heading of a note is the ID of a row above, and the evidence in its code spans exists.
+/// Checks the heading of a note, which must be the ID of a row above, and the evidence in its code
+/// spans, which must exist.
 fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<String> {
     if let Some(id) = line.strip_prefix("### ") {
         let has_row = ids.contains(id);
@@ -151,7 +153,8 @@ fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<Str
     spans.filter_map(Evidence::read).filter_map(|evidence| evidence.missing(sources)).collect()
 }
 
-/// Returns true for an area in capital letters, a hyphen and at least two digits.
+/// Returns true if `id` has an area in capital letters, a hyphen and at least two digits, such as
+/// `EDF-01`.
 fn is_id(id: &str) -> bool {
     let Some((area, number)) = id.split_once('-') else { return false };
     area.len() >= 2
@@ -160,25 +163,30 @@ fn is_id(id: &str) -> bool {
         && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Returns true if a test has that name, in a file whose path contains what precedes the name.
+/// Returns true if a test with the name at the end of `path` exists in a file whose path contains
+/// the rest of `path`.
 fn has_test(path: &str, sources: &[Source]) -> bool {
     let (place, name) = path.rsplit_once("::").unwrap_or(("", path));
     // `slackline_sim::costs` is a module, `costs.rs` a file.
-    let place = place.trim_end_matches(".rs").trim_start_matches("slackline_");
+    let place = place.trim_end_matches(".rs").trim_end_matches(".py");
+    let place = place.trim_start_matches("slackline_");
     let places: Vec<&str> = place.split(['/', ':']).filter(|part| !part.is_empty()).collect();
     let signature = format!("fn {name}(");
+    let in_python = format!("\ndef {name}(");
     sources.iter().any(|source| {
         let is_there = |part: &str| {
             // The module `tests` is part of its file.
-            let mut parts = source.path.trim_end_matches(".rs").split('/');
+            let mut parts = source.path.trim_end_matches(".rs").trim_end_matches(".py").split('/');
             part == "tests" || parts.any(|other| other == part)
         };
+        let is_python = source.path.ends_with(".py") && name.starts_with("test_");
         places.iter().all(|part| is_there(part))
-            && source.code.as_ref().is_some_and(|code| is_tested(code, &signature))
+            && (source.code.as_ref().is_some_and(|code| is_tested(code, &signature))
+                || (is_python && source.text.contains(&in_python)))
     })
 }
 
-/// Returns true if the code has a test with that signature.
+/// Returns true if the code has a test function with that signature.
 fn is_tested(code: &Code, signature: &str) -> bool {
     let mut is_marked = false;
     code.lines().any(|(_, line)| {
@@ -194,7 +202,8 @@ fn is_between(line: &str) -> bool {
     line.is_empty() || line.starts_with("#[")
 }
 
-/// Returns true if a bench has that name: a function, a file, or a string in the bench program.
+/// Returns true if a bench with that name exists: a function, a file, or a string in the bench
+/// program.
 fn has_bench(name: &str, sources: &[Source]) -> bool {
     let (function, quoted) = (format!("fn {name}("), format!("\"{name}\""));
     let is_bench = |source: &&Source| source.path.split('/').any(|part| part.starts_with("bench"));
@@ -213,24 +222,25 @@ mod tests {
     const TESTS: &str = "#[test]\n#[cfg(unix)]\nfn a_switch_costs() {}\nfn not_run() {}\n";
     const HEAD: &str = "| ID | promise | target | status | evidence |\n|---|---|---|---|---|\n";
 
-    /// Returns what the check reports about this text.
+    /// Returns the findings of the check for a specification with this text.
     fn reported(text: &str) -> Vec<String> {
         let sources = [
             Source::new(FILE, text),
             Source::new("pure/sim/tests/costs.rs", TESTS),
+            Source::new("python/tests/test_sweep.py", "\ndef test_table_is_kept() -> None:\n"),
             Source::new("bench/src/main.rs", "run(\"pick\", x);\n"),
             Source::new("scenarios/mixed.toml", ""),
         ];
         check(&sources).into_iter().map(|fault| fault.says).collect()
     }
 
-    /// Returns what the check reports about a row with this status and evidence.
+    /// Returns the findings of the check for a row with this status and evidence.
     fn row(status: &str, evidence: &str) -> Vec<String> {
         reported(&format!("{HEAD}| RES-01 | a promise | 1 ms | {status} | {evidence} |\n"))
     }
 
     #[test]
-    fn missing_specification_evidence_is_reported() {
+    fn evidence_in_the_specification_that_does_not_exist_is_a_fault() {
         assert!(row("held", "test: pure/sim/tests/costs.rs::a_switch_costs").is_empty());
         assert!(row("held", "`test: sim::costs::a_switch_costs`").is_empty());
         assert!(row("held", "`bench: pick`, `scenario: mixed`").is_empty());
@@ -238,10 +248,12 @@ mod tests {
         assert_eq!(row("held", "test: sim::costs::gone, bench: gone").len(), 2);
         assert_eq!(row("held", "test: sim::costs::gone"), ["no test sim::costs::gone"]);
         assert_eq!(row("held", "test: not_run"), ["no test not_run"]);
+        assert!(row("held", "test: test_sweep.py::test_table_is_kept").is_empty());
+        assert_eq!(row("held", "test: test_sweep.py::test_gone").len(), 1);
     }
 
     #[test]
-    fn every_specification_row_needs_evidence() {
+    fn specification_row_without_evidence_is_a_fault() {
         assert!(row("not measured", "pending").is_empty());
         assert_eq!(row("not reached", "").len(), 1);
         assert_eq!(row("not reached", "[mutants](bench/results/mutants.md)").len(), 1);
@@ -252,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_status_is_one_of_four_words() {
+    fn specification_status_must_be_one_of_four_words() {
         for status in STATUSES {
             assert!(row(status, "bench: pick").is_empty(), "{status}");
         }
@@ -262,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_ids_are_unique_and_well_formed() {
+    fn specification_ids_must_be_unique_and_well_formed() {
         let table = |ids: [&str; 2]| {
             let row = |id| format!("| {id} | a promise | 1 ms | held | bench: pick |\n");
             reported(&format!("{HEAD}{}\n## More\n\n{HEAD}{}", row(ids[0]), row(ids[1])))
@@ -275,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn specification_cells_are_at_most_160_characters() {
+    fn specification_cell_of_more_than_160_characters_is_a_fault() {
         let table = |promise: &str, target: &str| {
             reported(&format!("{HEAD}| RES-01 | {promise} | {target} | held | bench: pick |\n"))
         };
@@ -287,13 +299,13 @@ mod tests {
     }
 
     #[test]
-    fn every_specification_table_has_the_five_columns() {
+    fn specification_table_must_have_the_five_columns() {
         assert_eq!(reported("| What | Number |\n|---|---|\n").len(), 1);
         assert_eq!(reported(&format!("{HEAD}| RES-01 | a promise |\n")), ["2 cells, not 5"]);
     }
 
     #[test]
-    fn specification_notes_name_only_existing_rows_and_evidence() {
+    fn specification_note_may_name_only_existing_rows_and_evidence() {
         let note = |note: &str| {
             let row = "| RES-01 | a promise | 1 ms | held | bench: pick |\n";
             reported(&format!("A `test: NAME` runs.\n\n{HEAD}{row}\n{note}\n"))

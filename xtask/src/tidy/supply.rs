@@ -1,4 +1,4 @@
-//! External packages compared with deny.toml: licences, bans, and the purpose of each.
+//! Check of the external packages against deny.toml: their licences, bans and purposes.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ const FILE: &str = "deny.toml";
 /// Line above the list of direct dependencies.
 const LIST: &str = "# What each direct dependency is for:";
 
-/// Compares all external packages with the file.
+/// Compares all external packages with deny.toml.
 ///
 /// # Errors
 ///
@@ -43,7 +43,8 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     Ok(faults)
 }
 
-/// Returns the texts of a list, or those under a key of each of its tables.
+/// Returns the strings of a list in deny.toml. With a key, the list has tables, and the strings
+/// under that key are returned.
 fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<String> {
     let list = table.get(section).and_then(|section| section.get(list)?.as_array());
     let text = |value: &toml::Value| {
@@ -53,7 +54,8 @@ fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<S
     list.into_iter().flatten().filter_map(text).collect()
 }
 
-/// Checks that each direct dependency has a line with its purpose, and each line a dependency.
+/// Checks that each direct dependency has a line with its purpose, and that each such line belongs
+/// to a dependency.
 fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Finding> {
     let ours = |name: &&String| metadata.crates.iter().any(|one| one.package == **name);
     let all = metadata.crates.iter().flat_map(|one| one.normal.iter().chain(&one.other));
@@ -107,14 +109,14 @@ deny = [{ crate = \"bad\", reason = \"x\" }]
     }
 
     #[test]
-    fn direct_dependencies_and_stated_purposes_must_match() {
+    fn purpose_must_be_stated_for_exactly_the_direct_dependencies() {
         assert!(says("a b", "MIT").is_empty());
         assert_eq!(says("a", "MIT"), ["deny.toml:3: nobody depends on b"]);
         assert_eq!(says("a b c", "MIT"), ["deny.toml:1: does not say what c is for"]);
     }
 
     #[test]
-    fn forbidden_licences_and_banned_crates_are_faults() {
+    fn dependency_with_a_forbidden_licence_or_banned_name_is_a_fault() {
         assert_eq!(says("a b", "GPL-3.0").len(), 2);
         assert!(
             says("a b bad", "MIT").contains(&"Cargo.lock:1: bad 1 is banned, see deny.toml".into())

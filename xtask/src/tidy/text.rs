@@ -1,4 +1,4 @@
-//! Rules for the text of a file, and forbidden words.
+//! Check of the text of each file: lengths, forbidden words and forbidden features.
 
 use super::code::has_word;
 use super::{Finding, Source};
@@ -9,7 +9,7 @@ const WIDTH: usize = 100;
 /// Maximum number of lines of a Rust file without its test modules.
 const LENGTH: usize = 600;
 
-/// Files of `pure/` that may use floating point: all random draws.
+/// Files of `pure/` that may use floating point. All random draws are there.
 const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
 
 /// Folder in which unsafe code is allowed.
@@ -22,8 +22,8 @@ const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat
 const FOLDERS: [&str; 4] =
     [concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/ho", "me"), concat!("/fa", "rm")];
 
-/// Words in the names of hosts that serve packages. Each computer configures its own host, outside
-/// the repository.
+/// Words in the names of hosts that serve packages. The repository must not name such hosts, since
+/// each computer configures its own.
 const HOSTS: [&str; 9] = [
     "artifactory",
     "cache",
@@ -36,11 +36,11 @@ const HOSTS: [&str; 9] = [
     concat!("python", "hosted"),
 ];
 
-/// Settings that select such a host.
+/// Names of settings that select a host that serves packages.
 const CHOOSING: [&str; 3] =
     [concat!("--index", "-url"), concat!("--extra-index", "-url"), concat!("replace", "-with")];
 
-/// Checks one file without the others.
+/// Checks the text of one file.
 #[must_use]
 pub fn check(source: &Source) -> Vec<Finding> {
     if source.is_made() {
@@ -122,12 +122,13 @@ fn pure_bans(path: &str) -> impl Iterator<Item = &'static str> {
     ["HashMap", "HashSet", "serde", "serde_json"].into_iter().chain(floats.iter().copied())
 }
 
-/// Returns true if a file contains only tests.
+/// Returns true if the file at a path contains only tests.
 fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "benches")
 }
 
-/// Returns true if a path on this line begins with a folder, not if it only contains it.
+/// Returns true if a path on this line begins with `folder`. False if `folder` is only in the
+/// middle of a path.
 fn has_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -139,7 +140,7 @@ fn has_folder(line: &str, folder: &str) -> bool {
     })
 }
 
-/// Returns the hosts of all addresses on a line.
+/// Returns the hosts of all URLs on a line.
 fn hosts(line: &str) -> impl Iterator<Item = &str> {
     line.split("://").skip(1).map(|rest| {
         let end = rest.find(|c: char| !(c.is_alphanumeric() || ".-".contains(c)));
@@ -147,8 +148,8 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Checks the source of each package in Cargo.lock. It must be the usual one, whatever replaces it
-/// on a computer.
+/// Checks the source of each package in Cargo.lock. The source must be the public registry, even if
+/// a computer is configured to use a mirror.
 fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn tabs_trailing_blanks_and_unfinished_work_are_faults() {
+    fn tab_trailing_blank_or_unfinished_work_in_a_file_is_a_fault() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -174,14 +175,14 @@ mod tests {
     }
 
     #[test]
-    fn absolute_machine_paths_are_faults_but_similar_words_are_not() {
+    fn absolute_path_of_a_machine_is_a_fault_but_similar_words_are_not() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
     }
 
     #[test]
-    fn package_registry_hosts_are_faults() {
+    fn host_name_of_a_package_registry_is_a_fault() {
         assert_eq!(says("a.txt", concat!("x http://mir", "ror.example/y\n")).len(), 1);
         assert!(says("a.txt", "https://docs.rs/index and https://sh.rustup.rs\n").is_empty());
         let lock = "source = \"registry+https://github.com/rust-lang/crates.io-index\"\n";
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_words_in_comments_and_strings_are_no_faults() {
+    fn banned_word_in_a_comment_or_string_is_not_a_fault() {
         assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
@@ -199,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crates_may_not_use_hash_maps_floats_or_serde() {
+    fn pure_crate_that_uses_hash_maps_floats_or_serde_is_a_fault() {
         assert_eq!(says("pure/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").len(), 2);
         assert!(says("edge/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").is_empty());
         assert!(says(WITH_FLOATS[0], "let a: f64 = b;\n").is_empty());
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn file_length_excludes_test_modules() {
+    fn length_of_a_file_is_counted_without_its_test_modules() {
         let tests = format!("#[cfg(test)]\nmod tests {{\n{}}}\n", "// x\n".repeat(500));
         assert!(says("a.rs", &("// x\n".repeat(600) + &tests)).is_empty());
         assert_eq!(says("a.rs", &("// x\n".repeat(601) + &tests)).len(), 1);
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn line_width_counts_characters() {
+    fn width_of_a_line_is_counted_in_characters_and_not_in_bytes() {
         assert!(says("a.rs", &"é".repeat(100)).is_empty());
         assert_eq!(says("a.rs", &"é".repeat(101)).len(), 1);
     }

@@ -1,7 +1,8 @@
-//! A ratchet for the language of the source: counts that may only fall.
+//! Check of the wording of the source: counts of unwanted words, which may only fall.
 //!
-//! [`PATH`] holds a count for each rule and each folder of a crate. A count above the committed one
-//! is a fault, and so is one below it, until `cargo xtask words --lower` has lowered the file.
+//! [`PATH`] holds a count for each rule and each folder of a crate. A count above the committed
+//! count is a fault. A count below it is a fault too, until `cargo xtask words --lower` has lowered
+//! the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +10,10 @@ use std::fmt::Write as _;
 
 use super::{Finding, Source, find};
 
-/// Path of the file with the counts, from the root.
+/// Path of the file with the counts, relative to the root of the repository.
 pub const PATH: &str = "xtask/words.txt";
 
-/// Words that leave the subject of a doc comment open when they begin it.
+/// Opening words that leave the subject of a doc comment open, such as `Whether`.
 const OPENINGS: &[&str] = &[
     "what",
     "whatever",
@@ -55,7 +56,7 @@ const PRONOUNS: &[&str] = &[
     "anybody",
 ];
 
-/// Names that do not describe a type.
+/// Type names that do not describe a type.
 const EMPTY_NAMES: &[&str] = &[
     "What", "Which", "Who", "Whom", "Whose", "Why", "How", "HowMuch", "By", "Of", "At", "To",
     "Then", "Beside", "Among", "Both", "On", "Out", "Over", "Here", "Nothing", "Where", "When",
@@ -64,10 +65,10 @@ const EMPTY_NAMES: &[&str] = &[
     "Set", "Shown", "Spent", "Built", "Drawn", "Come",
 ];
 
-/// Words that end like participles but are nouns of this field.
+/// Names that end like participles but are nouns.
 const NOUNS: &[&str] = &["Seed", "Speed", "Need", "Feed", "Bed", "Embed"];
 
-/// Maximum number of words of a doc comment that says too little.
+/// Number of words at and below which a doc comment says too little.
 const FILLER: usize = 3;
 
 /// A rule about words.
@@ -111,10 +112,10 @@ impl fmt::Display for Rule {
     }
 }
 
-/// The places at which each rule is broken, in the order of the files.
+/// Violations by rule, in the order of the files.
 pub type Places = BTreeMap<Rule, Vec<Finding>>;
 
-/// Returns the places at which each rule is broken, in all Rust files.
+/// Finds the violations of each rule in all Rust files.
 #[must_use]
 pub fn places(sources: &[Source]) -> Places {
     let mut places = Places::new();
@@ -235,7 +236,7 @@ fn is_empty_name(name: &str) -> bool {
     is_participle || EMPTY_NAMES.contains(&name)
 }
 
-/// Returns the folder of a crate: `pure/units` for `pure/units/src/time.rs`.
+/// Returns the folder of the crate of a file, such as `pure/units` for `pure/units/src/time.rs`.
 fn folder(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next()) {
@@ -245,7 +246,7 @@ fn folder(path: &str) -> String {
     }
 }
 
-/// Counts by rule and folder.
+/// Number of violations by rule and folder.
 type Counts = BTreeMap<(Rule, String), usize>;
 
 fn counts(places: &Places) -> Counts {
@@ -280,7 +281,7 @@ fn committed(text: &str) -> Counts {
     text.lines().filter_map(read).collect()
 }
 
-/// Compares the counts with the committed ones.
+/// Checks the counts of violations against the committed counts.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(file) = find(sources, PATH) else {
@@ -335,7 +336,7 @@ mod tests {
     }
 
     #[test]
-    fn doc_comment_that_opens_with_a_pronoun_is_counted() {
+    fn doc_comment_that_begins_with_a_pronoun_is_counted() {
         let text = "//! Whether a thread\n//! sleeps today.\n\n/// `Which` CPU it is on.\n\
                     fn f() {}\n/// Time since the last wake.\nfn g() {}\n// What it is\n";
         assert_eq!(rules_of("pure/a/src/lib.rs", text), [(Rule::Opening, 1), (Rule::Opening, 4)]);
@@ -348,14 +349,14 @@ mod tests {
     }
 
     #[test]
-    fn test_name_with_a_pronoun_is_counted() {
+    fn test_name_that_contains_a_pronoun_is_counted() {
         let text = "#[test]\nfn who_is_first_runs() {}\n#[test]\nfn whole_slice_is_used() {}\n\
                     fn what_helps() {}\n";
         assert_eq!(rules_of("pure/a/tests/all/x.rs", text), [(Rule::TestName, 2)]);
     }
 
     #[test]
-    fn type_named_by_a_participle_is_counted() {
+    fn type_named_by_a_participle_or_pronoun_is_counted() {
         let text = "pub(crate) struct Wanted;\nenum Seed {}\nstruct SharedState;\ntrait Who {}\n";
         let found = rules_of("pure/a/src/lib.rs", text);
         assert_eq!(found, [(Rule::TypeName, 1), (Rule::TypeName, 4)]);
@@ -363,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_the_same_name_in_a_crate_is_counted() {
+    fn second_type_with_an_equal_name_in_a_crate_is_counted() {
         let one = Source::new("pure/a/src/x.rs", "struct Row;\n");
         let two = Source::new("pure/a/src/y.rs", "struct Row;\n");
         let three = Source::new("pure/b/src/y.rs", "struct Row;\n");
@@ -372,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn word_count_above_or_below_the_committed_one_is_a_fault() {
+    fn word_count_above_or_below_the_committed_count_is_a_fault() {
         let file = |count: usize| {
             Source::new(PATH, &format!("# words\ntype-name    pure/a         {count}\n"))
         };

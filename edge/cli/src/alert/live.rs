@@ -1,4 +1,4 @@
-//! The test on this host: several mechanisms limit a process that never blocks.
+//! The allocation error test on this host: several mechanisms limit a process that never blocks.
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
@@ -24,17 +24,18 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
 
-/// Length of the time after a limit is applied that is left out of the results.
+/// Time after a limit is applied that is left out of the results.
 const WARMUP: Span = Span::from_secs(1);
 
 /// Interval of the samples.
 const SECOND: Span = Span::from_secs(1);
 
-/// Mechanisms, targets and length of a live test.
+/// Mechanisms, target shares and length of a live test.
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<LimitInterface>,
-    /// `Asked` if the user named the mechanisms. Then an unavailable mechanism is an error.
+    /// Value `Asked` if the user named the mechanisms. Then a mechanism that is not available is an
+    /// error.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -83,7 +84,7 @@ impl LivePlan {
         )
     }
 
-    /// Tests every mechanism at every target, one after the other.
+    /// Tests every mechanism with every target share, one after the other.
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let is_command = |way: &LimitInterface| matches!(way, LimitInterface::Command(_));
         if !self.ways.iter().all(is_command) {
@@ -110,7 +111,7 @@ impl LivePlan {
                     Ok(run) => runs.push(run),
                     Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -122,7 +123,7 @@ impl LivePlan {
                     }
                     Err(Stop::Limit(error)) if self.skips(&error) => {
                         terminal::tell(&format!(
-                            "note:  cannot limit to {share} by {way}: {error}\n"
+                            "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
                         watch.skip(self.length + WARMUP);
                     }
@@ -148,8 +149,8 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the error only skips this mechanism. That is so if the share is too small
-    /// for the mechanism, or if the user did not name it.
+    /// Returns true if the test can go on without this mechanism after the error: the share is too
+    /// small for the mechanism, or the user did not name the mechanism.
     fn skips(&self, error: &LimitError) -> bool {
         matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
     }
@@ -187,7 +188,8 @@ impl LivePlan {
     }
 }
 
-/// Combines consecutive samples into the errors of one run.
+/// Computes the allocation errors of one run from its samples: one error for each sample, and one
+/// for the whole run.
 fn summed(share: CpuShare, samples: &[Sample]) -> DomainErrors {
     let error = |sample: &Sample| allocation_error(sample.used, sample.to - sample.from, share);
     let used = samples.iter().fold(Span::ZERO, |sum, sample| sum + sample.used);
@@ -218,7 +220,7 @@ impl From<Problem> for Stop {
     }
 }
 
-/// Checks for signals and reports progress during a test.
+/// Receiver of signals during a test, which also reports the progress.
 struct Watch {
     stop: UnixStream,
     progress: Progress,
@@ -242,7 +244,7 @@ impl Watch {
     }
 }
 
-/// A process of one thread that never blocks. It is killed when this is dropped.
+/// A process with one thread that never blocks. It is killed when this value is dropped.
 struct Load(Child);
 
 impl Load {
@@ -285,7 +287,7 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     };
     found.ok_or_else(|| Problem::BadOption {
         message: format!("this host has no CPU {}", asked.unwrap_or(0)),
-        hint: Some("drop --cpu to use the last one".into()),
+        hint: Some("drop --cpu to use the last CPU".into()),
     })
 }
 
@@ -320,7 +322,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_alert_average_weights_each_sample_by_its_duration() {
+    fn live_alert_weights_each_sample_by_its_duration_in_the_average() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

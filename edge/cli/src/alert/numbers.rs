@@ -3,7 +3,7 @@
 use slackline_experiments::OverSeeds;
 use slackline_units::CpuShare;
 
-/// Formats a target in percent, with as few decimals as possible.
+/// Formats a target share in percent, with as few decimals as possible.
 pub(super) fn share(target: CpuShare) -> String {
     format!("{}", f64::from(target.ppm()) / 1e4)
 }

@@ -2,13 +2,14 @@
 //!
 //! The verdicts are those of all papers:
 //!
-//! - *reproduced*: the published value is in our range over the seeds, widened by the precision
-//!   with which the value can be read in the paper. A finding in words is reproduced if it is the
-//!   same as ours.
-//! - *same shape*: not reproduced, but with the same sign, or in the order that the paper states.
+//! - *reproduced*: the published value lies in the measured range over the seeds, widened by the
+//!   precision with which the value can be read in the paper. A finding in words is reproduced if
+//!   the measured one is the same.
+//! - *same shape*: the values differ, but have the same sign or the order that the paper states.
 //!   For a statement about an order, this is the best verdict.
 //! - *differs*: neither reproduced nor of the same shape.
-//! - *nothing to compare*: only the axis of a plot is known, and our values lie inside.
+//! - *nothing to compare*: only the range of a plot's axis is published, and the measured values
+//!   lie in it.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -21,10 +22,10 @@ use slackline_units::CpuShare;
 
 use super::numbers::ranged;
 
-/// File of the published values. They were written down before the first run.
+/// File of the paper's published values. They were entered before the first run.
 const FILE: &str = include_str!("../../../../papers/cherkasova-2007/published.toml");
 
-/// A published value beside our result, with the verdict.
+/// A published value with the measured result and the verdict.
 #[derive(Clone, Debug)]
 pub(super) struct PublishedComparison {
     pub(super) published: &'static Value,
@@ -34,7 +35,7 @@ pub(super) struct PublishedComparison {
     pub(super) sentence: String,
 }
 
-/// Returns the published value of this name.
+/// Returns the published value with this id.
 pub(super) fn published(id: &str) -> Option<&'static Value> {
     static VALUES: LazyLock<PublishedValues> = LazyLock::new(|| {
         let file = Path::new("papers/cherkasova-2007/published.toml");
@@ -43,7 +44,8 @@ pub(super) fn published(id: &str) -> Option<&'static Value> {
     VALUES.value(id)
 }
 
-/// Name of a number that the paper states for each scheduler, and the function that computes it.
+/// Name of a number that the paper states for each scheduler, and the function that computes it
+/// from measured errors.
 type Statistic = (&'static str, fn(&AllocationErrors) -> Option<f64>);
 
 const STATISTICS: [Statistic; 4] = [
@@ -53,18 +55,18 @@ const STATISTICS: [Statistic; 4] = [
     ("smallest", |errors| errors.smallest().map(percent)),
 ];
 
-/// Converts millionths of a target to percent.
+/// Converts millionths of a target share to percent.
 fn part(ppm: u64) -> f64 {
     ppm as f64 / 1e4
 }
 
-/// Returns the mean absolute error in percent.
+/// Returns the mean absolute error in percent of the target share.
 pub(super) fn mean_size(errors: &AllocationErrors) -> Option<f64> {
     errors.mean_size().map(part)
 }
 
-/// Compares all results of the policies with their published values. Results of other policies are
-/// left out.
+/// Compares the results of the paper's policies with the published values. Results of other
+/// policies are left out.
 pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<PublishedComparison> {
     let as_published = |result: &&CaseResult| {
         AS_PUBLISHED.contains(&result.name.as_str()) && matches!(result.limiter, Limiter::Policy(_))
@@ -83,7 +85,7 @@ pub(super) fn compare(form: Form, results: &[CaseResult]) -> Vec<PublishedCompar
     }
 }
 
-/// Compares the numbers that the paper states for one scheduler.
+/// Compares the numbers that the paper states for a single scheduler.
 fn each(result: &CaseResult) -> Vec<PublishedComparison> {
     let Limiter::Policy(policy) = result.limiter else { return Vec::new() };
     let mut compared = Vec::new();
@@ -104,8 +106,8 @@ fn each(result: &CaseResult) -> Vec<PublishedComparison> {
 }
 
 /// Returns the typical sign of the errors: `under`, `over` or `neither`. The sign is `neither` if
-/// the counts differ by at most `2 × sqrt(under + over)`, two standard deviations of that many coin
-/// tosses.
+/// the counts differ by at most `2 × sqrt(under + over)`. That is two standard deviations of so
+/// many coin tosses.
 fn typical(under: usize, over: usize) -> &'static str {
     let apart = under.abs_diff(over);
     if apart * apart <= 4 * (under + over) {
@@ -117,7 +119,7 @@ fn typical(under: usize, over: usize) -> &'static str {
     }
 }
 
-/// Compares a published number with our range over the seeds.
+/// Compares a published number with the measured range over the seeds.
 fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     let theirs = published.number().unwrap_or(f64::NAN);
     let give = published.give;
@@ -138,7 +140,7 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the paper's statements that concern both schedulers with our results.
+/// Compares the paper's statements about both schedulers with the measured results.
 fn between(results: &[&CaseResult]) -> Vec<PublishedComparison> {
     let find = |case: &str| results.iter().copied().find(|result| result.name == case);
     let (Some(sedf), Some(credit)) = (find(AS_PUBLISHED[0]), find(AS_PUBLISHED[1])) else {
@@ -181,7 +183,7 @@ fn order(published: &'static Value, a: OverSeeds, b: OverSeeds) -> PublishedComp
     PublishedComparison { published, ours, verdict, sentence }
 }
 
-/// Compares the range of both schedulers' averages with the range of the published axis.
+/// Compares the range of both schedulers' measured averages with the range of the published axis.
 fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<PublishedComparison> {
     let averages = |of: &CaseResult| -> Vec<OverSeeds> {
         of.targets().into_iter().filter_map(|target| of.averages(target)).collect()
@@ -192,7 +194,8 @@ fn both_in_axis(sedf: &CaseResult, credit: &CaseResult) -> Option<PublishedCompa
     Some(axis(published("alert.average.axis")?, (least, most)))
 }
 
-/// Compares the range of one scheduler's errors per second with the range of the published axis.
+/// Compares the range of one scheduler's measured errors per second with the range of the published
+/// axis.
 fn in_axis(id: &str, result: &CaseResult) -> Option<PublishedComparison> {
     let errors = result.errors(None, |_| true);
     let range = (percent(errors.smallest()?), percent(errors.largest()?));
@@ -204,7 +207,9 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
     let words = if inside { "ours are within" } else { "ours exceed" };
-    let sentence = format!("{words} the axis, the only part of the plot that can be read");
+    let sentence = format!(
+        "{words} the range of the axis, the only part of the published plot that can be read"
+    );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
 
@@ -225,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn every_value_that_alert_compares_is_in_the_published_results_file() {
+    fn published_results_file_has_every_value_that_the_alert_test_compares() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -244,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_verdicts_follow_from_measured_and_published_numbers() {
+    fn alert_test_verdict_depends_on_measured_and_published_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -263,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_names_no_typical_error_sign_for_nearly_equal_counts() {
+    fn alert_test_names_neither_error_sign_as_typical_if_counts_are_nearly_equal() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -271,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_compares_only_cases_with_the_rules_of_the_paper() {
+    fn alert_test_compares_with_the_paper_only_cases_that_use_its_rules() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

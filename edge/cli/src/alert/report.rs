@@ -1,4 +1,5 @@
-//! Report page of the test: the figures of the paper with our results, and the verdicts.
+//! Report page of the allocation error test: the figures of the paper with measured results, and
+//! the verdicts.
 
 use slackline_experiments::OverSeeds;
 use slackline_experiments::alert::{CaseResult, Form, Limiter, percent};
@@ -9,11 +10,11 @@ use slackline_units::CpuShare;
 use super::numbers::{fixed, ranged, share};
 use super::published::{PublishedComparison, mean_size, published};
 
-/// Contents of a page.
+/// Contents of a report page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Contents<'a> {
     pub(super) form: Form,
-    /// Sentence that states the length and number of the trials, and where they were made.
+    /// Sentence that states the length and number of the trials, and on which host they were made.
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [PublishedComparison],
@@ -22,27 +23,28 @@ pub(super) struct Contents<'a> {
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
-/// Range of errors shown in distributions, in percent. The tables contain the values beyond it.
+/// Range of errors shown in distributions, in percent. Values outside are only in the tables.
 const TAILS: (f64, f64) = (-100.0, 150.0);
 const SMP_TAILS: (f64, f64) = (-60.0, 40.0);
 
-/// Errors, in percent. The paper's text states how many seconds have an error beyond these.
+/// Two errors in percent. The paper's text states how many seconds have an error below the first
+/// and above the second.
 const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
 
-/// Label of axes for the error.
+/// Axis label for the error of a second.
 const ERROR: &str = "error of a second, (used \u{2212} target) / target";
 
-/// Source of the figures.
+/// Name of the paper from which the figures are.
 const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 
-/// Label of axes for the target.
+/// Axis label for the target share.
 const TARGET: &str = "target, % of a CPU";
 
-/// Explanation of a figure that shows the distribution to the left and to the right of zero.
+/// Explanation of a figure whose distribution is cumulated separately on both sides of zero.
 const OUTWARDS: &str = "Left of zero: part of all seconds with at most this error. Right of zero: \
                         with at least this error.";
 
-/// Maximum number of cases that get a table of their own.
+/// Maximum number of cases that get a separate table.
 const MOST_TABLES: usize = 8;
 
 pub(super) fn page(contents: &Contents<'_>, made: &FigureOrigin) -> String {
@@ -105,7 +107,7 @@ fn target_names(contents: &Contents<'_>) -> Vec<CpuShare> {
     targets
 }
 
-/// Draws figure 7 of the paper: the error of every second, by target.
+/// Draws figure 7 of the paper: the error of every second, by target share.
 fn points(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let panel = |result: &CaseResult| {
@@ -129,7 +131,8 @@ fn points(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Draws figures 8 and 11: the part of all seconds with larger errors, on either side of zero.
+/// Draws figures 8 and 11 of the paper: the part of all seconds with larger errors, on either side
+/// of zero.
 fn tails(contents: &Contents<'_>) -> Figure {
     if contents.results.iter().all(|result| result.limiter == Limiter::Host) {
         return live_tails(contents);
@@ -177,7 +180,7 @@ fn tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the range of errors to show. It contains all of our errors and the published ones, up to
+/// Returns the range of errors to show. It contains all measured and all published errors, up to
 /// [`TAILS`].
 fn tail_range(contents: &Contents<'_>) -> (f64, f64) {
     let (bounds, published) = match contents.form {
@@ -216,7 +219,7 @@ fn live_tails(contents: &Contents<'_>) -> Figure {
     Figure::new("Distribution of errors", plot).caption(&caption).height(340)
 }
 
-/// Returns the indexes of the targets after which the step between neighbouring targets changes.
+/// Returns the indexes of the target shares after which the distance to the next one changes.
 fn breaks(targets: &[CpuShare]) -> Vec<usize> {
     let steps: Vec<u32> = targets.windows(2).map(|pair| pair[1].ppm() - pair[0].ppm()).collect();
     (1..steps.len()).filter(|&nth| steps[nth] != steps[nth - 1]).collect()
@@ -246,7 +249,7 @@ fn tail(sorted: &[i64]) -> Vec<(f64, f64)> {
     spots
 }
 
-/// Returns the points that the paper's text states for both schedulers.
+/// Returns the points of the distribution that the paper's text states for both schedulers.
 fn printed_tails() -> Vec<Layer> {
     let printed = |policy: &str| {
         let value =
@@ -259,7 +262,7 @@ fn printed_tails() -> Vec<Layer> {
     ["credit", "sedf"].map(printed).into()
 }
 
-/// Draws figure 9 of the paper: the error over the whole time, by target.
+/// Draws figure 9 of the paper: the error over the whole time, by target share.
 fn averages(contents: &Contents<'_>) -> Figure {
     let targets = target_names(contents);
     let names = targets.iter().map(|&target| share(target));
@@ -280,7 +283,7 @@ fn averages(contents: &Contents<'_>) -> Figure {
     ))
 }
 
-/// Shows the effect of each rule: a table and a figure of the sizes of the errors.
+/// Adds the effect of each rule to a page: a table and a figure of the mean absolute errors.
 fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
     let size =
         |result: &CaseResult, wanted: fn(CpuShare) -> bool| result.over_seeds(wanted, mean_size);
@@ -359,7 +362,7 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         .caption("Bars are medians over the seeds with their range.")
 }
 
-/// Returns those settings in the name of one case that the base case does not have.
+/// Returns the settings in the name of a case that the name of the base case does not have.
 fn changed(base: &CaseResult, result: &CaseResult) -> String {
     let known: Vec<&str> = base.name.split(':').collect();
     result.name.split(':').filter(|part| !known.contains(part)).collect::<Vec<_>>().join(" ")
@@ -432,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_error_tails_fall_with_distance_from_zero_on_both_sides() {
+    fn alert_test_error_distribution_falls_from_zero_towards_both_sides() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];
@@ -441,7 +444,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_chart_axis_is_broken_where_the_target_step_changes() {
+    fn alert_test_chart_axis_is_broken_where_the_step_between_targets_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

@@ -1,4 +1,5 @@
-//! Results as text: tables for terminals, and JSON and CSV for programs.
+//! Results of the allocation error test as text: tables for terminals, and JSON and CSV for
+//! programs.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ use super::published::{PublishedComparison, mean_size};
 /// Width of a column of numbers, in characters.
 const WIDTH: usize = 9;
 
-/// Prints all results one below another, with one row per target, and then the verdicts.
+/// Formats all results one below another, with one row per target share, and then the verdicts.
 pub(super) fn table(
     how: &str,
     results: &[CaseResult],
@@ -49,7 +50,7 @@ pub(super) fn table(
     text
 }
 
-/// Prints the effect of each rule on the errors, one row per rule.
+/// Formats the effect of each rule on the errors, with one row per rule.
 pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize) -> String {
     let row = |result: &CaseResult| {
         let errors = result.errors(None, |_| true);
@@ -60,7 +61,7 @@ pub(super) fn ablation(base: &CaseResult, ablated: &[CaseResult], columns: usize
         (result.name.clone(), vec![count, size, least, most, median])
     };
     let rows: Vec<_> = std::iter::once(base).chain(ablated).map(row).collect();
-    let title = format!("\n{}, one rule changed at a time\n", base.name);
+    let title = format!("\n{}, with one rule changed in each row\n", base.name);
     title + &packed("rule", &["n", "mean size", "least", "most", "median"], &rows, columns)
 }
 
@@ -68,8 +69,8 @@ fn in_percent(error: Option<i64>) -> String {
     error.map_or("-".into(), |ppm| fixed(percent(ppm)))
 }
 
-/// Lays out rows of numbers behind their names. As many columns as fit are placed side by side, the
-/// others below. If the names are too long for that, each stands above its numbers.
+/// Lays out rows of numbers after their names. As many columns as fit are placed side by side, and
+/// the others in further blocks below. If the names are too long, each is placed above its numbers.
 pub(crate) fn packed(
     name: &str,
     headings: &[&str],
@@ -105,8 +106,8 @@ pub(crate) fn packed(
     text
 }
 
-/// Returns all results as JSON. Names carry units: `_ppm` is millionths of a CPU for a target, and
-/// of the target for an error.
+/// Returns all results as JSON. Names carry units: `_ppm` means millionths of a CPU for a target
+/// share, and millionths of the target for an error.
 pub(super) fn as_json(
     made: &FigureOrigin,
     results: &[CaseResult],
@@ -172,7 +173,7 @@ fn whole(made: &FigureOrigin, end: Completion, cases: &[Value], verdicts: &[Valu
     format!("{whole:#}\n")
 }
 
-/// Returns one line per second. Errors are in millionths of the target.
+/// Returns one CSV line per second. Errors are in millionths of the target.
 pub(super) fn csv(made: &FigureOrigin, results: &[CaseResult]) -> String {
     let mut text = format!("# {}\ncase,target_ppm,seed,second,error_ppm\n", made.line());
     for result in results {

@@ -1,4 +1,5 @@
-//! `slackline doctor --ledger`: reports damage to a ledger, and rebuilds it.
+//! Command `slackline doctor --ledger`, which reports damage to a ledger and can rebuild the
+//! ledger.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -20,7 +21,7 @@ pub(super) fn show(folder: &Path, is_json: bool) -> Result<(), Problem> {
     Err(Problem::HostCannot {
         message: format!("{} is damaged", examined.path.display()),
         hint: Some(format!(
-            "rebuild it with `slackline doctor --ledger {} --rebuild`",
+            "rebuild the ledger with `slackline doctor --ledger {} --rebuild`",
             folder.display()
         )),
     })

@@ -1,13 +1,13 @@
-//! Help page about agents: the tasks that a guest reports, and the way in which reports reach the
-//! host.
+//! Help page about agents: which tasks a guest reports, and how the reports reach the host.
 
 /// Text of `slackline help agent`.
 pub(super) const PAGE: &str = "\
-slackline agent: reports from inside a guest which of its tasks are urgent
+`slackline agent` runs inside a guest and reports which tasks of the guest are
+urgent.
 
-Use it with a policy that reads such reports (`slackline help gaps`) in a
-scenario for `slackline run`. While an urgent task of a guest wants the CPU, the
-policy may run that guest before others. The host does not trust reports: by
+Use the agent with a policy that reads such reports (`slackline help gaps`), in
+a scenario for `slackline run`. While an urgent task of a guest wants the CPU,
+the policy may run that guest before others. The host does not trust reports: by
 default a guest may run ahead of others for at most 25 % of its own share.
 
 Example. In the guest, as root:
@@ -24,57 +24,67 @@ QEMU needs a virtio-serial port, and the scenario names its other end:
   threads = \"vcpus\"
   agent   = \"/run/web.gaps\"
 
-`slackline-agent` is the same program as one small static file for guests.
+`slackline-agent` is the command `slackline agent` as one small static program.
 
-Rules for --urgent, up to four, most urgent first [default: real-time, nice=-1]:
+Each --urgent adds a rule. Up to four rules, the most urgent first [default:
+real-time, nice=-1]:
   name=NAME      tasks of this name, as `ps -o comm` shows it, up to 15 bytes;
                  at least as urgent as nice -20
   cgroup=/PATH   tasks in this cgroup or below it; at least as urgent as nice -20
   real-time      tasks under SCHED_FIFO, SCHED_RR or SCHED_DEADLINE, by priority
   nice=N         tasks with nice value N or lower (-20 to -1), and real-time tasks
 
-Tasks that match no rule are in a fifth, ordinary class.
+Each rule makes a class of tasks. Tasks that match no rule are in the ordinary
+class.
 
 What the agent does:
   - For each class the agent reports the tasks that want the CPU, the tasks that
     wait, and the tasks that I/O has woken lately.
-  - The agent reads wake-ups from the guest's tracing (tracefs). Without tracing it
-    polls tasks every 5 ms and cannot see wake-ups by I/O.
-  - The agent reports a change of the most urgent class at once, at most 1000 times
-    per second. It repeats a claim every 40 ms.
-  - The agent runs with nice -20 and its memory is locked. If real-time tasks of the
-    guest never block, start it with `chrt --fifo 1 slackline-agent ...`.
+  - The agent reads wake-ups from the guest's tracing (tracefs). Without tracing
+    it polls tasks every 5 ms and cannot see wake-ups by I/O.
+  - The agent reports at once if the most urgent class with a runnable task
+    changes, at most 1000 times per second. The agent repeats each report every
+    40 ms.
+  - The agent runs with nice -20 and its memory is locked. If real-time tasks of
+    the guest never block, start the agent with `chrt --fifo 1 slackline-agent
+    ...`.
 
 What the host does:
-  - A claim expires 100 ms after its last report. A guest that waits for a CPU
-    cannot report. Its claim expires when it has run for 5 ms, or after 1 s in all.
-  - A frame has 36 bytes and a checksum (units/src/frame.rs in the source). Frames
-    that are damaged, out of order or for an unknown vCPU are dropped and counted.
-    After eight in a row all claims of the agent end.
-  - The host passes at most 1000 reports per second to the policy. If there are more,
-    only the latest counts.
-  - Agent and host must have the same frame version; `run` warns if they differ.
-  - A full or closed channel blocks only the agent, which drops its reports.
-  - After a run, `slackline run` prints what it received and dropped from each agent
-    and through each relay.
+  - A claim, the request of a guest to run first, expires 100 ms after its last
+    report. A guest that waits for a CPU cannot report. The claim of such a
+    guest expires when the guest has run for 5 ms, or after 1 s in all.
+  - A report is a frame of 36 bytes with a checksum (units/src/frame.rs in the
+    source). Frames that are damaged, out of order or for an unknown vCPU are
+    dropped and counted. After eight dropped frames in a row all claims of the
+    agent end.
+  - The host passes at most 1000 reports per second to the policy. If an agent
+    sends more, only the latest counts.
+  - Agent and host must use the same version of the report format (frames). If
+    not, `run` warns.
+  - A full or closed channel delays no other VM: the agent drops its reports.
+  - After a run, `slackline run` prints what it received and dropped from each
+    agent and through each relay.
 
-Pending I/O: the host does not know when I/O is pending for a QEMU guest, so the
-policy counts only tasks that want the CPU. With a relay the host knows it:
+Pending I/O: without a relay the host does not know when I/O is pending for a
+QEMU guest, so the policy counts only tasks that want the CPU. Two options of
+QEMU and a key of `live` in the scenario add a relay:
 
   -device virtserialport,chardev=e,name=my.requests
   -chardev socket,id=e,path=/run/web.port,server=on,wait=off
 
   relay = { guest = \"/run/web.port\", outside = \"/run/web.requests\" }
 
-  - One client at a time connects to /run/web.requests and talks to the guest's port.
-  - I/O is pending from when data is passed to the guest until the guest sends
-    something, for up to 100 ms. The relay does not change the data.
-  - `tell = \"inferred\"` needs a relay but no agent in the guest.
+  - One client at a time connects to /run/web.requests and talks to the guest's
+    port.
+  - With a relay, I/O is pending from when data is passed to the guest until the
+    guest sends something, for up to 100 ms. The relay does not change the data.
+  - The policy setting `tell = \"inferred\"` needs a relay, which shows the
+    guest's I/O to the host, but no agent in the guest.
   - `slackline load ping --to /run/web.requests` sends requests.
 
-Without a VM: an agent can listen on a Unix socket itself (--socket /run/web.gaps).
-`slackline load guest` is a process that plays a guest: it has a busy task, an urgent
-server, and devices that report pending I/O.
+Without a VM: an agent can listen on a Unix socket itself (--socket
+/run/web.gaps). `slackline load guest` is a process that plays a guest with a
+busy task, an urgent server, and devices that report pending I/O.
 
 Limits:
   - Relays are tested with virtio-serial ports only. Vsock is not supported.

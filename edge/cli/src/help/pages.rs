@@ -2,24 +2,26 @@
 
 use std::fmt::Write as _;
 
-use slackline_metrics::{GLOSSARY, Glossary, Term};
-use slackline_policy::{Field, Spec};
+use slackline_policy::{Field, Spec, find};
 use slackline_scenario::keys::{CLAIM, Key, KeyTable, LIVE, RELAY, TABLES, TESTS, WORK};
 
-use crate::by_second;
-use crate::terminal;
+use crate::entries::{entries, wrapped};
 
-/// Maximum width of a help page in columns. On a narrower terminal the page is narrower.
-const WIDTH: usize = 80;
-/// Maximum width of the column of names, in columns of text. The text of a longer name starts on
-/// the next line.
-const NAMES: usize = 26;
+/// Headings of the tables of a scenario that are on the page `domain`.
+const DOMAIN_TABLES: [&str; 4] =
+    ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
+
+/// Default of a parameter whose value another parameter, `rules`, sets.
+const AS_RULES: &str = "as-rules";
+
+/// Policies that also take the parameters of another policy. Their pages only name these.
+const BASES: [(&str, &str); 1] = [("gaps", "credit")];
 
 const SCENARIO: &str = "\
-A scenario is a TOML file: the VMs of a host, their shares, what changes during the
-run, and claims about the result.
+A scenario is a TOML file: the VMs of a host, their shares, what changes during
+the run, and claims about the result.
 
-Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
+Use a scenario with `slackline check`, `sim`, `run`, `compare` and `sweep`.
 
   title  = \"my host\"
   length = \"30s\"
@@ -35,92 +37,99 @@ Use it with `slackline check`, `sim`, `run`, `compare` and `sweep`.
   is   = \"at most 0\"
 
 Values:
-  - A domain is a VM. In reports, NAME.1 is its second vCPU.
   - A time is a number with a unit: 250us, 4ms, 2s, 3min, 1h.
-  - Some times can be random: \"uniform 1ms 3ms\", \"exponential 4ms\".
+  - Some times can be random: \"uniform 1ms 3ms\" or \"exponential 4ms\".
   - An amount of CPU is \"0.25cpu\".
 ";
 
+const DOMAIN: &str = "\
+A [[domain]] of a scenario is a VM, or a group of processes that is scheduled as
+a VM.
+
+Use one [[domain]] for each VM of the scenario.
+
+  [[domain]]
+  name      = \"web\"
+  vcpus     = 2
+  work      = { kind = \"interactive\", compute = \"2ms\", sleep = \"exponential 8ms\" }
+  share.edf = { slice = \"3ms\", period = \"10ms\" }
+  [[domain.vcpu]]
+  number = 1
+  work   = { kind = \"spin\" }          # the second vCPU computes forever
+
+In tables and claims, web.1 is the second vCPU of the domain `web`.
+";
+
 const WORK_INTRO: &str = "\
-The workload of a domain: what each of its vCPUs runs.
+The key `work` of a domain is its workload: what each of its vCPUs runs.
+
+Use a kind that resembles the program in your VM, or `replay` of a recording.
 
   work = { kind = \"periodic\", period = \"16ms\", work = \"3ms\" }
 
-  - `sim` simulates the workload. `run` starts it as a real process, unless the domain
-    has a `live` table (`slackline help live`).
+  - `sim` simulates the workload. `run` starts it as a real process, unless the
+    domain has a `live` table (`slackline help live`).
   - `slackline load KIND` runs a workload by itself.
-  - Times that can be random: \"4ms\", \"uniform 1ms 3ms\", \"exponential 4ms\".
+  - A time of a workload is fixed (\"4ms\") or random (\"uniform 1ms 3ms\",
+    \"exponential 4ms\").
 ";
 
 const LIVE_INTRO: &str = "\
 `slackline run FILE` runs a scenario on this host, as root.
 
-Use it to schedule real processes and VMs by a policy. A domain is a process that does
-its `work`, or the process or VM that its `live` table names:
+Use `run` to schedule real processes and VMs by a policy. A domain is a process
+that does its `work`, or the process or VM that its `live` table names:
 
   [[domain]]
   name = \"web\"
   share.edf = { slice = \"2ms\", period = \"10ms\" }
   live = { unit = \"web.service\" }
 
-  - The threads run on the CPUs of --cpus [default: the last ones of this host], in the
-    timeslices that the policy gives them. In a timeslice a thread has a real-time
-    priority.
-  - When the run ends, even by an error, a signal or kill -9, a keeper process restores
-    every thread: it continues a stopped thread and sets its former priority and CPUs.
+  - The threads of the domains run on the CPUs of --cpus [default: the last CPUs
+    of this host], in the timeslices that the policy gives them. During its
+    timeslice a thread has a real-time priority.
+  - The keeper is a child process of `run`. When the run ends, even by an error,
+    a signal or kill -9, the keeper restores every thread: it continues a
+    stopped thread and sets its former priority and CPUs.
   - If the keeper is killed too, `slackline doctor --free` restores the threads.
-  - QEMU must name its threads (-name NAME,debug-threads=on, as libvirt does) or have a
-    QMP socket.
-  - Under a policy such as `gaps` a guest can report urgent tasks (`slackline help agent`).
-  - `slackline doctor` shows what this host supports and how to fix what is missing.
+  - `run` recognizes the vCPU threads of QEMU if QEMU names its threads
+    (-name NAME,debug-threads=on, as libvirt does) or has a QMP socket.
+  - Under a policy such as `gaps` a guest can report urgent tasks (`slackline
+    help agent`).
+  - `slackline doctor` shows what this host supports and how to fix what is
+    missing.
 ";
 
 const CLAIMS: &str = "\
 A claim is a condition on one metric of a run.
 
-Use claims to test a scenario. Claims are checked after each run under the scenario's
-own policy. A claim that does not hold is printed, and the exit code is then 1.
+Use claims to test a scenario. Each run under the scenario's own policy is
+followed by a check of all claims. A claim that does not hold is printed, and
+the exit code is then 1.
 
   [[claim]]
   that = \"wake to run p99 of web\"
   is   = \"below 8ms\"
 
 `that` is METRIC of NAME:
-  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is the first
-    `[[client]]`) or a named task (`web/0`). Without `of NAME`, or with `of total`, the
-    claim is about the whole run.
-  - For several vCPUs, amounts of CPU and counts are added. Of other metrics the worst
-    value counts: the value farthest from zero.
-  - `error` is compared without its sign.
-  - `count` is the number of samples of a quantile. A single sample has no quantiles. A
-    claim on a quantile then tests that sample.
-  - A time of a CPU, such as `busy of cpu0`, is compared with a duration (`above 2s`) or
-    with a part of the measured time (`above 20%`).
-  - A metric that the run could not measure fails no claim.
-";
-
-const METRICS: &str = "\
-Every number that Slackline measures, from the end of the warm-up to the end of the run.
-
-For each metric:
-  - Line 1 is the name in tables, or a dash if tables do not show the metric.
-  - Line 2 is the field in JSON (_ns nanoseconds, _ppm millionths), then the name and unit
-    in claims.
-  - Line 3 is the meaning.
-  - A field that ends in _* stands for five: _count (the number of samples, n in tables),
-    _p50_ns, _p90_ns, _p99_ns and _worst_ns.
-
-Quantiles:
-  - p50 is the median: half of the samples are not larger.
-  - A single sample has no quantiles, only a worst value. Below 100 samples p99 is the worst.
-  - With up to 1000 samples quantiles are exact. With more samples they are less than
-    0.1 % too high.
+  - `slackline help metrics` lists the metrics with their units.
+  - NAME is a domain, a vCPU (`web.1`), a CPU (`cpu0`), a client (`client0` is
+    the first `[[client]]`) or a named task (`web/0`). Without `of NAME`, or
+    with `of total`, the claim is about the whole run.
+  - For a domain of several vCPUs, amounts of CPU and counts are added up. Of
+    any other metric the worst value counts: the value farthest from zero.
+  - The metric `error` is compared without its sign.
+  - `count` of a distribution is its number of samples. If there is a single
+    sample, a claim on a quantile tests that sample.
+  - A time of a CPU, such as `busy of cpu0`, is compared with a duration (`above
+    2s`) or with a part of the measured time (`above 20%`).
+  - A claim on a metric that the run could not measure always holds.
 ";
 
 const AXES: &str = "
-[[axis]] makes one scenario into many: one per combination of points of all axes.
-`sim`, `compare` and `sweep` run every combination and show one table. `check` checks
-whether each is admitted.
+[[axis]] makes one scenario into many: one per combination of points of all
+axes. `sim`, `compare` and `sweep` run every combination and show one table.
+`check` tests admission of every combination.
 
   [[axis]]
   name = \"period\"
@@ -130,20 +139,23 @@ whether each is admitted.
   name = \"100ms\"
   set  = { \"domain.web.share.edf\" = { slice = \"20ms\", period = \"100ms\" } }
 
-  - `set` gives values to paths. In a path, a domain is written by its name.
-  - `let = { period = \"20ms\" }` defines {period} for values of `set` on all axes.
-    \"25% of {period}\" is a part of that time.
-  - `scale = { \"host.switch\" = \"200%\" }` multiplies the present value.
-  - `unset = [\"host.migrate\"]` removes a value.
+  - `set` of a point gives values to paths. In a path, a domain is written by
+    its name.
+  - `let = { period = \"20ms\" }` of a point defines {period} for `set` on all
+    axes. \"25% of {period}\" is a part of that time.
+  - `scale = { \"host.switch\" = \"200%\" }` of a point multiplies a value of the
+    scenario.
+  - `unset = [\"host.migrate\"]` of a point removes a value.
 ";
 
 const FAMILY_INTRO: &str = "\
-A family is a scenario whose domains are drawn at random, for `slackline sweep`.
+A family is a scenario whose domains `slackline sweep` draws at random.
 
-Use it to compare policies over many hosts. On each host a number of guests share by
-weight, and each CPU may also have one reservation. For each seed, a host of each size is
-drawn. Each host runs under each policy and at each point of the axes. Each such run is
-a row of the table, with the distance of the guests from their fair shares.
+Use a family to compare policies over many hosts. On each host a random number
+of guests share by weight, and each CPU may also have one reservation. `sweep`
+draws one host of each size for each seed, and runs it under each policy and at
+each point of the axes. Each run is a row of the table, with the distance of the
+guests from their fair shares.
 
   title  = \"random hosts\"
   length = \"32s\"
@@ -158,10 +170,10 @@ a row of the table, with the distance of the guests from their fair shares.
   [family.reservation]
   sedf = { slice = \"{slice}\", period = \"{period}\", extra = false }
 
-  - A family has no [[domain]] and no [[change]]. Everything else is as in
-    `slackline help scenario`.
+  - A family has no [[domain]] and no [[change]]. All other tables of a scenario
+    are allowed (`slackline help scenario`).
   - Axes can set keys of the family: set = { \"family.sleepers\" = \"50%\" }.
-  - `slackline help sweep` lists the columns of the table.
+  - `slackline help sweep` lists the columns of the table of a sweep.
 ";
 
 pub(super) fn family() -> String {
@@ -172,10 +184,22 @@ pub(super) fn family() -> String {
 
 pub(super) fn scenario() -> String {
     let mut text = SCENARIO.to_owned();
-    TABLES.iter().for_each(|table| keys(&mut text, table));
+    let elsewhere = |table: &&&KeyTable| {
+        DOMAIN_TABLES.contains(&table.heading)
+            || [LIVE.heading, RELAY.heading].contains(&table.heading)
+    };
+    TABLES.iter().filter(|table| !elsewhere(table)).for_each(|table| keys(&mut text, table));
     text += AXES;
-    text += "\nSee also: `slackline help work`, `live`, `claims`, `metrics`, `host`, `driver`, \
-             `family`,\nand the page of each policy.\n";
+    text += "\nSee also: `slackline help domain`, `work`, `live`, `claims`, `metrics`, `host`, \
+             `driver`,\n`family`, and the page of each policy.\n";
+    text
+}
+
+pub(super) fn domain() -> String {
+    let mut text = DOMAIN.to_owned();
+    let tables = TABLES.iter().filter(|table| DOMAIN_TABLES.contains(&table.heading));
+    tables.for_each(|table| keys(&mut text, table));
+    text += "\nSee also: `slackline help scenario`, `work`, `live`, `driver`.\n";
     text
 }
 
@@ -198,45 +222,12 @@ pub(super) fn claims() -> String {
     text += "\n`is` is one of:\n";
     entries(&mut text, TESTS.iter().map(|&Key { name, says }| (name, says)));
     text += "\nX is in the unit of the metric: a time (8ms), a percentage (20%) or a number \
-             (3).\nFor a percentage it can be `promised`, the reserved share.\n";
-    for Glossary { of, terms, .. } in GLOSSARY.iter().filter(|terms| terms.are_claimed) {
-        let _ = writeln!(text, "\nMetrics of {of}:");
-        let units: Vec<(String, String)> = terms
-            .iter()
-            .filter_map(|term| Some((claimed(term), term.unit()?.to_string())))
-            .collect();
-        entries(&mut text, units.iter().map(|(name, unit)| (name.as_str(), unit.as_str())));
-    }
-    text + "\nSee also: `slackline help metrics` explains each metric.\n"
+             (3).\nFor a percentage X can be `promised`, the reserved share.\n";
+    text + "\nSee also: `slackline help metrics`, `scenario`.\n"
 }
 
-pub(super) fn metrics() -> String {
-    let mut text = METRICS.to_owned();
-    for group in GLOSSARY {
-        let _ = writeln!(text, "\nOf {}:", group.of);
-        for term in group.terms {
-            let shown = if term.heading.is_empty() { "-" } else { term.heading };
-            let end = if term.is_spread() { "_*" } else { "" };
-            let _ = write!(text, "\n  {shown}\n    {}{end}", term.field);
-            if let Some(unit) = term.unit().filter(|_| group.are_claimed) {
-                let _ = write!(text, "; `{}`, {unit}", claimed(term));
-            }
-            text.push('\n');
-            wrapped(&mut text, 4, term.says);
-        }
-    }
-    text += "\nColumns of --csv of `sim` and `run`, with one row per second and domain or CPU:\n\n";
-    entries(&mut text, by_second::columns());
-    text
-}
-
-/// Returns the name that a metric has in claims.
-fn claimed(term: &Term) -> String {
-    let end = if term.is_spread() { " p50|p90|p99|worst|count" } else { "" };
-    format!("{}{end}", term.claimed_as())
-}
-
-/// Returns a page of `slackline-scenario` without the code fences of its examples.
+/// Returns a help page of the crate `slackline-scenario` without the code fences around its
+/// examples.
 pub(super) fn without_marks(page: &str) -> String {
     let lines = page.lines().filter(|line| !line.starts_with("```"));
     lines.flat_map(|line| [line, "\n"]).collect()
@@ -244,71 +235,56 @@ pub(super) fn without_marks(page: &str) -> String {
 
 /// Returns the help page of a policy.
 pub(super) fn policy(spec: &Spec) -> String {
+    let base = BASES.iter().find(|(name, _)| *name == spec.name).and_then(|(_, base)| find(base));
+    let known = base.map_or(&[][..], |base| base.policy_fields);
+    let (shared, own): (Vec<&Field>, Vec<&Field>) =
+        spec.policy_fields.iter().partition(|field| known.contains(field));
     let mut parameters = String::new();
-    let policy = format!("policy = {{ name = \"{}\", ... }}", spec.name);
-    fields(&mut parameters, &policy, spec.policy_fields);
-    fields(&mut parameters, &format!("share.{} = {{ ... }}", spec.name), spec.share_fields);
+    fields(&mut parameters, &format!("policy = {{ name = \"{}\", ... }}", spec.name), &own);
+    if let Some(base) = base {
+        let names: Vec<&str> = shared.iter().map(|field| field.name).collect();
+        let (base, names) = (base.name, names.join(", "));
+        let line = format!("{} also takes parameters of `{base}`: {names}.", spec.name);
+        wrapped(&mut parameters, 0, &line);
+        parameters.push('\n');
+    }
+    let share: Vec<&Field> = spec.share_fields.iter().collect();
+    fields(&mut parameters, &format!("share.{} = {{ ... }}", spec.name), &share);
     let page = spec.page.replace("{parameters}\n", &parameters);
     format!("{}: {}\n\n{page}\n", spec.name, spec.summary)
 }
 
-fn fields(text: &mut String, heading: &str, fields: &[Field]) {
+fn fields(text: &mut String, heading: &str, fields: &[&Field]) {
     if fields.is_empty() {
         return;
     }
     let _ = writeln!(text, "{heading}");
     let longest = fields.iter().map(|field| field.name.len()).max().unwrap_or(0);
     for field in fields {
-        let default = match field.default {
-            Some(default) => format!("default {default}"),
-            None => "required".into(),
-        };
         let mut lines = String::new();
-        wrapped(&mut lines, longest + 4, field.help);
-        wrapped(&mut lines, longest + 4, &format!("{}; {default}", field.kind));
+        wrapped(&mut lines, longest + 4, &format!("{} ({})", field.help, values(field)));
         let _ = write!(text, "  {:longest$}  {}", field.name, lines.trim_start());
     }
+    if fields.iter().any(|field| field.default == Some(AS_RULES)) {
+        let line =
+            format!("Without a stated default it is {AS_RULES}: the value that `rules` sets.");
+        wrapped(text, 2, &line);
+    }
     text.push('\n');
+}
+
+/// Returns the values of a parameter, and its default unless that is [`AS_RULES`].
+fn values(field: &Field) -> String {
+    let kind = field.kind.to_string().replace(&format!("one of {AS_RULES}, "), "one of ");
+    match field.default {
+        Some(AS_RULES) => kind,
+        Some(default) => format!("{kind}; default {default}"),
+        None => format!("{kind}; required"),
+    }
 }
 
 fn keys(text: &mut String, table: &KeyTable) {
     text.push('\n');
     wrapped(text, 0, &format!("{}: {}", table.heading, table.says));
     entries(text, table.keys.iter().map(|&Key { name, says }| (name, says)));
-}
-
-/// Appends entries in two columns: names, and the text of each name.
-pub(super) fn entries<'a>(
-    text: &mut String,
-    entries: impl Iterator<Item = (&'a str, &'a str)> + Clone,
-) {
-    let longest = entries.clone().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-    let column = longest.min(NAMES) + 4;
-    for (name, says) in entries {
-        let gap = match name.chars().count() + 4 <= column {
-            true => " ".repeat(column - 2 - name.chars().count()),
-            false => format!("\n{}", " ".repeat(column)),
-        };
-        let mut lines = String::new();
-        wrapped(&mut lines, column, says);
-        let _ = write!(text, "  {name}{gap}{}", lines.trim_start());
-    }
-}
-
-/// Appends words, wrapped into lines with this indent.
-fn wrapped(text: &mut String, indent: usize, words: &str) {
-    let widest = terminal::columns().map_or(WIDTH, |columns| columns.min(WIDTH));
-    let mut column = 0;
-    for word in words.split_whitespace() {
-        let width = word.chars().count();
-        if column == 0 || column + 1 + width > widest {
-            let new_line = if column == 0 { "" } else { "\n" };
-            let _ = write!(text, "{new_line}{}{word}", " ".repeat(indent));
-            column = indent + width;
-        } else {
-            let _ = write!(text, " {word}");
-            column += 1 + width;
-        }
-    }
-    text.push('\n');
 }

@@ -1,4 +1,4 @@
-//! Time of each part of a target of `hold`, divided by activity. A part runs, is stopped by its
+//! Accounting of the time of each part (vCPU) of a target of `hold`. A part runs, is stopped by its
 //! limit, is runnable but does not run, or is blocked. A blocked part cannot use its reservation.
 
 use slackline_trace::{Entry, Record, VcpuName};
@@ -7,8 +7,8 @@ use slackline_units::{Span, Time, VcpuId};
 /// Parts of a target of `hold`: its vCPUs, or the target as a whole.
 pub(super) struct Parts {
     all: Vec<Part>,
-    /// Number of CPUs on which each part runs at once. The session records CPU time for one of
-    /// them.
+    /// Number of CPUs on which each part runs at once. The session's records count their CPU time
+    /// as that of one CPU.
     width: u64,
     /// True if the host can observe when threads block.
     knows_sleep: bool,
@@ -16,10 +16,10 @@ pub(super) struct Parts {
     began: Time,
 }
 
-/// Time of a part of the target, divided by activity.
+/// Times of a part of the target, by activity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Times {
-    /// CPU time received, on all CPUs of the part.
+    /// CPU time that the part received, on all its CPUs.
     pub(super) used: Span,
     /// Time in which the part was runnable but stopped, because its slice was used up.
     pub(super) stopped: Span,
@@ -30,16 +30,16 @@ pub(super) struct Times {
     pub(super) asleep: Option<Span>,
 }
 
-/// One part of the target.
+/// One part of a target of `hold`: a vCPU, or the whole target.
 pub(super) struct Part {
     /// Name of the part in the output.
     pub(super) name: String,
     id: Option<VcpuId>,
-    /// CPU time received, on one CPU of the part.
+    /// CPU time that the part received, as counted for one CPU.
     used: Span,
     slept: Span,
     stopped: Span,
-    /// Time at which the part blocked. `None` if it is runnable.
+    /// Time at which the part last blocked. `None` if it is runnable.
     asleep: Option<Time>,
 }
 
@@ -70,8 +70,8 @@ impl Parts {
         self.all.iter().fold(Span::ZERO, |all, part| all + part.used * self.width)
     }
 
-    /// Returns each part with its times until `end`, divided by activity. They add up to at most
-    /// the time since counting began.
+    /// Returns each part with its times until `end`, divided by activity. These times add up to at
+    /// most the time since counting began.
     pub(super) fn each(&self, end: Time) -> impl Iterator<Item = (&Part, Times)> {
         let passed = end.since(self.began);
         self.all.iter().map(move |part| {
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_divides_time_of_each_vcpu_into_run_stopped_ready_asleep() {
+    fn hold_command_divides_time_of_each_vcpu_into_run_stopped_ready_asleep() {
         let ids = [0, 1].map(|number| VcpuId::new(number.into(), DomId::new(0), number));
         let names = ["vCPU 0", "vCPU 2"].map(String::from);
         let mut parts = Parts::new(names.to_vec(), 1, true, at(5));

@@ -1,4 +1,4 @@
-//! Output of `hold`: the target and its reservation, progress, and totals.
+//! Output of `hold`: its target and reservation, progress lines, and totals.
 
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
@@ -12,36 +12,37 @@ use crate::args::Hold;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Interval of progress lines on a terminal or for a program.
+/// Interval of progress lines if the output is a terminal or is read by a program.
 const OFTEN: Span = Span::from_secs(1);
 
-/// Interval of progress lines in a file.
+/// Interval of progress lines if the output is a file.
 const SELDOM: Span = Span::from_secs(10);
 
-/// Width of a complete progress line.
+/// Width of a complete progress line, in columns.
 const LINE: usize = 72;
 
-/// State of the output of `hold`.
+/// State of the output of the command `hold`.
 pub(super) struct HoldOutput {
     json: bool,
-    /// True if output goes to standard error, so that it is not mixed with the command's output.
+    /// True if the output goes to standard error, so that it is not mixed with the output of the
+    /// held command.
     aside: bool,
     in_place: bool,
-    /// Width in columns of the line that is overwritten with progress.
+    /// Width of the progress line that is overwritten on a terminal, in columns.
     columns: usize,
-    /// Reservation of each part, in millionths of a CPU.
+    /// Reservation of each part of the target, in millionths of a CPU.
     each: u64,
     /// Reservation of all parts together, in millionths of a CPU.
     promised: u64,
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
-    /// Description of the change by another program, for each contested part.
+    /// Description of another program's change, for each contested part of the target.
     contested: BTreeMap<JoinId, String>,
     /// Time at which the vCPUs of the guest were last counted.
     counted: Span,
-    /// Number of changes by other programs that were undone, and the time at which it was last
-    /// printed.
+    /// Number of changes by other programs that were undone. The next field is the time at which
+    /// the number was last printed.
     undone: u64,
     told_undone: Option<Span>,
 }
@@ -49,7 +50,7 @@ pub(super) struct HoldOutput {
 /// Interval at which the vCPUs of a guest are counted.
 const VCPUS_EVERY: Span = Span::from_secs(2);
 
-/// Shortest interval at which undone changes are printed.
+/// Minimum interval between two printed counts of undone changes.
 const UNDONE_EVERY: Span = Span::from_secs(10);
 
 impl HoldOutput {
@@ -89,7 +90,9 @@ impl HoldOutput {
             let of = match (parts, args.vcpus) {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
-                    format!(" for each of {parts} vCPUs, plus what the others leave unused")
+                    format!(
+                        " for each of {parts} vCPUs, plus CPU time that the others leave unused"
+                    )
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),
                 (_, false) => format!(" on {parts} CPUs at once, together {all}"),
@@ -106,26 +109,29 @@ impl HoldOutput {
         Ok(shown)
     }
 
-    /// Prints the changes that other programs, or the target itself, made to the scheduling of the
-    /// target's threads.
+    /// Prints changes to the scheduling of the target's threads that other programs or the target
+    /// itself have made.
     pub(super) fn changes(&mut self, seen: &SessionEvents, passed: Span) -> Result<(), Problem> {
         let mut lines = Vec::new();
         for (id, finding) in &seen.contested {
             let vcpu = id.vcpu().number();
-            lines.push(format!("contested: vCPU {vcpu}: {finding}; it runs without a limit\n"));
+            lines.push(format!(
+                "contested: vCPU {vcpu}: {finding}; it runs without a limit until the change is \
+                 undone\n"
+            ));
             self.contested.insert(*id, finding.to_string());
         }
         for id in &seen.settled {
             let vcpu = id.vcpu().number();
             lines.push(format!(
-                "settled: vCPU {vcpu}: the change was undone, so it is held again\n"
+                "settled: vCPU {vcpu}: the change was undone, so the vCPU is scheduled again\n"
             ));
             self.contested.remove(id);
         }
         self.undone += seen.meddled.len() as u64;
         let is_due = self.told_undone.is_none_or(|told| passed.left_after(told) >= UNDONE_EVERY);
         if let Some((_, finding)) = seen.meddled.first().filter(|_| is_due) {
-            lines.push(format!("undone: {finding}; {} changes so far\n", self.undone));
+            lines.push(format!("undone: {finding}; {} changes undone so far\n", self.undone));
             self.told_undone = Some(passed);
         }
         if self.json {
@@ -134,7 +140,7 @@ impl HoldOutput {
         lines.iter().try_for_each(|line| self.say(line))
     }
 
-    /// Returns true if the vCPUs are due to be counted, every two seconds.
+    /// Returns true every two seconds, when the vCPUs of the guest must be counted again.
     pub(super) fn is_time_for_vcpus(&mut self, passed: Span) -> bool {
         let is_time = passed.left_after(self.counted) >= VCPUS_EVERY;
         if is_time {
@@ -143,23 +149,23 @@ impl HoldOutput {
         is_time
     }
 
-    /// Prints that the guest has `more` vCPUs that were not there before. They are not limited by
-    /// `hold`.
+    /// Prints that the guest has `more` new vCPUs, which `hold` does not limit.
     pub(super) fn more_vcpus(&self, more: usize) -> Result<(), Problem> {
         let (plural, are) = if more == 1 { ("", "is") } else { ("s", "are") };
-        let line = format!("{more} more vCPU{plural} appeared and {are} not held\n");
+        let line =
+            format!("{more} more vCPU{plural} appeared since the start and {are} not scheduled\n");
         if self.json { Ok(()) } else { self.say(&line) }
     }
 
-    /// Returns the descriptions of the changes to contested parts as JSON. Null if no part is
-    /// contested.
+    /// Returns descriptions of the changes to contested parts as JSON. The result is null if no
+    /// part is contested.
     fn contested(&self) -> Value {
         let found: Vec<&str> = self.contested.values().map(String::as_str).collect();
         if found.is_empty() { Value::Null } else { found.join("; ").into() }
     }
 
-    /// Prints progress, if it is due. `passed` is the time since the start, and `used` the target's
-    /// CPU time in it.
+    /// Prints a progress line if one is due. `passed` is the time since the start, and `used` is
+    /// the target's CPU time since then.
     pub(super) fn at(&mut self, passed: Span, used: Span) -> Result<(), Problem> {
         let (since, before) = self.last;
         let lately = passed.left_after(since);
@@ -192,7 +198,7 @@ impl HoldOutput {
         self.say(&format!("{begin}{line}{end}"))
     }
 
-    /// Prints the totals. Called after every thread has been restored.
+    /// Prints the totals. Must be called after all threads have been restored.
     pub(super) fn end(
         self,
         (began, ended): (Time, Time),
@@ -288,7 +294,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ppm_shares_are_shown_as_percent_rounded_to_hundredths() {
+    fn share_in_millionths_is_shown_as_percent_rounded_to_hundredths() {
         let texts = [0, 49, 50, 300_000, 1_500_000].map(percent);
         assert_eq!(texts, ["0.00 %", "0.00 %", "0.01 %", "30.00 %", "150.00 %"]);
         assert_eq!(ppm(Span::from_ms(3), Span::from_ms(10)), 300_000);

@@ -33,7 +33,7 @@ pub(crate) struct LoadArgs {
     pub(crate) report_jobs: bool,
 }
 
-/// Kinds of workload. Times may be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
+/// Kinds of workload. Times can be random: `4ms`, `uniform 1ms 3ms`, `exponential 4ms`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Kind {
     /// Compute all the time, without blocking.
@@ -257,7 +257,8 @@ pub(crate) enum Serving {
     },
 }
 
-/// Clients outside the host.
+/// Kinds of network client that `slackline load` can run. A client sends requests to a server
+/// outside its own process.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Client {
     /// Send HTTP requests at a rate, independent of the answers.
@@ -288,7 +289,8 @@ pub(crate) enum Client {
     },
     /// Send pings one by one, or at a rate.
     Ping {
-        /// Minimum time between pings, each sent after an answer [default: 0].
+        /// Minimum time between two pings; each waits for the answer to the previous ping [default:
+        /// 0].
         #[arg(long)]
         every: Option<String>,
         /// Pings per second on average, independent of the answers.
@@ -355,7 +357,7 @@ fn ping_to(text: &str) -> Result<PingTo, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct Count {
-    /// Number to send [default: no limit].
+    /// Number of requests or pings to send [default: no limit].
     #[arg(long, value_name = "N")]
     pub(crate) count: Option<u64>,
 }

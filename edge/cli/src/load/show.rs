@@ -1,4 +1,4 @@
-//! Report of a load, as text and as JSON.
+//! Results of a load process, as text and as JSON.
 
 use std::fmt::Write as _;
 
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use slackline_load::{LoadResults, Report};
 use slackline_units::Span;
 
-/// Returns the report as one line of text.
+/// Returns the results as one line of text.
 pub(crate) fn line(done: &LoadResults) -> String {
     let LoadResults { elapsed, used, .. } = *done;
     let mut text = String::new();
@@ -38,7 +38,7 @@ pub(crate) fn line(done: &LoadResults) -> String {
     text
 }
 
-/// Returns the report as JSON. Names carry their units, and values that do not apply are null.
+/// Returns the results as JSON. Names contain their units, and values that do not apply are null.
 pub(crate) fn json(done: &LoadResults) -> String {
     let span = |pick: fn(&slackline_load::Responses) -> Option<Span>| {
         done.responses.as_ref().and_then(pick).map_or(Value::Null, |span| json!(span.ns()))
@@ -62,7 +62,7 @@ pub(crate) fn json(done: &LoadResults) -> String {
     format!("{whole:#}\n")
 }
 
-/// Returns the JSON report of a load program that uses no device.
+/// Returns the results of a load program that uses no device as JSON.
 pub(crate) fn program_json(report: &Report) -> String {
     let whole = json!({
         "format": "slackline-load-1",
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn load_report_line_omits_values_that_do_not_apply() {
+    fn report_of_a_load_process_omits_values_that_do_not_apply() {
         let us = Span::from_us;
         let done = LoadResults {
             elapsed: Span::from_secs(2),

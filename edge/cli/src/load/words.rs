@@ -1,4 +1,5 @@
-//! Conversion of programs, tasks and clients to words of a command line, and back.
+//! Conversion of programs, tasks and clients to words of a command line, and back. The words are
+//! passed to load processes.
 
 use std::path::Path;
 
@@ -50,8 +51,8 @@ fn of_device_step(step: &DeviceStep) -> String {
     }
 }
 
-/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because a policy would
-/// override the priorities of a process's threads.
+/// Writes tasks as words, which [`tasks`] parses. Priorities are left out, because the policy sets
+/// the priorities of a process's threads.
 pub(crate) fn of_tasks(tasks: &[Task]) -> Vec<String> {
     let mut words = Vec::new();
     for task in tasks {
@@ -99,7 +100,7 @@ pub(crate) fn program(words: &[String]) -> Result<Program, Problem> {
 
 const RECORDING: &str = "recording ";
 
-/// Opens a recording that is too long to be written as steps.
+/// Opens a recording that is passed by its file name, because it is too long for a command line.
 fn recording(path: &str) -> Result<Recording, Problem> {
     let file = file_bytes(Path::new(path)).map_err(|reason| Problem::BadOption {
         message: format!("cannot read `{path}`: {reason}"),
@@ -108,9 +109,10 @@ fn recording(path: &str) -> Result<Recording, Problem> {
     Ok(Recording::new(path.to_owned(), file))
 }
 
-/// Error for a word that only a user can have written.
+/// Returns the error for an unknown word. This program never writes an unknown word, so the user
+/// has typed it.
 fn unknown(word: &str) -> Problem {
-    Problem::BadOption { message: format!("there is no step `{word}`"), hint: None }
+    Problem::BadOption { message: format!("there is no program step called `{word}`"), hint: None }
 }
 
 pub(crate) fn tasks(words: &[String]) -> Result<Vec<Task>, Problem> {
@@ -233,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_of_a_load_process_survives_its_command_line_unchanged() {
+    fn program_of_a_load_process_is_unchanged_if_passed_on_a_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -271,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_is_passed_by_its_path() {
+    fn load_process_receives_a_recording_by_its_file_path() {
         let path = std::env::temp_dir().join(format!("words-{}.csv", std::process::id()));
         std::fs::write(&path, "1,2\n".repeat(5_000)).expect("a file");
         let words = [format!("recording {}", path.display())];
@@ -285,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn load_tasks_parse_back_unchanged_from_their_command_line() {
+    fn tasks_of_a_load_process_are_unchanged_if_passed_on_a_command_line() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
         let compute = Step::Compute(draw);
         let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });
@@ -318,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn load_clients_parse_back_unchanged_from_their_command_line() {
+    fn clients_of_a_load_process_are_unchanged_if_passed_on_a_command_line() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

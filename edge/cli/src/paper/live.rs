@@ -1,4 +1,4 @@
-//! Runs the live experiments of papers on this host.
+//! Live runs of the papers' experiments on this host.
 
 use std::cell::RefCell;
 use std::os::fd::AsFd;
@@ -25,10 +25,10 @@ pub(super) struct PaperHost {
     program: PathBuf,
     /// Measured dispatch overhead of this host.
     dispatch: Span,
-    /// Socket that is readable when a signal asks to stop.
+    /// Socket that becomes readable when a signal asks the program to stop.
     stop: UnixStream,
     _raised: UnixStream,
-    /// Error of the last run, if the run failed before it was played.
+    /// Error of the last run, if it failed before it started.
     problem: RefCell<Option<Problem>>,
 }
 
@@ -41,7 +41,7 @@ impl PaperHost {
         Ok(PaperHost { program, dispatch, stop, _raised: raised, problem: RefCell::default() })
     }
 
-    /// Returns a sentence that names what live results depend on.
+    /// Returns a sentence about this host, for results that depend on it.
     pub(super) fn described() -> String {
         let report = examine();
         let found = |topic: Topic| {
@@ -53,7 +53,7 @@ impl PaperHost {
         topics.map(found).join("; ")
     }
 
-    /// Returns the error of the last run, if the run failed before it was played.
+    /// Returns the error of the last run, if it failed before it started.
     pub(super) fn problem(&self) -> Option<Problem> {
         self.problem.take()
     }
@@ -102,7 +102,7 @@ impl LiveRunner for PaperHost {
     }
 }
 
-/// Wraps a sink behind a reference to the trait, so that it has a concrete type.
+/// Wrapper of a reference to a sink of any type, for functions that need a sink of a concrete type.
 struct SinkRef<'a>(&'a mut dyn Sink);
 
 impl Sink for SinkRef<'_> {

@@ -1,5 +1,5 @@
-//! Changes to many reservations at once. A file lists them, all or none of which are made, or a
-//! pattern of names selects them.
+//! Changes to many reservations at once. A file lists the changes, and all or none of them are
+//! made. Or a pattern selects reservations by name.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -34,24 +34,28 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
 
-/// Has the service watch what comes of predictions. Without a recorder there is nothing to compare.
+/// Requests that the service compares predictions with what happens. If it has no flight recorder,
+/// nothing is compared.
 fn watch(client: &mut Client, predictions: &[Prediction]) {
     if let Err(error) = client.predict(predictions) {
-        terminal::tell(&format!("note:  predictions are not watched: {error}\n"));
+        terminal::tell(&format!(
+            "note:  the predictions of this plan will not be compared with what happens: {error}\n"
+        ));
     }
 }
 
-/// Key of a plan's predictions in the table of a reservation.
+/// Key of the predictions in a reservation's table of a plan file.
 const PREDICTED: &str = "predicted";
 
-/// Predictions in the table of a reservation. Its other keys are the reservation.
+/// Predictions in a reservation's table of a plan file. The other keys of the table are the
+/// reservation's parameters.
 #[derive(Deserialize)]
 struct ReservationPredictions {
     #[serde(default)]
     predicted: Vec<Prediction>,
 }
 
-/// Reads the reservations of a file, by name, and the predictions of all vCPUs.
+/// Reads the reservations in a file, by name, and the predictions for all their vCPUs.
 fn read(
     file: &Path,
 ) -> Result<(BTreeMap<String, ReservationParameters>, Vec<Prediction>), Problem> {
@@ -74,7 +78,7 @@ fn read(
     Ok((reservations, predictions))
 }
 
-/// Adds the VM's binding and number of vCPUs to new reservations that lack them.
+/// Adds the binding and the number of vCPUs of the VM to new reservations that do not state them.
 fn complete_new(
     file: &Path,
     client: &mut Client,
@@ -100,7 +104,7 @@ fn complete_new(
     Ok(())
 }
 
-/// Returns the VM for a new reservation. Fails unless exactly one VM fits.
+/// Returns the VM for a new reservation. Fails unless exactly one VM matches.
 fn vm_of<'a>(
     file: &Path,
     name: &str,
@@ -130,7 +134,7 @@ fn vm_of<'a>(
     }
 }
 
-/// Returns a table of the changes, and a line that counts them.
+/// Returns a table of the changes, and a line with their number.
 fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     let changed: Vec<&AppliedChange> = changes.iter().filter(|one| one.action != "keep").collect();
     let table = if changed.is_empty() { String::new() } else { show::changes(&changed) };
@@ -145,7 +149,7 @@ fn shown(changes: &[AppliedChange], is_dry_run: bool) -> String {
     )
 }
 
-/// Formats reservations as a file that `apply` reads.
+/// Formats reservations as a file for `slackline apply`.
 pub(super) fn as_file(all: &[Reservation]) -> String {
     let mut text = String::from("# Reservations, for `slackline apply FILE`.\n");
     for one in all {
@@ -174,13 +178,13 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
     text
 }
 
-/// Formats a name as a TOML key, quoted if it has dots.
+/// Formats a name as a TOML key. It is quoted if it has dots.
 fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Returns true if a text is a pattern for several reservations. Names of reservations contain no
-/// pattern characters.
+/// Returns true if a text is a pattern for several reservations. The name of a reservation never
+/// contains the characters of patterns.
 pub(super) fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?'])
 }
@@ -199,7 +203,7 @@ pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>
     Ok(found)
 }
 
-/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one.
+/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one character.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,
@@ -218,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn star_matches_any_characters_and_question_mark_matches_one() {
+    fn star_in_a_name_pattern_matches_any_text_and_question_mark_one_character() {
         let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
         assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));

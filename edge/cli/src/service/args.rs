@@ -59,6 +59,7 @@ impl Trust {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("find"))]
 pub(crate) struct Find {
     /// Only list VMs whose name or binding contains this text.
     pub(crate) text: Option<String>,
@@ -72,31 +73,33 @@ pub(crate) struct AmountArgs {
     /// CPU time of each vCPU per period, e.g. `2ms`.
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) slice: Option<Length>,
-    /// Period [default: 10ms, or unchanged].
+    /// Period of the reservation [default: 10ms; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = length)]
     pub(crate) period: Option<Length>,
     /// Total CPU for all vCPUs of the VM, e.g. `30%` or `1.5`.
     #[arg(long, value_name = "SHARE", value_parser = amount, conflicts_with = "slice")]
     pub(crate) cpu: Option<Share>,
-    /// Number of vCPUs [default: as many as the VM has, or unchanged].
+    /// Number of vCPUs [default: as many as the VM has; in `change`: unchanged].
     #[arg(long, value_name = "N")]
     pub(crate) vcpus: Option<u16>,
     /// Set a hard limit: no CPU time beyond the reservation.
     #[arg(long)]
     pub(crate) exact: bool,
-    /// Also allow slack beyond the reservation [default, or unchanged].
+    /// Also allow slack beyond the reservation [default; in `change`: unchanged].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
-    /// Offset of periods on the wall clock, or `none` [default: none, or unchanged].
+    /// Start of periods after each multiple of the period on the wall clock, or `none` [default:
+    /// none; in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = phase)]
     pub(crate) phase: Option<Phase>,
-    /// Time of its end: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none, or
-    /// unchanged].
+    /// End of the reservation: `2h` from now, `2026-12-01T18:00` in UTC, or `none` [default: none;
+    /// in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("reserve"))]
 pub(crate) struct Reserve {
     /// Name of the reservation; without `--for`, also the name of its VM.
     pub(crate) name: String,
@@ -110,9 +113,16 @@ pub(crate) struct Reserve {
     pub(crate) user: Option<u32>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
-    /// Command to start and reserve for, after `--`; its end releases the reservation.
+    /// Command to start and reserve for, after `--`. The reservation ends with the command.
     #[arg(last = true, value_name = "COMMAND", conflicts_with_all = ["for", "host", "json"])]
     pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("page"))]
+pub(crate) struct PageArgs {
+    #[command(flatten)]
+    pub(crate) at: DaemonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -121,7 +131,7 @@ pub(crate) struct PlaceArgs {
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) much: AmountArgs,
-    /// VM of the reservation; it may start after the host is chosen.
+    /// VM of the reservation, which may start after the host is chosen.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
     /// Candidate host: socket of its daemon or `https://NAME:PORT`; repeatable.
@@ -141,8 +151,9 @@ pub(crate) struct PlaceArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("gang"))]
 pub(crate) struct Gang {
-    /// Gang file in TOML; `slackline help service` has an example.
+    /// Gang file in TOML: see the example below.
     pub(crate) file: PathBuf,
     /// Keep running and report a lost member to the daemons of the other members.
     #[arg(long)]
@@ -198,7 +209,7 @@ pub(crate) struct Change {
     /// Give the reservation to this VM, or name its present VM by another binding.
     #[arg(long, value_name = "BINDING")]
     pub(crate) r#for: Option<String>,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -212,7 +223,7 @@ pub(crate) struct Pause {
     /// Do not ask for confirmation.
     #[arg(long)]
     pub(crate) yes: bool,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -223,7 +234,7 @@ pub(crate) struct Pause {
 pub(crate) struct NamedArgs {
     /// Name of the reservation, or a pattern for several, e.g. `web-*`.
     pub(crate) name: String,
-    /// Do nothing unless this is the current revision, as in `list`.
+    /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
     #[command(flatten)]
@@ -231,6 +242,7 @@ pub(crate) struct NamedArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("apply"))]
 pub(crate) struct Apply {
     /// File with a table for each reservation, as `list --toml` prints; `-` is standard input.
     #[arg(value_parser = crate::input::file)]
@@ -246,6 +258,7 @@ pub(crate) struct Apply {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("list"))]
 pub(crate) struct List {
     /// Show this reservation only [default: all].
     pub(crate) name: Option<String>,
@@ -267,6 +280,7 @@ pub(crate) struct SelectionArgs {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("room"))]
 pub(crate) struct Room {
     /// Period of the reservation to admit.
     #[arg(long, value_name = "TIME", value_parser = length, default_value = "10ms")]
@@ -276,13 +290,14 @@ pub(crate) struct Room {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("log"))]
 pub(crate) struct Log {
     /// Show events of this reservation only [default: all].
     pub(crate) name: Option<String>,
     /// Number of latest events to show [default: 20, with --since all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) last: Option<u32>,
-    /// Show events since then: a time ago, e.g. `2h` or `7d`, or a day or time in UTC, e.g.
+    /// Show events since a time ago, e.g. `2h` or `7d`, or since a day or time in UTC, e.g.
     /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since)]
     pub(crate) since: Option<Since>,
@@ -293,10 +308,11 @@ pub(crate) struct Log {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("history"))]
 pub(crate) struct History {
     /// Name of the reservation, which may have ended.
     pub(crate) name: String,
-    /// Show the time since then: a time ago, e.g. `7d`, or a day or time in UTC, e.g.
+    /// Show the history since a time ago, e.g. `7d`, or since a day or time in UTC, e.g.
     /// `2026-11-26` or `2026-11-26T18:00`.
     #[arg(long, value_name = "TIME|DAY", value_parser = since, default_value = "24h")]
     pub(crate) since: Since,
@@ -309,7 +325,7 @@ pub(crate) struct History {
     pub(crate) at: DaemonArgs,
 }
 
-/// Length of a line of the history.
+/// Time covered by one line of the history: an hour or a day.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Step {
     Hour,
@@ -326,6 +342,7 @@ pub(crate) enum Since {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = crate::notes::notes("access"))]
 pub(crate) struct AccessArgs {
     #[command(subcommand)]
     pub(crate) what: AccessCommand,
@@ -345,7 +362,7 @@ pub(crate) enum AccessCommand {
         #[command(flatten)]
         at: DaemonArgs,
     },
-    /// Remove a grant; a local user's groups decide again.
+    /// Remove a grant. For a local user the groups then decide again.
     Revoke {
         /// Number of a local user, or name of a remote client.
         #[arg(value_name = "WHOM")]
@@ -360,7 +377,7 @@ pub(crate) struct Add {
     /// Number of a local user, or a name for a remote client, whose token is printed.
     #[arg(value_name = "WHOM")]
     pub(crate) whom: String,
-    /// Role: viewer, tenant, operator or administrator; replaces that of the user's groups.
+    /// Role: viewer, tenant, operator or administrator. Replaces the role of the user's groups.
     #[arg(long, value_parser = role)]
     pub(crate) role: Role,
     /// Limit on CPU of all reservations of the user, e.g. `50%` or `1.5` [default: none].
@@ -375,7 +392,7 @@ pub(crate) struct Add {
     /// Certificate of a remote client as PEM [default: create a token].
     #[arg(long, value_name = "FILE")]
     pub(crate) certificate: Option<PathBuf>,
-    /// Days until the role expires; the limits stay [default: never].
+    /// Days until the role expires; the limits of the user stay [default: never].
     #[arg(long, value_name = "N")]
     pub(crate) days: Option<u32>,
     #[command(flatten)]
@@ -461,8 +478,9 @@ pub(crate) struct RecordArgs {
 /// Show what kept a VM from running: each culprit with its time.
 ///
 /// Each nanosecond that a runnable vCPU did not run has one culprit, so the times of all culprits
-/// add up to the waiting time. As a check, CPU ready is printed too: the time on run queues by the
-/// kernel's count. Without a file, the daemon's recording of the last minute is used.
+/// add up to the waiting time. As a check, `why` also prints CPU ready: the time that the vCPU
+/// spent on run queues by the kernel's count. Without a file, `why` uses the daemon's recording of
+/// the last minute.
 #[derive(Debug, Args)]
 pub(crate) struct WhyArgs {
     /// Name of the VM, or of one of its vCPUs.
@@ -476,9 +494,9 @@ pub(crate) struct WhyArgs {
 
 /// Show all VMs on a screen that is drawn again as their numbers change.
 ///
-/// Without a file the daemon is asked each second: CPU time reserved and used, CPU ready, missed
-/// deadlines, and the culprit of the selected VM's waiting time. With a file, a recording, an
-/// incident or any saved trace is played, with XenMon's columns for each vCPU.
+/// Without a file, `top` asks the daemon each second for CPU time reserved and used, CPU ready,
+/// missed deadlines, and the culprit of the selected VM's waiting time. With a file, `top` plays a
+/// recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
 /// Keys: `q` quit, `s` sort by the next column, `/` show only names with a text, arrows select a
 /// row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play a
@@ -510,10 +528,10 @@ pub(crate) struct IncidentsArgs {
     pub(crate) at: DaemonArgs,
 }
 
-/// Show the predictions of applied plans, and what came of them.
+/// Show the predictions of applied plans, and the values measured afterwards.
 ///
-/// `slackline whatif --save PLAN` writes predictions, and `slackline apply PLAN` has the service
-/// watch what comes: for the time that was recorded, at most 30 s.
+/// `slackline whatif --save PLAN` writes predictions into a plan. After `slackline apply PLAN` the
+/// daemon measures the predicted values, for as long as the recording was, at most 30 s.
 #[derive(Debug, Args)]
 pub(crate) struct PredictionsArgs {
     #[command(flatten)]

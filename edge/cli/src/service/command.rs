@@ -1,5 +1,5 @@
-//! `slackline reserve NAME -- COMMAND`: makes a reservation for a command. The reservation ends
-//! when the command ends.
+//! `slackline reserve NAME -- COMMAND`: runs a command with a reservation, which ends with the
+//! command.
 
 use std::os::fd::AsFd;
 use std::process::ExitStatus;
@@ -14,11 +14,12 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Interval of checks whether the command has ended, on kernels that do not report it.
+/// Interval at which the program checks whether the command has ended, on kernels that do not
+/// report it.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Starts a command with a reservation from its first instruction, and returns its exit code. The
-/// daemon releases the reservation when the process of the command ends.
+/// Runs a command that has a reservation from its first instruction on, and returns the command's
+/// exit code. The daemon releases the reservation when the process of the command ends.
 pub(super) fn reserve_command(args: &Reserve) -> Result<(), Problem> {
     let (stop, _raised) = stop_signal()?;
     let Some(mut command) = HeldCommand::start(&args.command)? else { return Ok(()) };

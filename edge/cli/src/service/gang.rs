@@ -1,5 +1,5 @@
-//! Gangs: VMs on several hosts that start together or not at all. Daemons do not know each other,
-//! so this program talks to all of them.
+//! Gangs: VMs on several hosts that start together or not at all. Daemons do not communicate with
+//! each other, so this program communicates with all of them.
 
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -25,25 +25,25 @@ use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal;
 
-/// Longest wait for a host's answer. Twice this time is shorter than the time for which a host
-/// reserves capacity for a member that has not begun.
+/// Maximum wait for a host's answer. Even two such waits are shorter than the time for which a host
+/// reserves capacity for a gang member that has not begun.
 const WITHIN: Duration = Duration::from_secs(3);
 
-/// Time between the order to begin and [`LEAD`] before the common start, so that the order reaches
-/// all hosts.
+/// Time between the request to begin and the time [`LEAD`] before the common start. It is long
+/// enough for the request to reach all hosts.
 const NOTICE: Span = Span::from_secs(1);
 
-/// Time before the common start of a gang at which its VMs are first scheduled. In this time a VM
-/// has only the rest of the current period.
+/// Time before the common start of a gang at which its VMs are first scheduled. Until the common
+/// start, each VM has only the prorated budget of an incomplete period.
 const LEAD: Span = Span::from_ms(20);
 
-/// Number of attempts to tell a host that does not answer that the gang is broken.
+/// Number of times that a host without an answer is told that the gang is broken.
 const TRIES: u32 = 3;
 
-/// Number of consecutive checks without an answer after which a member of a gang counts as lost.
+/// Number of consecutive checks without an answer after which a gang member counts as lost.
 const PATIENCE: u32 = 3;
 
-/// Interval of the checks of a gang's members.
+/// Interval of the checks of all gang members.
 const EVERY: Duration = Duration::from_secs(1);
 
 /// Example of a gang file, shown in error messages.
@@ -77,7 +77,7 @@ struct Member {
 
 type Answer = Result<(Reservation, String), ClientError>;
 
-/// A gang with the latest answer of each member.
+/// A gang, with the latest answer of each member's host.
 struct Calls<'a> {
     file: GangFile,
     trust: &'a Trust,
@@ -85,10 +85,12 @@ struct Calls<'a> {
     period: Span,
     phase: Span,
     clocks: Vec<Reading>,
-    /// Common start of the gang, in nanoseconds since 1970 by the clock that is furthest ahead.
+    /// Common start of the gang in nanoseconds since 1970, on the host clock that is furthest
+    /// ahead.
     begins_ns: u64,
     answers: Vec<Answer>,
-    /// Reason why each member could not be reserved for the gang or did not begin.
+    /// For each member, the reason why it could not be reserved or did not begin. `None` if it
+    /// could.
     refusals: Vec<Option<(Kind, String)>>,
 }
 
@@ -110,12 +112,19 @@ fn parse(path: &Path, text: &str) -> Result<GangFile, Problem> {
         Problem::BadAxis { file: path.into(), line, column, message, hint: Some(EXAMPLE.into()) }
     };
     let file: GangFile = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is not a gang").to_owned();
+        let message = error
+            .message()
+            .lines()
+            .next()
+            .unwrap_or("the file does not describe a gang")
+            .to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     if file.member.len() < 2 {
-        let message =
-            format!("a gang needs at least 2 members; this one has {}", file.member.len());
+        let message = format!(
+            "a gang needs at least 2 members; the gang in this file has {}",
+            file.member.len()
+        );
         return Err(bad(0, message));
     }
     for (index, member) in file.member.iter().enumerate() {
@@ -155,8 +164,8 @@ impl<'a> Calls<'a> {
         Ok(Calls { file, trust, slice, period, phase, clocks, begins_ns, answers, refusals })
     }
 
-    /// Checks that the clocks of all hosts agree well enough. For the time by which two clocks
-    /// differ, the VMs do not run together.
+    /// Checks that the clocks of all hosts agree well enough. If two clocks differ, the VMs run at
+    /// different times by the same amount.
     fn check_clocks(&self) -> Result<(), Problem> {
         let (mut most, mut unknown) = (Span::ZERO, None);
         for (index, one) in self.clocks.iter().enumerate() {
@@ -170,7 +179,9 @@ impl<'a> Calls<'a> {
                         one.host, other.host, self.slice
                     );
                     let problem = Refused::new(Kind::HostCannot, detail);
-                    return Err(refused(problem.hinting("synchronize both with chrony or ptp4l")));
+                    return Err(refused(
+                        problem.hinting("synchronize both clocks with chrony or ptp4l"),
+                    ));
                 }
                 match (one.clock.error_ns, other.clock.error_ns) {
                     (Some(one), Some(other)) => most = most.max(Span::from_ns(one + other)),
@@ -192,8 +203,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    /// Returns the start of the first period that leaves all hosts enough time, in nanoseconds
-    /// since 1970.
+    /// Returns the start of the first period for which all hosts can be told in time, in
+    /// nanoseconds since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;
@@ -265,10 +276,13 @@ impl<'a> Calls<'a> {
         let left = i128::from(self.begins_ns) - now;
         let left = Span::from_ms(u64::try_from(left / 1_000_000).unwrap_or(0));
         let (name, count) = (&self.file.name, self.file.member.len());
-        terminal::say(&format!("gang {name} begins in {left}, all {count} members at once\n"))
+        terminal::say(&format!(
+            "gang {name} starts in {left}, all {count} members at the same time\n"
+        ))
     }
 
-    /// Explains which members were refused, and which hosts may not know that the gang has failed.
+    /// Explains which members were refused, and which hosts were perhaps not told that the gang has
+    /// failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
             format!("{} on {}", self.file.name_of(member), self.file.member[member].host)
@@ -283,13 +297,13 @@ impl<'a> Calls<'a> {
         let gang = &self.file.name;
         let whys = whys.join("; ");
         let detail = if untold.is_empty() {
-            format!("cannot start gang {gang}, and no member is held: {whys}")
+            format!("cannot start gang {gang}, and no member has a reservation: {whys}")
         } else {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
             format!(
-                "cannot start gang {gang}: {whys}. Members not reached, which may stay held \
-                 for 10 s or reserved: {untold}"
+                "cannot start gang {gang}: {whys}. Members not reached, which may stay reserved \
+                 for 10 s or longer: {untold}"
             )
         };
         refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
@@ -326,7 +340,7 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// Classifies the answer of a host. Without an answer, it is unknown whether the request was
+/// Classifies the answer of a host. If there is no answer, it is not known if the request was
 /// executed.
 fn said(answer: &Answer) -> GangReply {
     match answer {
@@ -349,26 +363,26 @@ fn reason(error: &ClientError) -> (Kind, String) {
     }
 }
 
-/// Clock of another host, compared with the clock of this host.
+/// Reading of another host's clock, compared with the clock of this host.
 struct Reading {
     host: String,
     clock: Clock,
-    /// Nanoseconds by which the other clock is ahead of this host's.
+    /// Nanoseconds by which the other clock is ahead of this host's clock.
     ahead: i128,
-    /// Uncertainty of `ahead` in nanoseconds. It comes from the time that the answer took.
+    /// Maximum error of `ahead` in nanoseconds, which comes from the time that the answer took.
     within: i128,
 }
 
 impl Reading {
-    /// Returns the smallest possible difference between two clocks.
+    /// Returns the minimum by which two clocks differ, considering the errors of both readings.
     fn differs_from(&self, other: &Reading) -> Span {
         let differ = (self.ahead - other.ahead).abs() - self.within - other.within;
         Span::from_ns(u64::try_from(differ.max(0)).unwrap_or(u64::MAX))
     }
 }
 
-/// Reads the clocks of all hosts at the same time. Fails if a host does not answer: at this point
-/// no capacity is reserved yet.
+/// Reads the clocks of all hosts at the same time. Fails if a host does not answer; nothing has
+/// been reserved by then.
 fn read_clocks(members: &[Member], trust: &Trust) -> Result<Vec<Reading>, Problem> {
     let mut hosts: Vec<String> = members.iter().map(|member| member.host.clone()).collect();
     hosts.sort_unstable();
@@ -401,8 +415,8 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Checks all members until one is lost, then tells the others that the gang is broken. Returns
-    /// without error on a signal.
+    /// Checks all members until one is lost, and then tells the other hosts that the gang is
+    /// broken. Returns without an error if a signal asks to stop.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
         let all = 0..self.file.member.len();
@@ -421,7 +435,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Returns the reason why a member counts as lost. `None` if it does not.
+    /// Returns the reason why a member counts as lost. `None` if the member is not lost. `silent`
+    /// counts its checks without an answer.
     fn is_lost(&self, member: usize, silent: &mut u32) -> Option<String> {
         let host = &self.file.member[member].host;
         let shown = connect(host, self.trust)
@@ -444,14 +459,15 @@ impl Calls<'_> {
         }
     }
 
-    /// Tells the other members that the member `lost` is lost, and returns the error.
+    /// Tells the hosts of the other members that the member `lost` is lost. Returns the error for
+    /// this program.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
         let comes =
             if self.file.strict { "all other members end" } else { "the other members continue" };
-        let mut message = format!("gang {gang} lost its member {name}; {comes}: {why}");
+        let mut message = format!("gang {gang} lost its member {name}, so {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
         if !untold.is_empty() {
@@ -487,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_file_parses_common_parameters_and_members_or_names_the_error() {
+    fn gang_file_is_parsed_into_members_or_refused_with_the_reason() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -501,11 +517,11 @@ mod tests {
         assert!(says("phase", "phrase").starts_with("gang:4:1: unknown field `phrase`"));
         let one = GOOD.split("[[member]]\nhost = \"b\"").next().unwrap();
         let error = parse(Path::new("gang"), one).err().unwrap().to_string();
-        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; this one has 1");
+        assert_eq!(error, "gang:1:1: a gang needs at least 2 members; the gang in this file has 1");
     }
 
     #[test]
-    fn gang_first_period_is_on_the_phase_grid_after_every_notification() {
+    fn first_period_of_a_gang_begins_after_every_host_was_notified() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -516,7 +532,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_with_host_clocks_half_a_slice_apart_is_refused() {
+    fn gang_is_refused_if_host_clocks_differ_by_more_than_half_a_slice() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

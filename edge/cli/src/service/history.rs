@@ -1,4 +1,5 @@
-//! `slackline history`: shows the CPU time that a reservation received by hour or day.
+//! Command `slackline history`, which shows the CPU time that a reservation received by hour or
+//! day.
 
 use slackline_control::client::{Client, Text};
 use slackline_control::{Account, MOST_ACCOUNTS};
@@ -6,17 +7,17 @@ use slackline_terminal::Cell;
 use slackline_units::Span;
 
 use super::args::{History, Since, Step};
-use super::show::{
-    CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
-    column, moment, part, text,
-};
+use super::show::{column, moment, part, text};
 use super::view::Table;
 use super::{answer, connect};
 use crate::date::now;
+use crate::headings::{
+    CONTESTED, DELIVERED, DELIVERED_TIME, DUE, EXISTED, FROM, LATE, MISSED, RESERVED_TIME, UNKNOWN,
+};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Reason for the absence of a percentage.
+/// Reason that is given in place of a percentage.
 const NOTHING: &str = "no CPU time was due to the VM";
 
 pub(crate) fn history(args: &History) -> Result<(), Problem> {
@@ -26,12 +27,15 @@ pub(crate) fn history(args: &History) -> Result<(), Problem> {
         return answer(&args.at, &Text(text), String::new);
     }
     if accounts.is_empty() && !args.view.csv {
-        return terminal::print(&format!("there is no history of {} for that time\n", args.name));
+        return terminal::print(&format!(
+            "no CPU use of {} is recorded for that time\n",
+            args.name
+        ));
     }
     terminal::print(&table(&accounts, args.view.csv).shown(&args.view)?)
 }
 
-/// Returns all accounts of the requested time, oldest first. They are requested page by page.
+/// Returns the history of the requested time, oldest first. It is requested page by page.
 fn accounts(args: &History, client: &mut Client) -> Result<Vec<Account>, Problem> {
     let mut since = match args.since {
         Since::At(ns) => ns,
@@ -49,8 +53,8 @@ fn accounts(args: &History, client: &mut Client) -> Result<Vec<Account>, Problem
     }
 }
 
-/// Returns a table of accounts. In a table for people, times have units. In CSV they are seconds,
-/// for a spreadsheet.
+/// Returns the history as a table. In a table for people, times have units. In CSV they are in
+/// seconds, for a spreadsheet.
 fn table(all: &[Account], is_csv: bool) -> Table {
     let time = |of: fn(&Account) -> u64| {
         move |one: &Account| text(if is_csv { seconds(of(one)) } else { rounded(of(one)) })
@@ -85,8 +89,8 @@ fn seconds(ns: u64) -> String {
     format!("{}.{:03}", ms / 1_000, ms % 1_000)
 }
 
-/// Formats a time with its unit, rounded down: to 1 us below 10 ms, to 1 ms below 10 s, and to 0.1
-/// s from there on.
+/// Formats a time with its unit, rounded down. The precision is 1 us below 10 ms, 1 ms below 10 s,
+/// and 0.1 s above.
 fn rounded(ns: u64) -> String {
     let unit = match ns {
         0..10_000_000 => 1_000,
@@ -118,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn history_csv_is_in_seconds_and_its_table_has_units() {
+    fn history_is_printed_in_seconds_as_csv_and_with_units_as_a_table() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

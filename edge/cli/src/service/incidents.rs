@@ -1,4 +1,4 @@
-//! List of the recordings of missed deadlines.
+//! Output of `slackline incidents`, a list of the recordings of missed deadlines.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! Events for `slackline log`, requested page by page.
+//! Events for `slackline log`, which are requested page by page.
 
 use slackline_control::client::Client;
 use slackline_control::{Event, PAGE};

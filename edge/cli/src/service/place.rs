@@ -1,5 +1,5 @@
-//! Placement of a reservation on one of several hosts. Daemons do not know each other, so this
-//! program asks all of them.
+//! Placement of a reservation on one of several hosts. Daemons do not communicate with each other,
+//! so this program asks all of them.
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -16,16 +16,17 @@ use super::show;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Longest wait for a host's answer about its capacity.
+/// Maximum wait for a host's answer about its capacity.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// Number of attempts to place a reservation, if other clients take the capacity first.
+/// Number of attempts to place a reservation. Another attempt is needed if other clients take the
+/// capacity first.
 const ROUNDS: u32 = 3;
 
-/// Answer of a host about its capacity.
+/// Capacity that a host reports.
 struct HostCapacity {
     room: Room,
-    /// True if the host already has a reservation of that name.
+    /// True if the host already has a reservation with the requested name.
     has_it: bool,
 }
 
@@ -58,7 +59,7 @@ pub(crate) fn place(args: &PlaceArgs) -> Result<(), Problem> {
     Err(nowhere(hosts, answers, (each, vcpus)))
 }
 
-/// Returns the hosts that the options name, then those that the file names.
+/// Returns the hosts that the options name, followed by those in the file.
 fn hosts(args: &PlaceArgs) -> Result<Vec<String>, Problem> {
     let mut hosts = args.host.clone();
     if let Some(file) = &args.hosts {
@@ -88,7 +89,7 @@ pub(super) fn connect(host: &str, trust: &Trust) -> Result<Client, ClientError> 
     }
 }
 
-/// Asks all hosts at the same time. An answer that arrives too late counts as none.
+/// Asks all hosts for their capacity at the same time. An answer that arrives too late is ignored.
 fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answer> {
     let (answer, heard) = channel();
     for (index, host) in hosts.iter().enumerate() {
@@ -121,9 +122,9 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
     Ok(HostCapacity { room, has_it })
 }
 
-/// Returns the hosts to try, in this order. If a host already has the reservation, as after a lost
-/// answer, only that host is returned. Otherwise a second reservation could be made on another
-/// host.
+/// Returns the hosts to try, in order. If a host already has the reservation, for example because
+/// its answer was lost, only that host is returned. Otherwise a second reservation would be made on
+/// another host.
 fn candidates(args: &PlaceArgs, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
     let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
     if let Some(host) = answers.iter().position(has_it) {
@@ -147,8 +148,8 @@ fn tell(
     terminal::say(&format!("on {host}: {}", show::one(reservation)))
 }
 
-/// Explains for each host why the reservation was not placed there. If no host answered, returns
-/// the error of the first one.
+/// Returns the error of a reservation that no host accepted. It gives the reason for each host. If
+/// no host answered, it is the error of the first host.
 fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
     let mut whys = Vec::new();
     let mut silent = Vec::new();
@@ -158,7 +159,7 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
                 whys.push(format!(
-                    "{host} has room for slices of {} on its CPUs",
+                    "host {host} has room for slices of {} on its CPUs",
                     slices.join(" and ")
                 ));
             }

@@ -1,11 +1,11 @@
-//! Predictions that were applied, with what came of them.
+//! Output of `slackline predictions`: applied predictions and their results.
 
 use slackline_control::PredictionRecord;
 use slackline_terminal::percent;
 
 use super::show::moment;
 
-/// A table of all predictions, newest last, and a line that sums them up.
+/// Returns a table of all predictions, newest last, and a line with their success.
 pub(super) fn shown(all: &[PredictionRecord]) -> String {
     let width = all.iter().map(|it| it.prediction.vcpu.len()).max().unwrap_or(0).max(4);
     let mut text = format!(
@@ -34,7 +34,7 @@ pub(super) fn shown(all: &[PredictionRecord]) -> String {
     text + &record(all)
 }
 
-/// Writes nanoseconds in milliseconds.
+/// Formats nanoseconds in milliseconds.
 fn ms(ns: u64) -> String {
     let us = (ns + 500) / 1_000;
     format!("{}.{:03}", us / 1_000, us % 1_000)
@@ -44,19 +44,19 @@ fn between(least: &str, most: &str) -> String {
     if least == most { least.to_owned() } else { format!("{least} .. {most}") }
 }
 
-/// The record of all predictions in one line.
+/// Returns one line that states how close the results came to all predictions.
 pub(crate) fn record(all: &[PredictionRecord]) -> String {
     let mut errors: Vec<u64> = all.iter().filter_map(PredictionRecord::share_error_ppm).collect();
     errors.sort_unstable();
     let Some(&worst) = errors.last() else {
-        return "No prediction has been held against what came yet.\n".into();
+        return "No prediction has been compared with its outcome yet.\n".into();
     };
     let (count, median) = (errors.len(), errors[errors.len() / 2]);
     let within = errors.iter().filter(|&&error| error == 0).count();
     let close = errors.iter().filter(|&&error| error <= 10_000).count();
     format!(
-        "Predictions so far: {count}. The share came within the interval in {within}, within 1 \
-         point of it in {close}; the error is {} points in the median, {} at most.\n",
+        "Predictions so far: {count}. The share was in the predicted interval in {within} of them, \
+         and at most 1 point outside it in {close}. Median error {} points, largest {}.\n",
         percent(median),
         percent(worst),
     )
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn record_counts_outcomes_within_the_interval() {
+    fn prediction_record_counts_outcomes_within_the_predicted_interval() {
         let one = |came: Option<u64>| PredictionRecord {
             at_ns: 0,
             prediction: Prediction {
@@ -87,8 +87,8 @@ mod tests {
             }),
         };
         let all = [one(Some(110_000)), one(Some(125_000)), one(Some(60_000)), one(None)];
-        let says = "Predictions so far: 3. The share came within the interval in 1, within 1 point \
-                    of it in 2; the error is 0.50 points in the median, 4.00 at most.\n";
+        let says = "Predictions so far: 3. The share was in the predicted interval in 1 of them, \
+                    and at most 1 point outside it in 2. Median error 0.50 points, largest 4.00.\n";
         assert_eq!(record(&all), says);
         assert!(shown(&all).contains("10.00 .. 12.00"), "{}", shown(&all));
         assert!(record(&all[3..]).starts_with("No prediction"));

@@ -1,4 +1,4 @@
-//! Answers of the daemon as tables.
+//! Answers of the daemon, formatted as tables.
 
 use slackline_control::{
     Access, AppliedChange, Cost, Delivery, Event, Host, Machine, Overload, Reservation, Room,
@@ -8,151 +8,11 @@ use slackline_units::Span;
 
 use super::view::Table;
 use crate::date::date;
+use crate::headings::*;
 
-/// Meanings of the columns, by table, for the help page.
-pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
-    (
-        "list, watch",
-        &[
-            (NAME, "name of the reservation"),
-            (STATE, "state of the reservation: see States"),
-            (SLICE, "CPU time of each vCPU per period; ! marks a hard limit"),
-            (PERIOD, "period; after @ the phase on the wall clock"),
-            (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is scheduled"),
-            (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
-            (OVER, "time since the last change; used, missed and efficiency are for this time"),
-            (DELIVERED, "CPU time used by all vCPUs over the time `in last`, in % of a CPU"),
-            (MISSED, "deadlines missed over the time `in last`, in % of all"),
-            (EFFICIENT, "CPU time used, in % of the CPU time reserved, also while blocked"),
-            (FOR, "VM of the reservation"),
-            (UNTIL, "time at which it ends by itself, in UTC; blank: never"),
-            (REVISION, "event number of the reservation's last change, for --if-revision"),
-            (COST, "cost since the reservation was made, or since the daemon started"),
-            (AN_HOUR, "cost per hour of the reservation"),
-        ],
-    ),
-    (
-        "find",
-        &[
-            (BINDING, "binding of the VM, for --for"),
-            (KIND, "kind of VM"),
-            (OWNER, "number of the user who owns the VM"),
-            (PID, "process id of the VM; blank if it is not a single process"),
-            (VCPUS, "number of vCPU threads; blank if the VM is scheduled as one vCPU"),
-            (USES, "CPU that the VM uses now, in % of a CPU"),
-            (RESERVED, "name of the VM's reservation"),
-        ],
-    ),
-    (
-        "room",
-        &[
-            (CPU, "number of a CPU that the daemon schedules"),
-            (LARGEST, "largest slice that would be admitted now"),
-            (SHARE, "largest slice, in % of the CPU"),
-            (PROMISED, "capacity that is reserved, in % of the CPU"),
-            (CAPACITY, "capacity that can be reserved in total, in % of the CPU"),
-        ],
-    ),
-    (
-        "log",
-        &[
-            (EVENT, "number of the event in the ledger"),
-            (AT, "time of the event, in UTC"),
-            (WHO, "user, remote client or service that caused the event"),
-            (NAME, "name of the reservation"),
-            (WHAT, "kind of event"),
-            (AFTER, "parameters of the reservation after the event"),
-        ],
-    ),
-    (
-        "history",
-        &[
-            (FROM, "start of the hour or day, in UTC"),
-            (EXISTED, "part of the hour or day in which the reservation existed"),
-            (UNKNOWN, "time in which nothing was counted: no daemon ran, or host suspended"),
-            (CONTESTED, "time in which the reservation was contested, so it was not enforced"),
-            (RESERVED_TIME, "CPU time reserved for all vCPUs together, used or not"),
-            (DUE, "CPU time reserved while the VM was present and not blocked"),
-            (DELIVERED_TIME, "CPU time that the VM used; more than was due if there was slack"),
-            (DELIVERED, "CPU time that the VM used, in % of the CPU time reserved"),
-            (MISSED, "deadlines missed, in % of all"),
-            (LATE, "sum of the tardiness of all missed deadlines"),
-        ],
-    ),
-    (
-        "apply",
-        &[
-            (NAME, "name of the reservation"),
-            (ACTION, "create, change or release"),
-            (BEFORE, "parameters and VM before the change"),
-            (NOW, "parameters and VM after the change"),
-        ],
-    ),
-    (
-        "access",
-        &[
-            (WHO, "local user or remote client"),
-            (KNOWN, "how the user or client is identified: socket, token or certificate"),
-            (ROLE, "role, which replaces that of the user's groups"),
-            (MOST, "limit on CPU of all reservations together, in % of a CPU; blank: none"),
-            (MACHINES, "limit on the number of reservations; blank: none"),
-            (USERS, "other users whose VMs the user or client may reserve for"),
-            (UNTIL, "expiry of the role, in UTC; blank: never"),
-        ],
-    ),
-];
-
-const NAME: &str = "name";
-const STATE: &str = "state";
-const SLICE: &str = "slice";
-const PERIOD: &str = "period";
-const VCPUS: &str = "vCPUs";
-const PROMISED: &str = "promised %";
-const OVER: &str = "in last";
-pub(super) const DELIVERED: &str = "used %";
-pub(super) const MISSED: &str = "missed %";
-const EFFICIENT: &str = "efficiency %";
-const FOR: &str = "for";
-const REVISION: &str = "revision";
-const BINDING: &str = "machine";
-const KIND: &str = "kind";
-const OWNER: &str = "owner";
-const PID: &str = "process";
-const USES: &str = "CPU %";
-const RESERVED: &str = "reserved as";
-const CPU: &str = "CPU";
-const LARGEST: &str = "largest slice";
-const SHARE: &str = "share %";
-const CAPACITY: &str = "capacity %";
-const EVENT: &str = "event";
-const AT: &str = "at";
-const WHO: &str = "who";
-const WHAT: &str = "what";
-const KNOWN: &str = "known by";
-const COST: &str = "cost";
-const AN_HOUR: &str = "an hour";
-const ROLE: &str = "role";
-const MOST: &str = "most %";
-const MACHINES: &str = "machines";
-const USERS: &str = "of users";
-pub(super) const UNTIL: &str = "until";
-const AFTER: &str = "since then";
-const ACTION: &str = "action";
-const BEFORE: &str = "before";
-const NOW: &str = "after";
-
-pub(super) const FROM: &str = "from";
-pub(super) const EXISTED: &str = "existed";
-pub(super) const UNKNOWN: &str = "unknown";
-pub(super) const CONTESTED: &str = "contested";
-pub(super) const RESERVED_TIME: &str = "reserved";
-pub(super) const DUE: &str = "due";
-pub(super) const DELIVERED_TIME: &str = "delivered";
-pub(super) const LATE: &str = "late";
-
-/// Explanation of an amount that is missing in a table.
+/// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
-/// Explanation of a missing percentage of deadlines.
+/// Text in place of a percentage of deadlines if no deadline passed.
 const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
@@ -204,7 +64,7 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
     Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
-/// Returns the reasons for the states of reservations, one sentence each.
+/// Returns the reason for each reservation's state, one sentence each.
 pub(super) fn reasons(all: &[Reservation]) -> String {
     let reason = |one: &Reservation| {
         let why = one.why.as_ref()?;
@@ -294,8 +154,8 @@ pub(super) fn room(period: Span, room: &Room, host: &Host) -> String {
     format!("With a period of {period}:\n{table}")
 }
 
-/// Returns a table of events in the order of their numbers. If `has_all` is true, each number
-/// without an event has a line of its own.
+/// Returns a table of events in the order of their numbers. If `has_all` is true, the table also
+/// has a line for each event number that was not used.
 pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     let mut rows: Vec<Row> = Vec::new();
     for event in all {
@@ -338,10 +198,10 @@ pub(super) fn events(all: &[Event], has_all: bool) -> Table {
     Table { names: column(EVENT, &rows, |row| text(row.number().to_string())), groups }
 }
 
-/// Line of the table of events.
+/// A line in the table of events.
 enum Row<'a> {
     Event(&'a Event),
-    /// Number of an event that was used up without a change.
+    /// Event number that was used up without an event.
     Unused(u64),
 }
 
@@ -354,7 +214,7 @@ impl Row<'_> {
     }
 }
 
-/// Description of a number without an event in the table.
+/// Text for an event number without an event.
 const UNUSED: &str = "no change (a repeated request, or a gang that did not begin)";
 
 /// Returns a table of the changes that `apply` makes.
@@ -399,7 +259,8 @@ pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) 
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// Returns a text that another user may have chosen as a cell, without control characters.
+/// Returns a table cell for a text that another user may have chosen. Control characters are
+/// removed.
 pub(super) fn text(text: impl AsRef<str>) -> Cell {
     let is_plain = |letter: char| !letter.is_control();
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
@@ -421,14 +282,14 @@ fn missed(delivered: &Delivery) -> Cell {
     if missed == 0 { Cell::Met(shown) } else { Cell::Missed(shown) }
 }
 
-/// Returns the reservation of all vCPUs together, in millionths of a CPU.
+/// Returns the total reservation of all vCPUs, in millionths of a CPU.
 fn promised_ppm(one: &Reservation) -> u64 {
     let ns = u128::from(one.slice_ns) * u128::from(one.vcpus) * 1_000_000;
     let ppm = (ns + u128::from(one.period_ns) / 2).checked_div(u128::from(one.period_ns));
     u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// Formats a moment in UTC, as `2007-09-30 12:00:59`.
+/// Formats a time in UTC, such as `2007-09-30 12:00:59`.
 pub(super) fn moment(ns: u64) -> String {
     let seconds = ns / 1_000_000_000;
     let (day, rest) = (seconds / 86_400, seconds % 86_400);
@@ -440,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn overloaded_cpu_is_reported_below_the_table_of_list() {
+    fn list_command_reports_an_overloaded_cpu_below_its_table() {
         let cpu = |cpu, overload| slackline_control::Cpu {
             cpu,
             promised_ppm: 900_000,
@@ -471,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn unix_timestamps_are_shown_in_utc() {
+    fn time_since_1970_is_shown_as_date_and_time_in_utc() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }

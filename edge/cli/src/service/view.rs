@@ -1,4 +1,4 @@
-//! Format of a daemon's answer: the columns, and a table or CSV.
+//! Format in which a daemon's answer is printed: the columns, and a table or CSV.
 
 use std::fmt::Write as _;
 
@@ -8,10 +8,10 @@ use slackline_terminal::{Cell, Plain, plain};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Width at which no table is wrapped, in characters.
+/// Width in characters at which no line of a table is wrapped.
 const UNWRAPPED: usize = 100_000;
 
-/// Columns and format of a table.
+/// Options for the columns and the format of a table.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct View {
     /// Columns to show, in this order, e.g. `name,state,used` [default: all].
@@ -22,20 +22,21 @@ pub(crate) struct View {
     pub(crate) csv: bool,
 }
 
-/// A table before layout: the column of names, then groups of columns that stay together.
+/// A table before it is laid out. It has a column of names, and then groups of columns that stay
+/// side by side.
 pub(crate) struct Table {
     pub(crate) names: Plain,
     pub(crate) groups: Vec<Vec<Plain>>,
 }
 
 impl Table {
-    /// Returns the table as text. Lines are wrapped only on a terminal.
+    /// Returns the table as text. Lines are wrapped only if the output is a terminal.
     pub(crate) fn text(self) -> String {
         let width = terminal::columns().unwrap_or(UNWRAPPED);
         plain(self.names, self.groups, width, terminal::paint())
     }
 
-    /// Returns the table without a column, if all of its cells are blank.
+    /// Returns the table without the column `heading` if all of that column's cells are blank.
     pub(crate) fn without_blank(mut self, heading: &str) -> Table {
         let is_blank = |cell: &Cell| matches!(cell, Cell::Blank);
         let is_it = |one: &Plain| one.heading == heading && one.cells.iter().all(is_blank);
@@ -43,7 +44,7 @@ impl Table {
         self
     }
 
-    /// Returns the table with the columns and in the format of `view`.
+    /// Returns the table as text, with the columns and in the format that `view` selects.
     ///
     /// # Errors
     /// If `view` names an unknown column.
@@ -90,7 +91,7 @@ impl Table {
     }
 }
 
-/// Returns the letters and digits of a heading, as users type them: `used %` is `used`.
+/// Returns the letters and digits of a column heading, as users type it: `used %` is `used`.
 fn letters(heading: &str) -> String {
     heading.chars().filter(|letter| letter.is_alphanumeric()).flat_map(char::to_lowercase).collect()
 }
@@ -102,7 +103,7 @@ fn cell(cell: &Cell) -> String {
     }
 }
 
-/// Returns a CSV field [RFC 4180].
+/// Quotes a CSV field as in [RFC 4180].
 fn quoted(text: &str) -> String {
     if text.contains([',', '"', '\n', '\r']) {
         format!("\"{}\"", text.replace('"', "\"\""))
@@ -126,14 +127,14 @@ mod tests {
     }
 
     #[test]
-    fn csv_quotes_fields_with_commas_and_quotes() {
+    fn csv_output_quotes_fields_that_contain_commas_or_quotes() {
         let view = View { csv: true, ..View::default() };
         let text = table().shown(&view).expect("no column is chosen");
         assert_eq!(text, "name,state,used %\nweb,active,1.50\n\"a, \"\"b\"\"\",paused,\n");
     }
 
     #[test]
-    fn columns_are_shown_in_the_order_in_which_they_are_named() {
+    fn columns_option_shows_columns_in_the_given_sequence() {
         let columns = vec!["used".to_owned(), "Name".to_owned()];
         let text = table().shown(&View { csv: true, columns }).expect("the columns exist");
         assert_eq!(text, "used %,name\n1.50,web\n,\"a, \"\"b\"\"\"\n");

@@ -24,7 +24,7 @@ use crate::problem::Problem;
 /// Maximum number of runs of a sweep.
 const MOST_RUNS: usize = 1_000_000;
 
-/// All runs of a sweep.
+/// All runs of a sweep: hosts, policies and seeds.
 pub(super) struct Jobs<'a> {
     source: Source<'a>,
     pub(super) axes: Vec<Axis>,
@@ -35,13 +35,13 @@ pub(super) struct Jobs<'a> {
     pub(super) metrics: Metrics,
     /// Title of the scenario.
     pub(super) title: String,
-    /// True if hosts are generated at random from a family.
+    /// True if the hosts are random, generated from a family.
     pub(super) is_drawn: bool,
-    /// Sizes of the hosts to generate, in CPUs. Empty for the sizes that the family names.
+    /// Numbers of CPUs of the hosts to generate. Empty to use the sizes in the file of the family.
     sizes: Vec<usize>,
 }
 
-/// A host at a point of the axes: a scenario, or a family with hosts of one size.
+/// A host of the sweep at one point of the axes: a scenario, or a family with hosts of one size.
 pub(super) struct HostCase {
     point: VariedPoint,
     /// Number of CPUs of the host.
@@ -51,11 +51,11 @@ pub(super) struct HostCase {
 
 enum JobSource {
     Drawn(Box<Family>),
-    /// A scenario without a family, so that its hosts are not random.
+    /// A scenario without a family. Its host is not random.
     Plain(Box<Scenario>),
 }
 
-/// Result of a complete run.
+/// Results of a complete run.
 pub(super) struct Came {
     pub(super) cells: Vec<String>,
     pub(super) events: u64,
@@ -73,7 +73,8 @@ impl From<Problem> for JobError {
     }
 }
 
-/// Tables of a scenario file that are checked first, with their positions in the file.
+/// Tables of a scenario file that are checked before the sweep starts, with their positions in the
+/// file.
 #[derive(Deserialize)]
 struct FileTables {
     family: Option<Spanned<Family>>,
@@ -97,6 +98,7 @@ impl<'a> Jobs<'a> {
                 hint: Some("drop --cpus, or write `[host] cpus` in the file".into()),
             });
         }
+        input::without_repeats(&args.policies)?;
         let source = Source { file, places, length: args.length };
         let (axes, points) = match VariedScenario::read(file, text)? {
             Some(VariedScenario { axes, points }) => (axes, points),
@@ -190,8 +192,8 @@ impl<'a> Jobs<'a> {
         self.source.checked(scenario)
     }
 
-    /// Builds the scenario of each host under each policy with the first seed. So errors are found
-    /// before a sweep that takes hours begins.
+    /// Builds the scenario of each host under each policy with the first seed, to find errors
+    /// before a long sweep begins.
     fn try_each(&self) -> Result<Vec<Scenario>, Problem> {
         let mut scenarios = Vec::new();
         for host in &self.hosts {
@@ -202,8 +204,8 @@ impl<'a> Jobs<'a> {
         Ok(scenarios)
     }
 
-    /// Returns the scenario of a host with a seed, under `policy` or its own policy, and the fair
-    /// shares in that scenario.
+    /// Returns the scenario of a host with a seed, and the fair shares of its VMs. The policy is
+    /// `policy`, or the policy of the scenario.
     fn scenario(
         &self,
         host: &HostCase,
@@ -246,19 +248,19 @@ impl<'a> Jobs<'a> {
         (&self.hosts[case / policies], &self.policies[case % policies], seed)
     }
 
-    /// Returns the names of a host's values on the axes.
+    /// Returns the names of the values that a host has on the axes.
     pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
         let places = self.axes.iter().zip(&host.point.place);
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
     }
 
-    /// Returns the name of the point of a host.
+    /// Returns the name of the point at which a host is.
     pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
         &host.point.name
     }
 
-    /// Returns the headings of the measured columns: the usual ones, then the metrics that the
-    /// command line names.
+    /// Returns the headings of the columns with results: the usual columns, and then the metrics
+    /// that the command line names.
     pub(super) fn columns(&self) -> Vec<String> {
         COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
     }
@@ -287,8 +289,8 @@ impl<'a> Jobs<'a> {
         }
     }
 
-    /// Returns a line that identifies the sweep. A journal is continued only if it begins with the
-    /// same line.
+    /// Returns a line that identifies the sweep. A sweep continues a journal only if the journal
+    /// begins with this line.
     pub(super) fn fingerprint(&self, args: &Sweep, text: &str) -> String {
         let (length, sizes) = (format!("{:?}", args.length), format!("{:?}", self.sizes));
         let metrics = self.metrics.columns().join("\n");
@@ -311,8 +313,9 @@ fn stray_record(stray: StrayRecord) -> Problem {
 
 const HINT: &str = "see the example in `slackline help family`";
 
-/// Returns true if a scenario text contains a valid family. The error names the position in the
-/// text. A text that is not TOML returns false, and the parser of scenarios reports it.
+/// Returns true if a scenario text contains a valid family. An error has the position in the text.
+/// For a text that is not TOML the result is false, since the parser of scenarios reports that
+/// error.
 fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
     if !text.parse::<Table>().is_ok_and(|table| table.contains_key("family")) {
         return Ok(false);
@@ -322,19 +325,25 @@ fn check_family(file: &Path, text: &str) -> Result<bool, Problem> {
         Problem::BadAxis { file: file.into(), line, column, message, hint: Some(HINT.into()) }
     };
     let written: FileTables = toml::from_str(text).map_err(|error| {
-        let message = error.message().lines().next().unwrap_or("this is not a family").to_owned();
+        let message = error
+            .message()
+            .lines()
+            .next()
+            .unwrap_or("the file does not describe a family of hosts")
+            .to_owned();
         wrong(error.span().map_or(0, |span| span.start), message)
     })?;
     for (written, what) in [(written.domain, "domains"), (written.change, "changes")] {
         if let Some(written) = written {
-            let message = format!("cannot use {what} in a family: they are drawn at random");
+            let message =
+                format!("cannot set {what} in a family of hosts: a family chooses them at random");
             return Err(wrong(written.span().start, message));
         }
     }
     Ok(written.family.is_some())
 }
 
-/// Returns the only point of a scenario text without axes.
+/// Returns the single point of a scenario without axes.
 fn whole(file: &Path, text: &str, source: &Source<'_>) -> Result<VariedPoint, Problem> {
     let table = match text.parse::<Table>() {
         Ok(table) => table,

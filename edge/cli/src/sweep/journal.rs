@@ -4,8 +4,8 @@
 //! while it wrote a line, that line is incomplete and is ignored. The file is locked against other
 //! sweeps.
 //!
-//! Each line ends with a checksum. Files of the first version have none. Their cells are checked
-//! instead, and lines added to such a file get no checksum.
+//! Each line ends with a checksum. Files of the first format version have no checksums. Their cells
+//! are checked instead, and lines that are added to them have no checksum either.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -16,10 +16,11 @@ use std::sync::{Mutex, PoisonError};
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Separator of cells. No name contains it, since names have no control characters.
+/// Separator between the cells of a line. Cells do not contain it, since names have no control
+/// characters.
 const BETWEEN: char = '\t';
 
-/// End of the first line in a file with checksums.
+/// Text at the end of the first line of a journal with checksums.
 const CHECKED: &str = ", with checksums";
 
 pub(super) struct Journal {
@@ -27,13 +28,13 @@ pub(super) struct Journal {
     /// True if each line ends with a checksum.
     is_checked: bool,
     file: Mutex<File>,
-    /// Lines of finished runs that were in the file.
+    /// Lines of complete runs that the file had when it was opened.
     found: Vec<String>,
 }
 
 impl Journal {
-    /// Opens the file of this name if it belongs to the same sweep. Creates a new one if there is
-    /// none or `fresh` is true.
+    /// Opens the journal `name` if it belongs to the same sweep. Creates a new journal if no such
+    /// journal exists, or if `fresh` is true.
     pub(super) fn open(name: PathBuf, of: &str, fresh: bool) -> Result<Journal, Problem> {
         let cannot = |source| Problem::Unwritable { file: name.clone(), source };
         let options = File::options().read(true).write(true).create(true).truncate(false).clone();
@@ -78,7 +79,9 @@ impl Journal {
         })?;
         if !is_checked {
             let name = name.display();
-            terminal::tell(&format!("note: {name} has no checksums, so each cell was checked\n"));
+            terminal::tell(&format!(
+                "note: {name} has no checksums, so each value in it was checked\n"
+            ));
         }
         let kept = match found.is_empty() {
             true => 0,
@@ -92,8 +95,8 @@ impl Journal {
         Ok(Journal { name, is_checked, file: Mutex::new(file), found })
     }
 
-    /// Returns the cells of each finished run by its number. Lines with a run beyond `jobs` or
-    /// without `width` cells are dropped.
+    /// Returns the cells of each finished run by its number. Lines are dropped if their run number
+    /// is not below `jobs`, or if they do not have `width` cells.
     pub(super) fn take_done(&mut self, jobs: usize, width: usize) -> BTreeMap<usize, Vec<String>> {
         let read = |line: String| {
             let mut cells = line.split(BETWEEN).map(str::to_owned);
@@ -122,21 +125,21 @@ impl Journal {
         file.write_all(line.as_bytes()).map_err(cannot)
     }
 
-    /// Removes the file. Called once all runs are in the table.
+    /// Removes the file after all runs have been written to the table.
     pub(super) fn end(self) -> Result<(), Problem> {
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
         std::fs::remove_file(&self.name).map_err(cannot)
     }
 }
 
-/// Returns true if the first line of a file identifies the same sweep, made by any version of the
-/// program.
+/// Returns true if the first line of a journal identifies the same sweep, written by any version of
+/// the program.
 fn is_same_sweep(line: &str, of: &str) -> bool {
     let line = line.strip_suffix(CHECKED).unwrap_or(line);
     without_version(line) == without_version(of)
 }
 
-/// Returns a first line, `slackline VERSION sweep ...`, as the two parts around its second word.
+/// Splits a first line, `slackline VERSION sweep ...`, into the parts before and after the version.
 fn without_version(line: &str) -> (&str, &str) {
     let mut words = line.splitn(3, ' ');
     let (program, _version) = (words.next().unwrap_or_default(), words.next());
@@ -146,7 +149,7 @@ fn without_version(line: &str) -> (&str, &str) {
 /// Returns the lines of runs without their checksums.
 ///
 /// # Errors
-/// The number of the first damaged line.
+/// If a line is damaged. The error is the number of the first such line.
 fn runs(lines: Vec<String>, is_checked: bool) -> Result<Vec<String>, usize> {
     let read = |(number, line): (usize, String)| {
         let run = if is_checked {
@@ -160,7 +163,7 @@ fn runs(lines: Vec<String>, is_checked: bool) -> Result<Vec<String>, usize> {
     (2..).zip(lines).map(read).collect()
 }
 
-/// Returns true if a text can be a cell: a number, empty, or the result of a run.
+/// Returns true if a text is a valid cell: a number, empty, or the outcome of a run.
 fn is_cell(text: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let (whole, part) = text.split_once('.').unwrap_or((text, "0"));
@@ -179,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sweep_journal_reloads_complete_lines_and_refuses_another_sweep() {
+    fn sweep_journal_restores_finished_runs_and_refuses_another_sweep() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = |of: &str, fresh| Journal::open(name.clone(), of, fresh);
@@ -209,7 +212,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn damaged_sweep_journal_line_is_refused_with_its_line_number() {
+    fn refusal_of_a_damaged_sweep_journal_states_the_line_number() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_journal_of_an_older_program_version_is_continued() {
+    fn sweep_command_continues_a_journal_written_by_an_older_program_version() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

@@ -1,4 +1,5 @@
-//! Report page of a sweep: plots by size of the host, and the table of statistics over the seeds.
+//! Report page of a sweep: plots over the size of the host, and a table of statistics over the
+//! seeds.
 
 use slackline_experiments::OverSeeds;
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
@@ -9,17 +10,17 @@ use crate::args::Sweep;
 use super::jobs::Jobs;
 use super::rows::Rows;
 
-/// Panel of a figure.
+/// A plot in a figure, which shows one column.
 struct Panel {
     column: String,
     title: String,
     /// Label of the y axis.
     axis: String,
-    /// Value of the column that corresponds to one unit on the axis.
+    /// Value of the column that is one unit on the axis.
     scale: f64,
 }
 
-/// Panels of every sweep: column, title and label of the y axis.
+/// Plots that every sweep has: column, title and label of the y axis.
 const PANELS: [(&str, &str, &str); 5] = [
     ("share_error_percent", "Share error", "mean over vCPUs, %"),
     ("second_error_p95_percent", "Share error in single seconds", "95th percentile, %"),
@@ -28,7 +29,8 @@ const PANELS: [(&str, &str, &str); 5] = [
     ("waiting_percent", "Waiting for a CPU", "of the time runnable, %"),
 ];
 
-/// Returns the panels of every sweep, then those of the metrics that the command line names.
+/// Returns the plots that every sweep has, followed by the plots of the metrics that the command
+/// line names.
 fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
     let usual = PANELS.iter().map(|&(column, title, axis)| Panel {
         column: column.to_owned(),
@@ -48,7 +50,7 @@ fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
     usual.chain(named).collect()
 }
 
-/// Name of a column that is computed over all seeds together, so that single runs do not have it.
+/// Name of a column that is computed over all seeds together, and that single runs do not have.
 const MISSED: &str = "missed";
 
 pub(super) fn page(args: &Sweep, jobs: &Jobs<'_>, rows: &Rows) -> String {
@@ -133,7 +135,8 @@ impl PointHosts<'_> {
         self.rows.over(self.jobs, case, column)
     }
 
-    /// Draws one line for each policy, over the sizes of the hosts. With a single size, draws bars.
+    /// Draws one line for each policy over the sizes of the hosts. If there is a single size, draws
+    /// bars.
     fn plot(&self, panel: &Panel) -> Option<Plot> {
         let hosts = self.hosts();
         let is_alone = hosts.len() == 1;

@@ -15,7 +15,7 @@ use super::jobs::Jobs;
 /// Cells of each finished run, by its number.
 pub(super) struct Rows {
     head: Vec<String>,
-    /// Cells before the measured ones for each run: the names of host, policy and seed.
+    /// Cells of each run before the results: the names of host, policy and seed.
     names: Vec<Vec<String>>,
     done: BTreeMap<usize, Vec<String>>,
 }
@@ -59,8 +59,8 @@ impl Rows {
         text
     }
 
-    /// Returns the measured values of a host under a policy, one per run. Missing values are left
-    /// out.
+    /// Returns the values of a column for a host under a policy, one per seed. Missing values are
+    /// left out.
     fn values(&self, jobs: &Jobs<'_>, case: usize, column: &str) -> Vec<f64> {
         let columns = jobs.columns();
         let Some(place) = columns.iter().position(|name| *name == column) else {
@@ -85,7 +85,7 @@ impl Rows {
         OverSeeds::of(self.values(jobs, case, column))
     }
 
-    /// Returns the percentage of missed deadlines, over all seeds together. `None` if there were no
+    /// Returns the percentage of missed deadlines over all seeds together. `None` if there were no
     /// deadlines.
     pub(super) fn missed(&self, jobs: &Jobs<'_>, case: usize) -> Option<f64> {
         let sum = |column| self.values(jobs, case, column).iter().sum::<f64>();
@@ -129,7 +129,8 @@ impl Rows {
         text + &self.metric_table(jobs)
     }
 
-    /// Returns a table of the metrics that the command line names. Empty if it names none.
+    /// Returns a table of the metrics that the command line names. Empty if the command line names
+    /// no metric.
     fn metric_table(&self, jobs: &Jobs<'_>) -> String {
         if jobs.metrics.is_empty() {
             return String::new();
@@ -152,8 +153,8 @@ impl Rows {
         format!("\n{table}")
     }
 
-    /// Returns the whole numbers in a column of a host under a policy, by seed. `None` for a run
-    /// that is not finished or has no number in the column.
+    /// Returns the whole numbers in a column of a host under a policy, by seed. An entry is `None`
+    /// if its run is not complete, or has no number in the column.
     fn by_seed(&self, jobs: &Jobs<'_>, case: usize, place: usize) -> Vec<Option<i64>> {
         let seeds = jobs.seeds.len();
         let runs = (case * seeds..(case + 1) * seeds).map(|job| self.done.get(&job));
@@ -161,7 +162,7 @@ impl Rows {
     }
 }
 
-/// Returns the names of all hosts under all policies, in order.
+/// Returns the names of all combinations of host and policy, in order.
 pub(super) fn cases(jobs: &Jobs<'_>) -> Vec<String> {
     let name = |case: usize| {
         let (host, policy, _) = jobs.of(case * jobs.seeds.len());

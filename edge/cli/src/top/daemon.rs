@@ -1,4 +1,4 @@
-//! Numbers of the daemon for the screen.
+//! Source of the numbers on the screen of `slackline top`: the daemon.
 
 use std::sync::mpsc::SyncSender;
 use std::thread::{self, JoinHandle};
@@ -13,17 +13,17 @@ use crate::problem::Problem;
 use crate::service::args::DaemonArgs;
 use crate::service::{all, connect};
 
-/// Time between two looks at the user's choices.
+/// Interval of checks of the user's choices.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Time between two questions for the culprits of the selected VM. An answer covers a minute, and
-/// costs the daemon more than a list.
+/// Interval of queries for the culprits of the selected VM's waiting time. An answer covers a
+/// minute, and costs the daemon more than a list.
 const CULPRITS_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Lines of culprits that are shown.
+/// Maximum number of lines of culprits.
 const CULPRITS: usize = 8;
 
-/// Asks the daemon at each interval, in a thread that ends when the user quits.
+/// Queries the daemon at each interval, on a thread that ends when the user quits.
 pub(super) fn ask(
     at: &DaemonArgs,
     interval: Span,
@@ -44,7 +44,7 @@ struct Asker {
     at: DaemonArgs,
     /// Connection to the daemon. `None` while the daemon does not answer.
     client: Option<Client>,
-    /// Selected VM, the time at which its culprits were asked for, and the answer.
+    /// Selected VM, the time of the last query for its culprits, and the answer.
     selected: Option<(String, Instant, Option<Culprits>)>,
     shown: Snapshot,
 }
@@ -78,8 +78,8 @@ impl Asker {
         }
     }
 
-    /// Asks for all reservations. If the daemon does not answer, the last numbers stay, with the
-    /// reason.
+    /// Queries all reservations. If the daemon does not answer, the last numbers stay on the
+    /// screen, with the reason.
     fn ask(&mut self) {
         let client = match self.client.take() {
             Some(client) => Ok(client),
@@ -138,7 +138,7 @@ fn part(part: u64, whole: u64) -> Option<u64> {
     u64::try_from((u128::from(part) * 1_000_000).checked_div(u128::from(whole))?).ok()
 }
 
-/// Returns the culprits of all vCPUs of a VM, the largest first.
+/// Returns the waiting times of all vCPUs of a VM by culprit, the largest first.
 fn sums(culprits: &Culprits) -> Vec<(u64, &str)> {
     let mut sums: Vec<(u64, &str)> = Vec::new();
     for culprit in culprits.vcpus.iter().flat_map(|vcpu| &vcpu.culprits) {
@@ -156,7 +156,7 @@ fn largest(culprits: &Culprits) -> Option<String> {
     sums.first().filter(|(ns, _)| *ns > 0).map(|(_, says)| (*says).to_owned())
 }
 
-/// Returns a line for each culprit.
+/// Returns a line of text for each culprit.
 pub(super) fn lines(culprits: &Culprits) -> Vec<String> {
     let waited: u64 = culprits.vcpus.iter().map(|vcpu| vcpu.waited_ns).sum();
     let rounded = |ns: u64| Span::from_ms((ns + 500_000) / 1_000_000);

@@ -1,4 +1,4 @@
-//! Plays a trace for the screen.
+//! Source of the numbers on the screen of `slackline top`: a saved trace, which is played.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::SyncSender;
@@ -14,10 +14,11 @@ use super::daemon::lines;
 use crate::problem::Problem;
 use crate::show::{self, Trace};
 
-/// Longest time until a key changes the speed or ends the program.
+/// Maximum time until a key that changes the speed or ends the program takes effect.
 const STEP: Duration = Duration::from_millis(50);
 
-/// Plays a trace in a thread that ends when the user quits. The screen then keeps the last numbers.
+/// Plays a trace on a thread that ends when the user quits. At the end of the trace the last
+/// numbers stay on the screen.
 pub(super) fn play(
     file: &Path,
     interval: Span,
@@ -40,11 +41,11 @@ pub(super) fn play(
 struct Player {
     file: PathBuf,
     title: String,
-    /// Start of the first record and end of the last one.
+    /// Start of the first record and end of the last record.
     span: (Time, Time),
     window: MovingWindow,
     interval: Span,
-    /// Selected row, and the culprits of its waiting time in the whole recording.
+    /// Name of the selected row, and the culprits of its waiting time in the whole recording.
     details: Option<(String, Vec<String>)>,
 }
 
@@ -82,7 +83,8 @@ impl Player {
         Ok(())
     }
 
-    /// Waits until the next interval is to be shown. Returns false if the user quits.
+    /// Waits until the next interval of the recording is to be shown. Returns false if the user has
+    /// quit.
     fn pace(&self, steering: &Steering) -> bool {
         let start = Instant::now();
         loop {
@@ -103,7 +105,7 @@ impl Player {
         }
     }
 
-    /// Sends the numbers of the last interval. Returns false if the screen is gone.
+    /// Sends the numbers of the last interval to the screen. Returns false if the screen has ended.
     fn show(
         &mut self,
         at: Time,
@@ -132,8 +134,8 @@ impl Player {
         Ok(updates.send(snapshot).is_ok())
     }
 
-    /// Returns the culprits of a vCPU's waiting time in the whole recording. They are looked for
-    /// once after each selection.
+    /// Returns the culprits of a vCPU's waiting time in the whole recording. They are determined
+    /// once per selection.
     fn culprits(&mut self, name: &str) -> Result<Vec<String>, Problem> {
         if let Some((asked, lines)) = &self.details
             && asked == name
@@ -154,7 +156,7 @@ impl Player {
     }
 }
 
-/// Rounds to a tenth of a second.
+/// Rounds a time to a tenth of a second.
 fn tenths(span: Span) -> Span {
     Span::from_ms((span.ns() + 50_000_000) / 100_000_000 * 100)
 }

@@ -1,4 +1,4 @@
-//! Predictions as JSON: field names are stable and carry their units.
+//! Predictions of `slackline whatif` as JSON. Field names are stable and contain their units.
 
 use serde_json::{Value, json};
 use slackline_whatif::{Forecast, Measures};
@@ -8,17 +8,19 @@ use super::{Answer, form_name, limits};
 
 const FORMAT: &str = "slackline-whatif-1";
 
-/// Returns the result of the gate as JSON. The gate decides whether the recording allows a
-/// prediction.
-pub(super) fn gate(answer: &Answer<'_>) -> String {
-    let file = json!({
-        "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer)
-    });
+/// Returns the result of the gate as JSON. The gate is the check that decides if the recording
+/// allows a prediction.
+pub(super) fn gate(answer: &Answer<'_>) -> Value {
+    json!({ "format": FORMAT, "recording": recording(answer), "gate": gate_value(answer) })
+}
+
+/// Returns a value as a text file.
+pub(super) fn text(file: &Value) -> String {
     format!("{file:#}\n")
 }
 
 /// Returns a prediction and the result of the gate as JSON.
-pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
+pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> Value {
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     let vcpus = forecast.rows.iter().map(|row| {
         let then: serde_json::Map<String, Value> = forms
@@ -38,7 +40,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
         })
     });
     let losses: Vec<Value> = losses.collect();
-    let file = json!({
+    json!({
         "format": FORMAT,
         "recording": recording(answer),
         "then": { "policy": answer.model.policy(), "cpus": answer.model.cpus() },
@@ -46,8 +48,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
         "vcpus": vcpus,
         "losses": losses,
         "not_known": limits(answer, forecast)
-    });
-    format!("{file:#}\n")
+    })
 }
 
 fn recording(answer: &Answer<'_>) -> Value {

@@ -1,4 +1,4 @@
-//! Edited reservations in the format of a file for `slackline apply`.
+//! Edited reservations as a plan, a file for `slackline apply`.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use slackline_whatif::{Forecast, PlannedReservation, Row, SHARE_PPM, WAIT_PERCEN
 use super::{Answer, table};
 use crate::problem::Problem;
 
-/// Writes the reservations with their predictions as comments. VMs without a reservation are left
+/// Formats the reservations with their predictions as comments. VMs without a reservation are left
 /// out.
 pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, Problem> {
     let mut text = String::from("# Plan of `slackline whatif`, for `slackline apply FILE`.\n");
@@ -41,12 +41,12 @@ pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, P
     Ok(text)
 }
 
-/// Replaces characters in a text that would end a comment.
+/// Replaces those characters in a text that would end a comment in TOML.
 fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
-/// Returns true if `name` is the name of a vCPU of the VM.
+/// Returns true if `name` is the name of one of the VM's vCPUs.
 fn is_vcpu_of(name: &str, vm: &str) -> bool {
     let number = name.strip_prefix(vm).and_then(|rest| rest.strip_prefix('.'));
     number.is_some_and(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
@@ -56,8 +56,9 @@ fn key(name: &str) -> String {
     if name.contains('.') { format!("\"{name}\"") } else { name.to_owned() }
 }
 
-/// Writes the prediction for one vCPU, which the service holds against what comes. The interval has
-/// the tolerance of the gate on both sides: no form is known more exactly.
+/// Formats the prediction for one vCPU, which the service will compare with what happens. The
+/// interval is widened on both sides by the tolerance of the gate, since the simulation is not
+/// known to be more exact than that.
 fn predicted(key: &str, row: &Row, length: Span) -> String {
     let Some((least, most)) = row.interval(|it| Some(it.share_ppm)) else { return String::new() };
     let mut text = format!("\n[[{key}.predicted]]\nvcpu = \"{}\"\n", row.name);

@@ -1,4 +1,4 @@
-//! Predictions as one HTML page.
+//! Predictions of `slackline whatif` as an HTML page.
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_units::Span;
@@ -6,7 +6,7 @@ use slackline_whatif::{Forecast, Measures, Row};
 
 use super::{Answer, limits, table};
 
-/// Writes the page of a prediction.
+/// Formats the page of a prediction.
 pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let header = &answer.recording.header;
     let made = FigureOrigin::by("slackline whatif")
@@ -54,7 +54,7 @@ fn ms(span: Span) -> f64 {
     span.ns() as f64 / 1e6
 }
 
-/// Draws bars for all vCPUs, recorded and predicted.
+/// Draws bars with the recorded and the predicted value of each vCPU.
 fn figure(
     forecast: &Forecast,
     (title, what, unit): (&str, &str, &str),

@@ -1,4 +1,4 @@
-//! Predictions as text in columns.
+//! Predictions of `slackline whatif` as text in columns.
 
 use slackline_terminal::percent;
 use slackline_units::Span;
@@ -9,10 +9,10 @@ use super::{Answer, form_name, limits};
 /// Headings of a table of predictions.
 pub(super) const HEADINGS: [&str; 5] = ["vCPU", "", "now", "then", "change"];
 
-/// Function that returns a time from the measures of a vCPU.
+/// Function that selects a time from the measures of a vCPU. `None` if the vCPU has no such time.
 type TimeOf = fn(&Measures) -> Option<Span>;
 
-/// Lines of text in columns. The first two columns are left-aligned.
+/// Rows of text in columns. The first two columns are left-aligned, the others right-aligned.
 #[derive(Default)]
 struct Lines(Vec<Vec<String>>);
 
@@ -57,7 +57,7 @@ fn dash(text: Option<String>) -> String {
     text.unwrap_or_else(|| "-".into())
 }
 
-/// Formats an interval. If both ends look the same, formats a single value.
+/// Formats an interval. If both ends have the same text, it is printed once.
 fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> String {
     let Some((least, most)) = interval else { return "-".into() };
     let (least, most) = (write(least), write(most));
@@ -71,8 +71,8 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
     }
 }
 
-/// Returns the result of the gate for all vCPUs as text. The gate decides whether the recording
-/// allows a prediction.
+/// Returns the result of the gate for all vCPUs as text. The gate is the check that decides if the
+/// recording allows a prediction.
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let recording = answer.recording;
     let mut text = head(answer);
@@ -89,8 +89,12 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
     text.push('\n');
     let passing: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     text += &match passing[..] {
-        [] => "Neither form repeats the recording, so there is no prediction.\n".to_owned(),
-        [only] => format!("The {only} form repeats the recording. Predictions use it alone.\n"),
+        [] => "Neither the open nor the closed form repeats the recording, so there is no \
+             prediction.\n"
+            .to_owned(),
+        [only] => {
+            format!("Only the {only} form repeats the recording. Predictions use only this form.\n")
+        }
         _ => "Both forms repeat the recording.\n".to_owned(),
     };
     let length = recording.length();
@@ -125,7 +129,8 @@ fn head(answer: &Answer<'_>) -> String {
     format!("{title}: {}, {machine}, {}\n", answer.policy, answer.recording.length())
 }
 
-/// Returns a table of a prediction, with the losses of vCPUs and the limits of the prediction.
+/// Returns a prediction as a table, followed by the CPU time that vCPUs lose and by the limits of
+/// the prediction.
 pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     let mut text = head(answer);
     let (policy, cpus) = (answer.model.policy(), answer.model.cpus());
@@ -151,7 +156,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     text
 }
 
-/// Returns the headings and lines of a prediction.
+/// Returns the headings and rows of a prediction.
 fn prediction(forecast: &Forecast) -> Lines {
     let mut lines = Lines::default();
     lines.add(HEADINGS.map(str::to_owned));
@@ -161,7 +166,7 @@ fn prediction(forecast: &Forecast) -> Lines {
     lines
 }
 
-/// Returns the cells of a prediction without headings.
+/// Returns the cells of a prediction, without headings.
 pub(super) fn cells(forecast: &Forecast) -> Vec<Vec<String>> {
     prediction(forecast).0.split_off(1)
 }
@@ -179,7 +184,7 @@ pub(super) fn in_brief(row: &Row) -> String {
     told.collect::<Vec<String>>().join("; ")
 }
 
-/// Describes the CPU time that a vCPU loses by the edits.
+/// Describes the CPU time that a vCPU loses because of the edits.
 pub(super) fn lost(loss: &Loss) -> String {
     let mut parts = Vec::new();
     if loss.share_ppm > 0 {
@@ -195,7 +200,7 @@ pub(super) fn lost(loss: &Loss) -> String {
     parts.join(", ")
 }
 
-/// Adds the lines of one vCPU.
+/// Appends the rows of one vCPU.
 fn rows(lines: &mut Lines, row: &Row) {
     let now = row.now.as_ref();
     let shares = row.interval(|it| Some(it.share_ppm));
@@ -250,7 +255,8 @@ fn signed(now: u64, then: u64, write: impl Fn(u64) -> String) -> String {
     format!("{}{size}", if then < now { "-" } else { "+" })
 }
 
-/// Formats the factor by which a time grows, as an interval. Times below 1 us have no factor.
+/// Formats the factor by which a time grows, as an interval. For times below 1 us no factor is
+/// given.
 fn factor(now: Span, (least, most): (Span, Span)) -> String {
     if now < Span::from_us(1) {
         return String::new();

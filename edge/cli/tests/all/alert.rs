@@ -21,7 +21,7 @@ fn run(place: &Place, more: &[&str]) -> crate::common::Ran {
 }
 
 #[test]
-fn alert_errors_under_edf_are_below_a_slice_and_repeatable() {
+fn alert_test_errors_under_edf_are_smaller_than_a_slice_and_repeatable() {
     let place = Place::new();
     let out = run(&place, &["edf", "--json"]).good();
     assert_eq!(out, run(&place, &["edf", "--json"]).good());
@@ -41,7 +41,7 @@ fn alert_errors_under_edf_are_below_a_slice_and_repeatable() {
 }
 
 #[test]
-fn alert_long_run_error_is_small_under_each_limiting_policy() {
+fn alert_test_error_over_a_whole_run_is_small_under_each_limiting_policy() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
@@ -53,12 +53,12 @@ fn alert_long_run_error_is_small_under_each_limiting_policy() {
     }
 }
 
-/// At the smallest share, the errors per second published for Credit are -100 to +370 %. A
-/// timeslice of 30 ms is three times the target of a second. So a second without a timeslice has an
-/// error of -100 %, and a second with one timeslice an error of +200 %. A second with two
-/// timeslices, of which Dom0 cuts one short, has at most +500 %.
+/// At the smallest share, the errors per second published for Credit are -100 to +370 %. The
+/// smallest share, 1 %, is 10 ms per second, and a timeslice is 30 ms. So the error is -100 % in a
+/// second without a timeslice, and +200 % in a second with a timeslice. With two, of which Dom0
+/// cuts one short, it is at most +500 %.
 #[test]
-fn credit_of_2006_errs_by_whole_timeslices_unless_parked_by_budget() {
+fn credit_of_2006_errs_by_whole_timeslices_unless_park_field_is_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -76,7 +76,7 @@ fn credit_of_2006_errs_by_whole_timeslices_unless_parked_by_budget() {
 }
 
 #[test]
-fn alert_writes_a_csv_line_per_second_and_an_html_report() {
+fn alert_test_writes_an_html_report_and_a_csv_line_per_second() {
     let place = Place::new();
     let out = run(&place, &["edf", "--csv", "it.csv", "--report", "it.html", "--commit", "abc"]);
     assert!(out.good().contains("edf"));
@@ -93,7 +93,7 @@ fn alert_writes_a_csv_line_per_second_and_an_html_report() {
 }
 
 #[test]
-fn alert_distribution_axis_extends_to_errors_beyond_the_published_range() {
+fn alert_test_chart_axis_extends_to_errors_beyond_the_published_range() {
     let place = Place::new();
     let figure = |policy: &str| {
         let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
@@ -116,7 +116,7 @@ fn alert_distribution_axis_extends_to_errors_beyond_the_published_range() {
 }
 
 #[test]
-fn alert_ablate_adds_cases_that_change_one_rule() {
+fn alert_test_with_ablate_option_adds_cases_that_change_one_rule_each() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
@@ -127,7 +127,7 @@ fn alert_ablate_adds_cases_that_change_one_rule() {
 }
 
 #[test]
-fn alert_smp_gives_three_domains_a_target_of_two_thirds_each() {
+fn alert_test_with_smp_option_gives_three_domains_two_thirds_of_a_cpu_each() {
     let arguments = ["alert", "--smp", "--seeds", "1", "--length", "10s", "--json"];
     let whole = json(&Place::new().run(&arguments).good());
     let row = &whole["cases"][0]["targets"][0];
@@ -135,12 +135,14 @@ fn alert_smp_gives_three_domains_a_target_of_two_thirds_each() {
 }
 
 #[test]
-fn alert_refuses_invalid_options() {
+fn alert_test_refuses_invalid_options() {
     let place = Place::new();
     run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
     run(&place, &["edf:pace=pack"]).refused(2).says("did you mean `place`?");
-    run(&place, &["edf", "--set", "period"]).refused(2).says("does not set a field");
+    run(&place, &["edf", "--set", "period"])
+        .refused(2)
+        .says("does not set a parameter of the policy");
     run(&place, &["edf", "--set", "period=long"]).refused(2).says("period");
     place.run(&["alert", "--length", "1ms"]).refused(2).says("from 1s");
     place.run(&["alert", "--targets", "0"]).refused(2).says("a share is above 0 and up to 100 %");
@@ -153,7 +155,7 @@ fn alert_refuses_invalid_options() {
 }
 
 #[test]
-fn alert_command_limits_and_measures_a_live_process() {
+fn alert_test_with_live_option_limits_and_measures_a_real_process() {
     let Some(live) = live::begin() else { return };
     let arguments = [
         "alert",
@@ -176,9 +178,9 @@ fn alert_command_limits_and_measures_a_live_process() {
     assert!(row["seconds"] == 3 && most < 500_000, "{whole:#}");
 }
 
-/// The program prints one line with the reason, and not one line for each mechanism and share.
+/// The program prints the reason once, and not for each mechanism and share.
 #[test]
-fn live_alert_without_root_gives_one_error() {
+fn alert_test_with_live_option_but_without_root_prints_one_error() {
     let place = Place::new();
     for more in [&[][..], &["--limiter", "slackline"]] {
         let arguments = [&["alert", "--live", "--quick"], more].concat();

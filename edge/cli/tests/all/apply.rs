@@ -1,4 +1,4 @@
-//! Tests of `apply`, `list --toml` and patterns of names, with a real front.
+//! Tests of `apply`, `list --toml` and patterns of names, with a real front and a simulated core.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{AppliedChange, Event, Kind, Machine, Problem, Thread};
@@ -46,7 +46,7 @@ fn applies(request: &Request) -> Outcome {
 }
 
 #[test]
-fn apply_fills_in_binding_and_vcpus_of_a_new_reservation() {
+fn apply_command_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
     let file = daemon.path("list.toml");
@@ -66,7 +66,7 @@ fn apply_fills_in_binding_and_vcpus_of_a_new_reservation() {
 }
 
 #[test]
-fn apply_names_file_line_and_vm_of_a_bad_list() {
+fn apply_command_refuses_an_invalid_list_with_file_line_and_vm() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let refused = |text: &str, code: i32| {
         daemon.write("list.toml", text);
@@ -82,7 +82,7 @@ fn apply_names_file_line_and_vm_of_a_bad_list() {
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]
-fn apply_of_a_plan_sends_predictions_and_names_the_line_of_a_mistake() {
+fn apply_command_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
     let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
@@ -102,7 +102,7 @@ fn apply_of_a_plan_sends_predictions_and_names_the_line_of_a_mistake() {
 }
 
 #[test]
-fn dry_run_of_apply_reports_that_nothing_was_changed() {
+fn apply_command_with_dry_run_option_reports_that_nothing_was_changed() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n");
     let text = daemon.run(&["apply", &daemon.path("list.toml"), "--dry-run"]).good();
@@ -110,7 +110,7 @@ fn dry_run_of_apply_reports_that_nothing_was_changed() {
 }
 
 #[test]
-fn apply_accepts_the_output_of_list_toml() {
+fn apply_command_accepts_a_file_that_list_printed_as_toml() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["list", "--toml"]).good();
     daemon.write("list.toml", &text);
@@ -128,7 +128,7 @@ fn apply_accepts_the_output_of_list_toml() {
     assert_eq!(web, expected);
 }
 
-/// Core with one reservation that has an end, and one without.
+/// Plays a core with two reservations, of which one has an end.
 fn ends(request: &Request) -> Outcome {
     let mut answer = applies(request)?;
     if let Answer::Reservations(all) = &mut answer {
@@ -140,7 +140,7 @@ fn ends(request: &Request) -> Outcome {
 }
 
 #[test]
-fn end_is_a_column_of_list_and_a_key_of_a_file() {
+fn end_time_of_a_reservation_is_shown_by_list_and_set_by_an_apply_file() {
     let Some(daemon) = Daemon::new(ends) else { return };
     let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
     assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
@@ -160,7 +160,7 @@ fn end_is_a_column_of_list_and_a_key_of_a_file() {
 }
 
 #[test]
-fn name_pattern_sends_one_request_per_matching_reservation() {
+fn command_with_a_name_pattern_sends_one_request_per_matching_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["release", "*b"]).good();
     assert_eq!(text, "db is released\nweb is released\n");
@@ -170,7 +170,7 @@ fn name_pattern_sends_one_request_per_matching_reservation() {
     daemon.run(&both).refused(2).says("--if-revision cannot be combined with the pattern `*`");
 }
 
-/// Core that refuses every other change, as a client that sends many does.
+/// Plays a core that refuses every other change, as if the rate limit was exceeded.
 fn limits(request: &Request) -> Outcome {
     static CHANGES: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let is_change = matches!(request, Request::Change { .. });
@@ -182,13 +182,13 @@ fn limits(request: &Request) -> Outcome {
 }
 
 #[test]
-fn pattern_waits_for_the_rate_limit() {
+fn command_with_a_name_pattern_waits_if_the_daemon_limits_its_rate() {
     let Some(daemon) = Daemon::new(limits) else { return };
     let text = daemon.run(&["change", "*", "--slice", "2ms"]).good();
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 
-/// Core with a log of 1,200 events, in which number 7 is missing.
+/// Plays a core with a log of 1,200 events, in which number 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);
@@ -214,7 +214,7 @@ fn now() -> u64 {
 }
 
 #[test]
-fn log_fetches_pages_until_it_has_the_requested_events() {
+fn log_command_fetches_pages_until_it_has_the_requested_events() {
     let Some(daemon) = Daemon::new(logs) else { return };
     let lines = |args: &[&str]| daemon.run(args).good().lines().count() - 1;
     assert_eq!(lines(&["log", "--csv"]), 20);
@@ -230,7 +230,7 @@ fn log_fetches_pages_until_it_has_the_requested_events() {
 }
 
 #[test]
-fn tables_are_not_wrapped_when_piped() {
+fn tables_are_not_wrapped_if_the_output_is_a_pipe() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let text = daemon.run(&[verb]).good();

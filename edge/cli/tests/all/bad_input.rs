@@ -1,10 +1,10 @@
-//! Bad input is refused. The error has the position and the reason, the hint has a correction, and
-//! the exit code is that of bad input. The program prints nothing else, and creates no file.
+//! Tests that bad input is refused. The error has the position and the reason, the hint has a
+//! correction, and the exit code is 2. The program prints nothing else, and creates no file.
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces one piece of the scenario [`GOOD`](common::GOOD). Every command that reads the result
-/// must report the position `at`.
+/// Replaces `from` by `to` in the scenario [`GOOD`](common::GOOD). Asserts that every command with
+/// the scenario reports the position `at` and the text `says`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");
@@ -22,7 +22,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// Asserts that a failing run creates no file.
+/// Asserts that a failing run creates no output file.
 #[track_caller]
 fn nothing_is_kept(place: &Place, scenario: &str) {
     let before = place.files();
@@ -33,7 +33,7 @@ fn nothing_is_kept(place: &Place, scenario: &str) {
 }
 
 #[test]
-fn scenario_errors_state_line_column_and_reason() {
+fn scenario_error_states_line_column_and_reason() {
     for (from, to, at, says) in [
         ("length", "lenght", "2:1", "did you mean `length`?"),
         ("slice", "slcie", "9:15", "did you mean `slice`?"),
@@ -60,7 +60,7 @@ fn scenario_errors_state_line_column_and_reason() {
 }
 
 #[test]
-fn slice_longer_than_its_period_is_refused_with_both_values() {
+fn refusal_of_a_slice_longer_than_its_period_states_both_values() {
     let place = Place::with(&GOOD.replacen("\"6ms\"", "\"16ms\"", 1));
     for command in ["check", "sim", "run"] {
         let ran = place.run(&[command, "it.toml"]).refused(2);
@@ -70,10 +70,10 @@ fn slice_longer_than_its_period_is_refused_with_both_values() {
     nothing_is_kept(&place, "it.toml");
 }
 
-/// The error names the line of the domain that does not fit. It cannot tell which of the domain's
-/// numbers is too large.
+/// The error has the line of the domain that does not fit. It does not say which number of the
+/// domain is too large.
 #[test]
-fn reservations_beyond_the_capacity_are_refused() {
+fn scenario_that_reserves_more_than_the_capacity_is_refused() {
     let place = Place::with(&GOOD.replacen("\"3ms\"", "\"4ms\"", 1));
     let ran = place.run(&["check", "it.toml"]).ended_with(2).shows("refused");
     assert!(ran.err.starts_with("error: it.toml:10: "), "{}", ran.err);
@@ -87,7 +87,7 @@ fn reservations_beyond_the_capacity_are_refused() {
 }
 
 #[test]
-fn refusal_of_unknown_policy_names_it() {
+fn refusal_of_an_unknown_policy_quotes_the_name_and_suggests_known_policies() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];
@@ -96,7 +96,7 @@ fn refusal_of_unknown_policy_names_it() {
 }
 
 #[test]
-fn claim_about_an_unknown_metric_lists_the_metrics() {
+fn claim_about_an_unknown_metric_is_refused_with_a_list_of_metrics() {
     for (metric, says) in [
         ("deliverd of gold", "did you mean `delivered of gold`?"),
         ("beauty of gold", "use one of: "),
@@ -116,8 +116,8 @@ fn file_that_is_not_a_scenario_is_refused() {
     place.write("brackets", "[".repeat(100_000).as_bytes());
     for (file, begins) in [
         ("empty", "error: empty:1:1: `title` is missing"),
-        ("garbage", "error: garbage:2:3: not UTF-8 text: byte 0xff"),
-        ("zeros", "error: zeros:1:"),
+        ("garbage", "error: garbage:2:3: not a text file: byte 0xff"),
+        ("zeros", "error: zeros:1:1: not a text file: byte 0x00"),
         ("brackets", "error: brackets:1:"),
         ("nothing.toml", "error: cannot read nothing.toml: No such file"),
         (".", "error: cannot read .: Is a directory"),
@@ -125,18 +125,14 @@ fn file_that_is_not_a_scenario_is_refused() {
         for command in ["check", "sim", "run", "compare"] {
             let ran = place.run(&[command, file]);
             // The parser of TOML explains itself, and no correction can be guessed.
-            let ran = if ["zeros", "brackets"].contains(&file) {
-                ran.ended_with(2)
-            } else {
-                ran.refused(2)
-            };
+            let ran = if file == "brackets" { ran.ended_with(2) } else { ran.refused(2) };
             assert!(ran.out.is_empty() && ran.err.starts_with(begins), "{command}: {}", ran.err);
         }
     }
     assert_eq!(place.files(), ["brackets", "empty", "garbage", "zeros"]);
 }
 
-/// Returns a valid trace, to be damaged.
+/// Returns a valid trace and its folder. Tests then damage the trace.
 fn trace() -> (Place, Vec<u8>) {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -173,10 +169,10 @@ fn file_that_is_not_a_trace_is_refused() {
     }
 }
 
-/// The checksum covers every byte. The test damages a few bytes of each region of a trace. The
-/// error depends on the meaning of the damaged bytes.
+/// The test damages a few bytes in each region of a trace. The checksum covers every byte. The text
+/// of the error depends on the meaning of the damaged byte.
 #[test]
-fn damaged_trace_is_always_refused() {
+fn trace_with_any_damaged_byte_is_refused_by_every_command() {
     let (place, bytes) = trace();
     let step = bytes.len() / 40;
     for at in (0..bytes.len()).step_by(step).chain([18, 20, bytes.len() - 8, bytes.len() - 1]) {
@@ -191,7 +187,7 @@ fn damaged_trace_is_always_refused() {
 }
 
 #[test]
-fn invalid_option_values_are_refused() {
+fn invalid_value_of_a_command_line_option_is_refused() {
     let warm = GOOD.replacen("length = \"400ms\"", "length = \"4s\"\nwarmup = \"2s\"", 1);
     let (place, _) = trace();
     place.write("warm.toml", warm.as_bytes());
@@ -242,9 +238,9 @@ fn invalid_option_values_are_refused() {
     assert_eq!(place.files(), before);
 }
 
-/// The parser of the command line prints hints of its own.
+/// The hints for unknown options come from the parser of the command line.
 #[test]
-fn unknown_options_are_refused() {
+fn unknown_command_line_option_is_refused() {
     let place = Place::with(GOOD);
     for arguments in [
         &[][..],
@@ -274,7 +270,7 @@ fn unknown_options_are_refused() {
 }
 
 #[test]
-fn show_accepts_a_window_that_extends_past_the_trace_end() {
+fn show_command_accepts_a_window_that_extends_beyond_the_trace_end() {
     let (place, _) = trace();
     for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
@@ -288,7 +284,7 @@ fn show_accepts_a_window_that_extends_past_the_trace_end() {
 }
 
 #[test]
-fn live_run_on_missing_or_too_few_cpus_is_refused() {
+fn live_run_is_refused_if_its_cpus_are_missing_or_too_few() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
         ("4095", "this host has no CPU 4095"),
@@ -297,7 +293,7 @@ fn live_run_on_missing_or_too_few_cpus_is_refused() {
     ] {
         for command in [&["run"][..], &["compare", "--live"]] {
             let arguments = [command, &["it.toml", "--cpus", cpus]].concat();
-            place.run(&arguments).refused(2).says(says).says("choose 1 with --cpus, among 0");
+            place.run(&arguments).refused(2).says(says).says("name 1 of the CPUs 0");
         }
     }
     place.write("two.toml", GOOD.replacen("cpus = 1", "cpus = 2", 1).as_bytes());

@@ -1,5 +1,6 @@
-//! The commands of the book succeed: every block marked `sh` is executed, chapter by chapter.
-//! Blocks that need root, two hosts or minutes are marked `sh,root` or `sh,norun`.
+//! Test that the commands in the book succeed: every block marked `sh` is executed, chapter by
+//! chapter. Blocks marked `sh,root` or `sh,norun` are not, since they need root, two hosts or
+//! several minutes.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +13,7 @@ fn root() -> PathBuf {
     fs::canonicalize(Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")).expect("the repository")
 }
 
-/// Returns the files that end in `.md` in a folder and its subfolders, in order.
+/// Returns the files with the suffix `.md` in a folder and its subfolders, in order.
 fn chapters(folder: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).expect("a folder") {
@@ -65,7 +66,7 @@ fn type_chapter(chapter: &Path) -> Vec<String> {
 }
 
 #[test]
-fn every_shell_block_of_the_book_succeeds() {
+fn every_shell_block_of_the_manual_runs_without_error() {
     let mut chapters = chapters(&root().join("docs"));
     assert!(chapters.len() > 10, "the book has chapters");
     chapters.push(root().join("README.md"));
@@ -74,7 +75,7 @@ fn every_shell_block_of_the_book_succeeds() {
 }
 
 #[test]
-fn book_test_runs_sh_blocks_but_not_those_marked_root() {
+fn book_test_runs_shell_blocks_except_those_that_need_root() {
     let text =
         "a\n```sh\none\ntwo\n```\n```sh,root\nno\n```\n```\nneither\n```\n```sh\nthree\n```\n";
     let expected = [(3, "one\ntwo".to_owned()), (13, "three".to_owned())];

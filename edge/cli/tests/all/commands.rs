@@ -1,5 +1,5 @@
-//! Commands with valid input: their output and their files. Repeating a command gives the same of
-//! both.
+//! Tests of commands with valid input: their output and their files. Repeated commands give the
+//! same output and files.
 
 use std::process::Stdio;
 
@@ -17,7 +17,7 @@ fn has_fields(object: &Value, names: &[&str]) {
     }
 }
 
-/// Returns a folder with the good scenario and its trace.
+/// Returns a folder with the scenario [`GOOD`](common::GOOD) and a saved trace of it.
 fn traced() -> Place {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
@@ -25,7 +25,7 @@ fn traced() -> Place {
 }
 
 #[test]
-fn sim_shows_a_table_with_all_vcpus() {
+fn sim_command_prints_a_table_with_all_vcpus() {
     let out = Place::with(GOOD).run(&["sim", "it.toml"]).good();
     for word in ["two hogs", "gold", "silver", "edf"] {
         assert!(out.contains(word), "`{word}` is missing:\n{out}");
@@ -33,7 +33,7 @@ fn sim_shows_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn sim_with_cost_option_reports_its_events_and_cpu_time() {
+fn sim_command_with_cost_option_reports_its_own_events_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -49,7 +49,7 @@ fn sim_with_cost_option_reports_its_events_and_cpu_time() {
 }
 
 #[test]
-fn json_of_a_run_has_the_documented_fields() {
+fn json_output_of_a_run_has_the_documented_fields() {
     let place = Place::with(GOOD);
     let whole = json(&place.run(&["sim", "it.toml", "--json"]).good());
     assert_eq!(whole["format"], "slackline-runs-1");
@@ -117,7 +117,7 @@ fn json_of_a_run_has_the_documented_fields() {
 }
 
 #[test]
-fn xenmon_table_of_a_run_equals_that_of_its_trace() {
+fn xenmon_table_of_a_run_equals_the_table_computed_from_its_trace() {
     let place = traced();
     let text = place.run(&["sim", "it.toml", "--xenmon"]).good();
     let table = text.split("XenMon: ").nth(1).expect("a second table");
@@ -136,7 +136,7 @@ fn xenmon_table_of_a_run_equals_that_of_its_trace() {
 }
 
 #[test]
-fn seed_policy_and_length_options_change_the_run() {
+fn seed_policy_and_length_options_change_the_results_of_a_run() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {
         let arguments = [&["sim", "it.toml", "--json"], more].concat();
@@ -153,7 +153,7 @@ fn seed_policy_and_length_options_change_the_run() {
 }
 
 #[test]
-fn compare_reports_one_run_per_policy_side_by_side() {
+fn compare_command_shows_one_run_per_policy_side_by_side() {
     let place = Place::with(GOOD);
     let arguments = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let out = place.run(&arguments).good();
@@ -165,7 +165,7 @@ fn compare_reports_one_run_per_policy_side_by_side() {
 }
 
 #[test]
-fn check_reports_size_and_admission_of_the_scenario() {
+fn check_command_reports_size_and_admission_of_a_scenario() {
     let place = Place::with(GOOD);
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.contains("two hogs") && out.contains("  admitted\n"), "{out}");
@@ -177,14 +177,17 @@ fn check_reports_size_and_admission_of_the_scenario() {
 }
 
 #[test]
-fn claim_refused_holds_only_if_the_scenario_is_refused() {
+fn claim_named_refused_is_met_only_if_admission_refuses_the_scenario() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
     let place = Place::with(&text);
     for command in ["check", "sim", "run"] {
         let out = place.run(&[command, "it.toml"]).good();
-        assert!(out.contains("refused, as claimed"), "{command}: {out}");
+        assert!(
+            out.contains("admission refuses the scenario, as its claim says"),
+            "{command}: {out}"
+        );
     }
     let found = json(&place.run(&["check", "it.toml", "--json"]).good());
     assert_eq!(found["admitted"], false);
@@ -200,16 +203,16 @@ fn claim_refused_holds_only_if_the_scenario_is_refused() {
 }
 
 #[test]
-fn failed_claim_is_reported_with_both_numbers() {
+fn claim_that_fails_is_reported_with_required_and_measured_number() {
     let place = Place::with(&GOOD.replace("within 2% of promised", "below 50%"));
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
     assert!(ran.err.starts_with("claim failed: delivered of gold is below 50%, but it is 6"));
     assert!(ran.err.contains("it.toml:14") && ran.out.contains("gold"), "{}", ran.err);
 }
 
-/// The claims are about one CPU that is always busy, over one measured second.
+/// The claims are about a CPU that is always busy, and about one second of measurement.
 #[test]
-fn claims_about_busy_and_overhead_time_of_a_cpu_are_evaluated() {
+fn claims_about_busy_time_and_overhead_of_a_cpu_are_evaluated() {
     let scenario = |that: &str, is: &str| {
         format!(
             "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
@@ -237,10 +240,11 @@ fn claims_about_busy_and_overhead_time_of_a_cpu_are_evaluated() {
     assert!(ran.err.contains("`busy of cpu2`") && ran.err.contains("of cpu0"), "{}", ran.err);
 }
 
-/// The task `web/0` takes 1 ms for a request. The packets of the second client travel longer, and
-/// those of the third arrive after the end. The task `web/1` has no job.
+/// The task `web/0` takes 1 ms per request. Packets of the second client travel longer than packets
+/// of the first client, and packets of the third client arrive after the end of the run. The task
+/// `web/1` has no job.
 #[test]
-fn claims_about_clients_and_tasks_are_checked() {
+fn claims_about_clients_and_guest_tasks_are_evaluated() {
     let scenario = |that: &str, is: &str| {
         let client = "[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'web'\ndelay = ";
         format!(
@@ -290,7 +294,7 @@ fn claims_about_clients_and_tasks_are_checked() {
 }
 
 #[test]
-fn saved_traces_of_equal_runs_are_identical_and_match_their_report() {
+fn saved_traces_of_equal_runs_are_identical_and_give_the_same_report() {
     let place = Place::with(GOOD);
     let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
     place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
@@ -307,7 +311,7 @@ fn saved_traces_of_equal_runs_are_identical_and_match_their_report() {
 }
 
 #[test]
-fn output_files_have_the_mode_of_the_umask() {
+fn output_file_is_created_with_the_permissions_that_umask_allows() {
     use std::os::unix::fs::PermissionsExt;
     let place = traced();
     let mode = |name| place.path(name).metadata().unwrap().permissions().mode() & 0o777;
@@ -316,7 +320,7 @@ fn output_files_have_the_mode_of_the_umask() {
 }
 
 #[test]
-fn show_prints_timeline_run_list_or_totals_of_a_trace() {
+fn show_command_prints_a_timeline_a_list_or_totals_of_a_trace() {
     let place = traced();
     let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
     let picture = show(&["--for", "40ms", "--width", "80"]);
@@ -360,7 +364,7 @@ fn show_prints_timeline_run_list_or_totals_of_a_trace() {
     place.run(&["sim", "again.toml"]).good();
 }
 
-/// Returns a scenario whose second VM replays the file `runs.csv`.
+/// Returns a scenario whose second VM replays the recording `runs.csv`.
 fn replaying() -> String {
     let work =
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }";
@@ -370,7 +374,7 @@ fn replaying() -> String {
 }
 
 #[test]
-fn recording_of_an_idle_vm_replays_with_zero_cpu_time() {
+fn recording_of_a_vm_that_never_ran_is_replayed_without_cpu_time() {
     let place = Place::with(&replaying());
     place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -383,7 +387,7 @@ fn recording_of_an_idle_vm_replays_with_zero_cpu_time() {
 }
 
 #[test]
-fn recording_that_cannot_be_read_is_refused_with_the_reason() {
+fn refusal_of_an_unreadable_recording_states_the_reason() {
     let place = Place::with(&replaying());
     place.run(&["sim", "it.toml"]).refused(2).says("cannot read `runs.csv`: there is no such file");
     std::fs::create_dir(place.path("runs.csv")).expect("a folder");
@@ -402,9 +406,9 @@ fn recording_that_cannot_be_read_is_refused_with_the_reason() {
     ran.says("it has more than the maximum of 268435456 bytes");
 }
 
-/// A recording of 20,000 lines is longer than what is kept. Its runs take 10 of each 100 ms.
+/// The recording has 20,000 lines, more than are kept in memory. It runs for 10 ms of every 100 ms.
 #[test]
-fn long_recording_is_replayed_by_simulation_and_load() {
+fn recording_of_20000_lines_is_replayed_by_sim_and_load_commands() {
     let place = Place::with(&replaying());
     place.write("runs.csv", "10000000,90000000\n".repeat(20_000).as_bytes());
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -418,7 +422,7 @@ fn long_recording_is_replayed_by_simulation_and_load() {
 }
 
 #[test]
-fn doctor_reports_findings_with_hints_as_text_and_json() {
+fn doctor_command_reports_findings_with_hints_as_text_and_json() {
     let place = Place::new();
     assert!(!place.run(&["doctor"]).good().is_empty());
     let whole = json(&place.run(&["doctor", "--json"]).good());
@@ -432,7 +436,7 @@ fn doctor_reports_findings_with_hints_as_text_and_json() {
 }
 
 #[test]
-fn load_command_runs_each_workload_for_the_given_length() {
+fn load_command_runs_each_kind_of_workload_for_the_given_length() {
     let place = Place::new();
     place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
     for kind in [
@@ -454,7 +458,7 @@ fn load_command_runs_each_workload_for_the_given_length() {
 }
 
 #[test]
-fn closed_output_pipe_is_no_error() {
+fn closing_the_output_pipe_early_causes_no_error() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],
@@ -476,7 +480,7 @@ fn closed_output_pipe_is_no_error() {
 }
 
 #[test]
-fn unwritable_output_gives_an_error_and_never_panics() {
+fn output_that_cannot_be_written_causes_an_error_and_no_panic() {
     let place = Place::with(GOOD);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
@@ -489,7 +493,7 @@ fn unwritable_output_gives_an_error_and_never_panics() {
 }
 
 #[test]
-fn output_that_is_no_terminal_has_no_colours() {
+fn output_has_no_colours_if_it_is_not_a_terminal() {
     let place = traced();
     for arguments in [
         &["sim", "it.toml"][..],
@@ -504,9 +508,9 @@ fn output_that_is_no_terminal_has_no_colours() {
     }
 }
 
-/// A timeline on a terminal has colours. With `NO_COLOR` set it has none.
+/// A timeline on a terminal has colours. If `NO_COLOR` is set, it has none.
 #[test]
-fn no_color_variable_disables_colours_on_a_terminal() {
+fn no_color_environment_variable_disables_colours_on_a_terminal() {
     let place = traced();
     let on_terminal = |no_color: Option<&str>| {
         let (reader, output) = crate::common::terminal();
@@ -537,15 +541,16 @@ fn read_until_closed(mut reader: std::fs::File) -> String {
 }
 
 #[test]
-fn saved_trace_replays_to_the_same_decisions() {
+fn replay_command_makes_the_same_decisions_as_the_recorded_run() {
     let place = traced();
     let told = place.run(&["replay", "it.trace"]).good();
     let words: Vec<&str> = told.split_whitespace().collect();
-    let [facts, "facts,", orders, "orders,", "all", "as", "recorded"] = words[..] else {
+    let [events, "events", "and", decisions, "decisions,", "all", "as", "recorded"] = words[..]
+    else {
         panic!("{told}")
     };
     let count = |text: &str| text.parse::<u64>().expect("a number");
-    assert!(count(facts) > 100 && count(orders) > 50, "{told}");
+    assert!(count(events) > 100 && count(decisions) > 50, "{told}");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["replay", "cut"]).refused(2).says("the trace is cut off");
 }
@@ -553,7 +558,7 @@ fn saved_trace_replays_to_the_same_decisions() {
 /// `check` examines the live target of each domain. A missing target gives a note and no error,
 /// because the scenario may be meant for another host.
 #[test]
-fn check_reports_which_live_targets_exist() {
+fn check_command_notes_which_live_targets_of_a_scenario_are_missing() {
     let one = |live: &str| {
         format!(
             "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\

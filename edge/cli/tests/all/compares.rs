@@ -1,9 +1,10 @@
-//! Comparison of policies: which are allowed, what the table shows, and which claims are checked.
+//! Tests of `slackline compare`: which policies are allowed, what the table shows, and which claims
+//! are checked.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with parameters for the policy `credit` too.
+/// Returns the scenario [`GOOD`](common::GOOD) with parameters for the policy `credit` too.
 fn both() -> String {
     let credit =
         |text: &str, weight: u32| format!("{text}share.credit = {{ weight = {weight} }}\n");
@@ -19,7 +20,7 @@ fn both() -> String {
 }
 
 #[test]
-fn compare_refuses_a_domain_without_share_for_the_policy() {
+fn compare_command_refuses_a_domain_that_has_no_share_for_one_of_the_policies() {
     let place = Place::with(GOOD);
     for (policy, fields) in [
         ("gedf", "share.gedf = { budget = ..., period = ... }"),
@@ -31,18 +32,18 @@ fn compare_refuses_a_domain_without_share_for_the_policy() {
         let compare = ["compare", "it.toml", "--policies", policy];
         for arguments in [&compare[..], &["sim", "it.toml", "--policy", policy]] {
             let ran = place.run(arguments).refused(2);
-            ran.says(&format!("domain `gold` has no share for `{policy}`")).says(fields);
+            ran.says(&format!("domain `gold` has no share for policy `{policy}`")).says(fields);
         }
     }
     place.run(&["compare", "it.toml", "--policies", "edf,round-robin"]).good();
     // A default of the policy is no reservation either.
     let gedf = GOOD.replace("share.edf = { slice", "# {").replacen("\"edf\"", "\"gedf\"", 1);
     place.write("gedf.toml", gedf.as_bytes());
-    place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for `gedf`");
+    place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for policy `gedf`");
 }
 
 #[test]
-fn policy_is_compared_with_itself_under_other_parameters() {
+fn compare_command_accepts_one_policy_several_times_with_different_parameters() {
     let place = Place::with(&both());
     let policies = "credit,credit:rules=xen-3.0.3,edf:reserve=0.08cpu";
     let text = place.run(&["compare", "it.toml", "--policies", policies]).good();
@@ -69,7 +70,7 @@ fn policy_is_compared_with_itself_under_other_parameters() {
 }
 
 #[test]
-fn claims_are_checked_under_the_scenarios_policy_only_with_a_note() {
+fn compare_command_checks_claims_only_under_the_policy_of_the_scenario() {
     let place = Place::with(&both());
     let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
     assert!(text.contains("not under credit, round-robin"), "{text}");
@@ -88,7 +89,7 @@ fn claims_are_checked_under_the_scenarios_policy_only_with_a_note() {
 }
 
 #[test]
-fn several_seeds_give_means_with_confidence_intervals() {
+fn run_with_several_seeds_gives_means_with_confidence_intervals() {
     let place = Place::with(&both().replacen(
         "{ kind = \"spin\" }",
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
@@ -123,7 +124,7 @@ fn several_seeds_give_means_with_confidence_intervals() {
 }
 
 #[test]
-fn claim_in_a_wrong_unit_is_refused_by_line() {
+fn refusal_of_a_claim_in_a_wrong_unit_states_its_line() {
     for (that, is, says) in [
         ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
         ("misses of gold", "at most 2%", "write it as `at most 3`"),
@@ -142,7 +143,7 @@ fn claim_in_a_wrong_unit_is_refused_by_line() {
 }
 
 #[test]
-fn compare_by_named_metrics_shows_paired_differences() {
+fn compare_command_with_metric_option_shows_paired_differences_of_policies() {
     let place = Place::with(&both());
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "3"];
     let metrics = ["--metric", "delivered of gold", "--metric", "waiting of silver"];
@@ -159,13 +160,13 @@ fn compare_by_named_metrics_shows_paired_differences() {
     ran.says("cannot show --metric `delivered of bronze`");
 }
 
-/// Returns a scenario up to its first claim.
+/// Returns the text of a scenario before its first claim.
 fn without_claims(text: &str) -> String {
     text.split("[[claim]]").next().expect("a part before the first claim").to_owned()
 }
 
 #[test]
-fn cdf_csv_of_compare_rises_strictly_to_all_values() {
+fn cdf_file_of_compare_command_rises_strictly_to_the_number_of_all_values() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();
@@ -188,3 +189,14 @@ fn cdf_csv_of_compare_rises_strictly_to_all_values() {
 
 const SPIN: &str = "{ kind = \"spin\" }";
 const PERIODIC: &str = "{ kind = \"periodic\", period = \"10ms\", work = \"1ms\" }";
+
+#[test]
+fn policy_that_is_listed_twice_is_refused() {
+    let place = Place::with(GOOD);
+    let compare = ["compare", "it.toml", "--policies", "edf,edf"];
+    let sweep = ["sweep", "it.toml", "--policies", "edf,edf", "--csv", "it.csv"];
+    for arguments in [&compare[..], &sweep] {
+        place.run(arguments).refused(2).says("--policies has `edf` twice");
+    }
+    assert_eq!(place.files(), ["it.toml"]);
+}

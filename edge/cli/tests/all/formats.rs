@@ -1,5 +1,5 @@
-//! Files of earlier versions, kept in `tests/fixtures`, can still be read. A fixture is never made
-//! again: a new version of a format gets a new fixture.
+//! Tests that files of earlier versions, stored in `tests/fixtures`, can still be read. A fixture
+//! is never created again. A new version of a format gets a new fixture.
 
 use std::fs;
 use std::io::Write;
@@ -13,10 +13,10 @@ fn fixture(name: &str) -> Vec<u8> {
     fs::read(folder.join(name)).expect("a fixture")
 }
 
-/// Each trace has two VMs that spin for 60 ms, with 6 and 3 ms reserved in every 10 ms. Traces of
-/// these versions have no index.
+/// Each trace has two VMs that compute for 60 ms and reserve 6 ms and 3 ms in every 10 ms. Traces
+/// of these versions have no index.
 #[test]
-fn traces_of_versions_4_and_5_are_read() {
+fn traces_of_format_versions_4_and_5_are_readable() {
     for name in ["trace-version-4", "trace-version-5"] {
         let place = Place::new();
         place.write("old.trace", &fixture(name));
@@ -44,9 +44,10 @@ share.edf = { slice = "40ms", period = "200ms" }
 work = { kind = "spin" }
 "#;
 
-/// A trace from a pipe is read whole. Of a trace in a file only the blocks of the window are read.
+/// A trace from a pipe is read completely. From a trace in a file, only the blocks of the window
+/// are read.
 #[test]
-fn window_read_by_index_equals_window_read_from_a_pipe() {
+fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();
@@ -79,7 +80,7 @@ fn window_read_by_index_equals_window_read_from_a_pipe() {
 }
 
 #[test]
-fn refusal_of_newer_trace_states_its_version() {
+fn refusal_of_a_trace_of_a_newer_version_states_the_version() {
     let place = Place::new();
     let mut newer = fixture("trace-version-4");
     let number = newer.iter().position(|byte| *byte == b'4').expect("the version");
@@ -88,10 +89,10 @@ fn refusal_of_newer_trace_states_its_version() {
     place.run(&["show", "new.trace"]).refused(2).says("this is a trace of version 9");
 }
 
-/// The journal contains 13 of 6,000 runs. The table equals that of a sweep that began without a
-/// journal.
+/// The journal contains 13 of 6,000 runs. The table equals the table of a sweep that began without
+/// a journal.
 #[test]
-fn sweep_resumes_from_partial_file_of_format_version_1() {
+fn sweep_command_resumes_from_a_partial_file_of_format_version_1() {
     let place = Place::new();
     place.write("family.toml", &fixture("family.toml"));
     place.write("old.csv.part", &fixture("sweep-1.csv.part"));

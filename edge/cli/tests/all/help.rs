@@ -1,18 +1,20 @@
-//! Help pages are complete: every key, workload, claim, metric, policy and command is on one of
-//! them.
+//! Tests that help pages are complete: every key, workload, claim, metric, policy and command is on
+//! one of them.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the keys that a table of a scenario may have, from the error for an unknown one.
+/// Returns the keys that are allowed in a table of a scenario. They are taken from the error for an
+/// unknown key.
 fn keys_of(scenario: &str) -> Vec<String> {
     let said = Place::with(scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     let keys = keys.unwrap_or_else(|| panic!("{}\n{scenario}", said.err));
     keys.split(", ").map(str::to_owned).collect()
 }
 
-/// Returns a help page, after it has checked the page's width.
+/// Returns a help page. Asserts that its lines are not too wide.
 fn page(topic: &str) -> String {
     let page = Place::new().run(&["help", topic]).good();
     let widest = page.lines().map(|line| line.chars().count()).max().unwrap_or(0);
@@ -21,8 +23,8 @@ fn page(topic: &str) -> String {
 }
 
 #[test]
-fn every_key_of_a_scenario_has_help() {
-    let page = page("scenario");
+fn every_key_of_a_scenario_is_explained_in_help() {
+    let page = page("scenario") + &page("domain") + &page("live");
     let wrong = "nothing-like-it = 1";
     let in_domain =
         |text: &str| GOOD.replacen("name = \"gold\"", &format!("name = \"gold\"\n{text}"), 1);
@@ -44,7 +46,7 @@ fn every_key_of_a_scenario_has_help() {
 }
 
 #[test]
-fn every_workload_and_its_keys_have_help() {
+fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     let page = page("work");
     let work = |text: &str| GOOD.replacen("work = { kind = \"spin\" }", text, 1);
     let said = Place::with(&work("work = { kind = \"nothing\" }")).run(&["check", "it.toml"]);
@@ -65,9 +67,8 @@ fn every_workload_and_its_keys_have_help() {
     }
 }
 
-#[test]
-fn every_metric_of_json_and_claims_has_help() {
-    let (metrics, claims) = (page("metrics"), page("claims"));
+/// Returns the JSON fields of the run, the vCPUs, the CPUs and the domains of a simulation.
+fn json_fields() -> Vec<String> {
     let json = Place::with(GOOD).run(&["sim", "it.toml", "--xenmon", "--json"]).good();
     let whole: Value = serde_json::from_str(&json).expect("JSON");
     let run = &whole["runs"][0];
@@ -79,37 +80,46 @@ fn every_metric_of_json_and_claims_has_help() {
     }
     fields.retain(|field| !own.contains(&field.as_str()) || *field == "seconds");
     assert!(fields.len() > 60, "{fields:?}");
-    for field in fields {
+    // `slackline help domain` is the page about domains of a scenario.
+    fields.into_iter().filter(|field| *field != "domain").cloned().collect()
+}
+
+#[test]
+fn every_metric_in_json_and_claims_is_explained_in_help() {
+    let metrics = page("metrics");
+    let book = include_str!("../../../../docs/metrics.md");
+    for field in json_fields() {
         let ends = ["_count", "_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
         let spread = ends.iter().find_map(|end| field.strip_suffix(end));
         let written = spread.map_or(field.clone(), |field| format!("{field}_*"));
-        let is_taught = |word: &str| {
-            metrics.lines().any(|line| {
-                let rest = line.trim_start().strip_prefix(word);
-                rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(';'))
-            })
-        };
         // A metric with a worst value need not have percentiles.
-        let taught = is_taught(&written) || is_taught(field);
-        assert!(taught, "`{written}` is not taught:\n{metrics}");
+        let is_taught = |text: &str, begin: &str, end: &str| {
+            [&written, &field].iter().any(|name| text.contains(&format!("{begin}{name}{end}")))
+        };
+        let about = page(&field);
+        assert!(is_taught(&about, "JSON field: ", "\n"), "`{written}` is not taught:\n{about}");
+        assert!(is_taught(book, "`", "`"), "`{written}` is not in the book");
     }
+    let metrics = metrics.split_whitespace().collect::<Vec<_>>().join(" ");
     let unknown = GOOD.replacen("delivered of gold", "beauty of gold", 1);
     let said = Place::with(&unknown).run(&["check", "it.toml"]).refused(2).err;
     let known = said.split("use one of: ").nth(1).expect("what is known");
     for metric in known.trim().split(", ") {
         let ends = [" p50", " p90", " p99", " worst", " count"];
         let name = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
-        assert!(claims.contains(&format!("\n  {name} ")), "`{metric}` is not taught:\n{claims}");
-        assert!(metrics.contains(&format!("`{name}")), "`{metric}` is not taught");
+        assert!(metrics.contains(&format!(" {name}")), "`{metric}` is not taught:\n{metrics}");
+        assert!(book.contains(&format!("`{name}")), "`{metric}` is not in the book");
     }
+    let claims = page("claims");
     for test in ["below", "above", "at most", "at least", "within P% of", "within N points of"] {
         assert!(claims.contains(test), "`{test}` is not taught");
     }
 }
 
 #[test]
-fn every_table_column_is_explained_in_help_metrics() {
-    let page = page("metrics");
+fn every_table_column_is_explained_in_the_metrics_help_page() {
+    let meanings: String = json_fields().iter().map(|field| page(field)).collect();
+    let page = page("metrics") + &meanings;
     let place = Place::with(GOOD);
     for arguments in [&["sim", "it.toml"][..], &["sim", "it.toml", "--seeds", "2"]] {
         let table = place.run(arguments).good();
@@ -134,7 +144,17 @@ fn every_table_column_is_explained_in_help_metrics() {
 }
 
 #[test]
-fn help_lists_every_page_and_visible_command() {
+fn help_pages_with_a_single_topic_fit_on_two_screens() {
+    let short = ["scenario", "domain", "live", "claims", "metrics", "service", "refusals", "agent"];
+    let policies = ["edf", "sedf", "credit", "gaps", "gedf", "bvt", "atropos", "round-robin"];
+    for topic in short.into_iter().chain(policies) {
+        let lines = page(topic).lines().count();
+        assert!(lines <= 100, "{topic} has {lines} lines, more than two screens of 50");
+    }
+}
+
+#[test]
+fn help_command_lists_every_page_and_every_visible_command() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     let names = all.lines().filter_map(|line| line.strip_prefix("  "));
@@ -148,7 +168,8 @@ fn help_lists_every_page_and_visible_command() {
         assert!(names.contains(&name), "`{name}` is missing:\n{all}");
     }
     assert!(place.run(&["help", "sim"]).good().contains("--seeds <N>"));
-    for hidden in ["keep", "kep", "keepp"] {
+    assert!(place.run(&["help", "keep"]).good().starts_with("No help page is about `keep`."));
+    for hidden in ["kep", "keepp"] {
         let said = place.run(&["help", hidden]).refused(2).err;
         assert!(!said.contains("mean `keep`"), "{said}");
     }
@@ -164,7 +185,7 @@ fn help_lists_every_page_and_visible_command() {
 }
 
 #[test]
-fn help_names_every_key_of_a_driver_domain_and_its_clients() {
+fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "driver"]).good();
     assert!(!page.contains("```"), "{page}");
@@ -175,7 +196,10 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
     let keys = |table: &str| {
         let scenario = GOOD.replace("[host]", &format!("{table}\nnothing-like-it = 1\n[host]"));
         let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-        let hint = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+        let hint = said
+            .err
+            .lines()
+            .find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
         hint.unwrap_or_else(|| panic!("{}", said.err)).to_owned()
     };
     let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
@@ -187,16 +211,31 @@ fn help_names_every_key_of_a_driver_domain_and_its_clients() {
 }
 
 #[test]
-fn help_names_every_key_of_the_host() {
+fn help_page_of_the_host_explains_every_key_of_the_host() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "host"]).good();
     assert!(!page.contains("```"), "{page}");
     let scenario = GOOD.replace("[host]", "[host]\nnothing-like-it = 1");
     let said = Place::with(&scenario).run(&["check", "it.toml"]).refused(2);
-    let keys = said.err.lines().find_map(|line| line.strip_prefix("hint:  its keys are "));
+    let keys =
+        said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
         assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
     }
+}
+
+#[test]
+fn help_finds_a_word_in_glossary_and_pages() {
+    let place = Place::new();
+    for word in ["slack", "deadline", "debt", "trace", "json"] {
+        let found = place.run(&["help", word]).good();
+        assert!(found.contains("Pages with this word"), "{found}");
+    }
+    let found = place.run(&["help", "Budget"]).good();
+    assert!(
+        found.contains("Glossary:\n  budget  ") && found.contains("part of the slice"),
+        "{found}"
+    );
 }
 
 #[test]
@@ -210,7 +249,6 @@ fn help_has_a_page_for_each_policy() {
     assert!(!all.contains("keep "), "what only the program uses is shown:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
-    assert!(page.lines().count() <= 100, "more than two screens of 50 lines:\n{page}");
     assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");
     place.run(&["help", "edff"]).refused(2).says("no help page about `edff`").says("mean `edf`?");
     place.run(&["help", "nothing-like-it"]).refused(2).says("list all pages with `slackline help`");

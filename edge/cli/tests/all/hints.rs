@@ -1,4 +1,4 @@
-//! Refusals name what the user should type instead, in the notation that the user typed.
+//! Tests that refusals name what the user should type instead, in the notation that the user used.
 
 use slackline_control::link::Request;
 use slackline_control::{Kind, Length, NoRoom, Problem, Share};
@@ -7,7 +7,7 @@ use slackline_units::{CpuShare, Span};
 use crate::common::Place;
 use crate::service::{Daemon, Outcome, fine};
 
-/// Plays a core that refuses reservations for two vCPUs for lack of capacity.
+/// Plays a core that refuses reservations for two vCPUs because of a lack of capacity.
 fn full(request: &Request) -> Outcome {
     let Request::Reserve { wanted, .. } = request else { return fine(request) };
     let Some(Share(share)) = wanted.cpu else { return fine(request) };
@@ -30,7 +30,7 @@ fn full(request: &Request) -> Outcome {
 }
 
 #[test]
-fn refused_share_gets_a_hint_with_the_largest_share_that_fits() {
+fn refused_share_causes_a_hint_with_the_largest_share_that_fits() {
     let Some(daemon) = Daemon::new(full) else { return };
     let refused = |cpu| daemon.run(&["reserve", "web", "--cpu", cpu, "--vcpus", "2"]);
     refused("150%").ended_with(4).says("hint:  use `--cpu 64%`");
@@ -38,14 +38,15 @@ fn refused_share_gets_a_hint_with_the_largest_share_that_fits() {
 }
 
 #[test]
-fn reservation_name_with_capitals_gets_a_lower_case_hint() {
+fn reservation_name_with_capitals_causes_a_hint_in_lower_case() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let ran = daemon.run(&["reserve", "Win10", "--cpu", "30%"]).ended_with(2);
-    ran.says("name it `win10`, and its VM by `--for`, e.g. `reserve win10 --for libvirt:Win10`");
+    ran.says("name the reservation `win10`, and its VM by `--for`")
+        .says("e.g. `reserve win10 --for libvirt:Win10`");
 }
 
 #[test]
-fn exact_and_at_least_options_exclude_each_other_in_hold_and_reserve() {
+fn exact_and_at_least_options_cannot_be_combined() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for (option, exact) in [("--exact", true), ("--at-least", false)] {
         daemon.run(&["reserve", "web", "--slice", "2ms", option]).good();
@@ -63,7 +64,7 @@ fn exact_and_at_least_options_exclude_each_other_in_hold_and_reserve() {
 }
 
 #[test]
-fn end_is_a_length_from_now_a_time_in_utc_or_none() {
+fn until_option_accepts_a_duration_a_time_in_utc_or_none() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.expect("after 1970").as_secs();
@@ -88,21 +89,21 @@ fn end_is_a_length_from_now_a_time_in_utc_or_none() {
 }
 
 #[test]
-fn rename_is_answered_with_change_and_not_with_resume() {
+fn unknown_command_rename_causes_a_hint_to_use_change() {
     let ran = Place::new().run(&["rename", "web", "shop"]).ended_with(2);
     assert!(!ran.err.contains("resume"), "{}", ran.err);
     ran.says("slackline change NAME --for BINDING");
 }
 
 #[test]
-fn socket_path_above_the_kernel_limit_is_refused_with_its_length() {
+fn refusal_of_a_socket_path_that_is_too_long_states_its_length() {
     let path = format!("/tmp/{}", "x".repeat(140));
     let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);
     ran.says("its path has 145 bytes; at most 107 are allowed").says("a shorter path");
 }
 
 #[test]
-fn malformed_cpu_list_is_refused_with_an_example() {
+fn refusal_of_a_malformed_cpu_list_shows_a_valid_example() {
     let place = Place::new();
     for list in ["a", "3-1", "0-999", "1,,2"] {
         let ran = place.run(&["hold", "--cpu", "30%", "--cpus", list, "--", "true"]);

@@ -1,4 +1,4 @@
-//! `slackline history`, asked of the real front.
+//! Tests of `slackline history` with a real front and a simulated core.
 
 use slackline_control::link::{Answer, Request};
 use slackline_control::{Account, MOST_ACCOUNTS};
@@ -7,7 +7,7 @@ use crate::service::{Daemon, Outcome, fine};
 
 const HOUR: u64 = 3_600_000_000_000;
 
-/// Plays a core that answers with the hours up to hour 1,500.
+/// Plays a core that has a history of 1,500 hours.
 fn remembers(request: &Request) -> Outcome {
     let Request::History { name, since_ns, by_day } = request else { return fine(request) };
     if name != "web" {
@@ -28,7 +28,7 @@ fn remembers(request: &Request) -> Outcome {
 }
 
 #[test]
-fn history_fetches_all_pages_and_prints_table_csv_or_json() {
+fn history_command_fetches_all_pages_and_prints_table_csv_or_json() {
     let Some(daemon) = Daemon::new(remembers) else { return };
     let csv = daemon.run(&["history", "web", "--since", "1970-01-01", "--csv"]).good();
     assert_eq!(csv.lines().count(), 1 + 1_500);
@@ -49,7 +49,7 @@ fn history_fetches_all_pages_and_prints_table_csv_or_json() {
     let days: Vec<Account> = serde_json::from_str(&json).expect("JSON");
     assert_eq!(days.last().map(|day| day.length_ns), Some(24 * HOUR));
     let none = daemon.run(&["history", "db"]).good();
-    assert_eq!(none, "there is no history of db for that time\n");
+    assert_eq!(none, "no CPU use of db is recorded for that time\n");
     let wrong = daemon.run(&["history", "web", "--since", "monday"]);
     assert!(wrong.err.contains("2026-11-26"), "{}", wrong.err);
 }

@@ -1,4 +1,4 @@
-//! Ctrl-C: complete results are shown, and missing results are named.
+//! Tests of Ctrl-C: complete results are shown, and missing results are named.
 
 use std::fs;
 use std::process::Stdio;
@@ -32,7 +32,7 @@ fn libc_sigint() -> i32 {
 }
 
 #[test]
-fn interrupted_simulation_shows_partial_results() {
+fn simulation_that_is_interrupted_prints_its_partial_results() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--csv", "it.csv"], second).ended_with(130);
@@ -50,7 +50,7 @@ fn json_of(ran: &Ran) -> serde_json::Value {
 }
 
 #[test]
-fn json_of_an_interrupted_command_has_interrupted_true() {
+fn json_output_of_an_interrupted_command_says_interrupted_true() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let second = Duration::from_secs(1);
     let ran = interrupted(&place, &["sim", "it.toml", "--json"], second).ended_with(130);
@@ -69,7 +69,7 @@ fn json_of_an_interrupted_command_has_interrupted_true() {
 }
 
 #[test]
-fn json_of_run_interrupted_in_warmup_is_valid() {
+fn json_output_is_valid_if_a_run_is_interrupted_in_its_warm_up() {
     let long = GOOD.replacen("\"400ms\"", "\"8760h\"", 1);
     let place = Place::with(&format!("warmup = \"8000h\"\n{}", without_warmup(&long)));
     let words = ["sim", "it.toml", "--json"];
@@ -90,10 +90,11 @@ fn finished(ran: &Ran) -> (u64, u64) {
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
-/// A run takes a tenth of a second. Some runs finish within three seconds even on a host that is
-/// thirty times slower. Some remain even on a host that is ten times faster.
+/// A run takes a tenth of a second on a usual host. The interrupt comes after three seconds. Even
+/// on a host that is thirty times slower, some runs are complete by then. Even on one that is ten
+/// times faster, some are not.
 #[test]
-fn interrupted_command_shows_its_finished_runs() {
+fn command_that_is_interrupted_prints_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));
     let seeds = ["--seeds", "1000"];
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
@@ -107,9 +108,9 @@ fn interrupted_command_shows_its_finished_runs() {
     }
 }
 
-/// Each run would take so long that none finishes before the interrupt.
+/// Each run takes so long that none is complete at the time of the interrupt.
 #[test]
-fn interrupted_command_names_its_unfinished_runs() {
+fn command_that_is_interrupted_names_its_unfinished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"8760h\"", 1));
     let two = ["compare", "it.toml", "--policies", "edf,round-robin"];
     let ran = interrupted(&place, &two, Duration::from_millis(300)).ended_with(130);
@@ -118,7 +119,7 @@ fn interrupted_command_names_its_unfinished_runs() {
 }
 
 #[test]
-fn piped_sweep_reports_progress_and_remaining_time() {
+fn sweep_command_with_output_to_a_pipe_reports_progress_and_remaining_time() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
     let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
     let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);

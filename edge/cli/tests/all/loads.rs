@@ -1,4 +1,5 @@
-//! Workloads with devices and their clients, as real processes over the loopback interface.
+//! Tests of workloads with devices and their clients, as real processes over the loopback
+//! interface.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
@@ -23,7 +24,7 @@ impl Server {
         Server::try_start(place, kind).expect("it tells its port")
     }
 
-    /// Starts a server. `None` if its port is taken by another program.
+    /// Starts a server. `None` if another program has taken its port.
     fn try_start(place: &Place, kind: &[&str]) -> Option<Server> {
         let mut command = place.command(&[&["load"], kind, &["--json"]].concat());
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -42,7 +43,7 @@ impl Server {
         i32::try_from(self.child.id()).unwrap()
     }
 
-    /// Interrupts the server as by Ctrl-C, and returns its report.
+    /// Interrupts the server as Ctrl-C does, and returns its report.
     fn interrupt(mut self) -> Value {
         kill(self.pid(), Signal::INT);
         let (mut out, mut err) = (String::new(), String::new());
@@ -72,7 +73,7 @@ fn client(place: &Place, kind: &[&str], server: &Server) -> Value {
 const WEB: [&str; 5] = ["web-server", "--each", "100us", "--response", "10KiB"];
 
 #[test]
-fn load_web_server_and_clients_count_the_same_requests() {
+fn web_server_and_clients_of_the_load_command_count_equal_requests() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let httperf = client(&place, &["httperf", "--rate", "500", "--count", "40"], &server);
@@ -94,7 +95,7 @@ fn load_web_server_and_clients_count_the_same_requests() {
 }
 
 #[test]
-fn load_stream_sender_and_receiver_count_the_same_bytes() {
+fn stream_sender_and_receiver_of_the_load_command_count_equal_bytes() {
     let place = Place::new();
     let server = Server::start(&place, &["sink"]);
     let stream = ["iperf", "--window", "64KiB", "--length", "100ms"];
@@ -111,7 +112,7 @@ fn load_stream_sender_and_receiver_count_the_same_bytes() {
 }
 
 #[test]
-fn load_server_continues_after_its_client_is_killed() {
+fn server_of_the_load_command_continues_after_its_client_is_killed() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let unconnected = sockets(server.pid());
@@ -136,7 +137,7 @@ fn sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn load_client_counts_requests_to_a_killed_server_as_lost() {
+fn client_of_the_load_command_counts_requests_to_a_killed_server_as_lost() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
@@ -154,7 +155,7 @@ fn load_client_counts_requests_to_a_killed_server_as_lost() {
 }
 
 #[test]
-fn load_server_port_can_be_reused_as_soon_as_it_ends() {
+fn port_of_a_load_server_can_be_reused_as_soon_as_the_server_ends() {
     let place = Place::new();
     let echo = ["echo", "--each", "10us"];
     // Another process may take the port before it is requested again.
@@ -175,7 +176,7 @@ fn load_server_port_can_be_reused_as_soon_as_it_ends() {
 }
 
 #[test]
-fn disk_and_compile_loads_report_their_work_and_leave_no_files() {
+fn disk_and_compile_loads_report_their_work_and_leave_no_files_behind() {
     let place = Place::new();
     let read = ["load", "disk-read", "--each", "10us", "--block", "8KiB", "--folder", "."];
     let done = json(place.run(&[&read[..], &["--length", "50ms", "--json"]].concat()));
@@ -193,7 +194,7 @@ fn disk_and_compile_loads_report_their_work_and_leave_no_files() {
 }
 
 #[test]
-fn load_help_names_the_keys_of_a_scenario() {
+fn help_of_the_load_command_names_the_keys_that_scenarios_use() {
     let place = Place::new();
     for (kind, keys) in [
         ("web-server", &["each", "response", "connections", "processes", "read"][..]),
@@ -219,14 +220,15 @@ fn load_help_names_the_keys_of_a_scenario() {
     }
 }
 
-/// Returns two UDP addresses that were free a moment ago.
+/// Returns two UDP addresses that were free a moment ago, though another program may have taken
+/// them.
 fn two_ports() -> [String; 2] {
     let sockets = [0; 2].map(|_| UdpSocket::bind("127.0.0.1:0").unwrap());
     sockets.map(|socket| socket.local_addr().unwrap().to_string())
 }
 
 #[test]
-fn bsp_nodes_started_by_hand_wait_for_each_other() {
+fn bsp_nodes_started_by_separate_commands_wait_for_each_other() {
     let place = Place::new();
     let [one, other] = two_ports();
     let node = |own: &str, peer: &str, length: &str| {
@@ -246,7 +248,7 @@ fn bsp_nodes_started_by_hand_wait_for_each_other() {
 }
 
 #[test]
-fn bsp_node_refuses_repeated_peers_and_its_own_address() {
+fn bsp_node_refuses_its_own_address_or_repeated_peers() {
     let place = Place::new();
     let [own, peer] = two_ports();
     let load = |peers: &[&str]| {

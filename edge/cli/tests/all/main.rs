@@ -1,4 +1,4 @@
-//! Tests of the program that need no CPU for themselves alone.
+//! Tests of the program that do not need a CPU for themselves.
 
 #[path = "../common/mod.rs"]
 mod common;

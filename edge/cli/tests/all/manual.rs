@@ -1,10 +1,11 @@
-//! Shell completions and manual pages, checked by the programs that read them.
+//! Tests of shell completions and manual pages. The programs that read them check them.
 
 use std::process::{Command, Stdio};
 
 use crate::common::{Place, Ran};
 
-/// Runs a program and returns its result. Prints a note and returns `None` if it is not installed.
+/// Runs a program and returns its result. Prints a note and returns `None` if the program is not
+/// installed.
 fn by(mut command: Command) -> Option<Ran> {
     let program = command.get_program().to_string_lossy().into_owned();
     match command.stdin(Stdio::null()).output() {
@@ -16,7 +17,7 @@ fn by(mut command: Command) -> Option<Ran> {
     }
 }
 
-/// Returns the completions that bash offers for the last of these words.
+/// Returns the completions that bash offers for the last word of a command line.
 fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
     let script = "source ./completions; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); \
                   _slackline slackline \"${COMP_WORDS[COMP_CWORD]}\" \
@@ -27,7 +28,7 @@ fn offered(place: &Place, words: &[&str]) -> Option<Vec<String>> {
 }
 
 #[test]
-fn bash_completes_commands_and_options_but_no_hidden_ones() {
+fn bash_completes_commands_and_options_that_are_not_hidden() {
     let place = Place::new();
     place.write("completions", place.run(&["completions", "bash"]).good().as_bytes());
     let mut check = Command::new("bash");
@@ -44,7 +45,7 @@ fn bash_completes_commands_and_options_but_no_hidden_ones() {
 }
 
 #[test]
-fn completions_support_zsh_fish_elvish_powershell_and_refuse_unknown_shells() {
+fn completions_command_supports_zsh_fish_elvish_powershell_and_refuses_others() {
     let place = Place::new();
     for shell in ["zsh", "fish", "elvish", "powershell"] {
         let text = place.run(&["completions", shell]).good();

@@ -1,4 +1,4 @@
-//! Tests of `slackline paper`, with the small paper from the tests of its crate.
+//! Tests of `slackline paper`, with the small example paper from the tests of the crate `papers`.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn paper_commands_list_run_and_report_an_experiment() {
+fn paper_commands_list_run_and_report_an_experiment_of_a_paper() {
     let place = place();
     let list = place.run(&["paper", "list"]).good();
     assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
@@ -44,7 +44,7 @@ fn paper_commands_list_run_and_report_an_experiment() {
 }
 
 #[test]
-fn paper_run_with_no_results_option_writes_nothing() {
+fn paper_run_with_no_results_option_writes_no_results() {
     let place = place();
     place.run(&["paper", "run", "tiny", "--no-results", "--seeds", "1"]).good();
     assert!(!place.path("papers/tiny/results").exists());
@@ -53,10 +53,11 @@ fn paper_run_with_no_results_option_writes_nothing() {
 }
 
 #[test]
-fn quick_option_on_experiment_without_quick_settings_gives_a_note() {
+fn quick_option_causes_a_note_if_an_experiment_has_no_quick_settings() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
-    let says = "note: --quick has no effect on fig-1: it has no quick form; use --seeds 1";
+    let says =
+        "note: --quick has no effect on fig-1: the experiment has no quick form; use --seeds 1";
     place.run(&quick).ended_with(0).says(says);
     let file = place.path("papers/tiny/fig-1.toml");
     let text = fs::read_to_string(&file).expect("the experiment");
@@ -66,7 +67,7 @@ fn quick_option_on_experiment_without_quick_settings_gives_a_note() {
 }
 
 #[test]
-fn missing_papers_and_experiments_are_reported() {
+fn error_about_a_missing_paper_or_experiment_suggests_known_names() {
     let place = place();
     let ran = place.run(&["paper", "run", "tyni"]).refused(2);
     ran.says("error: there is no paper `tyni`").says("did you mean `tiny`?");

@@ -1,5 +1,5 @@
-//! No input is overwritten, whichever of its names the user gives, and no two outputs go to one
-//! file.
+//! Tests that no input is overwritten, even if it has several names, and that no two outputs go to
+//! the same file.
 
 use std::fs::hard_link;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ fn place() -> Place {
     place
 }
 
-/// Asserts that a command is refused and that no file has changed.
+/// Asserts that a command is refused with the text `says`, and that no file has changed.
 #[track_caller]
 fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
     let all = |place: &Place| {
@@ -35,7 +35,7 @@ fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
 }
 
 #[test]
-fn inputs_of_a_run_are_never_overwritten() {
+fn input_file_of_a_command_is_never_overwritten_by_its_output() {
     let place = place();
     let names = |file: &str| {
         let ways = ["", "./", "folder/../", "here/", "link-", "hard-"];
@@ -54,7 +54,7 @@ fn inputs_of_a_run_are_never_overwritten() {
 }
 
 #[test]
-fn two_outputs_to_one_file_are_refused() {
+fn two_output_options_that_name_one_file_are_refused() {
     let place = place();
     symlink("made", place.path("link-made")).expect("a link");
     place.write("old", b"old");
@@ -72,9 +72,10 @@ fn two_outputs_to_one_file_are_refused() {
     place.run(&["sim", "it.toml", "--save", "/dev/null", "--perfetto", "/dev/null"]).ended_with(1);
 }
 
-/// In other programs `-` means standard output. In this program standard output has the tables.
+/// Other programs write to standard output if the file name is `-`. This program writes its tables
+/// to standard output, so it refuses `-`.
 #[test]
-fn dash_as_an_output_file_name_is_refused() {
+fn hyphen_as_the_name_of_an_output_file_is_refused() {
     let place = Place::with(GOOD);
     for option in ["--save", "--perfetto", "--csv"] {
         let says = format!("cannot write {option} to `-`");
@@ -85,7 +86,7 @@ fn dash_as_an_output_file_name_is_refused() {
 }
 
 #[test]
-fn paper_report_refuses_to_overwrite_a_file_of_the_paper() {
+fn paper_report_never_overwrites_a_file_of_the_paper() {
     let place = Place::new();
     let papers = concat!(env!("CARGO_MANIFEST_DIR"), "/../../papers");
     symlink(papers, place.path("papers")).expect("a link");
@@ -97,7 +98,7 @@ fn paper_report_refuses_to_overwrite_a_file_of_the_paper() {
 }
 
 #[test]
-fn output_in_a_missing_folder_is_refused() {
+fn output_file_in_a_missing_folder_is_refused() {
     let place = place();
     for arguments in [
         &["sim", "it.toml", "--save", "nowhere/made"][..],
@@ -112,7 +113,7 @@ fn output_in_a_missing_folder_is_refused() {
 }
 
 #[test]
-fn scenario_and_trace_can_come_from_standard_input() {
+fn scenario_and_trace_may_be_read_from_standard_input() {
     let place = Place::with(GOOD);
     let from = |file: &str, arguments: &[&str]| {
         let file = std::fs::File::open(place.path(file)).expect("a file");

@@ -1,9 +1,9 @@
-//! Scenarios with axes: each point is run, and the output is one table, JSON or CSV.
+//! Tests of scenarios with axes: each point is run, and all points are in one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
-/// Returns the good scenario with axes of two periods and two workloads.
+/// Returns the scenario [`GOOD`](common::GOOD) with two axes: two periods and two workloads.
 fn grid() -> String {
     let axes = r#"
 [[axis]]
@@ -25,7 +25,7 @@ set = { "domain.silver.work" = { kind = "spin" } }
 }
 
 #[test]
-fn sim_prints_a_row_per_point_of_the_scenario_axes() {
+fn sim_command_prints_a_row_for_each_point_of_the_scenario_axes() {
     let place = Place::with(&grid());
     let out = place.run(&["sim", "it.toml"]).good();
     let row = |point: &str, vcpu: &str| {
@@ -47,9 +47,9 @@ fn sim_prints_a_row_per_point_of_the_scenario_axes() {
     }
 }
 
-/// The metrics of a point equal those of the same scenario written without axes.
+/// The metrics of a point equal the metrics of a scenario without axes that has the same values.
 #[test]
-fn axis_point_gives_the_same_numbers_as_a_scenario_without_axes() {
+fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",
@@ -68,7 +68,7 @@ fn axis_point_gives_the_same_numbers_as_a_scenario_without_axes() {
 }
 
 #[test]
-fn compare_runs_each_policy_and_seed_at_every_axis_point() {
+fn compare_command_runs_each_policy_with_each_seed_at_every_axis_point() {
     let place = Place::with(&grid());
     let compare =
         ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];
@@ -87,7 +87,7 @@ fn compare_runs_each_policy_and_seed_at_every_axis_point() {
 }
 
 #[test]
-fn failed_claims_at_axis_points_name_line_and_point() {
+fn claim_that_fails_at_an_axis_point_is_reported_with_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -98,7 +98,7 @@ fn failed_claims_at_axis_points_name_line_and_point() {
 }
 
 #[test]
-fn scenario_error_at_an_axis_point_names_line_and_point() {
+fn scenario_error_at_an_axis_point_is_reported_with_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {
@@ -140,7 +140,7 @@ fn scenario_error_at_an_axis_point_names_line_and_point() {
         ran.says(&says);
     }
     place.write("it.toml", grid.as_bytes());
-    place.run(&["run", "it.toml"]).refused(2).says("it.toml has axes with 4 points");
+    place.run(&["run", "it.toml"]).refused(2).says("cannot run it.toml: its axes have 4 points");
     let saved = ["sim", "it.toml", "--save", "it.trace"];
     place.run(&saved).refused(2).says("cannot use --save with axes");
     place.run(&["compare", "it.toml", "--live"]).refused(2).says("a scenario with axes live");
@@ -149,7 +149,7 @@ fn scenario_error_at_an_axis_point_names_line_and_point() {
 /// `check` tests the admission of all points. It prints the result of each, and a refusal has the
 /// position of its point in the file.
 #[test]
-fn check_covers_every_point_of_the_axes() {
+fn check_command_tests_admission_at_every_point_of_the_axes() {
     let place = Place::with(&grid());
     let out = place.run(&["check", "it.toml"]).good();
     assert!(out.starts_with("two hogs, over period / silver: 4 points\n"), "{out}");

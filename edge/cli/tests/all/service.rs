@@ -1,4 +1,5 @@
-//! Commands for the daemon, with a real front and a simulated core whose answers the test chooses.
+//! Tests of commands for the daemon, with a real front and a simulated core. The test chooses the
+//! core's answers.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::OwnedFd;
@@ -25,7 +26,7 @@ use tempfile::TempDir;
 
 pub(crate) type Outcome = Result<Answer, Problem>;
 
-/// A real front, for which the test plays the core.
+/// A real front, for which the test acts as the core.
 pub(crate) struct Daemon {
     folder: TempDir,
     front: Child,
@@ -33,8 +34,8 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a front. `None` if the test does not run as root, since the front would refuse this
-    /// user.
+    /// Starts a front. `None` if the test does not run as root, since the front would then refuse
+    /// the test's user.
     pub(crate) fn new(says: fn(&Request) -> Outcome) -> Option<Daemon> {
         if !rustix::process::geteuid().is_root() {
             return None;
@@ -140,7 +141,7 @@ fn reservation(name: &str) -> Reservation {
         vcpus: 2,
         served: 1,
         state: State::Partial,
-        why: Some("its VM has 1 vCPU, and 2 are reserved".into()),
+        why: Some("the VM has 1 vCPU, and 2 are reserved".into()),
         warning: None,
         revision: 7,
         recent: Some(recent),
@@ -178,7 +179,7 @@ pub(crate) fn fine(request: &Request) -> Outcome {
 }
 
 #[test]
-fn daemon_front_process_runs_without_privileges() {
+fn front_process_of_the_daemon_runs_without_privileges() {
     let Some(daemon) = Daemon::new(fine) else { return };
     daemon.run(&["list"]).good();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.front.id()));
@@ -205,7 +206,7 @@ fn daemon_front_process_runs_without_privileges() {
 }
 
 #[test]
-fn user_outside_the_slackline_groups_is_refused() {
+fn user_outside_the_slackline_groups_is_refused_by_the_daemon() {
     let Some(daemon) = Daemon::new(fine) else { return };
     // The copy is in a folder that every user may read. The build folder may not be readable.
     let program = daemon.folder.path().join("slackline");
@@ -225,7 +226,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
         .run(&["reserve", "web", "--cpu", "1.5", "--vcpus", "2", "--exact", "--for", "pid:17"])
         .good();
     let said = "web: 2ms in every 10ms for each of 2 vCPUs, and no more, 40.00 % of a CPU, for \
-                libvirt:web; partial, revision 7: its VM has 1 vCPU, and 2 are reserved\n";
+                libvirt:web; partial, revision 7: the VM has 1 vCPU, and 2 are reserved\n";
     assert_eq!(text, said);
     let Request::Reserve { name, wanted } = daemon.heard() else { panic!("something else") };
     let cpu = wanted.cpu.map(|share| share.0.ppm());
@@ -245,7 +246,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
 }
 
 #[test]
-fn daemon_tables_fit_40_columns_and_json_is_passed_unchanged() {
+fn tables_from_the_daemon_fit_40_columns_and_json_is_not_changed() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let output = daemon.command(&[verb]).env("COLUMNS", "40").output().expect("it runs");
@@ -268,7 +269,7 @@ fn daemon_tables_fit_40_columns_and_json_is_passed_unchanged() {
 }
 
 #[test]
-fn daemon_refusal_prints_reason_and_hint_and_sets_exit_code() {
+fn refusal_by_the_daemon_is_printed_with_a_hint_and_sets_the_exit_code() {
     fn says(request: &Request) -> Outcome {
         let (kind, hint) = match request {
             Request::Reserve { .. } => (Kind::NoRoom, "the longest slice that fits is 3ms"),
@@ -296,7 +297,7 @@ fn daemon_refusal_prints_reason_and_hint_and_sets_exit_code() {
 }
 
 #[test]
-fn missing_daemon_is_reported_with_a_hint() {
+fn commands_without_a_running_daemon_fail_with_a_hint_to_start_it() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nobody");
     for verb in ["find", "list", "watch", "room", "log"] {
@@ -307,7 +308,7 @@ fn missing_daemon_is_reported_with_a_hint() {
 }
 
 #[test]
-fn watch_shows_reservations_each_second_until_stopped() {
+fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let mut watch = daemon.command(&["watch", "web", "--json"]);
     let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
@@ -323,9 +324,12 @@ fn watch_shows_reservations_each_second_until_stopped() {
 }
 
 #[test]
-fn service_help_has_every_verb_state_and_refusal() {
-    let output = Command::new(PROGRAM).args(["help", "service"]).output().expect("it runs");
-    let page = Ran::new(&output).good();
+fn service_help_page_explains_every_verb_state_and_refusal() {
+    let pages = ["service", "refusals"].map(|topic| {
+        let output = Command::new(PROGRAM).args(["help", topic]).output().expect("it runs");
+        Ran::new(&output).good()
+    });
+    let page = pages.concat();
     let words = State::ALL.map(|(state, _)| state.word()).into_iter();
     let words = words.chain(Kind::ALL.map(Kind::word));
     let verbs = ["serve", "find", "reserve", "change", "pause", "resume", "release", "list"];
@@ -383,7 +387,7 @@ fn elsewhere(request: &Request) -> Outcome {
     }
 }
 
-/// Starts a gang on these hosts and returns the outcome.
+/// Runs `slackline gang` with members on these hosts, and returns its result.
 fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
     let members = hosts.map(|host| {
         let socket = host.folder.path().join("s");
@@ -401,9 +405,9 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 }
 
 #[test]
-fn gang_is_reserved_on_all_hosts_before_it_begins() {
+fn gang_is_reserved_on_all_hosts_before_it_begins_on_any_host() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
-    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp begins in");
+    gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp starts in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
         assert_eq!(daemon.heard(), Request::Host);
         let held = Request::Gang {
@@ -431,7 +435,7 @@ fn gang_is_reserved_on_all_hosts_before_it_begins() {
 }
 
 #[test]
-fn refused_gang_member_is_named_and_the_other_reservations_are_released() {
+fn gang_that_one_host_refuses_is_released_on_the_other_hosts() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(full)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(4);
     ran.says("bsp-2 on ").says("95 % is promised, and 90 % may be").says("fits is 3ms");
@@ -446,7 +450,7 @@ fn refused_gang_member_is_named_and_the_other_reservations_are_released() {
 }
 
 #[test]
-fn gang_on_hosts_with_differing_clocks_is_refused_before_reserving() {
+fn gang_is_refused_before_any_reservation_if_host_clocks_differ() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(elsewhere)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(3);
     ran.says("differ by").says("the slice of 4ms");

@@ -1,10 +1,10 @@
-//! Small usability problems that were fixed.
+//! Tests of usability problems that were fixed.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
 
 #[test]
-fn run_intervals_are_listed_as_json() {
+fn show_command_lists_run_intervals_as_json() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let lines = place.run(&["show", "it.trace", "--list", "--for", "40ms"]).good();
@@ -23,7 +23,7 @@ fn run_intervals_are_listed_as_json() {
 }
 
 #[test]
-fn window_after_the_end_of_the_run_is_refused() {
+fn show_command_refuses_a_window_after_the_end_of_the_run() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for from in ["400ms", "1h", "8760h"] {
@@ -37,7 +37,7 @@ fn window_after_the_end_of_the_run_is_refused() {
 }
 
 #[test]
-fn sim_csv_has_shares_and_waits_per_second() {
+fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -78,7 +78,7 @@ fn sim_csv_has_shares_and_waits_per_second() {
 }
 
 #[test]
-fn domain_names_with_dots_are_refused_only_if_ambiguous() {
+fn domain_name_with_a_dot_is_refused_only_if_it_is_ambiguous() {
     let named = |name: &str| GOOD.replace("gold", name);
     for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
         let place = Place::with(&named(name));
@@ -95,7 +95,7 @@ fn domain_names_with_dots_are_refused_only_if_ambiguous() {
 }
 
 #[test]
-fn direction_and_escape_characters_in_titles_are_escaped() {
+fn escape_and_direction_characters_in_a_title_are_replaced() {
     let text = GOOD.replacen("two hogs", "two \u{202e}sgoh\u{2066} \\u001b[31mred", 1);
     let place = Place::with(&text);
     for arguments in [&["sim", "it.toml"][..], &["check", "it.toml"]] {
@@ -109,7 +109,7 @@ fn direction_and_escape_characters_in_titles_are_escaped() {
 }
 
 #[test]
-fn finished_batch_work_is_noted_with_its_end_time() {
+fn end_time_of_a_finished_batch_workload_is_noted() {
     let batch = "work = { kind = \"batch\", total = \"60ms\" }";
     let place = Place::with(&GOOD.replacen("work = { kind = \"spin\" }", batch, 1));
     let ran = place.run(&["sim", "it.toml"]);
@@ -117,9 +117,9 @@ fn finished_batch_work_is_noted_with_its_end_time() {
     ran.ended_with(1).shows("note: `gold` finished its work at 96");
 }
 
-/// The test uses a narrow terminal. If it wrapped lines, tables would be unreadable.
+/// If the terminal wrapped lines, tables would be unreadable.
 #[test]
-fn sim_table_fits_a_terminal_of_40_columns() {
+fn table_of_the_sim_command_fits_into_a_terminal_of_40_columns() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());
@@ -127,10 +127,10 @@ fn sim_table_fits_a_terminal_of_40_columns() {
     crate::common::is_narrow(&text);
 }
 
-/// Every command with tables fits the width that `COLUMNS` sets. A list of run intervals is exempt,
-/// because its lines are meant to be searched.
+/// Every command with tables fits the width in `COLUMNS`. Lists of run intervals are exempt,
+/// because their lines are meant for programs like `grep`.
 #[test]
-fn every_table_fits_40_columns() {
+fn every_command_prints_tables_that_fit_into_40_columns() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     place.write("long.toml", GOOD.replace("gold", &"a-long-name".repeat(4)).as_bytes());

@@ -1,5 +1,5 @@
-//! A sweep runs a family of scenarios under several policies and makes one table. The table is the
-//! same if the sweep is killed and continued.
+//! Tests of `slackline sweep`, which runs a family of scenarios under several policies and makes
+//! one table. A sweep that was killed and continued makes the same table.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn sweep_writes_one_csv_row_per_run_and_one_page() {
+fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -67,7 +67,7 @@ fn sweep_writes_one_csv_row_per_run_and_one_page() {
     assert_eq!(text(&place, "it.csv"), table);
 }
 
-/// Returns the values of a column in the order of the runs.
+/// Returns the values of a column of the table, in the order of the runs.
 fn values(table: &str, column: &str) -> Vec<f64> {
     let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split(',').collect()).collect();
     let at = lines[0].iter().position(|head| *head == column).unwrap();
@@ -75,7 +75,7 @@ fn values(table: &str, column: &str) -> Vec<f64> {
 }
 
 #[test]
-fn sweep_median_of_two_seeds_is_their_midpoint() {
+fn sweep_command_reports_the_midpoint_of_two_seeds_as_their_median() {
     let place = Place::with(&FAMILY.replacen("cpus = [1, 2]", "cpus = [3]", 1));
     let words = ["sweep", "it.toml", "--policies", "credit:boost=off", "--seeds", "2"];
     let ran = place.run(&[&words[..], &["--csv", "it.csv"]].concat()).ended_with(0);
@@ -91,7 +91,7 @@ fn sweep_median_of_two_seeds_is_their_midpoint() {
 }
 
 #[test]
-fn example_family_in_the_help_page_can_be_swept() {
+fn example_scenario_family_in_the_help_page_can_be_swept() {
     let page = Place::new().run(&["help", "family"]).good();
     let intro = page.lines().take_while(|line| !line.starts_with("  - "));
     let example: Vec<&str> = intro.filter_map(|line| line.strip_prefix("  ")).collect();
@@ -101,7 +101,7 @@ fn example_family_in_the_help_page_can_be_swept() {
     assert_eq!(text(&place, "it.csv").lines().count(), 1 + 2, "two sizes");
 }
 
-/// Starts a sweep, and ends it by a signal when some of its runs are done.
+/// Starts a sweep, and ends it with a signal when some of its runs are complete.
 #[track_caller]
 fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     let lines = || {
@@ -121,9 +121,9 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     Ran::new(&child.wait_with_output().unwrap())
 }
 
-/// A sweep of 24 runs with 100 simulated seconds each takes long enough to be killed in the middle.
+/// The sweep has 24 runs of 100 simulated seconds each, so that it can be killed in the middle.
 #[test]
-fn killed_sweep_resumes_and_writes_the_same_table() {
+fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -144,7 +144,7 @@ fn killed_sweep_resumes_and_writes_the_same_table() {
 }
 
 #[test]
-fn partial_file_of_another_sweep_is_refused_unless_fresh_is_given() {
+fn partial_file_of_another_sweep_is_refused_without_the_fresh_option() {
     let place = Place::with(FAMILY);
     place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
     place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
@@ -153,7 +153,7 @@ fn partial_file_of_another_sweep_is_refused_unless_fresh_is_given() {
 }
 
 #[test]
-fn cpus_option_of_sweep_replaces_the_sizes_of_the_family() {
+fn cpus_option_of_sweep_replaces_host_sizes_in_the_family_table() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
@@ -167,7 +167,7 @@ fn cpus_option_of_sweep_replaces_the_sizes_of_the_family() {
 }
 
 #[test]
-fn sweep_runs_a_scenario_without_family_and_notes_refused_runs() {
+fn sweep_command_runs_a_scenario_without_a_family_and_notes_refused_runs() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
     place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");
@@ -178,16 +178,19 @@ fn sweep_runs_a_scenario_without_family_and_notes_refused_runs() {
 }
 
 #[test]
-fn invalid_sweep_is_refused_before_any_run() {
+fn invalid_sweep_is_refused_before_its_first_run() {
     let family = |what: &str, with: &str| FAMILY.replacen(what, with, 1);
     let cases = [
         (family("cpus = [1, 2]", "cpus = [0]"), "it.toml:6:8: a host has 1 to 256 CPUs, not 0"),
         (family("cpus = [1, 2]", "cpus = []"), "it.toml:6:8: the list needs at least one value"),
         (family("weights = [1, 2]", "weight = [1, 2]"), "it.toml:7:1: unknown field `weight`"),
         (family("[\"0%\", \"25%\"]", "[\"97%\"]"), "it.toml:8:12: `97%` is more than 95%"),
-        (family("\"50%\"", "\"half\""), "at point `half`: `family`: `half` is not 0% to 100%"),
+        (
+            family("\"50%\"", "\"half\""),
+            "at point `half`: `family`: `half` is not a percentage from 0% to 100%",
+        ),
         (family("credit = { weight", "credits = { weight"), "no policy is called `credits`"),
-        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot use domains in a family"),
+        (format!("{FAMILY}[[domain]]\nname = \"a\"\n"), "cannot set domains in a family of hosts"),
         (family("extra-weight = ", "extra-wait = "), "extra-wait"),
     ];
     for (scenario, says) in cases {
@@ -206,7 +209,7 @@ fn invalid_sweep_is_refused_before_any_run() {
 }
 
 #[test]
-fn sweep_metric_option_adds_a_column_a_table_and_a_panel() {
+fn metric_option_of_sweep_adds_a_column_a_table_and_a_chart_panel() {
     let place = Place::with(FAMILY);
     let metrics = ["--metric", "wait worst", "--metric", "misses of total"];
     let arguments = [&SWEEP[..], &["--page", "it.html"], &metrics].concat();

@@ -1,4 +1,4 @@
-//! `slackline top` on a terminal of its own.
+//! Tests of `slackline top` on a pseudo-terminal.
 
 use std::io::{Read, Write};
 use std::sync::mpsc::{Receiver, channel};
@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::common::{Place, terminal};
 
-/// The program on a terminal of 20 lines of 100 columns.
+/// The program on a pseudo-terminal with 20 lines of 100 columns.
 struct Screen {
     child: std::process::Child,
     keys: std::fs::File,
     bytes: Receiver<Vec<u8>>,
-    /// State of the terminal after the bytes that were read so far.
+    /// State of the terminal, according to the bytes that were read so far.
     terminal: vt100::Parser,
 }
 
@@ -58,7 +58,8 @@ impl Screen {
         }
     }
 
-    /// Waits for the end of the program. Asserts that it left the alternate screen.
+    /// Waits for the end of the program with the exit code `code`. Asserts that it has left the
+    /// alternate screen.
     #[track_caller]
     fn ends_with(mut self, code: i32) {
         self.wait_until("the former screen", |screen| !screen.alternate_screen());
@@ -85,7 +86,7 @@ work = { kind = "spin" }
 "#;
 
 #[test]
-fn top_plays_a_trace_and_restores_the_terminal_when_quit() {
+fn top_command_plays_a_trace_and_restores_the_terminal_when_quit() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
@@ -102,7 +103,7 @@ fn top_plays_a_trace_and_restores_the_terminal_when_quit() {
 }
 
 #[test]
-fn top_restores_the_terminal_when_ended_by_a_signal() {
+fn top_command_restores_the_terminal_if_a_signal_ends_it() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
@@ -115,7 +116,7 @@ fn top_restores_the_terminal_when_ended_by_a_signal() {
 }
 
 #[test]
-fn top_without_a_terminal_daemon_or_valid_interval_is_refused() {
+fn top_command_is_refused_without_a_terminal_a_daemon_or_a_valid_interval() {
     let place = Place::new();
     place.run(&["top"]).ended_with(2).says("are not a terminal").says("hint:");
     place.run(&["top", "--interval", "1ms"]).ended_with(2).says("from 200ms to 60s");

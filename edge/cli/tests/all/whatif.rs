@@ -1,6 +1,9 @@
-//! Predictions of `slackline whatif` from a saved trace.
+//! Tests of predictions by `slackline whatif` from a saved trace.
 
-use serde_json::Value;
+use std::io::Write;
+use std::process::{Output, Stdio};
+
+use serde_json::{Value, json};
 
 use crate::common::Place;
 
@@ -33,14 +36,14 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn whatif_without_edits_reports_whether_the_model_repeats_the_recording() {
+fn whatif_command_without_edits_reports_if_the_model_reproduces_the_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
     assert!(told.contains("Both forms repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
 }
 
 #[test]
-fn whatif_prediction_lists_shares_losses_and_unknowns() {
+fn whatif_command_prints_predicted_shares_losses_and_unknown_values() {
     let place = traced();
     let told = place.run(&["whatif", "it.trace", "--set", "batch.slice=1ms"]).good();
     for line in ["batch  share           20.00 %", "10.00 %", "batch loses 10.00 points of a CPU."]
@@ -53,7 +56,7 @@ fn whatif_prediction_lists_shares_losses_and_unknowns() {
 }
 
 #[test]
-fn scenario_saved_by_whatif_gives_the_predicted_numbers_under_sim() {
+fn scenario_saved_by_whatif_gives_the_predicted_numbers_in_a_simulation() {
     let place = traced();
     let edits = ["--set", "batch.slice=3ms", "--add", "db2", "--like", "db", "--set"];
     let edits = [&edits[..], &["db.slice=2ms", "--set", "db2.slice=2ms"]].concat();
@@ -93,7 +96,7 @@ fn plan_saved_by_whatif_lists_reservations_with_predictions() {
 }
 
 #[test]
-fn impossible_whatif_edits_are_refused_with_a_hint() {
+fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
     let place = traced();
     let refused = |options: &[&str], code: i32, says: &str| {
         place.run(&[&["whatif", "it.trace"], options].concat()).refused(code).says(says);
@@ -101,11 +104,103 @@ fn impossible_whatif_edits_are_refused_with_a_hint() {
     refused(&["--set", "wed.slice=1ms"], 2, "did you mean `web`?");
     refused(&["--set", "web.slice"], 2, "write --set web.slice=3ms");
     refused(&["--set", "web.slices=1ms"], 2, "unknown parameter `slices`");
-    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse this");
-    refused(&["--add", "db2", "--like", "db", "--like", "web"], 2, "cannot pair 1 of --add");
+    refused(&["--set", "web.slice=9ms"], 4, "admission would refuse the changed reservations");
+    refused(
+        &["--add", "db2", "--like", "db", "--like", "web"],
+        2,
+        "cannot pair --add (given 1 times)",
+    );
     refused(&["--cpus", "3-1"], 2, "cannot read --cpus `3-1`");
     refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["whatif", "cut"]).refused(2).says("the trace is cut off");
+}
+
+/// Starts the process with which the daemon predicts, and sends it these frames.
+fn worker(place: &Place, frames: &[&[u8]]) -> Output {
+    let mut command = place.command(&["serve-worker"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().expect("a worker");
+    let mut input = child.stdin.take().expect("a pipe");
+    for frame in frames {
+        let length = (frame.len() as u64).to_le_bytes();
+        input.write_all(&length).and_then(|()| input.write_all(frame)).expect("it reads");
+    }
+    drop(input);
+    child.wait_with_output().expect("its output")
+}
+
+/// Returns the answers of a worker.
+fn answers(output: &Output) -> Vec<Value> {
+    let mut rest = &*output.stdout;
+    let mut answers = Vec::new();
+    while let Some((length, after)) = rest.split_first_chunk::<8>() {
+        let (answer, after) =
+            after.split_at(usize::try_from(u64::from_le_bytes(*length)).expect("short"));
+        answers.push(serde_json::from_slice(answer).expect("JSON"));
+        rest = after;
+    }
+    answers
+}
+
+#[test]
+fn worker_of_the_daemon_predicts_the_same_as_the_command_line() {
+    let place = traced();
+    let trace = place.read("it.trace");
+    let set = json!([{ "name": "db", "slice": "6ms" }]);
+    let changed = json!({ "asked": { "set": set, "remove": ["batch"] }, "own": null });
+    let unchanged = json!({ "asked": {}, "own": null });
+    let declined = json!({ "asked": { "set": [{ "name": "db", "slice": "19ms" }] }, "own": null });
+    let unknown = json!({ "asked": { "remove": ["nobody"] }, "own": null });
+    let asked = [changed, unchanged, declined, unknown].map(|it| it.to_string().into_bytes());
+    let frames: Vec<&[u8]> = std::iter::once(&*trace).chain(asked.iter().map(|it| &**it)).collect();
+    let output = worker(&place, &frames);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let [changed, unchanged, declined, unknown] = &answers(&output)[..] else { panic!("4") };
+    let by_hand = ["whatif", "it.trace", "--set", "db.slice=6ms", "--remove", "batch", "--json"];
+    assert_eq!(changed["Ok"], json(&place.run(&by_hand).good()));
+    assert_eq!(unchanged["Ok"], json(&place.run(&["whatif", "it.trace", "--json"]).good()));
+    assert_eq!(declined["Err"]["type"], "no-room", "{declined}");
+    assert_eq!(unknown["Err"]["type"], "bad", "{unknown}");
+}
+
+#[test]
+fn worker_of_the_daemon_returns_to_a_tenant_its_own_vms_only() {
+    let place = traced();
+    let trace = place.read("it.trace");
+    let asked = json!({ "set": [{ "name": "db", "slice": "2ms" }], "add": [
+        { "name": "db2", "like": "db" }
+    ]});
+    let question = json!({ "asked": asked, "own": ["db"] }).to_string();
+    let output = worker(&place, &[&trace, question.as_bytes()]);
+    let answer = &answers(&output)[0]["Ok"];
+    let names = |rows: &Value| -> Vec<String> {
+        let rows = rows.as_array().expect("rows").iter();
+        rows.map(|row| row["name"].as_str().expect("a name").to_owned()).collect()
+    };
+    assert_eq!(names(&answer["vcpus"]), ["db", "db2"]);
+    assert_eq!(names(&answer["gate"]["forms"][0]["vcpus"]), ["db"]);
+}
+
+#[test]
+fn worker_of_the_daemon_reports_damaged_recordings_and_has_little_memory() {
+    let place = Place::new();
+    let question = json!({ "asked": {}, "own": null }).to_string();
+    let output = worker(&place, &[b"not a trace", question.as_bytes()]);
+    assert!(output.status.success());
+    let answer = &answers(&output)[0];
+    assert!(
+        answer["Err"]["detail"].as_str().expect("why").contains("the last seconds"),
+        "{answer}"
+    );
+    // A recording of more bytes than it may have.
+    let mut child = place.command(&["serve-worker"]);
+    child.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().expect("a worker");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(&(300_u64 << 20).to_le_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("its output");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("memory allocation"), "{said}");
 }

@@ -1,12 +1,13 @@
-//! Cgroups with real-time budgets, for kernels that support them.
+//! Cgroups with real-time budgets for tests, on kernels that support them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::live::wait_until;
 
-/// A cgroup without real-time budget. When this is dropped, it is removed once its threads have
-/// left.
+/// A cgroup without real-time budget. When this value is dropped, the cgroup is removed after its
+/// threads have left.
 pub struct NoRealTime(pub PathBuf);
 
 impl NoRealTime {
@@ -16,13 +17,16 @@ impl NoRealTime {
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");
         let mut lines = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         let mount = lines.find(|line| line[2] == "cgroup" && is_cpu(line[3]))?[1].to_owned();
-        let group = Path::new(&mount).join(format!("slackline-test-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let name = format!("slackline-test-{}-{number}", std::process::id());
+        let group = Path::new(&mount).join(name);
         fs::create_dir(&group).ok()?;
         let made = NoRealTime(group);
         made.0.join("cpu.rt_runtime_us").exists().then_some(made)
     }
 
-    /// Creates a cgroup below this one.
+    /// Creates a cgroup inside this cgroup.
     pub fn inner(&self, name: &str) -> NoRealTime {
         let group = self.0.join(name);
         fs::create_dir(&group).unwrap();
@@ -42,6 +46,7 @@ impl Drop for NoRealTime {
     }
 }
 
-/// Note that a test prints when it is skipped for lack of cgroups with real-time budgets.
+/// Note that a test prints when it is skipped, because the kernel has no real-time budgets of
+/// cgroups.
 pub const SKIPPED: &str =
     "skipped: needs cgroups with real-time budgets (version 1, RT_GROUP_SCHED)";

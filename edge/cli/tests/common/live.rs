@@ -1,5 +1,5 @@
-//! Common parts of live tests. One test runs at a time and leaves the host as it was. A process
-//! that a run scheduled can itself check whether it was restored.
+//! Common parts of live tests. A test has all CPUs or one CPU, and leaves the host as it was. A
+//! process that a run scheduled can itself check whether it was restored.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use rustix::process::{Pid, Signal, geteuid};
@@ -22,21 +22,24 @@ use slackline_units::{CpuId, CpuSet, Span};
 
 use super::{Place, Ran};
 
+#[path = "../../../live/tests/common/turn.rs"]
+mod turn;
 #[path = "../../../live/tests/common/waiting.rs"]
 pub mod waiting;
+use turn::Turn;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Environment variable that marks every process that a test starts, with all descendants.
+/// Environment variable that marks every process that a test starts, and all its descendants.
 pub const TAG: &str = "SLACKLINE_TEST_TAG";
-/// Environment variable with the role of a child process. Unset in the test process itself.
+/// Environment variable with the role of a child process. It is not set in the test process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
-/// Name of the victim's spinning thread, like that of a vCPU thread of QEMU.
+/// Name of the victim's computing thread, which looks like the name of a QEMU vCPU thread.
 const VCPU: &str = "CPU 0/TCG";
 
-/// Scenario with two VMs. One joins, is paused, resumes and leaves. The share of the other changes.
-/// The last change exceeds the capacity, so it is refused and the old share stays.
+/// Scenario with two VMs. One joins, is paused, resumes and leaves. The other changes its share.
+/// Its last change exceeds the capacity and is refused, so the old share stays in force.
 pub const COMES_AND_GOES: &str = r#"title = "comes and goes"
 length = "2s"
 policy = { name = "edf" }
@@ -68,42 +71,51 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Permission to run live. Only one test has this permission at a time.
+/// Permission to run live, on all CPUs or on one CPU.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
     pub tag: String,
-    _alone: (MutexGuard<'static, ()>, File),
+    /// True if the test has only the CPU of its turn.
+    has_one_cpu: bool,
+    turn: Turn,
 }
 
-/// Kernel that the program under test sees.
+/// Simulated kernel on which the program under test runs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Kernel {
     Ours,
-    /// A kernel with the system calls of Linux 4.4.
+    /// A kernel that has only the system calls of Linux 4.4.
     #[cfg(target_arch = "x86_64")]
     Linux44,
-    /// A kernel that does not report when threads block.
+    /// A kernel without perf events, so that blocking threads are not reported.
     #[cfg(target_arch = "x86_64")]
     WithoutPerf,
 }
 
-/// Begins a live test. Prints the reason and returns `None` if this host cannot run live.
+/// Begins a live test that has all CPUs of the host. Prints the reason and returns `None` if this
+/// host cannot run live.
 pub fn begin() -> Option<Live> {
-    begin_on(Kernel::Ours)
+    begin_with(Kernel::Ours, Turn::on_all_cpus, false)
 }
 
-/// Begins a live test in which the program sees a simulated kernel.
+/// Begins a live test that schedules one CPU, while another test may schedule another CPU. `run`,
+/// `hold` and `serve` get the option `--cpus` for this CPU.
+pub fn begin_on_one_cpu() -> Option<Live> {
+    begin_with(Kernel::Ours, Turn::on_one_cpu, true)
+}
+
+/// Begins a live test on one CPU in which the program under test runs on a simulated kernel.
 pub fn begin_on(kernel: Kernel) -> Option<Live> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    begin_with(kernel, Turn::on_one_cpu, true)
+}
+
+fn begin_with(kernel: Kernel, turn: fn() -> Turn, has_one_cpu: bool) -> Option<Live> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
-    lock.lock().expect("a lock");
+    let turn = turn();
     let place = Place::new();
     // `doctor` sleeps a few hundred times to measure timers, and no test changes its result. So its
     // result is kept.
@@ -114,7 +126,7 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
-    Some(Live { place, kernel, tag, _alone: (alone, lock) })
+    Some(Live { place, kernel, tag, has_one_cpu, turn })
 }
 
 /// Returns what this host lacks for live runs. `None` if it lacks nothing.
@@ -139,8 +151,21 @@ pub fn delivered(run: &Value, name: &str) -> u64 {
 }
 
 impl Live {
+    /// Returns the number of the CPU that this test may schedule.
+    pub fn cpu(&self) -> String {
+        self.turn.cpu.index().to_string()
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = self.place.command(arguments);
+        let cpu = self.cpu();
+        let mut arguments = arguments.to_vec();
+        let schedules = matches!(arguments.first(), Some(&("run" | "hold" | "serve")));
+        let options = arguments.iter().take_while(|&&word| word != "--");
+        let has_cpus = options.into_iter().any(|word| word.starts_with("--cpus"));
+        if self.has_one_cpu && schedules && !has_cpus {
+            arguments.splice(1..1, ["--cpus", &cpu]);
+        }
+        let mut command = self.place.command(&arguments);
         command.env(TAG, &self.tag);
         #[cfg(target_arch = "x86_64")]
         match self.kernel {
@@ -156,7 +181,7 @@ impl Live {
         Ran::new(&self.command(arguments).output().expect("the program can be started"))
     }
 
-    /// Starts `slackline run it.toml` in a process group of its own, as a shell does.
+    /// Starts `slackline run it.toml` in a new process group, as a shell does.
     pub fn start(&self, scenario: &str) -> Runner<'_> {
         self.start_as("it", scenario)
     }
@@ -176,7 +201,7 @@ impl Live {
         Runner { live: self, child, name: name.into() }
     }
 
-    /// Starts the program with a terminal for its output.
+    /// Starts a run whose output goes to the terminal `terminal`.
     pub fn start_on(&self, terminal: File, scenario: &str) -> Runner<'_> {
         self.place.write("it.toml", scenario.as_bytes());
         let mut command = self.command(&["run", "it.toml"]);
@@ -185,7 +210,8 @@ impl Live {
         Runner { live: self, child, name: "it".into() }
     }
 
-    /// Returns the processes that this test has started, with their descendants and command lines.
+    /// Returns the id and command line of each process that this test has started, and of their
+    /// descendants.
     pub fn processes(&self) -> Vec<(i32, String)> {
         let mark = format!("{TAG}={}", self.tag).into_bytes();
         let mut found = Vec::new();
@@ -203,13 +229,13 @@ impl Live {
         found
     }
 
-    /// Returns the processes whose command line has this word.
+    /// Returns the test's processes whose command line contains this word.
     pub fn processes_of(&self, word: &str) -> Vec<i32> {
         let has = |(_, line): &(i32, String)| line.split(' ').any(|other| other == word);
         self.processes().into_iter().filter(has).map(|(pid, _)| pid).collect()
     }
 
-    /// Asserts that no process that the test started still exists.
+    /// Asserts that all processes that the test started have ended.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         wait_until("every process to end", || self.processes().is_empty());
@@ -252,7 +278,7 @@ impl Runner<'_> {
         self.child.try_wait().expect("is our child").is_none()
     }
 
-    /// Returns the output of the run. Empty if it went to a terminal.
+    /// Returns an output of the run, `out` or `err`. Empty if the output went to a terminal.
     fn said(&self, kind: &str) -> String {
         let bytes = fs::read(self.live.place.path(&format!("{}.{kind}", self.name)));
         String::from_utf8_lossy(&bytes.unwrap_or_default()).into_owned()
@@ -275,7 +301,7 @@ impl Drop for Runner<'_> {
     }
 }
 
-/// Scheduling state of a thread.
+/// State of a thread that scheduling can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -300,14 +326,16 @@ pub fn states(pid: i32) -> Option<Vec<State>> {
     threads_of(Tid::new(pid)?).ok()?.into_iter().map(state).collect()
 }
 
-/// A process for a run to schedule. One of its threads spins, and has the name of a vCPU thread.
+/// A process that a run schedules. One of its threads always computes, and has the name of a vCPU
+/// thread.
 pub struct Victim {
     child: Child,
     pub spinner: Tid,
     before: Vec<State>,
 }
 
-/// Body of the child process that is the victim. Returns at once in other processes.
+/// Runs as the victim, if a test has started this program as the victim. Returns at once in other
+/// processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {
         let spin = || {
@@ -333,7 +361,9 @@ pub fn play_victim() {
 impl Victim {
     pub fn start() -> Victim {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "part_victim", "--nocapture", "--quiet"]).env(PART, "victim");
+        command
+            .args(["--exact", "helper_process_runs_as_scheduled_process", "--nocapture", "--quiet"])
+            .env(PART, "victim");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be started");
         let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
@@ -377,12 +407,12 @@ impl Victim {
         states(self.pid()).expect("the victim is there")
     }
 
-    /// Returns true if a run schedules the victim: its scheduling state has changed.
+    /// Returns true if a run schedules the victim, so that the state of its threads has changed.
     pub fn is_held(&self) -> bool {
         self.state() != self.before
     }
 
-    /// Asserts that every thread of the victim is restored and that its spinning thread runs.
+    /// Asserts that every thread of the victim is restored, and that its computing thread runs.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -396,8 +426,8 @@ impl Victim {
         assert_eq!(groups_left(&self.threads()), Vec::<String>::new());
     }
 
-    /// Returns a scenario that schedules the whole victim, or only its vCPU thread, and stops it
-    /// with the freezer.
+    /// Returns a scenario that schedules the victim with a hard limit, as a whole or only its vCPU
+    /// thread.
     pub fn scenario(&self, threads: &str, length: &str) -> String {
         format!(
             "title = \"victim\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -418,7 +448,7 @@ impl Drop for Victim {
     }
 }
 
-/// Returns the freezer groups that still exist for these threads, in any mounted hierarchy.
+/// Returns the freezer cgroups of these threads that still exist, in all mounted hierarchies.
 pub fn groups_left(threads: &[Tid]) -> Vec<String> {
     let mut left = Vec::new();
     let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];

@@ -1,4 +1,4 @@
-//! Runs the program as a user does, and checks the results.
+//! Common parts of tests that run the program as a user does and check the results.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -19,8 +19,8 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_slackline");
 /// Environment variable with the path of another program to test, such as a release build.
 const OTHER_PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
-/// Scenario with two spinning VMs that reserve 60 % and 30 % of one CPU. It passes admission and
-/// ends quickly.
+/// Scenario with two VMs that always compute, and that reserve 60 % and 30 % of one CPU. It passes
+/// admission and ends quickly.
 pub const GOOD: &str = r#"title = "two hogs"
 length = "400ms"
 policy = { name = "edf", reserve = "0.05cpu" }
@@ -40,7 +40,7 @@ is = "within 2% of promised"
 on = "sim"
 "#;
 
-/// Copies the program under test. The test runs `cp` to write the copy. If this process wrote it, a
+/// Copies the program under test. It runs `cp` to write the copy. If the test process wrote it, a
 /// child of another test could inherit the open file, and a file that is open for writing cannot be
 /// executed.
 pub fn copy_program(to: &Path) {
@@ -63,7 +63,7 @@ impl Ran {
         Ran { code: output.status.code(), out, err: without_cost(&err) }
     }
 
-    /// Asserts success without output on standard error. Returns standard output.
+    /// Asserts success without output on standard error. Returns the standard output.
     #[track_caller]
     pub fn good(self) -> String {
         assert_eq!((self.code, self.err.as_str()), (Some(0), ""), "{}", self.out);
@@ -88,7 +88,7 @@ impl Ran {
         self
     }
 
-    /// Returns standard error without the notes about the host that it begins with.
+    /// Returns the standard error without the notes about the host at its start.
     pub fn complaint(&self) -> &str {
         let mut rest = self.err.as_str();
         while let Some((line, more)) = rest.split_once('\n')
@@ -99,7 +99,7 @@ impl Ran {
         rest
     }
 
-    /// Asserts that the output is one error with a hint, and nothing else.
+    /// Asserts that the exit code is `code`, and that the only output is one error with a hint.
     #[track_caller]
     pub fn refused(self, code: i32) -> Ran {
         let ran = self.ended_with(code);
@@ -112,14 +112,14 @@ impl Ran {
     }
 }
 
-/// Returns standard error without the note on dispatch overhead, which every live run prints and
-/// which differs between hosts.
+/// Returns a text without the note about dispatch overhead. Every live run prints that note, and it
+/// differs between hosts.
 pub fn without_cost(err: &str) -> String {
     let is_cost = |line: &&str| line.starts_with("note:  dispatch overhead is ");
     err.split_inclusive('\n').filter(|line| !is_cost(line)).collect()
 }
 
-/// A folder for one test. The program runs in this folder.
+/// A folder for one test, in which the program runs.
 pub struct Place {
     pub folder: TempDir,
 }
@@ -129,7 +129,7 @@ impl Place {
         Place { folder: tempfile::tempdir().expect("a folder for the test") }
     }
 
-    /// Returns a folder with one scenario, `it.toml`.
+    /// Returns a folder with one scenario, in the file `it.toml`.
     pub fn with(scenario: &str) -> Place {
         let place = Place::new();
         place.write("it.toml", scenario.as_bytes());
@@ -152,9 +152,9 @@ impl Place {
         files_in(self.folder.path())
     }
 
-    /// Returns the command that starts the program as a user without permissions does. The program
-    /// is a copy, since the user may not enter the build folder. Prints a note and returns `None`
-    /// unless the test runs as root.
+    /// Returns a command that runs the program as an unprivileged user. It runs a copy, since that
+    /// user may not enter the build folder. Prints a note and returns `None` if the test does not
+    /// run as root.
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
@@ -184,7 +184,8 @@ impl Place {
         Ran::new(&self.command(arguments).output().expect("the program can be started"))
     }
 
-    /// Runs the program. A process reads its output and closes it after one line.
+    /// Runs the program with its output into a pipe. The reader of the pipe closes it after one
+    /// line.
     pub fn run_into_head(&self, arguments: &[&str]) -> Ran {
         let mut command = self.command(arguments);
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
@@ -200,7 +201,7 @@ impl Place {
     }
 }
 
-/// Returns the names of all files in a folder, including hidden ones.
+/// Returns the names of all files in a folder, including hidden files.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();
@@ -209,7 +210,7 @@ pub fn files_in(folder: &Path) -> Vec<String> {
     names
 }
 
-/// Opens a pseudo-terminal. Returns the controlling side and the program's side.
+/// Opens a pseudo-terminal. Returns the controlling side, and the side for the program.
 pub fn terminal() -> (std::fs::File, std::fs::File) {
     use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
     let outside =
@@ -221,7 +222,7 @@ pub fn terminal() -> (std::fs::File, std::fs::File) {
     (outside.into(), inside.expect("the terminal's other end"))
 }
 
-/// Runs a command on a terminal of this width. Returns its exit status and its output.
+/// Runs a command on a pseudo-terminal with this width. Returns its exit status and its output.
 pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitStatus, String) {
     let (mut outside, inside) = terminal();
     let size = rustix::termios::Winsize { ws_row: 40, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };

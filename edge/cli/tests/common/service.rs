@@ -1,4 +1,4 @@
-//! A daemon under test and its clients.
+//! A real daemon under test, and requests to it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,15 +10,9 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use slackline_linux::sys::online_cpus;
 
 use super::Ran;
 use super::live::{self, Live, Victim, wait_until};
-
-/// Returns the number of the host's last CPU.
-pub fn cpu() -> String {
-    online_cpus().unwrap().iter().last().unwrap().index().to_string()
-}
 
 /// Sends a request to a daemon. Returns the status and the body. `None` if the daemon does not
 /// answer.
@@ -27,7 +21,7 @@ pub fn ask(socket: &Path, method: &str, path: &str, body: Option<&Value>) -> Opt
     Some((status, serde_json::from_str(&text).unwrap_or(Value::Null)))
 }
 
-/// Sends a request whose answer is not JSON, and returns its text.
+/// Sends a request whose answer is not JSON, and returns the text of the answer.
 pub fn ask_text(
     socket: &Path,
     method: &str,
@@ -50,7 +44,7 @@ pub fn ask_text(
     Some((status, body.to_owned()))
 }
 
-/// A daemon in the background. Its ledger and socket are in the folder of the test.
+/// A real daemon in the background. Its ledger and socket are in the folder of the test.
 pub struct Daemon<'a> {
     live: &'a Live,
     child: Child,
@@ -73,8 +67,8 @@ impl<'a> Daemon<'a> {
         daemon
     }
 
-    /// Starts a daemon by this command. Prints a note and returns `None` if the daemon ends before
-    /// it answers.
+    /// Starts a daemon with the given command. Prints a note and returns `None` if the daemon ends
+    /// before it answers.
     pub fn start_by(live: &'a Live, mut command: Command) -> Option<Daemon<'a>> {
         let err = File::create(live.place.path("err")).unwrap();
         command.stdout(Stdio::null()).stderr(err);
@@ -90,10 +84,10 @@ impl<'a> Daemon<'a> {
         Some(daemon)
     }
 
-    /// Starts a daemon that reads the host's groups from this file. `None` if the file cannot be
-    /// mounted in place of the host's.
+    /// Starts a daemon that reads users' groups from the file `groups`. `None` if the file cannot
+    /// be mounted over the host's own.
     pub fn start_with_groups(live: &'a Live, groups: &Path) -> Option<Daemon<'a>> {
-        let serve = live.command(&["serve", "--cpus", &cpu(), "--state", "state"]);
+        let serve = live.command(&["serve", "--cpus", &live.cpu(), "--state", "state"]);
         let script = "mount --bind \"$0\" /etc/group && exec \"$@\"";
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-c", script]).arg(groups).arg(serve.get_program());
@@ -115,13 +109,13 @@ impl<'a> Daemon<'a> {
         String::from_utf8_lossy(&self.live.place.read("err")).into_owned()
     }
 
-    /// Sends a request to the daemon's socket. `None` if the daemon does not answer.
+    /// Sends a request to the daemon's socket once. `None` if the daemon does not answer.
     pub fn try_ask(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {
         ask(&self.live.place.path("socket"), method, path, body)
     }
 
-    /// Sends a request until there is an answer. The front may be replaced in between, or the rate
-    /// of requests limited.
+    /// Sends a request until the daemon answers it. Before that, the front may be replaced, or the
+    /// rate limit exceeded.
     #[track_caller]
     pub fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> (u16, Value) {
         let mut answer = None;
@@ -153,12 +147,12 @@ impl<'a> Daemon<'a> {
         self.live.run(&words)
     }
 
-    /// Returns the process of the daemon whose command line contains this word.
+    /// Returns the daemon's process whose command line contains this word.
     pub fn process_of(&self, word: &str) -> Option<i32> {
         self.live.processes_of(word).first().copied()
     }
 
-    /// Ends the daemon by SIGTERM.
+    /// Ends the daemon with SIGTERM, and returns its result.
     #[track_caller]
     pub fn end(mut self) -> Ran {
         live::kill(self.pid(), Signal::TERM);
@@ -167,7 +161,7 @@ impl<'a> Daemon<'a> {
         Ran { code, out: String::new(), err: self.said() }
     }
 
-    /// Kills the daemon by SIGKILL.
+    /// Kills the daemon with SIGKILL.
     pub fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -181,12 +175,12 @@ impl Drop for Daemon<'_> {
     }
 }
 
-/// Starts a daemon on the last CPU. It may not answer requests yet.
+/// Starts a daemon for the last CPU, without waiting until it answers requests.
 pub fn spawn(live: &Live, state: &str, socket: &str) -> Child {
-    spawn_on(&cpu(), live, state, socket)
+    spawn_on(&live.cpu(), live, state, socket)
 }
 
-/// Starts a daemon on this CPU. It may not answer requests yet.
+/// Starts a daemon for the CPU `cpu`, without waiting until it answers requests.
 pub fn spawn_on(cpu: &str, live: &Live, state: &str, socket: &str) -> Child {
     let mut command = live.command(&["serve", "--cpus", cpu, "--state", state, "--socket", socket]);
     let err = File::create(live.place.path("err")).unwrap();

@@ -1,5 +1,5 @@
-//! Guest agents. Processes play guests on one CPU. Other VMs must not suffer if an agent lies,
-//! floods, sends garbage, stops reporting or dies. Needs root and a second CPU.
+//! Tests of guest agents. Processes act as guests on one CPU. Other VMs must not lose CPU time if
+//! an agent lies, floods, sends garbage, stops reporting or dies. Needs root and a second CPU.
 
 use std::fs::File;
 use std::io::{BufReader, Write};
@@ -16,8 +16,8 @@ use slackline_trace::{Entry, Exchange, Fact, Reader};
 use slackline_units::frame::{Class, FRAME, Frame, Says};
 use slackline_units::{Span, TASKS, Tasks, Time, Urgency, VcpuHint, VcpuId};
 
-/// Returns the last lines of a domain's table: its live target is a process that plays a guest with
-/// this agent socket.
+/// Returns the last lines of a domain's table: its live target is a process that acts as a guest
+/// with an agent.
 fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     let socket = live.place.path(&format!("{name}.sock"));
     let program = env!("CARGO_BIN_EXE_slackline");
@@ -30,7 +30,7 @@ fn guest(live: &Live, name: &str, more: &[&str]) -> String {
     )
 }
 
-/// Returns a scenario of one CPU on which `hogs` VMs compute beside other domains.
+/// Returns a scenario of one CPU with `hogs` VMs that always compute, and the domains in `others`.
 fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     let hogs = (0..hogs).map(|number| {
         format!("[[domain]]\nname = \"hog{number}\"\nwork = {{ kind = \"spin\" }}\n")
@@ -42,8 +42,8 @@ fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
     )
 }
 
-/// Starts a client that sends pings to a guest from 2.5 s on. Returns the thread that yields the
-/// client's report.
+/// Starts a client that sends pings to a guest, beginning 2.5 s after its own start. Returns the
+/// thread that returns the client's report.
 fn client(live: &Live, port: u16) -> JoinHandle<Value> {
     let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "6s"]);
     command.args(["--to", &port.to_string()]);
@@ -60,11 +60,11 @@ fn port() -> u16 {
     socket.local_addr().expect("it has one").port()
 }
 
-/// One CPU has four VMs that compute and one that also serves. Under `gaps` the server answers
-/// sooner than under `credit`. Other load on the host can delay the client, so the test allows
-/// three tries.
+/// There are four VMs on one CPU that always compute, and one that also answers requests. With the
+/// policy `gaps` it answers sooner than with `credit`. Other load on the host can delay the client,
+/// so the test allows three tries.
 #[test]
-fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
+fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports_urgency() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
@@ -78,8 +78,8 @@ fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports() {
     panic!("mean responses in ns under credit and gaps: {tries:?}");
 }
 
-/// Runs the scenario under `policy`. Returns the mean response time of the server in nanoseconds.
-/// Also asserts that shares are equal and that the trace replays to the same decisions.
+/// Runs the scenario with `policy`. Returns the mean response time of the server in nanoseconds.
+/// Asserts that the shares are equal, and that replaying the trace gives the same decisions.
 fn mean_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);
@@ -99,12 +99,12 @@ fn mean_response(live: &Live, policy: &str) -> u64 {
         assert!(share.abs_diff(all / 5) <= all / 5 / 10, "{policy}: {shares:?}");
     }
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{policy}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{policy}: {told}");
     live.nothing_is_left();
     answers["response_mean_ns"].as_u64().expect("answers")
 }
 
-/// Returns a frame that claims the highest urgency.
+/// Returns an agent's frame that claims the highest urgency.
 fn claim(sequence: u32) -> [u8; FRAME] {
     let class = Class { urgency: Urgency(0), runnable: 1, blocked: 0, woken: false };
     let mut classes = [None; TASKS];
@@ -127,7 +127,7 @@ fn told(live: &Live) -> Vec<(Time, VcpuId, bool)> {
     all
 }
 
-/// Returns the length of each claim of urgency that ended.
+/// Returns the duration of each claim of urgency that has ended.
 fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     let mut since = None;
     let mut claims = Vec::new();
@@ -144,8 +144,8 @@ fn claims(told: &[(Time, VcpuId, bool)]) -> Vec<Span> {
     claims
 }
 
-/// Runs two VMs that compute beside a VM whose agent does what `acts` does. Returns the notes of
-/// the run and the shares of all VMs.
+/// Runs two VMs that always compute, and a VM whose agent `acts` plays. Returns the notes of the
+/// run, and the shares of all VMs.
 fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64>) {
     let socket = live.place.path("bad.sock");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -166,14 +166,14 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["bad", "hog0", "hog1"].map(|name| delivered(&json["runs"][0], name));
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
     println!("{shares:?}\n{}", ran.err);
     (ran.err, shares.to_vec())
 }
 
-/// Asserts that each of three VMs received a third of the CPU time that the host left for them, so
-/// that none lost time to the agent.
+/// Asserts that each of three VMs received a third of the CPU time that the host left to them. So
+/// no VM lost time because of the agent.
 #[track_caller]
 fn are_equal(shares: &[u64]) {
     let third = shares.iter().sum::<u64>() / 3;
@@ -185,10 +185,10 @@ fn sleep(ms: u64) {
 }
 
 /// An agent claims urgency and then stops reporting, three times. Each claim ends within 200 ms:
-/// 100 ms for the claim, a timeslice of each other VM, and 5 ms. The claim of an agent that dies
-/// ends at once.
+/// after 100 ms it expires, then each other VM may run for a timeslice, and then the guest runs for
+/// 5 ms. The claim of an agent that dies ends at once.
 #[test]
-fn urgency_claims_of_silent_and_dead_agents_expire() {
+fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
@@ -213,9 +213,10 @@ fn urgency_claims_of_silent_and_dead_agents_expire() {
     are_equal(&shares);
 }
 
-/// A VM whose agent always claims urgency gains no CPU time over a longer time.
+/// A VM whose agent always claims urgency runs earlier than others, but receives no more CPU time
+/// in the long run.
 #[test]
-fn always_urgent_vm_receives_no_more_than_its_share() {
+fn vm_that_always_claims_urgency_gains_no_cpu_time() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1.. {
@@ -229,8 +230,8 @@ fn always_urgent_vm_receives_no_more_than_its_share() {
     are_equal(&shares);
 }
 
-/// The agent sends frames for three seconds as fast as it can. At most a thousand reports a second
-/// reach the policy.
+/// The agent sends frames as fast as it can for three seconds. At most a thousand reports per
+/// second reach the policy.
 #[test]
 fn flood_of_agent_frames_delays_no_other_vm() {
     let Some(live) = live::begin() else { return };
@@ -254,10 +255,10 @@ fn flood_of_agent_frames_delays_no_other_vm() {
     are_equal(&shares);
 }
 
-/// An agent sends garbage, which is dropped and ends its claim at once. Valid frames that follow
-/// count again.
+/// An agent sends invalid bytes, which are dropped and end its claim at once. Valid frames after
+/// them count again.
 #[test]
-fn invalid_bytes_from_an_agent_end_its_claim() {
+fn invalid_agent_bytes_end_the_urgency_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
@@ -279,7 +280,7 @@ fn invalid_bytes_from_an_agent_end_its_claim() {
     are_equal(&shares);
 }
 
-/// Returns the folder of the guest image that `cargo xtask guest` makes. The image is built if
+/// Returns the folder of the guest image that `cargo xtask guest` builds. The image is built if
 /// necessary. `None` if it cannot be built.
 fn guest_of_qemu() -> Option<PathBuf> {
     let has_qemu = Command::new("qemu-system-x86_64").arg("--version").output().is_ok();
@@ -294,9 +295,9 @@ fn guest_of_qemu() -> Option<PathBuf> {
     Some(root.join(".cache/guest"))
 }
 
-/// Returns the table of an emulated VM that computes and has an urgent server, with a relay for
-/// requests. `more` is added to the kernel's command line. The guest writes to `NAME.log` when it
-/// has booted.
+/// Returns the scenario table of an emulated VM that always computes and has an urgent server.
+/// Requests to it go through a relay. `more` is added to the kernel's command line. The guest
+/// writes to `NAME.log` when it has booted.
 fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     let file = |name: &str| cache.join(name).display().to_string();
     let path = |what: &str| live.place.path(&format!("{name}.{what}")).display().to_string();
@@ -324,11 +325,11 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
     )
 }
 
-/// A real VM with the agent runs beside a process that computes, and its agent is killed after five
-/// seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms after
-/// the agent's death. The trace can be replayed.
+/// A real VM with an agent competes with a process that always computes. The agent is killed after
+/// five seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms
+/// after the agent's death. The trace can be replayed.
 #[test]
-fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
+fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_is_killed() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -363,11 +364,11 @@ fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_dies() {
     // 47 % were left.
     assert!(shares[1] >= shares[0] - shares[0] / 5, "{shares:?}");
     let again = live.run(&["replay", "it.trace"]).good();
-    assert!(again.ends_with(" orders, all as recorded\n"), "{again}");
+    assert!(again.ends_with(" decisions, all as recorded\n"), "{again}");
     live.nothing_is_left();
 }
 
-/// Shortest time without reports after which the test takes the agent for dead.
+/// Minimum time without reports after which the test considers the agent dead.
 const SILENT: Span = Span::from_ms(500);
 
 /// Returns true if the log of a guest says that the guest has booted.
@@ -375,8 +376,8 @@ fn is_up(log: &Path) -> bool {
     std::fs::read_to_string(log).is_ok_and(|text| text.contains("guest ready"))
 }
 
-/// Starts a client that sends 20 pings per second to a guest once it has booted. Returns the thread
-/// that yields the client's report.
+/// Starts a client that sends 20 pings per second to a guest after it has booted. Returns the
+/// thread that returns the client's report.
 fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     let log = live.place.path(&format!("{name}.log"));
     let outside = live.place.path(&format!("{name}.outside"));
@@ -390,10 +391,10 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
     })
 }
 
-/// Two VMs on one CPU each compute and have an urgent server, beside a third VM that computes.
-/// Requests to the VM with an agent are answered sooner than those to the VM without one.
+/// There are three VMs on one CPU, which always compute. Two of them also have an urgent server.
+/// The server of the VM with an agent answers sooner than the server of the other VM.
 #[test]
-fn qemu_guest_with_an_agent_answers_sooner_than_one_without() {
+fn qemu_guest_with_an_agent_answers_sooner_than_a_guest_without_agent() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");

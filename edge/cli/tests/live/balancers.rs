@@ -1,10 +1,10 @@
-//! Live VMs on several CPUs of this host: balancers and split vCPUs. Needs root.
+//! Tests of live VMs on several CPUs of this host: balancers and split vCPUs. Needs root.
 
 use crate::common::live::{self, Live, delivered};
 use serde_json::Value;
 
-/// Scenario with three endless loops on two CPUs. Without a balancer they are not migrated: two of
-/// them share a CPU, and the third receives twice as much as each of the two.
+/// Scenario with three vCPUs that always compute, on two CPUs. Without a balancer they are not
+/// migrated: two share a CPU, and the third receives twice as much as each of them.
 const THREE: &str = r#"title = "three on two"
 length = "7s"
 warmup = "1s"
@@ -25,7 +25,7 @@ work = { kind = "spin" }
 share.sedf = { }
 "#;
 
-/// Runs the scenario of three loops. Returns the CPU time received by the three vCPUs in increasing
+/// Runs the scenario [`THREE`]. Returns the CPU time received by the three vCPUs in increasing
 /// order, and the number of migrations. Asserts that every thread is restored.
 fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let policy = format!("sedf:balancer={balancer}");
@@ -38,15 +38,15 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
     let moves = vcpus.iter().map(|vcpu| vcpu["migrations"].as_u64().expect("a number")).sum();
     // The trace of the live run replays to the same decisions.
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{balancer}: {told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{balancer}: {told}");
     live.nothing_is_left();
     (had, moves)
 }
 
-/// Other programs also use the CPUs and move between them. So the test only asserts that shares are
-/// more equal than without a balancer.
+/// Other programs use the CPUs too. So the test only asserts that the shares are more equal than
+/// without a balancer.
 #[test]
-fn balancers_share_two_cpus_among_three_vms_live() {
+fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");
@@ -63,10 +63,10 @@ fn balancers_share_two_cpus_among_three_vms_live() {
     }
 }
 
-/// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The other two
-/// receive no more than their limits.
+/// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The two others
+/// still receive no more than their limits.
 #[test]
-fn split_vcpu_and_its_neighbours_receive_their_slices_live() {
+fn split_vcpu_and_unsplit_vcpus_receive_their_slices_on_a_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

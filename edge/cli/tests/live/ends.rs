@@ -1,4 +1,4 @@
-//! `reserve --until` and `change --until` against the real daemon. Needs root.
+//! Tests of `reserve --until` and `change --until` with a real daemon. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
 #[test]
-fn threads_are_restored_when_the_end_of_a_reservation_comes() {
+fn threads_are_restored_when_their_reservation_ends() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -22,7 +22,7 @@ fn threads_are_restored_when_the_end_of_a_reservation_comes() {
 }
 
 #[test]
-fn reservation_that_ends_while_no_daemon_runs_is_not_adopted() {
+fn reservation_that_ends_while_no_daemon_runs_is_not_activated_again() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

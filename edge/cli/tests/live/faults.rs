@@ -1,4 +1,4 @@
-//! Faults of live runs, and interference by other programs. Needs root.
+//! Tests of faults in live runs, and of interference by other programs. Needs root.
 //!
 //! The tests check only what holds on any host, however busy: refusals with their reasons, restored
 //! threads, and hard limits.
@@ -30,8 +30,8 @@ fn run_one(live: &Live, target: &str) -> Ran {
 }
 
 #[test]
-fn live_run_of_a_missing_process_is_refused() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_names_a_missing_process_is_refused() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let pid = child.id();
@@ -42,8 +42,8 @@ fn live_run_of_a_missing_process_is_refused() {
 }
 
 #[test]
-fn live_run_of_init_and_kernel_threads_is_refused() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
     }
@@ -52,7 +52,7 @@ fn live_run_of_init_and_kernel_threads_is_refused() {
     if fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
         run_one(&live, "pid = 2")
             .refused(3)
-            .says("cannot schedule 2: it is a thread of the kernel");
+            .says("cannot schedule thread 2: it is a kernel thread");
     } else {
         println!("skipped: needs the kernel's threads in sight");
     }
@@ -60,8 +60,8 @@ fn live_run_of_init_and_kernel_threads_is_refused() {
 }
 
 #[test]
-fn live_run_refuses_to_schedule_its_own_process() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_names_its_own_process_is_refused() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
     let mut command = live.command(&[]);
@@ -77,31 +77,32 @@ fn live_run_refuses_to_schedule_its_own_process() {
 }
 
 #[test]
-fn program_that_cannot_be_started_is_refused() {
-    let Some(live) = live::begin() else { return };
+fn live_run_of_a_program_that_cannot_be_started_is_refused() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file")
         .says("install the program");
     live.nothing_is_left();
 }
 
-/// A program ends before it is scheduled, or just after. The exit code is reported in both cases.
+/// A program ends before it is scheduled, or just after that. In both cases its exit code is
+/// reported.
 #[test]
-fn program_that_ends_at_once_is_reported_with_exit_code() {
-    let Some(live) = live::begin() else { return };
+fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
         match ran.code {
             Some(0) => drop(ran.shows("note: `it` ended by itself").shows("exit code 42")),
-            _ => drop(ran.refused(3).says("`it` ended at once (exit code 42")),
+            _ => drop(ran.refused(3).says("`it` ended immediately after its start (exit code 42")),
         }
     }
     live.nothing_is_left();
 }
 
 #[test]
-fn live_run_continues_after_one_of_its_commands_ends() {
-    let Some(live) = live::begin() else { return };
+fn live_run_continues_after_the_command_of_one_domain_has_ended() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
     let text = one("command = [\"sh\", \"-c\", \"sleep 0.6; exit 7\"]") + more;
@@ -112,8 +113,8 @@ fn live_run_continues_after_one_of_its_commands_ends() {
 }
 
 #[test]
-fn run_continues_after_a_load_process_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn live_run_continues_after_one_of_its_load_processes_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the load process", || !live.processes_of("load").is_empty());
@@ -126,8 +127,8 @@ fn run_continues_after_a_load_process_is_killed() {
 }
 
 #[test]
-fn end_of_a_scheduled_process_during_a_run_is_noted() {
-    let Some(live) = live::begin() else { return };
+fn live_run_notes_the_end_of_a_process_that_it_schedules() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
@@ -141,8 +142,8 @@ fn end_of_a_scheduled_process_during_a_run_is_noted() {
 /// Threads of the target start and end. The threads that remain are scheduled, and restored in the
 /// end.
 #[test]
-fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
-    let Some(live) = live::begin() else { return };
+fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -157,8 +158,8 @@ fn remaining_threads_stay_scheduled_after_one_thread_of_the_process_ends() {
 }
 
 #[test]
-fn vm_killed_during_a_run_is_noted() {
-    let Some(live) = live::begin() else { return };
+fn live_run_notes_that_a_vm_was_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let qemu = "qemu-system-x86_64";
     if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
         println!("skipped: needs {qemu}");
@@ -178,7 +179,7 @@ fn vm_killed_during_a_run_is_noted() {
     let ran = runner.end();
     if ran.code == Some(3) {
         // On a very busy host, the VM may not have been held yet.
-        ran.refused(3).says("`it` ended at once");
+        ran.refused(3).says("`it` ended immediately after its start");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
     }
@@ -187,7 +188,7 @@ fn vm_killed_during_a_run_is_noted() {
 
 #[test]
 fn live_run_without_root_is_refused_and_changes_no_thread() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
     live.place.write("good.toml", GOOD.as_bytes());
@@ -206,8 +207,8 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
 }
 
 #[test]
-fn run_started_in_cgroup_without_real_time_budget_is_refused() {
-    let Some(live) = live::begin() else { return };
+fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -224,11 +225,11 @@ fn run_started_in_cgroup_without_real_time_budget_is_refused() {
     live.nothing_is_left();
 }
 
-/// The cgroups are as libvirt makes them: a group for the domain that contains a group for each
-/// vCPU, all without real-time budget.
+/// The test creates cgroups like libvirt's: one for the domain, and inside it one for each vCPU,
+/// all without real-time budget.
 #[test]
 fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -275,29 +276,29 @@ fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
 }
 
 #[test]
-fn second_live_run_of_the_same_process_is_refused() {
+fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
     let first = live.start(&scenario);
     wait_until("the victim to be held", || victim.is_held());
     live.place.write("second.toml", scenario.as_bytes());
-    let says = format!("another slackline, process {}, does already", first.pid());
+    let says = format!("another slackline, process {}, schedules it already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");
     if online_cpus().unwrap().iter().count() > 1 {
-        let says = format!("process {} holds it", first.pid());
+        let says = format!("process {} schedules it", first.pid());
         let second = live.run(&["run", "second.toml", "--cpus", "0"]).refused(3);
-        second.says("`victim`: cannot hold thread ").says(&says).says("wait for that run");
+        second.says("`victim`: cannot schedule thread ").says(&says).says("wait for the other run");
     }
     first.end().ended_with(0);
     victim.is_given_back();
     live.nothing_is_left();
 }
 
-/// A VM with 20 % is alone on a CPU. With a hard limit it receives 20 %, and without one it
+/// A VM with a share of 20 % is alone on a CPU. With a hard limit it receives 20 %. Without one it
 /// receives all slack too.
 #[test]
-fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
+fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
     let Some(live) = live::begin() else { return };
     let share = |exact: bool| {
         let text = format!(
@@ -321,11 +322,11 @@ fn exact_vm_stays_within_its_share_and_work_conserving_vm_uses_slack() {
     live.nothing_is_left();
 }
 
-/// A process that wakes when the run starts is limited to its share from the start. A former bug
-/// left such a process without limit for 20 ms. A hypervisor below can delay a single run like
-/// that, but not several in a row.
+/// A process that wakes when the run starts is limited to its share from the start. With a former
+/// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so five
+/// runs are made, and the best run must be within the share.
 #[test]
-fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
+fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\
@@ -352,7 +353,7 @@ fn exact_vm_stays_within_its_share_from_the_start_of_the_run() {
 
 #[test]
 fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {
         let is_guests = |line: &str| line.contains("--who 1.0");
@@ -360,7 +361,9 @@ fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
         !live.processes().iter().any(|(_, line)| is_guests(line))
     });
     let ran = runner.end().ended_with(0);
-    let ran = ran.shows("note: join or change of `stays` refused at 1500.000ms: ").shows("guest");
+    let ran = ran
+        .shows("note: admission refused a join or change of `stays` at 1500.000ms: ")
+        .shows("guest");
     assert_eq!(ran.out.matches("note: ").count(), 1, "{}", ran.out);
     live.nothing_is_left();
 }

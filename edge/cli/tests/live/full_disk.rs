@@ -1,5 +1,5 @@
-//! Output files are either complete or absent, with a full disk, a missing or protected folder, or
-//! a run that is killed.
+//! Tests that output files are either complete or absent. The disk is full, the folder is missing
+//! or protected, or the run is killed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,7 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn full_disk_during_a_simulation_gives_one_error_and_leaves_no_file() {
+fn simulation_that_fills_the_disk_prints_one_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {
@@ -70,8 +70,8 @@ fn full_disk_during_a_simulation_gives_one_error_and_leaves_no_file() {
 }
 
 #[test]
-fn full_disk_during_a_live_run_leaves_no_file() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_fills_the_disk_leaves_no_file() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(disk) = FullDisk::mount(&live.place) else { return };
     live.place.write("it.toml", GOOD.replace("400ms", "3s").as_bytes());
     for option in ["--save", "--perfetto"] {
@@ -81,7 +81,7 @@ fn full_disk_during_a_live_run_leaves_no_file() {
 }
 
 #[test]
-fn device_given_as_output_is_written_to_and_never_replaced() {
+fn device_that_is_named_as_output_is_written_to_and_not_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::with(GOOD);
     // Only a user who may replace a device could do so by mistake.
@@ -95,7 +95,7 @@ fn device_given_as_output_is_written_to_and_never_replaced() {
 }
 
 #[test]
-fn output_to_a_symbolic_link_writes_its_target_and_keeps_the_link() {
+fn output_to_a_symbolic_link_replaces_its_target_and_keeps_the_link() {
     let place = Place::with(GOOD);
     place.write("old", b"old");
     std::os::unix::fs::symlink("old", place.path("link")).unwrap();
@@ -106,7 +106,7 @@ fn output_to_a_symbolic_link_writes_its_target_and_keeps_the_link() {
 }
 
 #[test]
-fn unwritable_output_is_refused_before_the_run() {
+fn output_file_that_cannot_be_written_is_refused_before_the_run() {
     let place = Place::with(GOOD);
     place.write("file", b"");
     for name in ["nowhere/made", "file/made", "/proc/made", "."] {
@@ -123,10 +123,10 @@ fn unwritable_output_is_refused_before_the_run() {
     assert_eq!(place.files(), ["file", "it.toml"]);
 }
 
-/// A run that is killed at any moment leaves a complete file or none under the requested name. It
-/// leaves no hidden file either, if the file system supports unnamed files.
+/// A run that is killed at any time leaves either a complete output file or none. If the file
+/// system supports unnamed files, it leaves no hidden file either.
 #[test]
-fn killed_run_saves_a_complete_file_or_none() {
+fn run_that_is_killed_while_saving_leaves_a_complete_file_or_none() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));
     let hidden = |name: &String| name.starts_with(".slackline-");
     for more in 0..3 {

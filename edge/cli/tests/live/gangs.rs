@@ -1,5 +1,5 @@
-//! Gangs with members on two daemons, each on a CPU of its own. The daemons act as two hosts that
-//! do not know each other. Needs root.
+//! Tests of gangs with members on two daemons, which schedule different CPUs. The daemons act as
+//! two hosts. Needs root.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -31,7 +31,7 @@ fn two_hosts(live: &Live) -> Option<[Machine; 2]> {
     Some(daemons)
 }
 
-/// Writes a gang file with a member on each daemon, for these VMs.
+/// Writes a gang file that has one of these VMs on each daemon.
 fn write(live: &Live, name: &str, slice: &str, machines: [&str; 2]) {
     let members = HOSTS.iter().zip(machines).map(|(host, machine)| {
         format!("[[member]]\nhost = \"{host}\"\nfor = \"{machine}\"\nvcpus = 1\n")
@@ -49,7 +49,7 @@ fn shown(live: &Live, host: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn gang_begins_on_all_hosts_or_on_none() {
+fn gang_on_two_live_hosts_begins_on_both_or_on_neither() {
     let Some(live) = live::begin() else { return };
     let Some(mut daemons) = two_hosts(&live) else { return };
     let victims = [Victim::start(), Victim::start()];
@@ -74,14 +74,16 @@ fn gang_begins_on_all_hosts_or_on_none() {
     live.run(&[&fill[..], &["--socket", HOSTS[1]]].concat()).ended_with(0);
     write(&live, "big", "4ms", ["qemu:one", "qemu:two"]);
     let refused = live.run(&["gang", "big.toml"]).ended_with(4);
-    refused.says("cannot start gang big, and no member is held: big-2 on socket-b").says("4ms");
+    refused
+        .says("cannot start gang big, and no member has a reservation: big-2 on socket-b")
+        .says("4ms");
     assert_eq!(shown(&live, HOSTS[0], "big-1"), None);
     // If one member is lost, the other is told and continues.
     let [first, second] = victims;
     drop(second);
     let said = Ran::new(&watcher.wait_with_output().expect("it ends")).ended_with(3);
-    said.shows("gang bsp begins in")
-        .says("gang bsp lost its member bsp-2; the other members continue");
+    said.shows("gang bsp starts in")
+        .says("gang bsp lost its member bsp-2, so the other members continue");
     let alone = shown(&live, HOSTS[0], "bsp-1").expect("it goes on");
     assert_eq!((&alone["state"], &alone["gang"]), (&"active".into(), &Value::Null), "{alone}");
     live.run(&["log", "bsp-1", "--socket", HOSTS[0]]).ended_with(0).shows("gang-broken");

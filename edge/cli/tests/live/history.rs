@@ -1,5 +1,5 @@
-//! `slackline history`: the CPU time delivered by hour, when the daemon is killed and restarted in
-//! between. Needs root.
+//! Tests of `slackline history` with a daemon that is killed and restarted: CPU time by hour. Needs
+//! root.
 
 use std::time::{Duration, Instant};
 
@@ -7,7 +7,7 @@ use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, Machine};
 use serde_json::Value;
 
-/// Sums of all hours of a reservation, in seconds.
+/// Hours of a reservation's history, of which sums are taken in seconds.
 struct Sums(Vec<Value>);
 
 impl Sums {
@@ -24,7 +24,7 @@ impl Sums {
 }
 
 #[test]
-fn history_counts_time_without_a_running_daemon_as_unknown() {
+fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
     let Some(live) = live::begin() else { return };
     let name = format!("day-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -60,7 +60,7 @@ fn history_counts_time_without_a_running_daemon_as_unknown() {
     assert!(after.sum("delivered_ns") < most, "{:?}", after.0);
     daemon.run(&format!("history {name} --csv")).ended_with(0).shows("from,existed,unknown");
     daemon.run(&format!("history {name} --by day")).ended_with(0).shows("delivered");
-    daemon.run("history nobody").ended_with(0).shows("there is no history of nobody");
+    daemon.run("history nobody").ended_with(0).shows("no CPU use of nobody is recorded");
     // The history of a reservation outlives the reservation.
     daemon.run(&format!("release {name}")).ended_with(0);
     let_pass(Duration::from_millis(1_200));
@@ -74,7 +74,7 @@ fn history_counts_time_without_a_running_daemon_as_unknown() {
 }
 
 #[test]
-fn history_is_unknown_if_the_daemon_is_killed_in_the_first_minute() {
+fn history_is_unknown_if_the_daemon_is_killed_in_its_first_minute() {
     let Some(live) = live::begin() else { return };
     let name = format!("new-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -92,7 +92,7 @@ fn history_is_unknown_if_the_daemon_is_killed_in_the_first_minute() {
 }
 
 #[test]
-fn history_counts_time_in_the_state_contested() {
+fn history_counts_time_in_which_a_reservation_is_in_state_contested() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

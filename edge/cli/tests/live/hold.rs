@@ -16,10 +16,10 @@ use slackline_linux::sys::{
 /// Environment variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// Runs as a child process with this number of busy threads, if started as one. After a while it
-/// measures its own CPU use.
+/// Runs as a child process with a number of busy threads, if a test has started this program for
+/// that purpose. After a while it measures its own CPU use.
 #[test]
-fn part_busy() {
+fn helper_process_runs_as_busy_threads() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
         return;
     };
@@ -41,10 +41,10 @@ fn part_busy() {
     std::process::exit(0);
 }
 
-/// Runs as a child process with threads named like QEMU's, if started as one. Two threads are busy,
-/// one sleeps.
+/// Runs as a child process whose threads have names like QEMU's, if a test has started this program
+/// for that purpose. Two threads are busy, and one sleeps.
 #[test]
-fn part_guest() {
+fn helper_process_runs_as_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
         return;
     }
@@ -65,11 +65,14 @@ fn part_guest() {
     let _ = sleeper.unwrap().join();
 }
 
-/// Starts a guest of three vCPUs, of which the last one sleeps. Returns the process and the ids of
-/// the vCPU threads.
+/// Starts a process that looks like a guest with three vCPUs, of which the last vCPU sleeps.
+/// Returns the process and the ids of the vCPU threads.
 fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
-    guest.args(["--exact", "hold::part_guest", "--quiet"]).env(BUSY, "guest").stdout(Stdio::null());
+    guest
+        .args(["--exact", "hold::helper_process_runs_as_qemu_guest", "--quiet"])
+        .env(BUSY, "guest")
+        .stdout(Stdio::null());
     let guest = Ended(guest.spawn().unwrap());
     let named = || slackline_live::vcpus::find(i32::try_from(guest.0.id()).unwrap());
     wait_until("three vCPUs", || named().is_ok_and(|vcpus| vcpus.len() == 3));
@@ -77,7 +80,7 @@ fn guest() -> (Ended, Vec<i32>) {
     (guest, tids)
 }
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 struct Ended(Child);
 
 impl Drop for Ended {
@@ -125,8 +128,8 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_limits_a_process_and_restores_it_on_interrupt() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
         let pid = victim.pid().to_string();
@@ -152,7 +155,7 @@ fn hold_limits_a_process_and_restores_it_on_interrupt() {
 /// A command may be given more than one CPU. Two busy threads of the command then receive more than
 /// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
-fn command_under_hold_may_use_more_than_one_cpu() {
+fn hold_command_lets_a_program_with_two_threads_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -160,7 +163,8 @@ fn command_under_hold_may_use_more_than_one_cpu() {
     }
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
-    let busy = [program, "--exact", "hold::part_busy", "--nocapture", "--quiet"];
+    let busy =
+        [program, "--exact", "hold::helper_process_runs_as_busy_threads", "--nocapture", "--quiet"];
     let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
     // Limits in thousandths of a CPU. Two threads that are not held would receive 2,000.
     for (threads, least, most) in [("2", 1_100, 1_850), ("3", 1_100, 1_850), ("1", 600, 1_010)] {
@@ -178,7 +182,7 @@ fn command_under_hold_may_use_more_than_one_cpu() {
 }
 
 #[test]
-fn process_under_hold_on_two_cpus_is_restored_when_hold_ends() {
+fn hold_command_on_two_cpus_restores_the_process_when_it_ends() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -203,8 +207,8 @@ fn process_under_hold_on_two_cpus_is_restored_when_hold_ends() {
 /// The progress of a process that is always busy never exceeds its reservation, and agrees with the
 /// totals.
 #[test]
-fn hold_shows_delivered_cpu_time_each_second() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_prints_delivered_cpu_time_each_second() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--slice", "2ms", "--period", "20ms", "--json"];
@@ -232,8 +236,8 @@ fn hold_shows_delivered_cpu_time_each_second() {
 }
 
 #[test]
-fn hold_returns_the_exit_code_of_its_command() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_returns_the_exit_code_of_its_program() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
         let script = format!("sleep 0.5; {script}");
@@ -251,8 +255,8 @@ fn hold_returns_the_exit_code_of_its_command() {
 }
 
 #[test]
-fn process_is_restored_after_hold_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn process_is_restored_after_its_hold_command_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
@@ -265,8 +269,8 @@ fn process_is_restored_after_hold_is_killed() {
 }
 
 #[test]
-fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
@@ -279,12 +283,12 @@ fn hold_with_vcpus_schedules_each_vcpu_thread_of_the_monitor() {
     live.nothing_is_left();
 }
 
-/// Each vCPU receives its reservation, whatever the others use. If one amount is given for all of
-/// them, it may also use what the others leave. The output distinguishes a blocked vCPU from one
-/// that lacked CPU time.
+/// Each vCPU receives its reservation, even if the others use all of theirs. If there is one amount
+/// for all vCPUs, a vCPU may also use what the others leave unused. The output distinguishes a vCPU
+/// that blocked from one that lacked CPU time.
 #[test]
-fn hold_reports_cpu_and_blocked_time_per_vcpu() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
     let hold = ["hold", "--pid", &pid, "--vcpus"];
@@ -304,8 +308,9 @@ fn hold_reports_cpu_and_blocked_time_per_vcpu() {
         holding.signal(Signal::INT);
         let ran = holding.end().ended_with(0);
         if !json {
-            let ran =
-                ran.shows(" for each of 3 vCPUs, plus what the others leave unused, and no more");
+            let ran = ran.shows(
+                " for each of 3 vCPUs, plus CPU time that the others leave unused, and no more",
+            );
             for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
                 assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));
             }
@@ -332,12 +337,13 @@ fn hold_reports_cpu_and_blocked_time_per_vcpu() {
     live.nothing_is_left();
 }
 
-/// The cgroups are as libvirt makes them: each vCPU is in a group without real-time budget.
-/// Borrowed CPU time is real-time too, so the budget that Slackline gives the group must cover it.
-/// A thread whose group's budget is exhausted is stopped for the rest of a second.
+/// The test creates cgroups like libvirt's: each vCPU is in a cgroup without real-time budget. A
+/// vCPU is real-time also while it uses borrowed time, so Slackline must give the cgroup a budget
+/// for borrowed time too. A thread whose cgroup exhausts its budget would be stopped until the end
+/// of a second.
 #[test]
-fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
-    let Some(live) = live::begin() else { return };
+fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -367,11 +373,11 @@ fn real_time_budget_of_a_vcpu_cgroup_covers_borrowed_time() {
     live.nothing_is_left();
 }
 
-/// The line that is overwritten with progress must fit the terminal. Otherwise each second would
-/// print a new line.
+/// The line that is overwritten with progress must fit the terminal. Otherwise the terminal would
+/// show a new line each second.
 #[test]
-fn live_output_fits_a_narrow_terminal() {
-    let Some(live) = live::begin() else { return };
+fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
     let (end, text) = crate::common::on_terminal(live.command(&hold), 40);
     assert!(end.success(), "{text}");
@@ -390,8 +396,8 @@ fn live_output_fits_a_narrow_terminal() {
 }
 
 #[test]
-fn hold_with_invalid_target_or_amount_is_refused_with_a_hint() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let gone = gone.id().to_string();
@@ -432,7 +438,7 @@ fn hold_with_invalid_target_or_amount_is_refused_with_a_hint() {
 }
 
 #[test]
-fn hold_without_root_gives_one_error() {
+fn hold_command_without_root_prints_one_error() {
     let place = Place::new();
     let arguments = ["hold", "--cpu", "30%", "--", "sleep", "100"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };
@@ -440,7 +446,7 @@ fn hold_without_root_gives_one_error() {
     ran.says("cannot use real-time scheduling").says("hint:  run as root");
 }
 
-/// A version 1 cpuset that contains only the first CPU.
+/// A version 1 cpuset that allows only the first CPU.
 struct Cpuset(std::path::PathBuf, i32);
 
 impl Cpuset {
@@ -468,7 +474,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn hold_refuses_and_avoids_cpus_outside_the_process_cpuset() {
+fn hold_command_never_uses_cpus_outside_the_cpuset_of_its_process() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

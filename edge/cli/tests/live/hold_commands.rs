@@ -1,5 +1,5 @@
-//! `slackline hold -- COMMAND` with commands that end at once, that start other commands, or that a
-//! signal ends. Needs root.
+//! Tests of `slackline hold -- COMMAND` with commands that end at once, start other commands, or
+//! are ended by a signal. Needs root.
 
 use std::fs::File;
 use std::process::{Child, Stdio};
@@ -12,13 +12,14 @@ use serde_json::Value;
 use slackline_linux::sys::{Tid, monotonic, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Environment variable that makes this process sleep between bursts of work.
+/// Environment variable with which this program runs as a process that sleeps between bursts of
+/// work.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// Runs as a child process that works for 5 ms and sleeps for 45 ms, if started as one. It reports
-/// the length of each burst.
+/// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn, if a test has started
+/// this program for that purpose. It reports the length of each burst.
 #[test]
-fn part_naps() {
+fn helper_process_runs_as_sleeper() {
     if std::env::var_os(NAPS).is_none() {
         return;
     }
@@ -35,16 +36,19 @@ fn part_naps() {
     std::process::exit(0);
 }
 
-/// On an idle CPU the kernel may not report that the thread woke. Other load on the host only makes
-/// bursts longer.
+/// The kernel does not always report that a thread woke on an idle CPU. The limit must apply even
+/// then. Other load on the host only makes bursts longer.
 #[test]
-fn exact_process_is_throttled_at_its_slice_after_each_sleep() {
-    let Some(live) = live::begin() else { return };
+fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
-    let arguments =
-        [&hold[..], &["--exact", "hold_commands::part_naps", "--nocapture", "--quiet"]].concat();
+    let arguments = [
+        &hold[..],
+        &["--exact", "hold_commands::helper_process_runs_as_sleeper", "--nocapture", "--quiet"],
+    ]
+    .concat();
     let output = live.command(&arguments).env(NAPS, "").output().unwrap();
     let ran = Ran::new(&output).ended_with(0);
     let bursts = ran.out.lines().filter_map(|line| line.split_once("burst ")?.1.parse().ok());
@@ -56,7 +60,7 @@ fn exact_process_is_throttled_at_its_slice_after_each_sleep() {
     live.nothing_is_left();
 }
 
-/// A `slackline hold` in the background. It is ended when this is dropped.
+/// A `slackline hold` in the background. It is ended when this value is dropped.
 struct Holding<'a>(&'a Live, Child);
 
 impl<'a> Holding<'a> {
@@ -67,7 +71,7 @@ impl<'a> Holding<'a> {
     }
 
     /// Returns the processes that the `hold` started, sorted by id. A child that has not executed
-    /// its program yet looks like the `hold` itself.
+    /// its program yet has the same command line as the `hold` itself.
     fn children(&self) -> Vec<i32> {
         let own = i32::try_from(self.1.id()).unwrap();
         let others =
@@ -96,7 +100,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_returns_the_exit_code_of_commands_that_end_at_once() {
+fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -111,11 +115,11 @@ fn hold_returns_the_exit_code_of_commands_that_end_at_once() {
     live.nothing_is_left();
 }
 
-/// The shell waits for each command to end. So if either of the two is stopped, no other process
-/// has work.
+/// The shell waits for each command to end. If the shell or the command were stopped and not
+/// resumed, the script would not complete.
 #[test]
-fn script_of_short_commands_completes_under_an_exact_hold() {
-    let Some(live) = live::begin() else { return };
+fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
         let command = ["--json", "--", "sh", "-c", script];
@@ -129,10 +133,10 @@ fn script_of_short_commands_completes_under_an_exact_hold() {
     live.nothing_is_left();
 }
 
-/// The CPU times of the processes agree within a factor of two on any host. With a former bug, two
-/// of them received all of the time.
+/// On any host the CPU times of the processes differ by less than a factor of two. With a former
+/// bug, two of them received all of the time.
 #[test]
-fn busy_processes_of_one_hold_receive_equal_cpu_time() {
+fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
     let Some(live) = live::begin() else { return };
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";
@@ -163,8 +167,8 @@ fn busy_processes_of_one_hold_receive_equal_cpu_time() {
 }
 
 #[test]
-fn signal_to_hold_ends_every_process_its_command_started() {
-    let Some(live) = live::begin() else { return };
+fn signal_to_the_hold_command_ends_every_process_that_it_started() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
     wait_until("all of them to be there", || {
@@ -177,14 +181,14 @@ fn signal_to_hold_ends_every_process_its_command_started() {
 }
 
 #[test]
-fn hold_reports_processes_that_outlive_its_command() {
-    let Some(live) = live::begin() else { return };
+fn hold_command_reports_processes_that_outlive_its_program() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
     let left = live.processes_of("sleep");
     assert_eq!(left.len(), 1);
     kill(left[0], Signal::KILL);
-    ran.says(&format!("processes that it started still run, no longer held: {}", left[0]));
+    ran.says(&format!("processes that it started still run, no longer scheduled: {}", left[0]));
     wait_until("it to end", || live.processes_of("sleep").is_empty());
     live.nothing_is_left();
 }

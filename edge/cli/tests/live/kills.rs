@@ -1,19 +1,19 @@
-//! Interrupts, stops and kills at any time during a run. Every thread is restored, and no process
-//! is left. Needs root.
+//! Tests of interrupts, stops and kills at any time during a run. Every thread is restored, and no
+//! process remains. Needs root.
 
 use std::time::Duration;
 
 use crate::common::live::{self, Kernel, Live, Runner, Victim, let_pass, wait_until};
 use rustix::process::Signal;
 
-/// Returns the keepers of the test's runs.
+/// Returns the keeper processes of the test's runs.
 fn keepers(live: &Live) -> Vec<i32> {
     live.processes_of("keep")
 }
 
 #[test]
-fn signal_ends_a_live_run_after_printing_its_table() {
-    let Some(live) = live::begin() else { return };
+fn signal_ends_a_live_run_after_its_table_is_printed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
     {
@@ -30,10 +30,10 @@ fn signal_ends_a_live_run_after_printing_its_table() {
     }
 }
 
-/// A signal from the terminal goes to the load processes too.
+/// A signal from the terminal reaches the load processes too.
 #[test]
-fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
-    let Some(live) = live::begin() else { return };
+fn interrupt_key_ends_a_live_run_and_its_load_processes() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
     wait_until("the victim to be held", || victim.is_held());
@@ -44,11 +44,11 @@ fn interrupt_from_the_terminal_ends_a_run_and_its_load_processes() {
     live.nothing_is_left();
 }
 
-/// The terminal is closed while the run shows progress. The failed output does not end the run.
-/// Only a later signal does.
+/// The terminal is closed while the run prints its progress. The failing output does not end the
+/// run. A later signal ends the run.
 #[test]
-fn closed_terminal_does_not_end_a_run() {
-    let Some(live) = live::begin() else { return };
+fn live_run_continues_if_its_terminal_is_closed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
@@ -67,8 +67,8 @@ fn closed_terminal_does_not_end_a_run() {
 
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
-fn signal_during_set_up_ends_the_run_and_restores_threads() {
-    let Some(live) = live::begin() else { return };
+fn signal_before_a_live_run_has_started_restores_all_threads() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
         let runner = live.start(&victim.scenario("vcpus", "60s"));
@@ -82,8 +82,8 @@ fn signal_during_set_up_ends_the_run_and_restores_threads() {
 }
 
 #[test]
-fn live_run_continues_after_sigstop_and_sigcont() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_is_stopped_by_sigstop_continues_after_sigcont() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -97,7 +97,7 @@ fn live_run_continues_after_sigstop_and_sigcont() {
     live.nothing_is_left();
 }
 
-/// Process that the test kills.
+/// Process that the test kills: the runner, its keeper, or both.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Whom {
     Runner,
@@ -106,9 +106,10 @@ enum Whom {
     Load,
 }
 
-/// Ranges of moments for a kill, in milliseconds after the start of the program. The set-up takes
+/// Ranges of times for a kill, in milliseconds after the start of the program. The set-up takes
 /// about 220 ms, and the run 700 ms. So the ranges are in the set-up, at the start, in the middle
-/// and at the end of the run. On a busy host they fall elsewhere, which tests the same property.
+/// and at the end of the run. On a busy host they are at other stages, but the tested property is
+/// the same.
 const MOMENTS: [(u64, u64); 4] = [(1, 219), (219, 224), (300, 900), (915, 925)];
 
 /// A deterministic sequence of pseudo-random numbers.
@@ -160,12 +161,12 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
     live.nothing_is_left();
 }
 
-/// Checks the victim after the program and its keeper were killed. Neither is left to restore
-/// threads, so `doctor` finds and restores them. A keeper that had just been started may survive
-/// and restore them itself.
+/// Checks the victim after the program and its keeper were killed. No process remains that could
+/// restore the threads, so `doctor` finds and restores them. A keeper that had just been started
+/// can survive and restore them itself.
 ///
-/// Other leftovers are checked only after that. The victim spins as a real-time thread, and the
-/// kernel's work on its CPU, which ends processes, gets only a twentieth of the CPU time.
+/// Other remains are checked only after that. Until then the victim computes as a real-time thread,
+/// so the kernel has only a twentieth of the victim's CPU for the work of ending processes.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {
@@ -193,29 +194,29 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn threads_are_restored_after_runner_is_killed() {
+fn threads_are_restored_if_a_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn threads_are_restored_after_keeper_is_killed() {
+fn threads_are_restored_if_keeper_process_dies() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }
 
 #[test]
-fn threads_are_restored_after_runner_and_keeper_process_are_killed() {
+fn threads_are_restored_if_live_run_and_keeper_process_are_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn threads_are_restored_after_a_load_process_is_killed() {
+fn threads_are_restored_if_a_load_process_of_a_live_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
-/// The program runs on a simulated kernel without pidfds.
+/// The program under test runs on a simulated kernel without pidfds.
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
@@ -224,11 +225,10 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
     }
 }
 
-/// A keeper that dies is replaced. When the program dies later, the new keeper restores the
-/// threads.
+/// A keeper that dies is replaced. If the program dies later, the new keeper restores the threads.
 #[test]
-fn replacement_keeper_process_restores_threads_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
     wait_until("the victim to be held", || victim.is_held());

@@ -15,6 +15,7 @@ mod hold_commands;
 mod kills;
 mod old_kernel;
 mod outside;
+mod page;
 mod papers;
 mod policies;
 mod rebind;
@@ -28,9 +29,9 @@ mod trees;
 mod whatif;
 mod why;
 
-/// Runs as the victim, the process that a test schedules, if started as one. Returns at once in
-/// other processes.
+/// Runs as the victim, which is the process that a test schedules, if a test has started this
+/// program as the victim. Returns at once in other processes.
 #[test]
-fn part_victim() {
+fn helper_process_runs_as_scheduled_process() {
     common::live::play_victim();
 }

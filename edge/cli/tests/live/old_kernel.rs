@@ -1,5 +1,5 @@
-//! Live runs on two simulated kernels: one with only the system calls of Linux 4.4, and one that
-//! does not report scheduling events. Needs root.
+//! Tests of live runs on two simulated kernels: one with only the system calls of Linux 4.4, and
+//! one that reports no scheduling events. Needs root.
 
 #![cfg(target_arch = "x86_64")]
 
@@ -11,7 +11,7 @@ use crate::common::service::Daemon;
 use rustix::process::Signal;
 
 #[test]
-fn doctor_reports_the_lack_of_pidfds() {
+fn doctor_command_reports_that_the_kernel_lacks_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let text = live.run(&["doctor"]).good();
     let line = text.lines().find(|line| line.contains(" pidfd ")).expect("a line about pidfds");
@@ -20,7 +20,7 @@ fn doctor_reports_the_lack_of_pidfds() {
 }
 
 #[test]
-fn live_run_of_two_hogs_works_on_a_kernel_without_pidfds() {
+fn live_run_of_two_busy_vms_works_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     live.place.write("it.toml", GOOD.as_bytes());
     let out = live.run(&["run", "it.toml"]).good();
@@ -30,7 +30,7 @@ fn live_run_of_two_hogs_works_on_a_kernel_without_pidfds() {
 }
 
 #[test]
-fn end_of_a_scheduled_process_is_noted_on_a_kernel_without_pidfds() {
+fn live_run_notes_the_end_of_a_process_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -43,7 +43,7 @@ fn end_of_a_scheduled_process_is_noted_on_a_kernel_without_pidfds() {
 }
 
 #[test]
-fn replacement_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
+fn second_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
@@ -61,8 +61,8 @@ fn replacement_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
     live.nothing_is_left();
 }
 
-/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less: 9 %
-/// were measured. So the run is refused before any thread is changed.
+/// On a kernel without scheduling events, a vCPU with a reservation of 30 % would receive less. In
+/// a measurement it received 9 %. So the run is refused before any thread is changed.
 #[test]
 fn reservations_are_refused_on_a_kernel_without_scheduling_events() {
     let Some(live) = live::begin_on(Kernel::WithoutPerf) else { return };

@@ -1,5 +1,5 @@
-//! Live runs with clients on the outside. All clients and servers are real processes that use the
-//! loopback interface. Needs root.
+//! Tests of live runs with clients outside of the scheduled VMs. All clients and servers are real
+//! processes that use the loopback interface. Needs root.
 
 use std::fs;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::common::live::{self, Live, Runner, kill, let_pass, wait_until};
 use rustix::process::Signal;
 use serde_json::Value;
 
-/// Returns a scenario with a web server and a driver domain, which a live run ignores.
+/// Returns a scenario with a web server, and with a driver domain that a live run ignores.
 fn scenario(length: &str, more: &str) -> String {
     format!(
         "title = \"web\"\nlength = \"{length}\"\npolicy = {{ name = \"edf\" }}\n\
@@ -44,8 +44,8 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn client_response_times_are_reported_by_live_run_and_compare() {
-    let Some(live) = live::begin() else { return };
+fn response_times_of_clients_are_reported_by_live_run_and_compare() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
     assert!(number(web, "jobs_done") > 0 && number(web, "jobs_late") == 0, "{web}");
@@ -62,11 +62,11 @@ fn client_response_times_are_reported_by_live_run_and_compare() {
     live.nothing_is_left();
 }
 
-/// The node with 2 ms in every 20 ms needs all of that for a round of the parallel program, so it
-/// limits the other node too.
+/// One node has 2 ms in every 20 ms and needs all of it for a round of the parallel program. So the
+/// other node has to wait for it in each round.
 #[test]
-fn slow_bsp_node_limits_the_rate_of_the_other_nodes() {
-    let Some(live) = live::begin() else { return };
+fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
             "[[domain]]\nname = \"{name}\"\n\
@@ -91,8 +91,8 @@ fn slow_bsp_node_limits_the_rate_of_the_other_nodes() {
 
 /// The scenario has every kind of workload and client.
 #[test]
-fn every_kind_of_workload_and_client_runs_live() {
-    let Some(live) = live::begin() else { return };
+fn every_kind_of_workload_and_client_can_run_on_a_live_host() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let domain = |name: &str, work: &str| {
         format!(
             "[[domain]]\nname = \"{name}\"\nwork = {{ {work} }}\n\
@@ -128,8 +128,8 @@ fn every_kind_of_workload_and_client_runs_live() {
 }
 
 #[test]
-fn requests_to_a_domain_that_left_are_reported_lost() {
-    let Some(live) = live::begin() else { return };
+fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
     live.place.write("it.toml", text.as_bytes());
@@ -144,8 +144,8 @@ fn requests_to_a_domain_that_left_are_reported_lost() {
 }
 
 #[test]
-fn scenario_features_without_live_counterpart_are_refused() {
-    let Some(live) = live::begin() else { return };
+fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for (from, to, says) in [
         ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs can"),
         (
@@ -162,11 +162,11 @@ fn scenario_features_without_live_counterpart_are_refused() {
     live.nothing_is_left();
 }
 
-/// The threads of the VM compute on all CPUs when the run begins, before the policy has picked the
-/// VM. The excess over its share is charged, and the VM is stopped until the excess is paid back.
+/// The threads of the VM compute on all CPUs when the run begins, and the policy has not picked the
+/// VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid back.
 #[test]
 fn exact_domain_with_several_threads_stays_within_its_share() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"4ms\", period = \"10ms\" }\n\
                 [[client]]\nkind = \"ab\"\nto = \"web\"\nat_once = 8\n";
@@ -184,12 +184,13 @@ fn exact_domain_with_several_threads_stays_within_its_share() {
     }
 }
 
-/// Returns the processes of a run: those of the scheduled VMs, and the clients on the outside.
+/// Returns two groups of processes of a run: the processes of the scheduled VMs, and the clients
+/// outside of them.
 fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
     (live.processes_of("tasks"), live.processes_of("caller"))
 }
 
-/// Starts a run with a domain that reads files, so that the file server process runs too.
+/// Starts a run in which a domain reads files, so that a file server process runs too.
 fn busy(live: &Live) -> Runner<'_> {
     let more = "[[domain]]\nname = \"make\"\nshare.edf = { slice = \"1ms\", period = \"20ms\" }\n\
                 work = { kind = \"compile\", each = \"1ms\", read = \"8KiB\" }\n";
@@ -203,7 +204,7 @@ fn busy(live: &Live) -> Runner<'_> {
     runner
 }
 
-/// Returns the CPUs on which a process may run, in the kernel's format.
+/// Returns the CPUs on which a process may run, as the kernel formats them.
 fn cpus_of(pid: i32) -> String {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
@@ -211,8 +212,8 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_of_a_live_run_run_on_unmanaged_cpus() {
-    let Some(live) = live::begin() else { return };
+fn clients_in_a_live_run_use_only_cpus_that_slackline_does_not_manage() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
     let scheduled = cpus_of(tasks[0]);
@@ -229,8 +230,8 @@ fn clients_of_a_live_run_run_on_unmanaged_cpus() {
 }
 
 #[test]
-fn run_continues_after_a_client_or_server_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn live_run_continues_after_a_client_or_server_process_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for word in ["caller", "files", "tasks"] {
         let mut runner = busy(&live);
         live.processes_of(word).into_iter().for_each(|pid| kill(pid, Signal::KILL));
@@ -249,8 +250,8 @@ fn run_continues_after_a_client_or_server_is_killed() {
 }
 
 #[test]
-fn killed_live_run_leaves_no_server_or_client_process() {
-    let Some(live) = live::begin() else { return };
+fn live_run_that_is_killed_leaves_no_server_or_client_process() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);
     let Ran { code, .. } = runner.end();

@@ -1,4 +1,4 @@
-//! Live experiments of a paper on this host. Needs root.
+//! Tests of a paper's live experiments on this host. Needs root.
 
 use std::fs;
 
@@ -59,10 +59,10 @@ measure = "cpu"
   test      = "higher"
 "#;
 
-/// On a busy host too, a VM with half of a CPU receives more than a VM with a fifth. A VM that asks
-/// for a whole CPU is refused and left out.
+/// A VM with half of a CPU receives more than a VM with a fifth, also on a busy host. A VM that
+/// requests a whole CPU is refused and left out of the results.
 #[test]
-fn paper_run_carries_out_and_judges_a_live_experiment() {
+fn paper_run_plays_a_live_experiment_and_prints_verdicts() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("papers/lively");
     fs::create_dir_all(&folder).expect("a folder");

@@ -1,4 +1,5 @@
-//! Every policy runs on this host, with the same parameters as in the simulator. Needs root.
+//! Tests that every policy runs on this host, with the same parameters as in the simulator. Needs
+//! root.
 
 use std::path::Path;
 
@@ -6,11 +7,11 @@ use crate::common::live::{self, delivered};
 use serde_json::Value;
 use slackline_policy::ALL;
 
-/// `heavy` and `light` never block and have weights or guarantees of two to one. On any host,
-/// `light` cannot receive more than `heavy`. Round robin has no shares.
+/// The VMs `heavy` and `light` never block. Their weights or reservations are two to one, so
+/// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
-fn every_policy_runs_live_without_favouring_the_lighter_vm() {
-    let Some(live) = live::begin() else { return };
+fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
     for spec in ALL {
@@ -27,15 +28,16 @@ fn every_policy_runs_live_without_favouring_the_lighter_vm() {
         assert!(heavy > light || spec.name == "round-robin", "{}: {heavy} {light}", spec.name);
         // The trace of the live run replays to the same decisions.
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, all as recorded\n"), "{}: {told}", spec.name);
+        assert!(told.ends_with(" decisions, all as recorded\n"), "{}: {told}", spec.name);
         live.nothing_is_left();
     }
 }
 
-/// Several runs, one after another, give one table of means. The JSON output contains each run.
+/// Several runs, one after another, give one table with the means. The JSON output contains each
+/// run.
 #[test]
-fn live_runs_with_several_seeds_give_means() {
-    let Some(live) = live::begin() else { return };
+fn live_run_with_several_seeds_gives_means() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];
     live.run(&run).ended_with(0).shows(" 2 runs: mean").shows("spinner").shows(" ±");
@@ -50,11 +52,11 @@ fn live_runs_with_several_seeds_give_means() {
     live.nothing_is_left();
 }
 
-/// The CSV has a row for each second of the live run, and in it the CPU time that other programs
-/// used of its CPU.
+/// The CSV has a row for each second of the live run, with the CPU time that other programs used on
+/// the CPU.
 #[test]
-fn csv_of_a_live_run_has_rows_per_second() {
-    let Some(live) = live::begin() else { return };
+fn csv_file_of_a_live_run_has_rows_per_second() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
     let whole: serde_json::Value = serde_json::from_str(&out).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. Need root.
+//! Tests of `slackline change NAME --for BINDING` and of `reserve NAME -- COMMAND`. They need root.
 
 use std::path::PathBuf;
 
@@ -7,7 +7,7 @@ use crate::common::service::{Daemon, Machine};
 use serde_json::json;
 
 #[test]
-fn rebinding_a_reservation_to_another_vm_restores_the_first_vm() {
+fn first_vm_is_restored_if_its_reservation_is_bound_to_another_vm() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -32,7 +32,7 @@ fn rebinding_a_reservation_to_another_vm_restores_the_first_vm() {
 }
 
 #[test]
-fn rebinding_a_reservation_to_its_own_vm_by_name_keeps_it_active() {
+fn reservation_rebound_from_process_id_to_vm_name_stays_active() {
     let Some(live) = live::begin() else { return };
     let name = format!("old-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -51,7 +51,7 @@ fn rebinding_a_reservation_to_its_own_vm_by_name_keeps_it_active() {
     assert_eq!((status, &problem["type"]), (400, &json!("bad")), "{problem}");
 }
 
-/// A fake libvirt domain: a VM in a group whose name only libvirt gives.
+/// A fake libvirt domain: a VM process in a cgroup whose name only libvirt gives.
 struct Domain {
     machine: Option<Machine>,
     group: PathBuf,
@@ -82,7 +82,7 @@ impl Drop for Domain {
 }
 
 #[test]
-fn reservation_of_a_renamed_libvirt_domain_is_enforced_again() {
+fn reservation_is_enforced_again_after_its_libvirt_domain_is_renamed() {
     let Some(live) = live::begin() else { return };
     let number = std::process::id();
     let (old, new) = (format!("old{number}"), format!("new{number}"));
@@ -102,7 +102,7 @@ fn reservation_of_a_renamed_libvirt_domain_is_enforced_again() {
 }
 
 #[test]
-fn reserve_of_a_command_releases_at_its_end_and_returns_exit_code() {
+fn reserve_command_with_a_program_returns_its_exit_code_and_releases() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];

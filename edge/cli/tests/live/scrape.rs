@@ -1,12 +1,12 @@
-//! `slackline serve --metrics`. The refusal needs no root.
+//! Tests of `slackline serve --metrics`. The test of a refusal needs no root.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
 use crate::common::live;
-use crate::common::service::{Daemon, cpu};
+use crate::common::service::Daemon;
 
-/// Requests a page, and returns the answer. Empty if nothing listens.
+/// Requests a page from a port of this host and returns the answer. Empty if no process listens.
 fn get(port: u16, page: &str) -> String {
     let mut text = String::new();
     if let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) {
@@ -18,7 +18,7 @@ fn get(port: u16, page: &str) -> String {
 }
 
 #[test]
-fn metrics_are_scraped_on_a_loopback_address_only() {
+fn metrics_without_tls_are_served_only_on_a_loopback_address() {
     let Some(live) = live::begin() else { return };
     let ran = live.run(&["serve", "--metrics", "0.0.0.0:9391", "--state", "state"]).ended_with(2);
     ran.says("cannot serve metrics without TLS on 0.0.0.0:9391: it is not a loopback address")
@@ -27,7 +27,7 @@ fn metrics_are_scraped_on_a_loopback_address_only() {
     let address = format!("127.0.0.1:{port}");
     let options = ["serve", "--state", "state", "--socket", "socket", "--metrics", &address];
     let mut command = live.command(&options);
-    command.args(["--cpus", &cpu()]);
+    command.args(["--cpus", &live.cpu()]);
     let daemon = Daemon::start_by(&live, command).expect("it starts");
     let page = get(port, "/metrics");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("slackline_build_info"), "{page}");

@@ -1,4 +1,5 @@
-//! `slackline serve`: reservations outlive the daemon process that enforces them. Needs root.
+//! Tests of `slackline serve`: reservations outlive the daemon process that enforces them. Needs
+//! root.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,9 +15,9 @@ use rustix::process::Signal;
 use serde_json::{Value, json};
 use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
-/// Two daemons on two CPUs act as two hosts that do not know each other.
+/// Two daemons on two CPUs act as two separate hosts.
 #[test]
-fn reservation_is_placed_on_a_host_with_capacity() {
+fn place_command_reserves_on_the_only_host_with_enough_capacity() {
     let Some(live) = live::begin() else { return };
     let cpus: Vec<String> =
         online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
@@ -46,7 +47,7 @@ fn reservation_is_placed_on_a_host_with_capacity() {
     place("three", "5ms", "best").ended_with(0).shows("on socket-a: three");
     place("four", "5ms", "first").ended_with(0).shows("on socket-b: four");
     place("five", "3ms", "first").ended_with(4).says("no host can reserve 3ms every 10ms");
-    place("one", "1ms", "first").ended_with(2).says("one is reserved already");
+    place("one", "1ms", "first").ended_with(2).says("reservation one exists already");
     // A host that does not answer counts as one without capacity.
     let end = |daemon: &mut Child| {
         live::kill(i32::try_from(daemon.id()).unwrap(), Signal::TERM);
@@ -64,7 +65,7 @@ fn used(victim: &Victim) -> u64 {
 }
 
 #[test]
-fn reservation_is_enforced_changed_paused_and_released() {
+fn daemon_can_enforce_change_pause_and_release_a_reservation() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -118,9 +119,9 @@ fn reservation_is_enforced_changed_paused_and_released() {
     live.nothing_is_left();
 }
 
-/// Each verb of the service runs as a command, whose output is checked.
+/// Each command for the daemon is run once, and its output is checked.
 #[test]
-fn every_service_command_works_against_a_running_daemon() {
+fn every_service_command_works_with_a_running_daemon() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -145,9 +146,10 @@ fn every_service_command_works_against_a_running_daemon() {
     live.nothing_is_left();
 }
 
-/// The daemon neither uses nor changes a damaged ledger. A rebuild keeps the intact parts.
+/// The daemon refuses to use a damaged ledger, and does not change it. A rebuild keeps the intact
+/// parts.
 #[test]
-fn doctor_reports_and_rebuilds_a_damaged_ledger() {
+fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -177,7 +179,7 @@ fn doctor_reports_and_rebuilds_a_damaged_ledger() {
 }
 
 #[test]
-fn reservations_resume_after_any_daemon_process_is_killed() {
+fn reservations_resume_after_any_process_of_the_daemon_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -211,7 +213,7 @@ fn reservations_resume_after_any_daemon_process_is_killed() {
 }
 
 #[test]
-fn reservation_waits_for_its_vm_after_each_daemon_restart() {
+fn reservation_waits_for_its_vm_after_each_restart_of_the_daemon() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let mut daemon = Daemon::start(&live);
@@ -242,7 +244,7 @@ fn reservation_waits_for_its_vm_after_each_daemon_restart() {
     live.nothing_is_left();
 }
 
-/// Returns the sum of those samples of a metric whose lines contain the text `of`.
+/// Returns the sum of a metric's samples whose lines contain the text `of`.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
     wait_until("the page", || {
@@ -257,7 +259,7 @@ fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
 }
 
 #[test]
-fn time_without_a_running_daemon_is_reported_as_lapsed() {
+fn time_in_which_no_daemon_runs_is_reported_as_lapsed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -292,10 +294,10 @@ fn time_without_a_running_daemon_is_reported_as_lapsed() {
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 1.0);
 }
 
-/// libvirt did not start the VM. So a change of its class counts as made by the VM itself, even if
-/// another program made it.
+/// The VM was not started by libvirt. So a change of its scheduling class counts as made by the VM
+/// itself, even if another program made it.
 #[test]
-fn scheduling_changes_that_a_vm_could_make_are_undone_and_logged() {
+fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -319,9 +321,10 @@ fn scheduling_changes_that_a_vm_could_make_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// The daemon respects a SIGSTOP by an administrator until the VM is continued.
+/// An administrator stops the VM with SIGSTOP. The daemon does not resume the VM before the
+/// administrator continues it.
 #[test]
-fn reservation_is_contested_from_sigstop_of_its_vm_until_sigcont() {
+fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -360,7 +363,7 @@ fn reservation_is_contested_from_sigstop_of_its_vm_until_sigcont() {
 }
 
 #[test]
-fn reservation_is_partial_if_its_vm_has_another_vcpu_count() {
+fn reservation_is_in_state_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let _machine = Machine::start(&name);
@@ -368,7 +371,7 @@ fn reservation_is_partial_if_its_vm_has_another_vcpu_count() {
     let body = json!({ "slice": "1ms", "vcpus": 2, "for": format!("qemu:{name}") });
     let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
     assert_eq!((status, &made["state"], &made["served"]), (201, &json!("partial"), &json!(1)));
-    let why = "its VM has 1 vCPU, and 2 are reserved";
+    let why = "the VM has 1 vCPU, and 2 are reserved";
     assert_eq!(made["why"], why, "{made}");
     daemon.run("list").ended_with(0).shows("partial").shows(why);
     daemon.run("change web --vcpus 1").ended_with(0).shows("active");
@@ -378,7 +381,7 @@ fn reservation_is_partial_if_its_vm_has_another_vcpu_count() {
 
 /// A monitor that never answers delays requests for its own VM only.
 #[test]
-fn silent_qemu_monitor_delays_only_requests_for_its_own_vm() {
+fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let socket = live.place.path("monitor");
@@ -418,10 +421,10 @@ fn silent_qemu_monitor_delays_only_requests_for_its_own_vm() {
     live.nothing_is_left();
 }
 
-/// libvirt moves the threads of a starting VM to groups of their own, none of which has a real-time
-/// budget. This happens after the daemon has found the threads.
+/// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
+/// test it does so after the daemon has found the threads.
 #[test]
-fn vm_moved_to_a_cgroup_without_real_time_budget_gets_one() {
+fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -483,9 +486,9 @@ fn vm_moved_to_a_cgroup_without_real_time_budget_gets_one() {
     drop(inner);
 }
 
-/// The test runs the hook as libvirt does, with arbitrary metadata.
+/// The test runs the hook as libvirt does, with different metadata.
 #[test]
-fn libvirt_hook_reserves_from_metadata_and_never_blocks_optional_guests() {
+fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
     let Some(live) = live::begin() else { return };
     let hook = |moment: &str, xml: &[u8]| {
         let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
@@ -543,9 +546,10 @@ fn libvirt_hook_reserves_from_metadata_and_never_blocks_optional_guests() {
     live.nothing_is_left();
 }
 
-/// A change that the disk has no space for is refused, and existing reservations stay in force.
+/// The disk has no space for a change. The change is refused, and existing reservations stay in
+/// force.
 #[test]
-fn full_ledger_disk_refuses_new_reservations_and_loses_none() {
+fn new_reservation_is_refused_and_none_is_lost_if_the_ledger_disk_is_full() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();

@@ -1,4 +1,4 @@
-//! `slackline serve`: permissions of users, files that are reloaded, and capabilities of the
+//! Tests of `slackline serve`: permissions of users, reloading of files, and capabilities of the
 //! daemon. Needs root.
 
 use std::fs;
@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use crate::common::live::{self, Victim, wait_until};
-use crate::common::service::{Daemon, Machine, cpu};
+use crate::common::service::{Daemon, Machine};
 use crate::common::{Place, Ran};
 use rustix::process::Signal;
 use serde_json::json;
@@ -16,14 +16,14 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus};
 /// Prices, groups and certificates are reloaded while reservations stay in force. If a file is
 /// invalid, the previous values stay in force.
 #[test]
-fn prices_groups_and_certificates_are_reloaded_on_request() {
+fn daemon_reloads_prices_groups_and_certificates_on_request() {
     let Some(live) = live::begin() else { return };
     let price = |text: &str| {
         let text = format!("currency = \"EUR\"\ncpu-hour = \"{text}\"\n");
         live.place.write("prices", text.as_bytes());
     };
     price("0.04");
-    let words = ["serve", "--cpus", &cpu(), "--state", "state", "--socket", "socket"];
+    let words = ["serve", "--cpus", &live.cpu(), "--state", "state", "--socket", "socket"];
     let mut command = live.command(&words);
     command.args(["--prices", "prices"]);
     let daemon = Daemon::start_by(&live, command).expect("a daemon");
@@ -46,9 +46,10 @@ fn prices_groups_and_certificates_are_reloaded_on_request() {
     live.nothing_is_left();
 }
 
-/// A VM of another user has the same name as the awaited one. It does not get the reservation.
+/// A reservation waits for a VM. A VM of another user with the same name starts, and does not get
+/// the reservation.
 #[test]
-fn waiting_reservation_ignores_another_users_vm_of_its_name() {
+fn waiting_reservation_ignores_a_vm_of_the_same_name_of_another_user() {
     const STRANGER: u32 = 54_321;
     let Some(live) = live::begin() else { return };
     let name = format!("taken-{}", std::process::id());
@@ -84,9 +85,10 @@ fn waiting_reservation_ignores_another_users_vm_of_its_name() {
     live.nothing_is_left();
 }
 
-/// The test follows a client on another host from its first token to the revocation of the token.
+/// The test uses a client on another host, from the creation of its token to the token's
+/// revocation.
 #[test]
-fn remote_client_has_token_role_and_budget_until_revoked() {
+fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
     let Some(live) = live::begin() else { return };
     let path = |name: &str| live.place.path(name);
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -97,7 +99,7 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     let address = free.local_addr().unwrap().to_string();
     drop(free);
     let tls = ["--listen", &address, "--certificate", "certificate", "--key", "key"];
-    let cpu = cpu();
+    let cpu = live.cpu();
     let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
     let serve = [&serve[..], &tls[..]].concat();
     // Other users may read the key.
@@ -146,9 +148,10 @@ fn remote_client_has_token_role_and_budget_until_revoked() {
     live.nothing_is_left();
 }
 
-/// An operator may reserve only for VMs of their own. Other requests fail with exit code 5.
+/// An operator may make reservations only for the operator's own VMs. Other requests fail with exit
+/// code 5.
 #[test]
-fn operator_reserves_for_own_vms_only() {
+fn operator_may_reserve_only_for_vms_of_that_operator() {
     const OPERATOR: u32 = 65_534;
     const GROUP: u32 = 54_323;
     let Some(live) = live::begin() else { return };
@@ -209,10 +212,10 @@ fn operator_reserves_for_own_vms_only() {
 }
 
 #[test]
-fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
+fn second_daemon_with_the_ledger_or_cpu_of_the_first_is_refused() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
-    let cpu = cpu();
+    let cpu = live.cpu();
     let refused =
         live.run(&["serve", "--cpus", &cpu, "--state", "other", "--socket", "other.sock"]);
     refused.refused(3).says("another slackline, process ");
@@ -232,7 +235,7 @@ fn two_daemons_cannot_share_a_ledger_or_a_cpu() {
 }
 
 #[test]
-fn daemon_front_has_no_capabilities_and_other_daemon_processes_few() {
+fn front_process_of_the_daemon_has_no_capabilities_and_others_have_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -284,10 +287,10 @@ fn daemon_front_has_no_capabilities_and_other_daemon_processes_few() {
     live.nothing_is_left();
 }
 
-/// Exposure of the daemon under its systemd unit, as `systemd-analyze security` rates it: at most
-/// 4.0 of 10.
+/// The tool `systemd-analyze security` rates the exposure of the daemon under its systemd unit: at
+/// most 4.0 of 10.
 #[test]
-fn systemd_analyze_rates_exposure_of_the_unit_at_most_4() {
+fn systemd_rates_the_exposure_of_the_daemon_unit_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);
@@ -305,7 +308,7 @@ fn systemd_analyze_rates_exposure_of_the_unit_at_most_4() {
 }
 
 #[test]
-fn serve_without_root_is_refused() {
+fn serve_command_without_root_is_refused() {
     let place = Place::new();
     let arguments = ["serve", "--state", "state", "--socket", "socket"];
     let Some(mut command) = place.command_of_nobody(&arguments) else { return };

@@ -1,6 +1,7 @@
 //! Soak test: VMs of a daemon start, change, pause, stop and start again, with a fault every
 //! minute. Four conditions must hold: no thread is scheduled without a reservation, no acknowledged
-//! change is lost, `list` agrees with the kernel, and no process grows. Needs root.
+//! change is lost, `list` agrees with the kernel, and no process uses more and more resources.
+//! Needs root.
 //!
 //! By default each fault happens once. `cargo xtask soak-service --minutes 120` runs longer.
 
@@ -19,15 +20,15 @@ use crate::common::live;
 use faults::Fault;
 use soak::Soak;
 
-/// Environment variable with the length of the test in seconds. In that time there is a fault every
+/// Environment variable with the length of the test in seconds. The test causes a fault every
 /// minute.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
 /// Environment variable with the number of kills in direct succession.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// Lengths of the daemon's lives in seconds, with the faults in each. Growth shows only in long
-/// lives, so these have no faults that kill the core.
+/// Lengths of time in seconds for which the daemon runs, with the faults in each. Growth can be
+/// detected only if a process lives long, so in the long runs no fault kills the core.
 const LIVES: [(u64, &[Fault]); 6] = [
     (130, &Fault::ALL),
     (130, &Fault::ALL),
@@ -38,12 +39,12 @@ const LIVES: [(u64, &[Fault]); 6] = [
 ];
 
 #[test]
-fn part_machine() {
+fn helper_process_runs_as_vm() {
     machine::play();
 }
 
 #[test]
-fn reservations_survive_every_fault_injected_by_the_soak_test() {
+fn reservations_survive_every_fault_that_the_soak_test_injects() {
     let Some(live) = live::begin() else { return };
     let number = |name| env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
     let (length, kills) = (number(LENGTH), number(KILLS));

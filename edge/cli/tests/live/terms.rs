@@ -1,4 +1,4 @@
-//! CPUs, pauses and shares of vCPUs in scenarios that run live. Needs root.
+//! Tests of CPUs, pauses and shares of vCPUs in scenarios that run live. Needs root.
 
 use crate::common::live::{self, Live, Victim, delivered, wait_until};
 use slackline_linux::sys::{Tid, get_affinity, online_cpus, set_affinity, thread_cpu_time};
@@ -13,11 +13,11 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
     )
 }
 
-/// The VM may use all slack, which is nearly all of the CPU. It is paused for three quarters of the
-/// run, so it receives a quarter, or at most half if the pause takes half a second.
+/// The VM may use all slack, which is nearly the whole CPU. It is paused for three quarters of the
+/// run, so it receives about a quarter. It can receive half, if a busy host delays the pause.
 #[test]
-fn paused_domain_receives_no_cpu_time_live() {
-    let Some(live) = live::begin() else { return };
+fn domain_paused_in_a_live_run_receives_no_cpu_time() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
     live.place.write("it.toml", scenario(&victim, 1, more).as_bytes());
@@ -42,7 +42,7 @@ fn paused_domain_receives_no_cpu_time_live() {
 }
 
 #[test]
-fn vcpus_follow_the_affinity_of_the_scenario_live() {
+fn vcpus_in_a_live_run_run_only_on_cpus_of_their_affinity() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -62,10 +62,10 @@ fn vcpus_follow_the_affinity_of_the_scenario_live() {
     live.nothing_is_left();
 }
 
-/// The vCPU starts on the given CPU, although others have capacity too. Later it may use any CPU
-/// that its affinity allows.
+/// The vCPU starts on the CPU that the scenario names, although others have capacity too. Later it
+/// may use any CPU that its affinity allows.
 #[test]
-fn vcpu_starts_on_its_given_cpu_live() {
+fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     if online.len() < 2 {
@@ -91,10 +91,10 @@ fn vcpu_starts_on_its_given_cpu_live() {
     }
 }
 
-/// The vCPU joins blocked, and its work begins at the given time.
+/// The vCPU is blocked when it joins. Its work begins at the time in the scenario.
 #[test]
-fn vcpu_that_wakes_later_joins_blocked_live() {
-    let Some(live) = live::begin() else { return };
+fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
                     share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
@@ -111,12 +111,12 @@ fn vcpu_that_wakes_later_joins_blocked_live() {
     live.nothing_is_left();
 }
 
-/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"` the other
-/// receives at most a quarter more than its equal share. With `spread = "use"` it also receives the
-/// unused budget of the first, which is more than that. The trace replays to the same decisions.
+/// Two vCPUs have 0.4 CPU together, and one of them is paused. With `spread = "even"`, the other
+/// receives its equal share, and at most a quarter more. With `spread = "use"`, it also receives
+/// the unused budget of the first, which is more. Replaying the trace gives the same decisions.
 #[test]
-fn busy_vcpu_receives_its_siblings_unused_budget_live() {
-    let Some(live) = live::begin() else { return };
+fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let [even, by_use] = ["even", "use"].map(|spread| {
         let scenario = format!(
             "title = \"siblings\"\nlength = \"3s\"\nwarmup = \"500ms\"\n\
@@ -130,7 +130,7 @@ fn busy_vcpu_receives_its_siblings_unused_budget_live() {
         let run = live.run(&["run", "it.toml", "--save", "it.trace", "--json"]).good();
         let run: serde_json::Value = serde_json::from_str(&run).unwrap();
         let told = live.run(&["replay", "it.trace"]).good();
-        assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
+        assert!(told.ends_with(" decisions, all as recorded\n"), "{told}");
         delivered(&run["runs"][0], "web.0")
     });
     assert!(0 < even && even <= 250_000, "{even} of 0.2 CPUs");
@@ -138,27 +138,27 @@ fn busy_vcpu_receives_its_siblings_unused_budget_live() {
     live.nothing_is_left();
 }
 
-/// Returns the run intervals of the run that was saved.
+/// Returns the run intervals of the saved run.
 fn stretches(live: &Live) -> Vec<serde_json::Value> {
     let shown = live.run(&["show", "it.trace", "--list", "--json", "--for", "10s"]).good();
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
     shown["stretches"].as_array().expect("a list").clone()
 }
 
-/// Joins, accepted and refused changes, a pause and a leave are replayed from the trace to the same
-/// decisions.
+/// Replaying the trace repeats joins, accepted and refused changes, a pause and a leave with the
+/// same decisions.
 #[test]
 fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
-    let Some(live) = live::begin() else { return };
+    let Some(live) = live::begin_on_one_cpu() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
-    assert!(told.contains("`stays` refused at 1500.000ms: "), "{told}");
+    assert!(told.contains("`stays` at 1500.000ms: "), "{told}");
     let told = live.run(&["replay", "it.trace"]).good();
-    assert!(told.ends_with(" orders, all as recorded\n"), "{told}");
+    assert!(told.ends_with(" decisions, all as recorded\n"), "{told}");
     live.nothing_is_left();
 }
 
-/// An endless loop of another program on the CPU of the run.
+/// Another program that always computes on the CPU of the run.
 struct Stranger(std::process::Child);
 
 impl Stranger {
@@ -179,9 +179,9 @@ impl Drop for Stranger {
     }
 }
 
-/// On any host the CPU of the run is never idle, and one vCPU has a fifth of it.
+/// The CPU of the run is never idle, and its only vCPU has a fifth of it.
 #[test]
-fn cpu_time_of_other_programs_is_measured_and_saved() {
+fn live_run_measures_and_saves_cpu_time_of_other_programs() {
     let Some(live) = live::begin() else { return };
     let last = online_cpus().unwrap().iter().last().expect("a CPU");
     let _stranger = Stranger::start(last);

@@ -1,4 +1,4 @@
-//! A thousand reservations in one daemon, within its request limits. Needs root.
+//! Test with a thousand reservations in one daemon, within its request limits. Needs root.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use crate::common::service::Daemon;
 
 const MANY: usize = 1_000;
 
-/// Longest time of a command in a debug build, on a busy test machine.
+/// Time limit of a command in a debug build on a busy test machine.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Returns a file of reservations for VMs that are not there, with this slice.
+/// Returns a file of reservations with this slice, for VMs that do not exist.
 fn file(slice_us: u32) -> String {
     let mut text = String::new();
     for number in 0..MANY {
@@ -25,7 +25,7 @@ fn file(slice_us: u32) -> String {
 }
 
 #[test]
-fn thousand_reservations_are_applied_listed_logged_and_changed_by_pattern() {
+fn thousand_reservations_can_be_applied_listed_logged_and_changed() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let run = |command: &str| {

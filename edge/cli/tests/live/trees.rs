@@ -1,5 +1,5 @@
-//! Process trees: scheduled and counted as one vCPU, whatever they start, and restored completely.
-//! Needs root and version 2 cgroups.
+//! Tests of process trees. A tree and all processes that it starts are scheduled and counted as one
+//! vCPU, and restored completely. Needs root and version 2 cgroups.
 //!
 //! The tests check only what holds on any host, however busy. Reported CPU time agrees with the
 //! processes' own count and stays within the reservation. No process is left real-time, pinned,
@@ -24,10 +24,10 @@ use slackline_units::{CpuSet, Span};
 
 /// Environment variable with the role of a process in a tree.
 const PART: &str = "SLACKLINE_TEST_TREE";
-/// Environment variable that marks all processes of one tree.
+/// Environment variable that marks all processes of a tree.
 const MARK: &str = "SLACKLINE_TEST_TREE_OF";
-/// Environment variable with the file to which the first process of a tree writes the CPU time that
-/// all of them used.
+/// Environment variable with the path of the notes, a file to which the first process of a tree
+/// writes the CPU time that all its processes used.
 const NOTES: &str = "SLACKLINE_TEST_TREE_NOTES";
 
 /// Nice value of the tree's processes before a run schedules them.
@@ -37,10 +37,10 @@ fn own_pid() -> Tid {
     Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap()
 }
 
-/// Returns a command for a child that is killed when its parent ends.
+/// Returns a command that runs this test program as a child, which is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
+    command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
     command
@@ -63,10 +63,10 @@ fn of_children() -> Span {
     Span::from_ms(10 * (ticks(13) + ticks(14)))
 }
 
-/// Runs as a process of a tree, if started as one. The process spins, or starts short children all
-/// the time.
+/// Runs as a process of a tree, if a test has started this program as such a process. The process
+/// computes, or starts short-lived children all the time.
 #[test]
-fn part_tree() {
+fn helper_process_runs_as_tree() {
     let Ok(part) = env::var(PART) else { return };
     match part.as_str() {
         "spin" => loop {
@@ -112,7 +112,7 @@ fn part_tree() {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script).arg(&notes).arg(env::current_exe().unwrap());
             command
-                .args(["--exact", "trees::part_tree", "--nocapture", "--quiet"])
+                .args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"])
                 .env(PART, "spin");
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
             loop {
@@ -125,8 +125,8 @@ fn part_tree() {
 }
 
 /// Writes a line with the time, the CPU time used by all processes, and that used by each spinner.
-/// Writes only while a run schedules the tree. The processes exist for longer than the run, and
-/// have no limit outside it.
+/// It writes only while a run schedules the tree, since the processes are not limited before and
+/// after the run.
 fn note(spinners: &[Child]) {
     let Some(path) = env::var_os(NOTES) else { return };
     let class = get_scheduling(own_pid()).unwrap().class;
@@ -150,7 +150,7 @@ fn note(spinners: &[Child]) {
         .unwrap();
 }
 
-/// Returns the rate at which each number of the notes grew, in millionths of a CPU.
+/// Returns the rate at which each number in the notes increased, in millionths of a CPU.
 fn rates(notes: &Path) -> Vec<u64> {
     let text = fs::read_to_string(notes).expect("notes");
     let lines: Vec<Vec<u64>> = text
@@ -172,17 +172,18 @@ fn scenario(target: &str, length: &str) -> String {
 }
 
 /// Upper limit of the tree's CPU time in millionths of a CPU, by the processes' own count during
-/// the run. It is a tenth above the reservation. In four seconds the excess is one slice, 20 us per
-/// period, and one late enforcement.
+/// the run. It is a tenth above the reservation. Within four seconds, the tree can exceed the
+/// reservation by one slice, by 20 us per period, and by one late enforcement.
 const AT_MOST: u64 = 330_000;
 
-/// Runs a tree as a command for four seconds. Returns the CPU that the run reported, and the rates
-/// that the processes counted.
+/// Runs a tree as a command for four seconds. Returns the CPU share that the run reported, and the
+/// rates that the processes measured.
 fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let target = format!(
-        "command = [{program:?}, \"--exact\", \"trees::part_tree\", \"--nocapture\", \"--quiet\"]"
+        "command = [{program:?}, \"--exact\", \"trees::helper_process_runs_as_tree\", \
+         \"--nocapture\", \"--quiet\"]"
     );
     live.place.write("it.toml", scenario(&target, "4s").as_bytes());
     let notes = live.place.path("notes");
@@ -209,7 +210,7 @@ fn busy_child_processes_share_the_reservation_of_their_parent() {
 }
 
 #[test]
-fn cpu_time_of_ended_child_processes_counts_for_their_tree() {
+fn cpu_time_of_child_processes_that_ended_counts_for_their_process_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
@@ -218,8 +219,8 @@ fn cpu_time_of_ended_child_processes_counts_for_their_tree() {
     assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
 }
 
-/// A process tree that exists before the run: a process that starts children all the time, one that
-/// spins, and one with a thread that spins.
+/// A process tree that exists before the run. One process starts children all the time, one
+/// computes, and one has a second thread that computes.
 struct Tree {
     first: Child,
     mark: String,
@@ -231,7 +232,7 @@ impl Tree {
         Tree::start_in(None)
     }
 
-    /// Starts a tree, in the cgroup `group` if one is given.
+    /// Starts a process tree, in the cgroup `group` if `group` is given.
     fn start_in(group: Option<&Path>) -> Tree {
         let tree = Tree::start_as("first of all", group, Path::new("/dev/null"));
         wait_until("the tree to grow", || tree.processes().len() >= 3);
@@ -244,7 +245,7 @@ impl Tree {
         let mut command = Command::new("sh");
         let folder = group.map_or("/dev/null".into(), |group| group.join("cgroup.procs"));
         command.arg("-c").arg(script).arg(folder).arg(env::current_exe().unwrap());
-        command.args(["--exact", "trees::part_tree", "--nocapture", "--quiet"]);
+        command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
         command.env(PART, part).env(MARK, &mark).env(NOTES, notes);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let first = command.spawn().unwrap();
@@ -270,8 +271,8 @@ impl Tree {
         pids.filter(is_of).collect()
     }
 
-    /// Returns the differences between the scheduling of the tree's threads and that before the
-    /// run.
+    /// Returns descriptions of the differences between the current state of the tree's threads and
+    /// their state before the run.
     fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for pid in self.processes() {
@@ -298,8 +299,8 @@ impl Tree {
         !self.wrongs().is_empty()
     }
 
-    /// Asserts that no thread of the tree is changed any more, including threads of processes that
-    /// were started during the run.
+    /// Asserts that no thread of the tree is changed any more. Threads of processes that were
+    /// started during the run are included.
     #[track_caller]
     fn is_given_back_as_it_is(&self) {
         let deadline = std::time::Instant::now() + PATIENCE;
@@ -348,7 +349,7 @@ fn groups() -> Option<PathBuf> {
     Some(line.split(' ').nth(4)?.into())
 }
 
-/// Returns the folders below this one whose names satisfy the condition.
+/// Returns the folders below `folder` whose names satisfy the condition.
 fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -363,8 +364,8 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 }
 
 #[test]
-fn process_tree_is_restored_with_processes_started_during_the_run() {
-    let Some(live) = live::begin() else { return };
+fn process_tree_is_restored_including_processes_started_during_the_run() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
     wait_until("the tree to be held", || tree.is_held());
@@ -382,8 +383,8 @@ enum Whom {
 }
 
 #[test]
-fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
         [Whom::Runner, Whom::Keeper, Whom::Both, Whom::Runner].into_iter().enumerate()
@@ -414,11 +415,11 @@ fn process_tree_is_restored_after_runner_or_keeper_process_is_killed() {
     }
 }
 
-/// A process is started during the run, and loses its parent. It is moved to another cgroup at a
-/// moment at which only the keeper or the journal can contain it.
+/// A process is started during the run, and its parent ends. It is then moved to another cgroup, so
+/// that only the keeper's list or the journal shows that it must be restored.
 #[test]
-fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
-    let Some(live) = live::begin() else { return };
+fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
             Group::make("test-of-lost").zip(Group::make("test-elsewhere"))
@@ -463,7 +464,7 @@ fn process_that_left_its_cgroup_is_restored_after_the_runner_is_killed() {
     }
 }
 
-/// A cgroup that Slackline did not make. It is removed when this is dropped.
+/// A cgroup that Slackline did not make. It is removed when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -490,8 +491,8 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_and_unit_targets_are_scheduled_and_restored() {
-    let Some(live) = live::begin() else { return };
+fn cgroup_or_unit_named_as_target_is_scheduled_and_restored() {
+    let Some(live) = live::begin_on_one_cpu() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;
@@ -519,7 +520,7 @@ fn cgroup_and_unit_targets_are_scheduled_and_restored() {
 }
 
 #[test]
-fn invalid_process_tree_targets_are_refused_with_the_reason() {
+fn invalid_process_tree_target_is_refused_with_the_reason() {
     let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-nobody") else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -530,7 +531,7 @@ fn invalid_process_tree_targets_are_refused_with_the_reason() {
         (empty.as_str(), " has no processes"),
         ("cgroup = \"/no-such-group\"", "there is no cgroup /no-such-group of version 2"),
         ("unit = \"no-such.service\"", "no cgroup of version 2 has the name \"no-such.service\""),
-        (&format!("pid = {}", std::process::id()), "this program is in it"),
+        (&format!("pid = {}", std::process::id()), "this program itself is in it"),
     ] {
         live.place.write("it.toml", scenario(target, "1s").as_bytes());
         live.run(&["run", "it.toml"]).refused(3).says("error: `tree`: ").says(says);

@@ -1,16 +1,20 @@
-//! `slackline whatif --since` and `slackline predictions` beside a daemon. Needs root.
+//! Tests of `slackline whatif --since` and `slackline predictions` with a real daemon. Needs root.
 
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
-use serde_json::Value;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 
 use crate::common::live::{self, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
-/// The recording of a live host has what a simulation needs: parameters, periods, other programs.
-/// The gate lets the recording pass only if little else runs on the test machine.
+/// The recording of a live host contains what a simulation needs: parameters, periods and the other
+/// programs. On a busy test machine the gate of `whatif` can reject the recording.
 #[test]
-fn last_seconds_of_the_daemon_are_simulated() {
+fn whatif_command_simulates_the_last_seconds_recorded_by_the_daemon() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -36,7 +40,7 @@ fn last_seconds_of_the_daemon_are_simulated() {
 }
 
 #[test]
-fn service_compares_predictions_of_a_plan_with_their_outcomes() {
+fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);
@@ -60,5 +64,121 @@ fn service_compares_predictions_of_a_plan_with_their_outcomes() {
     let bad = serde_json::json!([{ "vcpu": "web.0", "length_ns": 1 }]);
     assert_eq!(daemon.ask("POST", "/v1/predictions", Some(&bad)).0, 400);
     assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+/// Returns the ids of the processes that predict for this daemon.
+fn workers(daemon: &Daemon<'_>) -> Vec<i32> {
+    let parent = format!("PPid:\t{}", daemon.pid());
+    let ids = fs::read_dir("/proc")
+        .expect("processes")
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    let is_worker = |pid: &i32| {
+        let read = |file| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let status = String::from_utf8_lossy(&read("status")).into_owned();
+        let is_ours = status.lines().any(|line| line == parent);
+        is_ours && String::from_utf8_lossy(&read("cmdline")).contains("serve-worker")
+    };
+    ids.filter(is_worker).collect()
+}
+
+/// Returns the id of the process that has the last recording.
+#[track_caller]
+fn worker(daemon: &Daemon<'_>) -> i32 {
+    let all = workers(daemon);
+    assert_eq!(all.len(), 1, "{all:?}");
+    all[0]
+}
+
+#[test]
+fn service_predicts_over_http_in_a_process_without_rights() {
+    let Some(live) = live::begin() else { return };
+    let web = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
+    let_pass(Duration::from_millis(2_500));
+    let ask = |body: Value| daemon.ask("POST", "/v1/whatif", Some(&body));
+    let asked = json!({ "since": "2s" });
+    let (status, answer) = ask(asked.clone());
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(answer["gate"]["forms"][0]["vcpus"][0]["name"], "web.0");
+    let worker = worker(&daemon);
+    let about = fs::read_to_string(format!("/proc/{worker}/status")).expect("its status");
+    let line = |key: &str| about.lines().find(|line| line.starts_with(key)).expect(key).to_owned();
+    assert!(!line("Uid:").contains("\t0"), "{about}");
+    for none in ["CapPrm:", "CapEff:", "CapBnd:", "Groups:"] {
+        let value = line(none).replace(none, "").replace('0', "");
+        assert!(none == "CapBnd:" || value.trim().is_empty(), "{about}");
+    }
+    assert!(line("NoNewPrivs:").ends_with('1') && line("Seccomp:").ends_with('2'), "{about}");
+    let tid = Tid::new(worker).expect("an id");
+    let scheduling = get_scheduling(tid).expect("its scheduling");
+    assert_eq!(scheduling.class, Scheduling::Idle);
+    // The same recording answers again, and admission's limit is beside the answer.
+    let set = json!([{ "name": "web", "slice": "4ms" }]);
+    let (status, changed) = ask(json!({ "since": "2s", "set": set }));
+    assert_eq!(workers(&daemon), [worker]);
+    match status {
+        200 => {
+            assert_eq!(changed["recording"], answer["recording"]);
+            assert_eq!(
+                changed["revision"],
+                daemon.ask("GET", "/v1/reservations/web", None).1["revision"]
+            );
+            let largest = changed["largest"][0]["largest_ppm"].as_u64().expect("a share");
+            assert!((850_000..=900_000).contains(&largest), "{changed:#}");
+            assert!(changed["age_ns"].as_u64().expect("an age") > 0);
+        }
+        // Too much else ran on the test machine.
+        _ => assert_eq!((status, &changed["type"]), (503, &json!("not-now")), "{changed}"),
+    }
+    // Its terms are still in force: admission only answered.
+    assert_eq!(daemon.ask("GET", "/v1/reservations/web", None).1["slice"], "2ms");
+    for bad in [json!({ "since": "61s" }), json!({ "remove": ["nobody"] }), json!({ "x": 1 })] {
+        assert_eq!(ask(bad.clone()).0, 400, "{bad}");
+    }
+    // A change of a reservation needs another recording.
+    daemon.run("change web --slice 3ms").ended_with(0);
+    assert_eq!(ask(asked).0, 200);
+    assert_ne!(workers(&daemon), [worker]);
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+#[test]
+fn worker_that_dies_or_hangs_leaves_the_service_unaffected() {
+    let Some(live) = live::begin() else { return };
+    let web = Victim::start();
+    let daemon = Daemon::start(&live);
+    assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
+    let_pass(Duration::from_millis(1_500));
+    let body = json!({ "since": "1s" });
+    let ask = || daemon.ask("POST", "/v1/whatif", Some(&body));
+    let signalled = |signal| {
+        assert_eq!(ask().0, 200);
+        let worker = worker(&daemon);
+        kill_process(Pid::from_raw(worker).expect("an id"), signal).expect("it is ours");
+    };
+    signalled(Signal::KILL);
+    let (status, problem) = ask();
+    assert_eq!((status, &problem["type"]), (503, &json!("not-now")), "{problem}");
+    assert!(problem["detail"].as_str().expect("why").contains("signal: 9"), "{problem}");
+    signalled(Signal::STOP);
+    std::thread::scope(|scope| {
+        let hung = scope.spawn(ask);
+        let_pass(Duration::from_millis(500));
+        let second = daemon.try_ask("POST", "/v1/whatif", Some(&body));
+        let (status, problem) = second.expect("an answer");
+        assert_eq!((status, &problem["type"]), (429, &json!("too-many")), "{problem}");
+        // Everything else is answered meanwhile.
+        assert_eq!(daemon.ask("GET", "/v1/reservations/web", None).0, 200);
+        let (status, problem) = hung.join().expect("an answer");
+        assert_eq!((status, &problem["type"]), (503, &json!("not-now")), "{problem}");
+        assert!(problem["detail"].as_str().expect("why").contains("within 10 s"), "{problem}");
+    });
+    assert_eq!(ask().0, 200, "a new worker answers");
+    let worker = worker(&daemon);
+    assert_eq!(daemon.end().code, Some(0));
+    assert!(!Path::new(&format!("/proc/{worker}")).exists(), "the daemon ends its workers");
     live.nothing_is_left();
 }

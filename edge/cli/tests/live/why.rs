@@ -1,7 +1,9 @@
-//! `slackline record` and `slackline why` beside processes that take the CPU. Needs root.
+//! Tests of `slackline record` and `slackline why` while processes take the CPU from a victim.
+//! Needs root.
 //!
-//! The victim never blocks, so it waits whenever another thread has its CPU. Each culprit is
-//! therefore blamed for exactly the CPU time that it used. That holds on a busy test machine too.
+//! The victim never blocks, so it waits whenever another thread has its CPU. So the waiting time
+//! that is blamed on a culprit equals the CPU time that the culprit used, also on a busy test
+//! machine.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -17,7 +19,7 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::{Daemon, ask_text};
 use crate::common::{PROGRAM, Ran};
 
-/// A process with a unique name on the last CPU. It is ended with the test.
+/// A process with a unique name on the last CPU. It ends with the test.
 struct Load {
     child: Child,
 }
@@ -27,7 +29,7 @@ impl Load {
         Load::start_as(live, name, &[], work)
     }
 
-    /// Starts a process whose threads are all in `SCHED_FIFO`, with this priority.
+    /// Starts a process whose threads all have the class `SCHED_FIFO` with this priority.
     fn start_fifo(live: &Live, name: &str, priority: &str, work: &[&str]) -> Load {
         Load::start_as(live, name, &["chrt", "-f", priority], work)
     }
@@ -66,7 +68,7 @@ impl Drop for Load {
     }
 }
 
-/// Records the targets while `during` runs, and returns the file of the recording.
+/// Records the targets while `during` runs, and returns the path of the recording.
 fn record(live: &Live, targets: &[(&str, &Load)], during: impl FnOnce()) -> PathBuf {
     let file = live.place.path("host.trace");
     let mut arguments = vec!["record", file.to_str().expect("a path"), "--length", "2s"];
@@ -87,7 +89,8 @@ fn ask(live: &Live, file: &Path) -> Value {
     serde_json::from_str(&live.run(&["why", "web", file, "--json"]).good()).expect("JSON")
 }
 
-/// Returns the waiting time of all vCPUs that is blamed on the culprits whose `key` is `name`.
+/// Returns the waiting time of all vCPUs that the answer blames on culprits whose field `key` is
+/// `name`.
 fn blamed(answer: &Value, key: &str, name: &str) -> Span {
     let vcpus = answer["vcpus"].as_array().expect("vCPUs");
     let culprits = vcpus.iter().flat_map(|vcpu| vcpu["culprits"].as_array().expect("culprits"));
@@ -114,8 +117,8 @@ fn check_sums(answer: &Value) {
     }
 }
 
-/// Asserts that the waiting time blamed on a load is between 70 % of its CPU time and all of it.
-/// `used` is that CPU time while the recorder ran, including its start and its end.
+/// Asserts that the waiting time blamed on a load is between 70 % and 100 % of its CPU time. `used`
+/// is the load's CPU time while the recorder ran, including the recorder's start and end.
 fn check_blame(blamed: Span, used: Span, answer: &Value) {
     assert!(blamed <= used && blamed * 100 >= used * 70, "{blamed} of {used}: {answer:#}");
 }
@@ -124,7 +127,7 @@ const SPIN: [&str; 1] = ["spin"];
 const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
 
 #[test]
-fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
+fn why_command_names_programs_that_took_the_cpu_with_their_cpu_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
@@ -147,7 +150,7 @@ fn why_names_real_time_and_ordinary_hogs_with_their_cpu_time() {
 }
 
 #[test]
-fn why_names_another_vm_and_sigstop_with_their_time() {
+fn why_command_names_another_vm_and_a_sigstop_with_their_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);
@@ -197,7 +200,7 @@ share.edf = { slice = "2ms", period = "10ms" }
 }
 
 #[test]
-fn killed_recorder_leaves_a_readable_recording() {
+fn recording_is_readable_after_the_record_command_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let file = live.place.path("killed.trace");
@@ -218,7 +221,7 @@ fn killed_recorder_leaves_a_readable_recording() {
 }
 
 #[test]
-fn anonymised_recording_has_no_names() {
+fn recording_made_with_anonymise_option_contains_no_names() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let file = live.place.path("anonymous.trace");
@@ -234,9 +237,9 @@ fn anonymised_recording_has_no_names() {
     live.run(&["why", "vm1", path]).good();
 }
 
-/// The flight recorder of the daemon saves a missed deadline.
+/// The flight recorder of the daemon saves a recording after a missed deadline.
 #[test]
-fn daemon_saves_a_recording_of_a_missed_deadline() {
+fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);

@@ -1,12 +1,16 @@
-//! Requests to the flight recorder, and predictions that are held against what came.
+//! Client requests to the flight recorder, and predictions that the daemon compares with what then
+//! happens.
 
 use hyper::Method;
 
 use super::{Answered, Client, RepeatableRequest, escaped};
-use crate::{Culprits, Incident, Length, Prediction, PredictionRecord, Recording};
+use crate::{
+    Culprits, Incident, Length, Prediction, PredictionRecord, Recording, WhatIf, WhatIfAnswer,
+};
 
 impl Client {
-    /// Returns the programs and causes that kept a VM from running in the last minute.
+    /// Returns the programs and other causes that kept the VM `name` from running in the last
+    /// minute.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -22,7 +26,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Has the service watch what comes of predictions that were applied.
+    /// Makes the service compare predictions that were applied with what then happens.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -40,7 +44,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
-    /// Saves what the flight recorder has of this length of time until now, on the daemon's host.
+    /// Saves a recording of the last `since` from the flight recorder, on the daemon's host.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -49,5 +53,13 @@ impl Client {
             Method::POST,
             format!("/v1/recordings?since={}", since.0),
         ))
+    }
+
+    /// Asks what the last seconds would have been with changes.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn whatif(&mut self, asked: &WhatIf) -> Answered<WhatIfAnswer> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/whatif".into()).with(asked))
     }
 }

@@ -27,16 +27,17 @@ const CONNECTED_WITHIN: Duration = Duration::from_secs(5);
 /// Maximum length of a token, in bytes.
 const LONGEST_TOKEN: usize = 256;
 
-/// Address of a daemon on another host, and the credentials for it.
+/// Address of a daemon on another host, and the client's credentials.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Remote {
     /// Address in the form `https://NAME:PORT`.
     pub url: String,
-    /// Certificate of the CA that signed the daemon's certificate. Required.
+    /// Certificate of the CA that signed the daemon's certificate. Required, although the type is
+    /// optional.
     pub ca: Option<PathBuf>,
-    /// File that contains the token.
+    /// File that contains the client's token. `None` if the client has no token.
     pub token: Option<PathBuf>,
-    /// Client certificate and its key.
+    /// Files of the client's certificate and its key. `None` if the client has no certificate.
     pub certificate: Option<(PathBuf, PathBuf)>,
 }
 
@@ -47,12 +48,12 @@ pub(super) struct RemoteCredentials {
     pub(super) authority: String,
     name: ServerName<'static>,
     config: Arc<ClientConfig>,
-    /// Value of the `Authorization` header. `None` without a token.
+    /// Value of the HTTP header `Authorization`. `None` if the client has no token.
     pub(super) bearer: Option<String>,
 }
 
 impl std::fmt::Debug for RemoteCredentials {
-    /// Formats the address and leaves out all secrets.
+    /// Formats the address only. Secrets are left out.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Known({})", self.authority)
     }
@@ -102,7 +103,7 @@ impl Remote {
 }
 
 impl RemoteCredentials {
-    /// Connects within the time limit.
+    /// Connects to the daemon within the time limit [`CONNECTED_WITHIN`].
     pub(super) async fn open(&self) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         let host = || self.authority.clone();
         let connecting = async {
@@ -137,7 +138,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, ClientError
     }
 }
 
-/// Returns an error if other users may read or write a secret file.
+/// Returns an error if users other than the owner may read or write a file with a secret.
 fn private(path: &Path) -> Result<(), ClientError> {
     let about = std::fs::metadata(path).map_err(|error| bad(path, error.to_string()))?;
     match about.permissions().mode() & 0o777 {
@@ -164,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_address_or_token_file_is_refused_before_connecting() {
+    fn invalid_address_or_token_file_of_a_remote_daemon_is_refused_at_once() {
         let folder = std::env::temp_dir().join(format!("slackline-remote-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("token");

@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use super::ClientError;
 
-/// Maximum size of an event, in bytes. The largest event is a page of reservations.
+/// Maximum size of an event, in bytes. The largest kind of event contains a page of reservations.
 const LONGEST: usize = crate::link::LONGEST_SAID;
 
-/// Event that the server sent.
+/// One server-sent event from the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Number of the event in the ledger. `None` if it is not from the ledger.
+    /// Number of the event in the ledger. `None` if the event is not in the ledger.
     pub id: Option<u64>,
     /// Type of the event: `event` or `reservations`.
     pub kind: String,
@@ -25,7 +25,7 @@ pub struct Frame {
     pub data: String,
 }
 
-/// Result of waiting for an event.
+/// Result of waiting for the next event of a stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WaitOutcome {
     /// An event has arrived.
@@ -42,7 +42,7 @@ pub struct Stream {
     runtime: Runtime,
     body: Incoming,
     frames: Frames,
-    /// Connection of the stream, kept so that it stays open.
+    /// Connection of the stream. It is not read, but must stay open.
     _connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-/// Assembles server-sent events from the parts in which they arrive.
+/// Assembles server-sent events from the pieces in which they arrive.
 #[derive(Debug, Default)]
 struct Frames {
     read: Vec<u8>,
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn event_stream_parses_the_same_for_any_chunk_size() {
+    fn event_stream_is_parsed_alike_for_any_chunk_size() {
         let text =
             b"id: 7\nevent: event\ndata: {\"a\":1}\n\n: alive\n\nevent: reservations\ndata: []\n\n";
         let wanted = [

@@ -1,4 +1,4 @@
-//! Permissions of callers, which come from their groups or from a grant of an administrator.
+//! Permissions of callers. A caller has them from groups, or from a grant by an administrator.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,7 +12,7 @@ use crate::front::tls::{TOKEN, known_by};
 use crate::ledger::{AccessChange, AccessGrant, Proof};
 use crate::people::People;
 
-/// Maximum number of group members that a start of the daemon names in its log.
+/// Maximum number of group members that the daemon names in its log when it starts.
 const MOST_LINES: usize = 20;
 
 /// Maximum number of grants. Each grant is a row of the ledger.
@@ -24,29 +24,29 @@ const MOST_DAYS: u32 = 36_500;
 /// Grants of access, and changes to them that the ledger has not written yet.
 pub(super) struct Access {
     people: People,
-    /// True if members of the operators' group without a grant are tenants. If false, they are
-    /// operators.
+    /// True if a member of the operators' group without a grant has the role of a tenant. If false,
+    /// the role is operator.
     has_tenants: bool,
     granted: BTreeMap<Principal, AccessGrant>,
-    /// Changes that the ledger has not written yet, by the ticket of the request, each with the
+    /// Changes that the ledger has not written yet, by the ticket (id) of the request. Each has the
     /// principal who requested it.
     pending: BTreeMap<Ticket, (Principal, Change)>,
 }
 
-/// A change to grants. If it creates a remote client, it contains the client's token, which only
-/// the answer to this request shows.
+/// A change to grants. If it creates a remote client, it contains the client's new token, which is
+/// shown only in the answer to the request.
 #[derive(Debug)]
 pub(super) struct Change {
     pub(super) write: AccessChange,
     token: Option<String>,
 }
 
-/// Identity and permissions of a caller.
+/// Identity and permissions of a caller of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rights {
     pub(super) principal: Principal,
     pub(super) role: Role,
-    /// Users whose VMs the caller may reserve for, besides the caller's own.
+    /// User ids for whose VMs the caller may make reservations, besides the caller's own.
     pub(super) users: Vec<u32>,
 }
 
@@ -64,7 +64,7 @@ impl Access {
         Access { people, has_tenants, granted, pending: BTreeMap::new() }
     }
 
-    /// Makes members of the operators' group without a grant tenants.
+    /// Gives members of the operators' group without a grant the role of a tenant from now on.
     pub(super) fn migrate(&mut self) {
         self.has_tenants = true;
     }
@@ -86,9 +86,8 @@ impl Access {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             format!(
-                "{name} is an operator without a grant. `slackline access migrate` makes {name} \
-                 a tenant, who can neither see the log nor change reservations of others, of \
-                 which there are {others}"
+                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
+                 tenant, who can neither see the log nor change the {others} reservations of others"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -99,9 +98,9 @@ impl Access {
         self.people = people;
     }
 
-    /// Returns the identity and permissions of a caller, or `None` for a stranger. A grant to a
-    /// user of this host overrides the user's groups until the grant expires. Root always has all
-    /// permissions, since root could edit the ledger anyway.
+    /// Returns the identity and permissions of a caller, or `None` for a caller without any
+    /// permission. A grant to a user of this host overrides the user's groups until the grant
+    /// expires. Root always has all permissions, since root could edit the ledger anyway.
     pub(super) fn rights(&self, who: &CallerIdentity, now: SystemTime) -> Option<Rights> {
         let counts = |said: &&AccessGrant| said.expires.is_none_or(|expires| now < expires);
         let of = |said: &AccessGrant| Rights {
@@ -129,19 +128,19 @@ impl Access {
         said.filter(counts).map(of)
     }
 
-    /// Returns the budget of each owner. An expired grant still limits its owner, who would
-    /// otherwise have no limit.
+    /// Returns the budget of each owner: the limit on that owner's reservations. An expired grant
+    /// still limits its owner, who would otherwise have no limit.
     pub(super) fn budgets(&self) -> Budgets {
         let limited = self.granted.values().filter(|granted| granted.budget != Budget::default());
         limited.map(|granted| (granted.principal, granted.budget)).collect()
     }
 
-    /// Returns all grants, including expired ones.
+    /// Returns all grants, including expired grants.
     pub(super) fn listed(&self) -> Vec<Shown> {
         self.granted.values().map(|granted| shown(granted, None)).collect()
     }
 
-    /// Returns the change that gives `whom` a grant.
+    /// Returns the change that gives `grant` to the principal `whom`.
     ///
     /// # Errors
     /// If the name, the number of days or the certificate is not valid, or `whom` is root.
@@ -199,10 +198,11 @@ impl Access {
         if is_known || self.granted.len() + self.pending.len() < MOST_GRANTS {
             return Ok(());
         }
-        Err(format!("cannot add a grant: there are {MOST_GRANTS}, which is the maximum"))
+        Err(format!("cannot add a grant: there are {MOST_GRANTS} grants, which is the maximum"))
     }
 
-    /// Notes a change that is being written to the ledger.
+    /// Notes a change that is being written to the ledger. It takes effect in
+    /// [`finish`](Access::finish).
     pub(super) fn begin(&mut self, ticket: Ticket, by: Principal, change: Change) {
         self.pending.insert(ticket, (by, change));
     }
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_overrides_groups_until_it_expires_and_admits_no_stranger() {
+    fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn new_grants_beyond_the_limit_are_refused_but_existing_grants_can_change() {
+    fn access_grant_beyond_the_limit_is_refused_but_old_grants_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
@@ -351,13 +351,13 @@ mod tests {
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
-        let says = "cannot add a grant: there are 1000, which is the maximum";
+        let says = "cannot add a grant: there are 1000 grants, which is the maximum";
         assert_eq!(check("5000").unwrap_err(), says);
         assert!(check("alice").is_err());
     }
 
     #[test]
-    fn group_member_without_a_grant_is_a_tenant_after_access_migration() {
+    fn group_member_without_a_grant_becomes_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(Word::Operator, None), now);
@@ -371,7 +371,11 @@ mod tests {
         let owners = [Principal::User(0), Principal::User(1000)];
         let lines = access.would_lose(&members, &owners);
         assert_eq!(lines.len(), 1, "{lines:?}");
-        assert!(lines[0].starts_with("ann ") && lines[0].ends_with("there are 1"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("ann ")
+                && lines[0].ends_with("change the 1 reservations of others"),
+            "{lines:?}"
+        );
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
         assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
@@ -381,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn grant_to_root_or_for_invalid_days_is_refused() {
+    fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
@@ -391,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn token_is_shown_once_and_only_its_hash_is_kept() {
+    fn access_token_is_shown_once_and_only_its_hash_is_stored() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =

@@ -1,7 +1,8 @@
-//! Heartbeat file. From it the next daemon learns for how long reservations were not enforced.
+//! Heartbeat file of the daemon. The next daemon learns from it for how long reservations were not
+//! enforced.
 //!
 //! The thread that writes the file several times a second must never wait for a disk. So the file
-//! lies beside the socket, in a folder that hosts keep in memory.
+//! is in the folder of the socket, which hosts keep in memory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -12,10 +13,10 @@ use rustix::fs::OFlags;
 use slackline_linux::sys::monotonic;
 use slackline_units::{Span, Time};
 
-/// Interval of heartbeats. The time without a daemon is reported too long by at most this interval.
+/// Interval of heartbeats. The reported time without a daemon is too long by at most this interval.
 pub(super) const EVERY: Span = Span::from_ms(250);
 
-/// File with the boot id, the number of restarts and the time of the last heartbeat.
+/// Heartbeat file, with the boot id, the number of restarts and the time of the last heartbeat.
 #[derive(Debug)]
 pub(super) struct Alive {
     file: File,
@@ -73,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarted_daemon_reads_restart_count_and_last_heartbeat() {
+    fn restarted_daemon_finds_its_restart_count_and_last_heartbeat() {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
         let before = monotonic();

@@ -1,5 +1,4 @@
-//! Requests that need a VM to be looked up first, and the execution of such a request after the
-//! look-up.
+//! Handling of requests that need a VM to be looked up before they can be executed.
 
 use slackline_service::{ClientRequest, Input, Verb, World};
 

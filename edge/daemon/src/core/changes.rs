@@ -1,5 +1,5 @@
-//! Changes to the scheduling of reserved VMs' threads that other programs, or the threads
-//! themselves, have made.
+//! Changes to the scheduling of reserved VMs' threads that the daemon did not make, but other
+//! programs or the threads themselves.
 
 use slackline_live::session::{ForeignChange, SessionEvents};
 use slackline_service::{Input, State};
@@ -39,7 +39,8 @@ impl Core {
     }
 }
 
-/// Returns the description of a finding, cut to [`LONGEST_FINDING`] characters.
+/// Returns the description of a change that the daemon did not make, cut to [`LONGEST_FINDING`]
+/// characters.
 fn told(finding: &ForeignChange) -> String {
     finding.to_string().chars().take(LONGEST_FINDING).collect()
 }

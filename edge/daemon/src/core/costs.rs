@@ -1,5 +1,5 @@
-//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, whether it
-//! is used or not.
+//! Costs of reservations, for a daemon with a table of prices. Reserved time is charged, even if
+//! the VM does not use it.
 
 use std::collections::BTreeMap;
 
@@ -59,13 +59,14 @@ impl Costs {
         Costs { prices, until: now, of: BTreeMap::new() }
     }
 
-    /// Returns the accumulated costs with new prices for the future. Costs must have been counted
-    /// up to now.
+    /// Returns the costs accumulated so far, with `prices` for the future. The caller must have
+    /// counted costs up to now with [`count`](Costs::count).
     pub(super) fn at(self, prices: Prices) -> Costs {
         Costs { prices, ..self }
     }
 
-    /// Adds the costs since the last count. It must be called before any change of a reservation.
+    /// Adds the costs since the last count. The caller must do this before any change of a
+    /// reservation.
     pub(super) fn count(
         &mut self,
         now: Time,
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_price_per_hour_depends_on_share_and_period() {
+    fn price_of_a_reservation_per_hour_depends_on_share_and_period() {
         let hour = |slice, period, vcpus| prices().hour(terms(slice, period, vcpus));
         assert_eq!(hour(5, 100, 1), 2_000);
         assert_eq!(hour(50, 100, 4), 80_000);
@@ -145,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_cost_grows_with_the_time_it_is_reserved() {
+    fn cost_of_a_reservation_grows_with_the_time_for_which_it_is_reserved() {
         let (at, web) = (|seconds| Time::START.after(Span::from_secs(seconds)), DomId::new(3));
         let mut costs = Costs::new(prices(), at(0));
         let half = terms(50, 100, 1);

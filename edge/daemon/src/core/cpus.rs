@@ -1,11 +1,11 @@
-//! Choice of the CPUs that the daemon schedules, and of those that are left for its own threads.
+//! Choice of the CPUs that the daemon schedules, and of those on which its own threads run.
 
 use slackline_linux::sys::{online_cpus, own_tid, set_affinity};
 use slackline_units::{CpuId, CpuSet};
 
 use super::ServeError;
 
-/// Returns the CPUs to schedule. These are the requested ones or, by default, all but the first,
+/// Returns the CPUs to schedule. These are the requested CPUs or, by default, all but the first,
 /// which is left for other processes.
 pub(super) fn managed_cpus(asked: Option<&[CpuId]>) -> Result<Vec<CpuId>, ServeError> {
     let unreadable = |source| ServeError::Unreadable { what: "the list of online CPUs", source };

@@ -1,4 +1,4 @@
-//! Errors that keep the service from starting or end it.
+//! Errors that prevent the start of the service, or that end the service.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub enum ServeError {
         /// Kernel's numbers of the missing CPUs.
         cpus: Vec<CpuId>,
     },
-    /// A file of the kernel cannot be read.
+    /// A file in which the kernel gives information cannot be read.
     #[error("cannot read {what}: {source}")]
     Unreadable {
         /// Description of the file, such as `the boot id`.
@@ -52,9 +52,11 @@ pub enum ServeError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The address for metrics can be reached from other hosts.
-    #[error("cannot serve metrics without TLS on {address}: it is not a loopback address")]
+    /// The address for metrics or the page can be reached from other hosts.
+    #[error("cannot serve {what} without TLS on {address}: it is not a loopback address")]
     NotLoopback {
+        /// Name of the option: `metrics` or `page`.
+        what: &'static str,
         /// Address of the option.
         address: SocketAddr,
     },
@@ -83,8 +85,8 @@ impl ServeError {
             ServeError::NotListening { .. } => {
                 Some("use an address of this host and a free port from 1024 on".into())
             }
-            ServeError::NotLoopback { address } => Some(format!(
-                "use `--metrics 127.0.0.1:{}`, or `--listen` for other hosts",
+            ServeError::NotLoopback { what, address } => Some(format!(
+                "use `--{what} 127.0.0.1:{}`, or `--listen` for other hosts",
                 address.port()
             )),
             ServeError::Session(error) => error.hint(),
@@ -95,7 +97,7 @@ impl ServeError {
         }
     }
 
-    /// Returns true if the given options are at fault, not the host.
+    /// Returns true if the options given to the daemon are wrong, and not the host.
     #[must_use]
     pub const fn is_about_the_input(&self) -> bool {
         matches!(

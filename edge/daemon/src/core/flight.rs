@@ -1,13 +1,12 @@
 //! The flight recorder: keeps the last minute of all managed CPUs, and saves a recording of each
 //! missed deadline.
 //!
-//! The core passes the events of its session to a separate thread, which keeps them and answers
-//! questions. That thread has no part in scheduling. If it falls behind, events that were not
-//! passed to it are missing in the recording.
+//! The core passes the scheduling events of its session to the recorder, a separate thread that
+//! keeps them and answers queries. The recorder does not take part in scheduling. If it falls
+//! behind, the core drops events, which are then missing in recordings.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, channel, sync_channel};
@@ -17,6 +16,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
 use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::host::notes;
 use slackline_live::recorder::identity::Procfs;
@@ -33,60 +33,65 @@ use slackline_units::{CpuId, Span, Time, VcpuId};
 
 use super::incidents::Incidents;
 use super::predictions::Predictions;
+use super::timeline::{TimelineKeeper, TimelineSink};
+use super::whatif::PredictionOrder;
 use crate::record::as_reply;
 
-/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the time that it covers.
+/// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
+/// covers.
 const RING_BYTES: usize = 16 << 20;
 const RING_LENGTH: Span = Span::from_secs(60);
 
-/// Length of time in one piece of the ring. The ring drops whole pieces.
+/// Length of time covered by one piece of the ring. The ring drops whole pieces.
 const PIECE: Span = Span::from_ms(250);
 
-/// Age at which no CPU can report an earlier event any more. Dispatchers read events at least every
-/// 20 ms.
+/// Age from which the order of events is final: no CPU reports an earlier event any more.
+/// Dispatchers read events at least every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
-/// Length of time that is saved before, and after, a missed deadline.
+/// Length of time that a recording covers before and after a missed deadline.
 const AROUND: Span = Span::from_secs(1);
 
-/// Interval at which the recorder checks for missed deadlines.
+/// Interval at which the recorder thread checks for missed deadlines.
 const LOOK: Span = Span::from_ms(500);
 
 /// Minimum interval between two incidents of one VM.
 const PAUSE: Span = Span::from_secs(60);
 
-/// Maximum number of incidents whose recording is not complete yet.
+/// Maximum number of incidents (recordings of missed deadlines) that are not complete yet.
 const MOST_OPEN: usize = 16;
 
-/// Maximum number of messages that wait for the recorder: those of 3 s.
+/// Maximum number of messages queued for the recorder: the number that the core sends in 3 s.
 const QUEUE: usize = 32;
 
-/// Time after which a vCPU that has left is dropped from the count of missed deadlines, once its
-/// slot has a new vCPU.
+/// Time after which a vCPU that has left is dropped from the counts of missed deadlines, if another
+/// vCPU uses its slot.
 const LATE: Span = Span::from_secs(60);
 
-/// Handle of the flight recorder.
+/// Handle with which the core uses the flight recorder.
 pub(super) struct Flight {
     orders: SyncSender<FlightOrder>,
     replies: Receiver<FlightReply>,
     tap: Arc<Tap>,
     threads: Vec<(VcpuId, Tid)>,
-    /// True if some events could not be passed to the recorder.
+    /// True if the core has dropped events because the recorder's queue was full.
     has_gap: bool,
     /// Number of incidents that were saved.
     pub(super) incidents: u64,
 }
 
-/// Message of the core to the recorder.
+/// Message from the core to the recorder thread.
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
+    /// Take a window for a prediction.
+    Window(Box<PredictionOrder>),
 }
 
-/// Names of the VMs that the caller may see. `None` stands for all.
+/// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
 pub(super) type Own = Option<BTreeSet<String>>;
 
-/// Question of a client to the flight recorder.
+/// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
@@ -94,9 +99,11 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
+    /// Columns of the picture from this number on.
+    Timeline(u64),
 }
 
-/// Message of the recorder to the core.
+/// Message from the recorder thread to the core.
 pub(super) enum FlightReply {
     Answer(Ticket, Result<Answer, Problem>),
     /// The recording of an incident was saved, or saving it failed.
@@ -107,15 +114,15 @@ struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
-    /// Threads of all vCPUs. `None` if they have not changed.
+    /// Thread id of every vCPU. `None` if they are the same as in the last message.
     threads: Option<Vec<(VcpuId, Tid)>>,
-    /// Time of the message, on the monotonic clock.
+    /// Time at which the core sent the message, on the monotonic clock.
     at: Time,
     has_gap: bool,
 }
 
 impl Flight {
-    /// Starts the recorder of a session on these CPUs.
+    /// Starts the recorder for the CPUs of a session.
     pub(super) fn start(
         session: &mut Session,
         cpus: &[CpuId],
@@ -154,7 +161,7 @@ impl Flight {
         Ok(Flight { orders, replies, tap, threads, has_gap, incidents })
     }
 
-    /// Passes the events that the session saw to the recorder.
+    /// Passes the events that the session has recorded to the recorder thread.
     pub(super) fn hand_over(&mut self, entries: &[Entry], session: &Session) {
         let mut events = Vec::new();
         let losses = self.tap.take(&mut events);
@@ -169,9 +176,21 @@ impl Flight {
         }
     }
 
-    /// Sends a question to the recorder. Returns false if its queue is full.
+    /// Sends a client's query to the recorder. Returns false if the recorder's queue is full.
     pub(super) fn ask(&self, ticket: Ticket, question: Question, own: Own) -> bool {
         self.orders.try_send(FlightOrder::Ask(ticket, question, own)).is_ok()
+    }
+
+    /// Orders the recorder to copy the window for a prediction. Returns the order if the recorder's
+    /// queue is full.
+    pub(super) fn window(&self, order: Box<PredictionOrder>) -> Option<Box<PredictionOrder>> {
+        match self.orders.try_send(FlightOrder::Window(order)) {
+            Err(TrySendError::Full(order) | TrySendError::Disconnected(order)) => match order {
+                FlightOrder::Window(order) => Some(order),
+                _ => None,
+            },
+            Ok(()) => None,
+        }
     }
 
     /// Returns the replies of the recorder since the last call.
@@ -198,7 +217,7 @@ struct FlightThread {
     ring: FlightRing,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeSet<(VcpuId, Tid)>,
-    /// Events that are kept until no earlier event of another CPU can follow.
+    /// Events whose order is not final yet, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     piece: Vec<Entry>,
     piece_from: Time,
@@ -210,9 +229,10 @@ struct FlightThread {
     last: BTreeMap<String, Time>,
     incidents: Incidents,
     predictions: Predictions,
+    timeline: TimelineKeeper,
 }
 
-/// A missed deadline whose recording is not complete.
+/// A missed deadline whose recording is not complete yet.
 struct OpenIncident {
     name: String,
     missed: u64,
@@ -250,20 +270,32 @@ impl FlightThread {
             last: BTreeMap::new(),
             incidents,
             predictions,
+            timeline: TimelineKeeper::new(cpus),
         }
     }
 
     fn take(&mut self, order: FlightOrder) -> Vec<FlightReply> {
         match order {
             FlightOrder::Batch(seen) => self.seen(*seen),
-            FlightOrder::Ask(ticket, question, own) => {
+            FlightOrder::Window(order) => {
                 self.end_piece();
+                let (since, own) = order.needs();
+                let window = self.window(since, own.as_ref());
+                order.take(window);
+                Vec::new()
+            }
+            FlightOrder::Ask(ticket, question, own) => {
+                // The picture does not need the ring, and is asked for often.
+                if !matches!(question, Question::Timeline(_)) {
+                    self.end_piece();
+                }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
                     Question::Predictions => Ok(self.predicted(own.as_ref())),
+                    Question::Timeline(from) => Ok(self.pictured(from, own.as_ref())),
                 };
                 vec![FlightReply::Answer(ticket, answer)]
             }
@@ -290,11 +322,13 @@ impl FlightThread {
         self.waiting.append(&mut events);
         let until = Time::START + at.since(Time::START + SETTLED);
         let events = take_until(&mut self.waiting, until);
+        let drawn = self.piece.len();
         self.assembler.take(&events, &mut self.piece);
         if until > self.origin {
             self.assembler.tick(until, &mut self.piece);
         }
         self.settled = until.max(self.origin);
+        self.draw(drawn, self.settled);
         let now = Time::START + self.settled.since(self.origin);
         if now.since(self.piece_from) >= PIECE {
             self.end_piece();
@@ -323,9 +357,11 @@ impl FlightThread {
             return Err(Problem::new(Kind::NotAllowed, detail));
         }
         if !self.predictions.watch(now, wall_ns(), predictions) {
-            let problem =
-                Problem::new(Kind::NotNow, "more than 1,000 predictions would be watched");
-            return Err(problem.hinting("apply again in a minute"));
+            let problem = Problem::new(
+                Kind::NotNow,
+                "cannot watch these predictions: the daemon watches at most 1,000 at a time",
+            );
+            return Err(problem.hinting("apply the plan again in a minute"));
         }
         Ok(self.predicted(own))
     }
@@ -333,6 +369,11 @@ impl FlightThread {
     fn predicted(&self, own: Option<&BTreeSet<String>>) -> Answer {
         let all = self.predictions.all().filter(|it| may_see(own, &it.prediction.vcpu));
         Answer::Predictions(all.cloned().collect())
+    }
+
+    fn pictured(&self, from: u64, own: Option<&BTreeSet<String>>) -> Answer {
+        let now = Time::START + self.settled.since(self.origin);
+        Answer::Timeline(self.timeline.answer(from, now, |vcpu| may_see(own, vcpu)))
     }
 
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
@@ -350,11 +391,25 @@ impl FlightThread {
         self.threads = threads;
     }
 
+    /// Adds the entries of the piece from an index on to the picture, and intervals that have not
+    /// ended up to a time.
+    fn draw(&mut self, from: usize, until: Time) {
+        let names = &self.names;
+        let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());
+        let mut sink = TimelineSink { keeper: &mut self.timeline, name: &name };
+        self.piece[from..].iter().for_each(|entry| entry.pass_to(&mut sink));
+        let now = Time::START + until.since(self.origin);
+        for (cpu, thread, since) in self.assembler.occupants() {
+            self.timeline.add((cpu, thread), (since, now));
+        }
+    }
+
     fn end_piece(&mut self) {
         let now = Time::START + self.settled.since(self.origin);
         let live = self.assembler.live();
         let piece = std::mem::take(&mut self.piece);
         self.ring.push(&piece, (self.piece_from, now), |id| live.contains(&id));
+        self.timeline.keep_threads(|id| live.contains(&id));
         self.piece_from = now;
     }
 
@@ -372,6 +427,9 @@ impl FlightThread {
             let misses = vcpu.misses.unwrap_or(0);
             let before = self.missed.get(&vcpu.id).copied().unwrap_or(0);
             sums.insert(vcpu.id, misses);
+            if misses > before {
+                self.timeline.missed(&vcpu.name, now, misses - before);
+            }
             if let Some((_, domain)) = self.names.get(&vcpu.id).filter(|_| misses > before) {
                 *missed.entry(domain.clone()).or_default() += misses - before;
             }
@@ -439,6 +497,21 @@ impl FlightThread {
         }
     }
 
+    /// Returns a recording of the most recent time, whose length is `since`. If `own` is given, the
+    /// recording leaves out the names of all other VMs.
+    fn window(&self, since: Span, own: Option<&BTreeSet<String>>) -> Result<Vec<u8>, Problem> {
+        let now = Time::START + self.settled.since(self.origin);
+        let from = Time::START + now.since(Time::START + since);
+        let (mut bytes, about) = (Vec::new(), (&self.header, &*self.cpus));
+        let written = match own {
+            None => write(&self.ring, about, from, &mut bytes),
+            Some(own) => write_for(&self.ring, about, (from, own), &mut bytes),
+        };
+        let bug = |error| Problem::new(Kind::Bug, format!("cannot copy recorded events: {error}"));
+        written.map_err(bug)?;
+        Ok(bytes)
+    }
+
     fn record(&self, since: Span) -> Result<Answer, Problem> {
         let now = Time::START + self.settled.since(self.origin);
         let from = Time::START + now.since(Time::START + since);
@@ -453,24 +526,50 @@ impl FlightThread {
     }
 }
 
-/// Writes the entries of the ring since a time as a recording.
+/// Writes all events of the ring from a given time on as a recording.
 fn write(
     ring: &FlightRing,
-    (header, cpus): (&Header, &[CpuId]),
+    about: (&Header, &[CpuId]),
     from: Time,
-    file: File,
+    out: impl Write,
 ) -> io::Result<()> {
+    let mut writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    pass_on(ring, about, from, &mut writer)?;
+    writer.finish()
+}
+
+/// Writes a recording for a tenant: it has the names of the tenant's own VMs only.
+fn write_for(
+    ring: &FlightRing,
+    about: (&Header, &[CpuId]),
+    (from, own): (Time, &BTreeSet<String>),
+    out: impl Write,
+) -> io::Result<()> {
+    let writer = Writer::recording(BufWriter::new(out), &headed(ring, about, from));
+    let mut anonymiser = Anonymiser::new(writer).keeping(own);
+    pass_on(ring, about, from, &mut anonymiser)?;
+    anonymiser.into_sink().finish()
+}
+
+fn headed(ring: &FlightRing, (header, _): (&Header, &[CpuId]), from: Time) -> Header {
     let start = ring.covers().map_or(from, |(start, _)| start.max(from));
     let warmup = start.since(Time::START);
-    let header = Header { warmup, title: "flight recorder".into(), ..header.clone() };
-    let mut writer = Writer::recording(BufWriter::new(file), &header);
-    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| writer.note(note));
+    Header { warmup, title: "flight recorder".into(), ..header.clone() }
+}
+
+fn pass_on(
+    ring: &FlightRing,
+    (_, cpus): (&Header, &[CpuId]),
+    from: Time,
+    sink: &mut impl Sink,
+) -> io::Result<()> {
+    notes(cpus, WakeMark::Wakeup).iter().for_each(|note| sink.note(note));
     let damaged = |error| io::Error::new(io::ErrorKind::InvalidData, error);
-    ring.replay(from, &mut writer).map_err(damaged)?;
+    ring.replay(from, sink).map_err(damaged)?;
     if let Some((_, at)) = ring.covers() {
-        writer.record(&Record::Ended { at });
+        sink.record(&Record::Ended { at });
     }
-    writer.finish()
+    Ok(())
 }
 
 fn wall_ns() -> u64 {
@@ -478,7 +577,8 @@ fn wall_ns() -> u64 {
     u64::try_from(now.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Returns true if the caller may see a vCPU of this name.
+/// Returns true if the caller may see the vCPU named `vcpu`. `own` has the names of the caller's
+/// VMs, or `None` for all VMs.
 fn may_see(own: Option<&BTreeSet<String>>, vcpu: &str) -> bool {
     let vm = vcpu.rsplit_once('.').map_or(vcpu, |(vm, _)| vm);
     own.is_none_or(|own| own.contains(vm) || own.contains(vcpu))

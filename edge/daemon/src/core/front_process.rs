@@ -15,38 +15,37 @@ use slackline_control::link::{Ask, CoreMessage, LONGEST_ASKED, Lines, line, mess
 use crate::front::handed::hand_over;
 
 /// Maximum number of bytes that may wait for the front to read them: twice the longest answer. A
-/// front that leaves more unread is replaced.
+/// front with more unread bytes is replaced.
 const MOST_UNREAD: usize = 8 * 1024 * 1024;
 
-/// Maximum number of requests that are read at once. Then the core does its other work before it
-/// reads more.
+/// Maximum number of requests that the core reads at once, before it returns to its other work.
 const MOST_AT_ONCE: usize = 64;
 
 /// Delay before a front that ended is replaced. Without it, a front that cannot start would keep
 /// the host busy.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Nice value of the front process. It is below zero because administrators wait for the front
+/// Nice value of the front process. A negative value lets the front answer administrators even
 /// while processes of local users keep the CPUs busy.
 const NICE: i32 = -10;
 
-/// Command that starts the front.
+/// Command that starts the front process.
 #[derive(Clone, Debug)]
 pub struct FrontCommand {
     /// Path of the executable file.
     pub program: std::path::PathBuf,
-    /// Arguments of the program. Its standard input is the link, its standard output the listening
-    /// socket.
+    /// Arguments of the program. The program receives the link to the core as standard input, and
+    /// the listening socket as standard output.
     pub arguments: Vec<std::ffi::OsString>,
 }
 
-/// Process of the front, if it is running, and everything that its next start needs.
+/// Process of the front, if it is running, and what is needed to start it again.
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,
-    /// Listening sockets for remote clients and for metrics, in this order. They stay open while
+    /// Listening sockets for remote clients, metrics and the page. They stay open while
     /// the front is replaced, so that no client is refused.
-    others: [Option<TcpListener>; 2],
+    others: [Option<TcpListener>; 3],
     running: Option<Running>,
     /// Earliest time at which the front is started again.
     next: Instant,
@@ -67,7 +66,7 @@ impl FrontProcess {
     pub(super) fn start(
         command: FrontCommand,
         listener: UnixListener,
-        others: [Option<TcpListener>; 2],
+        others: [Option<TcpListener>; 3],
     ) -> io::Result<FrontProcess> {
         let running = Some(Running::start(&command, &listener, &others)?);
         let (next, restarts) = (Instant::now(), 0);
@@ -80,13 +79,14 @@ impl FrontProcess {
         i32::try_from(id).ok().and_then(Tid::new)
     }
 
-    /// Returns the link to wait for, if the front is running.
+    /// Returns the descriptor of the link to the front, to wait for its messages. `None` if the
+    /// front is not running.
     pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.running.as_ref().map(|running| running.link.as_fd())
     }
 
-    /// Replaces the front if it has ended, at the earliest [`PAUSE`] after that. Returns true if a
-    /// new one was started.
+    /// Replaces the front if it has ended at least [`PAUSE`] ago. Returns true if a new front was
+    /// started.
     pub(super) fn look_after(&mut self) -> bool {
         let has_ended = |running: &mut Running| !matches!(running.child.try_wait(), Ok(None));
         if self.running.as_mut().is_some_and(has_ended) {
@@ -101,8 +101,8 @@ impl FrontProcess {
         self.running.is_some()
     }
 
-    /// Ends the front process, so that its successor reads the TLS files again. Requests without an
-    /// answer are lost, and clients repeat them.
+    /// Ends the front process, so that the next front process reads the TLS files again. Requests
+    /// that were not answered are lost, and clients repeat them.
     pub(super) fn renew(&mut self) {
         self.drop_it();
         self.next = Instant::now();
@@ -116,8 +116,8 @@ impl FrontProcess {
         self.next = Instant::now() + PAUSE;
     }
 
-    /// Returns the requests of the front. A front that sends invalid messages is broken or
-    /// compromised, so it is replaced.
+    /// Returns the requests that the front has sent. A front that sends an invalid message is
+    /// broken or compromised, and is replaced.
     pub(super) fn heard(&mut self) -> Vec<Ask> {
         let Some(running) = &mut self.running else { return Vec::new() };
         match running.read() {

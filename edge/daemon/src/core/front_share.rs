@@ -1,9 +1,9 @@
 //! Reservation of the front on a host where all CPUs are scheduled.
 //!
-//! If the daemon leaves a CPU unmanaged, the front runs there as an ordinary process. If it
-//! schedules all CPUs, the front would have to wait for all reservations, and then compete with all
-//! ordinary threads. The front is never real-time by itself, since clients decide how much work it
-//! has. So the front gets a reservation, which admission counts and which the front cannot exceed.
+//! If the daemon leaves a CPU unmanaged, the front runs there as an ordinary process. If the daemon
+//! schedules all CPUs, an ordinary front would run only after all reservations, in competition with
+//! all ordinary threads. A real-time front would be dangerous, since clients decide how much work
+//! it has. So the front gets a reservation with a hard limit, which admission counts.
 
 use slackline_linux::sys::Tid;
 use slackline_live::session::{JoinTarget, Request, RequestedId};
@@ -12,14 +12,15 @@ use slackline_units::Span;
 
 use super::scheduler::{Scheduler, declined, slice_in};
 
-/// Period of the front's reservation: the longest time that a request waits until the front runs.
+/// Period of the front's reservation. A request waits at most this long until the front runs.
 const PERIOD: Span = Span::from_ms(2);
 
-/// Slice of the front's reservation: about the CPU time of two requests over the socket.
+/// Slice of the front's reservation. It is about the CPU time of two requests over the socket.
 const SLICE: Span = Span::from_us(100);
 
 impl Scheduler {
-    /// Reserves CPU time for the front process `pid`, and drops the reservation of its predecessor.
+    /// Reserves CPU time for the front process `pid`, and drops the reservation of the previous
+    /// front process.
     ///
     /// # Errors
     /// If the reservation is refused. The front then runs as an ordinary process.

@@ -1,13 +1,14 @@
-//! Changes to grants: requested by a client, then written to the ledger, then applied.
+//! Changes to grants. A client requests them, the ledger writes them, and then they are applied.
 
 use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
-use slackline_service::{EventKind, Input, Principal, Ticket};
+use slackline_service::{EventKind, Input, LedgerContents, Principal, Ticket};
 
-use super::access::{Change, Done};
+use super::access::{Access, Change, Done};
 use super::{Core, wire};
 use crate::ledger::LedgerError;
+use crate::people::members;
 
 impl Core {
     /// Starts a change to grants. The change takes effect once the ledger has written it.
@@ -25,8 +26,8 @@ impl Core {
         }
     }
 
-    /// Starts the migration of access. Members of the operators' group without a grant become
-    /// tenants once the ledger has written the migration.
+    /// Starts the migration of access at the request of a client. Members of the operators' group
+    /// without a grant become tenants once the ledger has written the migration.
     pub(super) fn migrate_access(&mut self, ticket: Ticket, by: Principal) {
         match self.host.ledger.migrate_access(ticket.0) {
             Ok(()) => drop(self.host.migrating.insert(ticket, by)),
@@ -37,7 +38,8 @@ impl Core {
         }
     }
 
-    /// Applies the migration of access, or reports why it could not be written.
+    /// Applies the migration of access once the ledger has written it, or reports why writing
+    /// failed.
     fn migrated_access(&mut self, ticket: Ticket, by: Principal, done: Result<(), LedgerError>) {
         let line = match done {
             Ok(()) => {
@@ -54,7 +56,7 @@ impl Core {
         self.host.say(&line);
     }
 
-    /// Applies a change to grants that was written, or reports why it could not be written.
+    /// Applies a change to grants once the ledger has written it, or reports why writing failed.
     pub(super) fn changed_access(&mut self, ticket: Ticket, done: Result<(), LedgerError>) {
         if let Some(by) = self.host.migrating.remove(&ticket) {
             return self.migrated_access(ticket, by, done);
@@ -78,4 +80,16 @@ impl Core {
         self.step(Input::Access { by, what });
         self.host.say(&wire::answered(ticket, Answer::Access(vec![shown])));
     }
+}
+
+/// Reports the operators who would become tenants by a migration of access, and the rights that
+/// they would lose.
+pub(super) fn report_rights_lost_by_migration(
+    access: &Access,
+    loaded: &LedgerContents,
+    tell: &mut dyn FnMut(&str),
+) {
+    let owners: Vec<Principal> = loaded.rows.iter().map(|row| row.owner).collect();
+    let members = members().unwrap_or_default();
+    access.would_lose(&members, &owners).iter().for_each(|line| tell(line));
 }

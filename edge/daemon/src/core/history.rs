@@ -16,11 +16,11 @@ use crate::ledger::{HoursQuery, LedgerError, LoggedEvent};
 /// Interval at which the CPU time of all reservations is added to their history.
 const COUNT_INTERVAL: Span = Span::from_secs(10);
 
-/// Interval at which the history is written to the ledger. A daemon that is killed loses at most
-/// the history of this time.
+/// Interval at which the history is written to the ledger. If the daemon is killed, at most the
+/// history of this interval is lost.
 const WRITE_INTERVAL: Span = Span::from_secs(60);
 
-/// Minimum age of the last write for which a query causes another write first.
+/// Age of the last write above which a query first causes another write.
 const FRESH: Span = Span::from_secs(1);
 
 impl Host {
@@ -40,7 +40,8 @@ impl Host {
         (self.history_due, self.history_written) = (at.now, None);
     }
 
-    /// Adds the CPU time of a domain up to now to its history. Called before the domain changes.
+    /// Adds the CPU time of a domain up to now to its history. Must be called before the domain
+    /// changes.
     pub(super) fn count_history(&mut self, domain: DomId) {
         let at = self.clocks();
         let counters = self.tally.counters_of(domain, at.now);
@@ -71,7 +72,7 @@ impl Host {
         }
     }
 
-    /// Returns true if the last write of the history is at least this long ago, or some rows were
+    /// Returns true if the last write of the history is at least `age` ago, or if some rows were
     /// never written.
     fn is_written_before(&self, age: Span) -> bool {
         self.history_written.is_none_or(|at| self.now().since(at) >= age)
@@ -126,7 +127,7 @@ impl Host {
         self.say(&line);
     }
 
-    /// Answers a query for events with the events that the ledger returned.
+    /// Sends a client the events that it queried, as returned by the ledger.
     pub(super) fn answer_log(
         &mut self,
         ticket: Ticket,

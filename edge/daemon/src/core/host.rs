@@ -1,4 +1,4 @@
-//! Implementation of the service's `World` by this host.
+//! This host as the service's `World`: what the service's decisions act on.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -22,6 +22,7 @@ use super::lookups::{Lookups, MOST_WAITING, TooMany, sought_text};
 use super::scheduler::Scheduler;
 use super::scout::{AwaitedVm, Listing, LookupResult, ReservedVm, Scout};
 use super::tally::Tally;
+use super::whatif::Whatifs;
 use super::wire::{self, Rest};
 use slackline_linux::with_causes;
 
@@ -29,55 +30,58 @@ use super::POLICY;
 use crate::find::{self, Absent, FoundMachine};
 use crate::ledger::{EventQuery as AskedFor, HoursQuery, Ledger};
 
-/// Maximum number of requests whose details are kept until they are answered. The front has at most
-/// this many connections.
+/// Maximum number of requests whose details are kept until they are answered. It is the maximum
+/// number of connections of the front.
 const MOST_RESTS: usize = 4_096;
 
-/// This host: everything on which the service acts.
+/// This host as the service sees it: scheduler, ledger, look-ups and the front.
 pub(super) struct Host {
     pub(super) scheduler: Scheduler,
     pub(super) ledger: Ledger,
     /// Boot id of the host.
     boot: String,
     pub(super) scout: Scout,
-    /// Look-ups of VMs for requests. They do not wait for a discovery pass.
+    /// Look-ups of VMs for requests. They run independently of discovery passes.
     pub(super) lookups: Lookups,
     pub(super) tally: Tally,
     pub(super) front: Option<FrontProcess>,
-    /// Time at which the service asked to be called again. `None` if it did not.
+    /// Time at which the service wants to be called again. `None` if it set no time.
     pub(super) ring: Option<Time>,
-    /// Commits that could not be queued for the ledger's writer, each with its number and the
-    /// fault.
+    /// Commits that could not be queued for the ledger's writer thread, each with its number and
+    /// the error.
     pub(super) not_handed_over: Vec<(u64, LedgerFault)>,
-    /// Details that the service does not need, for each unanswered request. The request itself is
-    /// kept too if a tenant made it.
+    /// Details of each unanswered request that only its answer needs. If a tenant made the request,
+    /// the request is kept too.
     rests: BTreeMap<Ticket, (Rest, Option<ClientRequest>)>,
-    /// All VMs that have a name, kept while many VMs are looked up at once.
+    /// All VMs that have a name, listed once while many VMs are looked up. `None` at other times.
     around: Option<Vec<find::Machine>>,
     /// VMs found in the current discovery pass, each by the binding with which it was looked up.
     fresh: BTreeMap<Binding, FoundMachine>,
-    /// Result of the look-up for the request that is being executed.
+    /// Result of the look-up for the request that is currently executed.
     looked: LookupResult,
-    /// Time at which the commit that is being written was started. `None` if there is none.
+    /// Time at which the core started the commit that is being written. `None` if no commit is
+    /// being written.
     committing: Option<Time>,
     pub(super) began: SystemTime,
     pub(super) change_effect: Histogram,
     pub(super) commit_took: Histogram,
-    /// Principals who have asked for a migration of access, by the ticket of the request.
+    /// Principals who have requested a migration of access, by the ticket (id) of the request.
     pub(super) migrating: BTreeMap<Ticket, Principal>,
     pub(super) meddled: u64,
     pub(super) keeper_restarts: u64,
     pub(super) ledger_errors: u64,
     /// Number of daemon restarts since the host was booted.
     pub(super) restarts: u64,
-    /// Time without enforcement before this daemon started, for each domain that had a VM then.
+    /// Time without enforcement before this daemon started, for each domain whose VM existed then.
     pub(super) lapsed: BTreeMap<DomId, Span>,
-    /// Costs of reservations. `None` if there are no prices.
+    /// Accumulated costs of reservations. `None` if the daemon has no table of prices.
     pub(super) costs: Option<Costs>,
-    /// The flight recorder, unless it is off.
+    /// Flight recorder of missed deadlines. `None` if it is off.
     pub(super) flight: Option<Flight>,
+    /// Workers that predict from the flight recorder.
+    pub(super) whatifs: Whatifs,
     pub(super) history: History,
-    /// Time at which the history is next brought up to date.
+    /// Time at which CPU times are next added to the history.
     pub(super) history_due: Time,
     /// Time of the last write of the history. `None` if some rows were never written.
     pub(super) history_written: Option<Time>,
@@ -87,7 +91,7 @@ impl Host {
     pub(super) fn new(
         scheduler: Scheduler,
         (ledger, boot, history): (Ledger, String, Vec<Hour>),
-        (scout, lookups): (Scout, Lookups),
+        (scout, lookups, whatifs): (Scout, Lookups, Whatifs),
         tally: Tally,
     ) -> Host {
         Host {
@@ -116,6 +120,7 @@ impl Host {
             lapsed: BTreeMap::new(),
             costs: None,
             flight: None,
+            whatifs,
             history: History::recover(history),
             history_due: Time::START,
             history_written: None,
@@ -133,7 +138,8 @@ impl Host {
         }
     }
 
-    /// Restarts the recent metrics of a domain, since its terms or its state have changed.
+    /// Restarts the recent metrics of a domain, because its terms (slice, period and so on) or its
+    /// state have changed.
     pub(super) fn begin_numbers(&mut self, domain: DomId) {
         let now = self.now();
         self.tally.begin(domain, now);
@@ -154,7 +160,7 @@ impl Host {
         }
     }
 
-    /// Notes that the current commit has been written or has failed.
+    /// Notes that the commit being written has completed or failed.
     pub(super) fn committed(&mut self) {
         if let Some(began) = self.committing.take() {
             let took = self.now().since(began);
@@ -167,14 +173,14 @@ impl Host {
             && self.committing.is_none_or(|began| self.now().since(began) <= within)
     }
 
-    /// Returns true if a VM with a reservation has ended.
+    /// Returns true if the VM with this identity has a reservation and has ended.
     pub(super) fn has_ended(&self, identity: Identity) -> bool {
         let found = self.scheduler.found.get(&identity);
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Records a VM that was found. With a `binding` it is the result of that look-up. Without one,
-    /// the VM already has its reservation.
+    /// Records a VM that was found. With a `binding`, the VM is the result of looking that up.
+    /// Without a binding, the VM already has a reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
             Some(binding) => {
@@ -200,17 +206,18 @@ impl Host {
             "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
         );
         let problem = Problem::new(Kind::TooMany, detail)
-            .hinting("wait for the answers to these requests first");
+            .hinting("wait for the answers to the pending look-ups first");
         self.say(&wire::refused(ticket, problem));
     }
 
-    /// Drops a request whose caller has disconnected, with its look-up.
+    /// Drops a request whose caller has disconnected, and its look-up.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.lookups.cancel(ticket);
+        self.whatifs.cancel(ticket);
         self.rests.remove(&ticket);
     }
 
-    /// Sets the look-up's result for the request that is about to be executed.
+    /// Sets the result of the look-up for the request that is about to be executed.
     pub(super) fn sought(&mut self, looked: LookupResult) {
         self.looked = looked;
     }
@@ -220,8 +227,8 @@ impl Host {
         self.looked = LookupResult::default();
     }
 
-    /// Notes that no reservation with a VM was enforced from `last` until now. Returns the length
-    /// of that time. `None` if no VM had a reservation.
+    /// Notes that no reservation was enforced from `last`, the previous daemon's last heartbeat,
+    /// until now. Returns the length of that time. `None` if no VM had a reservation.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
         let is_held = |listed: &ListedReservation| listed.served > 0;
@@ -230,7 +237,7 @@ impl Host {
         (!self.lapsed.is_empty()).then_some(lapse)
     }
 
-    /// Lists all VMs of the host once, before many of them are looked up.
+    /// Lists all VMs of the host once. The list serves many look-ups that follow.
     pub(super) fn look_around_now(&mut self) {
         self.around = find::find_all().ok();
     }
@@ -240,7 +247,7 @@ impl Host {
         self.fresh.clear();
     }
 
-    /// Starts a discovery pass for these VMs and for those that are held.
+    /// Starts a discovery pass for the VMs in `waiting` and for those that are being scheduled.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
@@ -279,7 +286,7 @@ impl Host {
         find::find_at_once(binding, Some(user))
     }
 
-    /// Returns a reservation with its delivered CPU time and its cost.
+    /// Returns a reservation as clients see it, with its delivered CPU time and its cost.
     fn reservation(&mut self, listed: &ListedReservation) -> control::Reservation {
         let now = self.now();
         let domain = self.scheduler.domain_of(listed.row.name.as_str());
@@ -317,8 +324,8 @@ impl Host {
         }
     }
 
-    /// Returns the reservations as a tenant sees them: first the tenant's own, then those of others
-    /// without names.
+    /// Returns the reservations as a tenant sees them: first the tenant's own reservations, then
+    /// the reservations of other owners, without names.
     fn list_of_tenant(
         &mut self,
         all: &[ListedReservation],
@@ -386,8 +393,8 @@ impl Host {
         self.say(&wire::answered(ticket, Said::Host(host)));
     }
 
-    /// Returns the wall clock: its time now, the bound of its error, and its id. All daemons of one
-    /// boot of a host use the same id.
+    /// Returns the wall clock as clients see it: the time now, the bound of its error, and an id.
+    /// Daemons that run in the same boot of a host report the same id.
     fn clock(&self) -> control::Clock {
         let ahead = self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO);
         control::Clock {

@@ -1,5 +1,5 @@
-//! Recordings of missed deadlines, in a folder of the ledger. The name of a file holds the time,
-//! the number of missed deadlines, and the VM.
+//! Stored recordings of missed deadlines (incidents), in a subfolder of the ledger's folder. The
+//! name of a file contains the time, the number of missed deadlines, and the VM.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use slackline_control::Incident;
 use slackline_units::Span;
 
-/// Maximum number of stored incidents. [`LONGEST`] and the size of the folder are bounded too. The
-/// oldest incidents are deleted first.
+/// Maximum number of stored incidents. The size of each file ([`LONGEST`]) and of the folder is
+/// limited too. When a limit is reached, the oldest incidents are deleted.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
@@ -56,7 +56,7 @@ impl Incidents {
     /// Stores the recording that `write` writes as an incident.
     ///
     /// # Errors
-    /// If the file cannot be written. No part of it is left then.
+    /// If the file cannot be written. It is removed then.
     pub(super) fn save(
         &mut self,
         (now_ns, name, missed): (u64, &str, u64),
@@ -77,7 +77,7 @@ impl Incidents {
     /// its file.
     ///
     /// # Errors
-    /// If the file cannot be written. No part of it is left then.
+    /// If the file cannot be written. It is removed then.
     pub(super) fn save_aside(
         &self,
         now_ns: u64,
@@ -102,7 +102,8 @@ impl Incidents {
     }
 }
 
-/// Writes a file that gets its name only when it is complete. Returns its size in bytes.
+/// Writes a file under a temporary name and renames it when it is complete. Returns its size in
+/// bytes.
 fn whole(file: &Path, write: impl FnOnce(File) -> io::Result<()>) -> io::Result<u64> {
     let part = file.with_extension("part");
     let begin = || File::options().write(true).create(true).truncate(true).mode(0o600).open(&part);
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_incidents_are_found_on_reopen_and_partial_files_removed() {
+    fn incident_recordings_are_found_at_restart_and_partial_files_removed() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         let first = save(&mut incidents, 1_000, 10);
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_incidents_are_deleted_beyond_count_and_age_limits() {
+    fn oldest_incident_recordings_are_deleted_if_too_many_or_too_old() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         for at in 0..250 {

@@ -1,5 +1,5 @@
-//! Threads and budgets that killed runs left changed. They are restored before any such thread is
-//! scheduled again.
+//! Threads and budgets that earlier, killed runs of Slackline have changed and not restored. They
+//! are restored before any such thread is scheduled again.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use slackline_fence::{
     KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
 
-/// Longest wait for the keepers of killed runs to end. A thread must not be scheduled again before
-/// the keeper of its earlier run has restored it. A keeper of 500 threads takes a third of a
-/// second.
+/// Maximum wait for the keeper processes of killed runs. A keeper restores the threads of its run,
+/// and must have finished before a thread is scheduled again. It takes a third of a second for 500
+/// threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Restores what killed runs left changed, and reports each restored thread.
+/// Restores the threads and budgets that killed runs left changed, and reports each restored thread
+/// with `tell`.
 pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
     if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
         tell("the keeper of a killed run is still restoring threads");
@@ -21,7 +22,9 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
     for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
-            Ok(_) => tell(&format!("{whose} was left held by a killed run and is restored")),
+            Ok(_) => tell(&format!(
+                "{whose} was left stopped or real-time by a killed run, and is restored"
+            )),
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }
     }

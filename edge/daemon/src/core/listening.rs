@@ -1,22 +1,23 @@
-//! Listening sockets for clients on other hosts, and for metrics.
+//! Listening sockets for clients on other hosts, for metrics, and for the page.
 
 use std::net::{SocketAddr, TcpListener};
 
 use super::{Listen, ServeError, ServeOptions};
 
 /// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// faulty ones are refused at the start.
+/// the daemon does not start with faulty files.
 fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     at.tls.load()?;
     bind(at.address)
 }
 
-/// Returns the sockets for clients on other hosts and for metrics, in this order.
+/// Returns the sockets for clients on other hosts, for metrics and for the page, in this order.
 pub(super) fn listen_elsewhere(
     options: &ServeOptions,
-) -> Result<[Option<TcpListener>; 2], ServeError> {
+) -> Result<[Option<TcpListener>; 3], ServeError> {
     let remote = options.listen.as_ref().map(listen).transpose()?;
-    Ok([remote, options.metrics.map(bind).transpose()?])
+    let [metrics, page] = [options.metrics, options.page].map(|address| address.map(bind));
+    Ok([remote, metrics.transpose()?, page.transpose()?])
 }
 
 fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
@@ -24,10 +25,12 @@ fn bind(address: SocketAddr) -> Result<TcpListener, ServeError> {
     TcpListener::bind(address).map_err(refused)
 }
 
-/// Checks that metrics without TLS are not for other hosts.
-pub(super) fn check_loopback(metrics: Option<SocketAddr>) -> Result<(), ServeError> {
-    match metrics.filter(|address| !address.ip().is_loopback()) {
-        Some(address) => Err(ServeError::NotLoopback { address }),
+/// Checks that metrics and the page are not served to other hosts without TLS.
+pub(super) fn check_loopback(options: &ServeOptions) -> Result<(), ServeError> {
+    let metrics = options.metrics.map(|address| ("metrics", address));
+    let page = options.page.map(|address| ("page", address));
+    match [metrics, page].into_iter().flatten().find(|(_, address)| !address.ip().is_loopback()) {
+        Some((what, address)) => Err(ServeError::NotLoopback { what, address }),
         None => Ok(()),
     }
 }

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, CpuShare};
 use super::host::Host;
 
 impl Host {
-    /// Returns, for each CPU, the share that is reserved and the share that dispatching takes.
+    /// Returns for each CPU the share that is reserved, and the share that dispatching takes.
     pub(super) fn cpus(&self, service: &Service) -> Vec<control::Cpu> {
         let capacity_ppm = self.scheduler.capacity().ppm();
         let measured = self.scheduler.reserved().into_iter().zip(&self.tally.cpus);
@@ -28,8 +28,8 @@ impl Host {
         cpus.collect()
     }
 
-    /// Returns the load of each CPU whose dispatch overhead has been measured, by the kernel's
-    /// number of the CPU.
+    /// Returns the load of each CPU whose dispatch overhead has been measured. The key is the
+    /// kernel's number of the CPU.
     pub(super) fn loads(&self) -> Vec<(CpuId, CpuLoad)> {
         let limit = real_time_limit();
         let measured = self.scheduler.reserved().into_iter().zip(&self.tally.cpus);

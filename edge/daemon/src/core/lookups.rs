@@ -1,12 +1,12 @@
-//! Look-ups of VMs that requests need, shared out among the callers.
+//! Look-ups of VMs that requests need. Callers take turns.
 //!
-//! A look-up reads all of procfs or waits for a monitor, so threads of ordinary priority do it.
-//! Each caller has one look-up under way and a few waiting, and callers take turns, so that no
-//! caller delays the others. One thread serves only administrators. A look-up is dropped once its
-//! caller has disconnected or its time limit has passed.
+//! A look-up reads all of procfs or waits for a virtual machine monitor, so threads of ordinary
+//! priority do it. A caller may have one running look-up and a few waiting look-ups, so that no
+//! caller delays the others. One of the threads serves only administrators. A look-up is dropped
+//! once its caller has disconnected or its time limit has passed.
 //!
-//! One listing of VMs serves all callers. Requests that arrive while it is under way, or within a
-//! second after it, get the same list.
+//! A listing of all VMs serves all callers that request one while it is made, or within a second
+//! after that.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -20,31 +20,31 @@ use super::scout::{Listing, LookupResult, Order, Scout, ScoutFinding, VmQuery};
 /// Number of threads that look up VMs. The first of them serves only administrators.
 const THREADS: usize = 6;
 
-/// Most look-ups of one caller that may wait.
+/// Maximum number of waiting look-ups of one caller.
 pub(super) const MOST_WAITING: usize = 4;
 
 /// Maximum number of look-ups of one administrator that may run at the same time.
 const MOST_OF_ADMINISTRATOR: usize = 3;
 
-/// Time limit of a look-up. When it has passed, the caller of the request no longer waits.
+/// Time limit of a look-up. When it has passed, the request of the caller fails.
 const LOOK_UP_WITHIN: Span = Span::from_secs(5);
 
-/// Maximum age of a list of VMs that is returned to further callers.
+/// Maximum age of a list of VMs that is returned to another caller.
 const LIST_IS_FRESH: Span = Span::from_secs(1);
 
 /// Look-ups that wait and look-ups that are running.
 pub(super) struct Lookups {
     threads: Vec<Thread>,
     waiting: BTreeMap<Principal, VecDeque<Lookup>>,
-    /// Caller whose look-up was started last. The next caller in order gets the next turn.
+    /// Caller whose look-up was started last. The turn passes to the next caller in order.
     last: Option<Principal>,
-    /// Requests to list VMs that wait for a list that is being made.
+    /// Requests to list VMs that wait for the list that is being made.
     listing: Vec<ClientRequest>,
     is_listing: bool,
     list: Option<(Time, Listing)>,
 }
 
-/// A thread, and the look-up that it is doing.
+/// A look-up thread, and the look-up that it is running.
 struct Thread {
     scout: Scout,
     job: Option<Job>,
@@ -52,12 +52,12 @@ struct Thread {
 
 enum Job {
     List,
-    /// A look-up for a request of this caller. The request is `None` once its caller has
+    /// A look-up for a request of this caller. The request is `None` once the caller has
     /// disconnected.
     Look(Principal, Option<Box<ClientRequest>>),
 }
 
-/// A VM to look up before a request is executed.
+/// A look-up that a request waits for.
 struct Lookup {
     asked: ClientRequest,
     wanted: VmQuery,
@@ -65,11 +65,11 @@ struct Lookup {
     until: Time,
 }
 
-/// A look-up that has ended.
+/// A look-up or listing that has completed.
 pub(super) enum EndedLookup {
     /// Result of the look-up for a request, which can now be executed.
     Looked(Box<(ClientRequest, LookupResult)>),
-    /// A request to list VMs can be answered.
+    /// A listing that completed, and a request that can be answered with it.
     Listed(Box<ClientRequest>, Listing),
 }
 
@@ -91,7 +91,7 @@ impl Lookups {
         self.threads.iter().map(|thread| thread.scout.as_fd())
     }
 
-    /// Looks a VM up for a request.
+    /// Starts a look-up of a VM for a request.
     ///
     /// # Errors
     /// If the caller has too many look-ups waiting.
@@ -112,6 +112,7 @@ impl Lookups {
     }
 
     /// Lists VMs for a request. Returns the list at once if one was made within the last second.
+    /// Otherwise the list comes from [`done`](Lookups::done).
     ///
     /// # Errors
     /// If the caller already has too many requests for the list waiting.
@@ -134,8 +135,8 @@ impl Lookups {
         Ok(None)
     }
 
-    /// Drops a request whose caller has disconnected. Also drops its look-up unless that is
-    /// running.
+    /// Drops a request whose caller has disconnected. Its look-up is dropped too if it has not
+    /// started.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         self.listing.retain(|asked| asked.ticket != ticket);
         for waiting in self.waiting.values_mut() {
@@ -175,7 +176,7 @@ impl Lookups {
         done
     }
 
-    /// Gives idle threads the look-ups whose turn it is.
+    /// Starts waiting look-ups on idle threads, in the order of the callers' turns.
     fn begin(&mut self, now: Time) {
         for waiting in self.waiting.values_mut() {
             waiting.retain(|lookup| lookup.until > now);
@@ -221,7 +222,8 @@ impl Lookups {
         self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
     }
 
-    /// Returns an idle thread that may serve this kind of caller.
+    /// Returns an idle thread that may serve administrators or other callers, as `is_admin` says.
+    /// `None` if all are busy.
     fn idle(&self, is_admin: bool) -> Option<usize> {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
@@ -235,7 +237,7 @@ impl Thread {
     }
 }
 
-/// Returns the text that a listed VM must contain. `None` if the request is not one to list VMs.
+/// Returns the text that VMs in the list must contain. `None` if the request does not list VMs.
 pub(super) fn sought_text(request: &Request) -> Option<&str> {
     match request {
         Request::Find { text } => Some(text.as_deref().unwrap_or_default()),
@@ -262,7 +264,7 @@ mod tests {
         }
     }
 
-    /// Returns a binding to a process that does not exist.
+    /// Returns a query with a binding to a process that does not exist, and its user.
     fn wanted() -> (VmQuery, u32) {
         (VmQuery::Bound(Binding::new(BindingKind::Pid, "4194304").unwrap()), 0)
     }
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn caller_may_have_one_vm_lookup_running_and_four_queued() {
+    fn user_may_have_one_vm_lookup_running_and_four_queued() {
         let mut lookups = Lookups::start().unwrap();
         let mut refused = 0;
         for ticket in 0..9 {
@@ -310,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn one_lookup_thread_is_reserved_for_administrators() {
+    fn one_vm_lookup_thread_is_reserved_for_administrators() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             lookups.look(now(0), asked(1000 + uid, uid.into(), Role::Operator), wanted()).unwrap();
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_list_vms_within_one_second_share_one_scan() {
+    fn callers_that_list_vms_within_one_second_share_one_scan_of_the_host() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

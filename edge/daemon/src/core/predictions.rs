@@ -1,5 +1,5 @@
-//! Predictions that were applied, and what came of them. The file in the folder of the ledger has a
-//! line for each.
+//! Predictions about changes that were applied, compared with what then happened. A file in the
+//! folder of the ledger has a line for each.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -12,19 +12,20 @@ use slackline_metrics::Meter;
 use slackline_trace::Header;
 use slackline_units::{Span, Time};
 
-/// Size at which the older half of the file is dropped.
+/// Size of the file in bytes at which its older half is dropped.
 const MOST_BYTES: usize = 64 << 20;
 
-/// Longest time for which a prediction is watched: half of the ring.
+/// Longest time for which a prediction is checked: half of the time that the recorder's ring
+/// covers.
 const LONGEST: Span = Span::from_secs(30);
 
-/// Time after a change that is not counted: the events of its time are still to come.
+/// Time after a change that is not counted, because events of earlier periods still arrive.
 const SETTLING: Span = Span::from_ms(500);
 
-/// Most predictions that are watched at once.
+/// Maximum number of predictions that are being checked at the same time.
 const MOST_OPEN: usize = 1_000;
 
-/// All predictions, oldest first.
+/// All predictions, from the oldest to the newest.
 #[derive(Debug)]
 pub(super) struct Predictions {
     file: PathBuf,
@@ -33,7 +34,7 @@ pub(super) struct Predictions {
     open: Vec<OpenPrediction>,
 }
 
-/// A prediction whose time has not passed.
+/// A prediction whose time has not passed yet.
 #[derive(Debug)]
 struct OpenPrediction {
     from: Time,
@@ -42,7 +43,7 @@ struct OpenPrediction {
 }
 
 impl Predictions {
-    /// Reads the file, if there is one. Lines that are damaged are left out.
+    /// Reads the file of predictions, if it exists. Damaged lines are skipped.
     pub(super) fn open(folder: &Path) -> Predictions {
         let file = folder.join("predictions");
         let bytes = fs::read(&file).unwrap_or_default();
@@ -51,7 +52,8 @@ impl Predictions {
         Predictions { file, bytes: bytes.len(), all, open: Vec::new() }
     }
 
-    /// Watches predictions from now on. Returns false if there are too many.
+    /// Starts checking predictions. Returns false if too many predictions are being checked
+    /// already.
     pub(super) fn watch(&mut self, now: Time, wall_ns: u64, predictions: Vec<Prediction>) -> bool {
         if self.open.len() + predictions.len() > MOST_OPEN {
             return false;
@@ -65,20 +67,21 @@ impl Predictions {
         true
     }
 
-    /// Returns true if the time of a prediction has passed.
+    /// Returns true if the time of some prediction has passed, so that it can be settled.
     pub(super) fn is_due(&self, now: Time) -> bool {
         self.open.iter().any(|open| open.until <= now)
     }
 
-    /// Returns all predictions, those that are watched last.
+    /// Returns all predictions. Predictions that are still being checked come last.
     pub(super) fn all(&self) -> impl Iterator<Item = &PredictionRecord> {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }
 
-    /// Holds the predictions whose time has passed against what the ring has.
+    /// Compares the predictions whose time has passed with the events in the recorder's ring.
     ///
     /// # Errors
-    /// If the file cannot be written. The outcome is known until the daemon ends.
+    ///
+    /// If the file cannot be written. The result is then kept in memory only.
     pub(super) fn settle(
         &mut self,
         now: Time,
@@ -120,12 +123,12 @@ impl Predictions {
     }
 }
 
-/// Opens a file that only root can read: it has names of VMs.
+/// Opens a file that only root can read, since it contains names of VMs.
 fn private(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     options.create(true).mode(0o600).open(path)
 }
 
-/// Returns what a vCPU received since a time. `None` if it is not there any more.
+/// Returns what a vCPU received during the time of a prediction. `None` if the vCPU has left.
 fn outcome(
     prediction: &Prediction,
     from: Time,
@@ -153,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_are_found_again_and_damaged_lines_left_out() {
+    fn outcomes_of_predictions_are_found_at_restart_without_damaged_lines() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         let prediction = |name: &str| Prediction {

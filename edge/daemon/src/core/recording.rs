@@ -1,4 +1,4 @@
-//! Start of the flight recorder, and the questions and answers between it and the core.
+//! Start of the flight recorder, and the queries and replies between it and the core.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::host::Host;
 use super::{Core, POLICY, RESERVE, ServeOptions, tally, wire};
 
 impl Core {
-    /// Starts the flight recorder and reserves CPU time for the front. If the recorder cannot be
-    /// started, the daemon runs without it.
+    /// Starts the flight recorder, and reserves CPU time for the front process. If the recorder
+    /// cannot be started, the daemon runs without it.
     pub(super) fn begin(&mut self, options: &ServeOptions, tell: &mut dyn FnMut(&str)) {
         if options.is_recorded {
             let policy = format!("{POLICY} reserve={RESERVE}");
@@ -31,7 +31,7 @@ impl Core {
         self.say_ready(tell);
     }
 
-    /// Passes the answers of the flight recorder on to the clients.
+    /// Sends the replies of the flight recorder to the clients.
     pub(super) fn hear_flight(&mut self, tell: &mut dyn FnMut(&str)) {
         let replies = self.host.flight.as_mut().map(Flight::replies).unwrap_or_default();
         for reply in replies {
@@ -53,7 +53,7 @@ impl Core {
 }
 
 impl Host {
-    /// Asks the flight recorder a question for a client. `own` is the principal if the client is a
+    /// Passes a client's query to the flight recorder. `own` is the principal if the client is a
     /// tenant, who may see only the tenant's own VMs.
     pub(super) fn ask_flight(
         &mut self,
@@ -81,8 +81,11 @@ impl Host {
             None => Problem::new(Kind::NotNow, "the flight recorder is off")
                 .hinting("start the daemon without --no-recorder"),
             Some(flight) if flight.ask(ticket, question, own) => return,
-            Some(_) => Problem::new(Kind::NotNow, "the flight recorder is behind")
-                .hinting("ask again in a second"),
+            Some(_) => Problem::new(
+                Kind::NotNow,
+                "the flight recorder has not yet processed the latest events",
+            )
+            .hinting("ask again in a second"),
         };
         self.say(&wire::refused(ticket, problem));
     }

@@ -1,4 +1,4 @@
-//! Reloading of prices, groups and certificates on request. A thread of its own reads the files,
+//! Reloading of prices, groups and certificates on request. A separate thread reads the files,
 //! since the core must not wait for a disk.
 
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ use slackline_linux::with_causes;
 
 /// Trigger for a reload, and the reader of prices.
 pub struct Reload {
-    /// Socket that becomes readable each time a reload is requested.
+    /// Socket that becomes readable when a reload is requested.
     pub signal: UnixStream,
     /// Reads the table of prices. Returns `None` if there is no table. The error is the reason why
     /// it cannot be read.
@@ -24,8 +24,8 @@ pub struct Reload {
 pub(super) struct ReloadedFiles {
     prices: Result<Option<Prices>, String>,
     people: io::Result<People>,
-    /// Error with which the front would fail to start with the new certificates. The front reads
-    /// them only when it starts.
+    /// Error that the front would report at its next start with the new certificates. The front
+    /// reads certificates only when it starts.
     tls: Result<(), String>,
 }
 
@@ -80,7 +80,8 @@ fn run(
 }
 
 impl Core {
-    /// Applies a finished reload. If a file has errors, its previous values stay in force.
+    /// Applies a reload whose files have been read. If a file has errors, its previous values stay
+    /// in force.
     pub(super) fn reload(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(ReloadedFiles { prices, people, tls }) = self.reader.take() else { return };
         match prices {

@@ -1,5 +1,5 @@
-//! Capabilities that the core keeps. They are those of its systemd unit, even if root starts the
-//! core by hand.
+//! Kernel capabilities that the core keeps: those in its systemd unit. The core drops all others,
+//! even if root starts it by hand.
 
 use std::io;
 use std::path::Path;
@@ -9,8 +9,8 @@ use rustix::thread::{
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
-/// Capabilities of the systemd unit, whose file explains each, and `CHOWN`. The last is needed to
-/// give the socket to its group if systemd has not created the socket.
+/// Capabilities of the systemd unit, whose file explains each, and also `CHOWN`. The daemon needs
+/// `CHOWN` to give the socket to its group if systemd has not created it.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::KILL)
     .union(CapabilitySet::IPC_LOCK)
@@ -21,7 +21,7 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::CHOWN);
 
 /// Folders in which the kernel describes its trace events. If neither is mounted, the daemon mounts
-/// one.
+/// one of them.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
 /// Drops all capabilities that the core does not need, permanently, for the calling thread and all

@@ -1,6 +1,6 @@
 //! Reservations as members of a live session. Each reservation is a *domain*, and each of its
-//! *places* is a vCPU of the session. A place keeps its name when another thread of the VM is put
-//! into it.
+//! *places* is a vCPU of the session. A place keeps its vCPU name when it gets another thread of
+//! the VM.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +22,11 @@ use crate::find::FoundMachine;
 /// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
     pub(super) session: Session,
-    /// The kernel's numbers of the session's CPUs, in the session's order.
+    /// Kernel's numbers of the session's CPUs. The index is the number of the CPU in the session.
     cpus: Vec<CpuId>,
     domains: BTreeMap<DomId, Domain>,
-    /// VMs that were looked up. Places of a domain get their threads from these.
+    /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
+    /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
@@ -39,17 +40,16 @@ struct Domain {
     places: Vec<Place>,
 }
 
-/// A vCPU with a reservation, with or without a thread.
+/// A vCPU with a reservation. It can be without a thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
-    /// Id of the place in the session. `None` only if the session has no reservation for this
-    /// place.
+    /// Id of the vCPU in the session. `None` only if the session has no reservation for this place.
     id: Option<JoinId>,
-    /// Number of the VM's vCPU in this place. `None` if the place is empty.
+    /// Number of the VM's vCPU whose thread is in this place. `None` if the place is empty.
     vcpu: Option<u16>,
 }
 
-/// A domain whose VM has lost threads because they ended.
+/// A domain whose VM has lost threads, because they ended.
 pub(super) struct ShrunkDomain {
     pub(super) domain: DomId,
     pub(super) identity: Identity,
@@ -66,8 +66,7 @@ impl Scheduler {
         &self.cpus
     }
 
-    /// Joins reservations to the session, as [`World::join`](slackline_service::World::join)
-    /// requires.
+    /// Adds domains to the session, as [`World::join`](slackline_service::World::join) requires.
     pub(super) fn join(&mut self, group: &[JoiningDomain<'_>]) -> Vec<Result<(), WorldError>> {
         let mut answers: Vec<Result<(), WorldError>> = Vec::with_capacity(group.len());
         let (mut prepared, mut whose) = (Vec::new(), Vec::new());
@@ -112,8 +111,8 @@ impl Scheduler {
         self.session.prepare(requests).map_err(declined)
     }
 
-    /// Returns the request to join for place `number`: with its thread or, for an empty place,
-    /// without one.
+    /// Returns the request with which a place joins the session. It has the thread in the place, or
+    /// none for an empty place.
     fn request(
         &self,
         as_what: (DomId, &str, &Terms),
@@ -141,8 +140,8 @@ impl Scheduler {
         Ok(Request { who, cpus, ..request })
     }
 
-    /// Returns those CPUs of the session that a thread's own affinity allows. `None` if it allows
-    /// all of them.
+    /// Returns those CPUs of the session on which a thread's affinity allows it to run. `None` if
+    /// it allows all of them.
     fn allowed(&self, tid: Tid) -> Result<Option<CpuSet>, WorldError> {
         let affinity = get_affinity(tid).map_err(|_| WorldError::Gone)?;
         let here = self.cpus.iter().enumerate().filter(|(_, cpu)| affinity.contains(**cpu));
@@ -158,7 +157,8 @@ impl Scheduler {
                     super::listed(&self.cpus),
                 ),
                 hint: Some(
-                    "allow it a CPU that is scheduled, or start the daemon with --cpus".into(),
+                    "allow the thread a CPU that is scheduled, or start the daemon with --cpus"
+                        .into(),
                 ),
             });
         }
@@ -220,7 +220,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts the threads that were there before back into these places, if they still exist.
+    /// Puts the previous threads back into some places of a domain, if the threads still exist.
     fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);
@@ -234,7 +234,8 @@ impl Scheduler {
         }
     }
 
-    /// Removes the thread from a place. Its reservation remains.
+    /// Removes the thread that occupies a place (the reservation of one vCPU). The reservation
+    /// remains.
     fn vacate(&mut self, domain: DomId, number: usize) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (Some(place), Ok(index)) = (known.places.get(number), u16::try_from(number)) else {
@@ -284,8 +285,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the terms of the places that remain. If one fails, the places already changed get
-    /// the old terms back.
+    /// Changes the terms of the places that remain. If one change fails, the places already changed
+    /// get their old terms back.
     fn change_each(
         &mut self,
         domain: DomId,
@@ -308,7 +309,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Adds empty places until there are as many as the terms have vCPUs.
+    /// Adds empty places until the domain has as many as its new terms have vCPUs.
     fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
@@ -319,7 +320,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Removes all places with numbers from `kept` on.
+    /// Removes all places (reservations of one vCPU) whose number is at least `kept`.
     fn drop_places(&mut self, domain: DomId, kept: usize) {
         let Some(known) = self.domains.get_mut(&domain) else { return };
         for place in known.places.split_off(kept.min(known.places.len())) {
@@ -382,7 +383,8 @@ impl Scheduler {
         places.iter().filter(|place| place.vcpu.is_some()).filter_map(|place| place.id).collect()
     }
 
-    /// Empties the places of members that have ended. Returns each affected domain with its VM.
+    /// Empties the places whose session members in `ended` have ended. Returns each affected domain
+    /// with its VM.
     pub(super) fn ended(&mut self, ended: &[JoinId]) -> Vec<ShrunkDomain> {
         let mut thinned: Vec<ShrunkDomain> = Vec::new();
         for &id in ended {
@@ -402,15 +404,16 @@ impl Scheduler {
         thinned
     }
 
-    /// Returns the domain and the place of a member. `None` for a member without a reservation,
-    /// such as the front.
+    /// Returns the domain and place of a session member. `None` for a member that is no domain's
+    /// vCPU, such as the front.
     pub(super) fn place_of(&self, id: JoinId) -> Option<(DomId, u16)> {
         let (domain, number) = (id.vcpu().domain(), id.vcpu().number());
         let place = self.domains.get(&domain)?.places.get(usize::from(number))?;
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// Returns true if a place of the domain is empty although its VM has a vCPU for that place.
+    /// Returns true if some place of the domain is empty although its VM, with `vcpus` vCPUs, has a
+    /// vCPU for it.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();
@@ -436,14 +439,14 @@ impl Scheduler {
         domain.map(|(&domain, _)| domain)
     }
 
-    /// Returns the share of each CPU that reservations may use in total.
+    /// Returns the share of each CPU that all reservations together may use.
     pub(super) fn capacity(&self) -> CpuShare {
         let reserve: CpuShare = RESERVE.parse().expect("the reserve is a valid share");
         CpuShare::from_ppm(CpuShare::ONE.ppm() - reserve.ppm())
     }
 
-    /// Returns the share of each CPU, in millionths, that a reservation with a long period could
-    /// still get.
+    /// Returns for each CPU the share, in millionths, that a new reservation with a long period
+    /// could still get.
     pub(super) fn free_ppm(&self) -> Vec<u32> {
         let second = Span::from_secs(1);
         let ppm = |room: CpuCapacity| u32::try_from(room.slice.ns() / 1_000).unwrap_or(u32::MAX);
@@ -456,7 +459,7 @@ impl Scheduler {
         (0..self.cpus.len()).map(|index| reserved(index).unwrap_or_default()).collect()
     }
 
-    /// Forgets the VMs that were looked up and have no reservation.
+    /// Drops the records of VMs that were looked up and have no reservation.
     pub(super) fn forget_found(&mut self) {
         let held: Vec<Identity> = self.held().map(|(_, identity)| identity).collect();
         self.found.retain(|identity, _| held.contains(identity));
@@ -488,8 +491,8 @@ fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request 
     }
 }
 
-/// Returns the terms as parameters of the policy, adapted so that the slices of each second add up
-/// to the reserved share.
+/// Returns the terms as parameters of the scheduling policy. Period and slice are adapted so that
+/// the slices of each second add up to the reserved share.
 fn share(terms: &Terms) -> Values {
     let terms = terms.in_each_second();
     let each = terms.each();

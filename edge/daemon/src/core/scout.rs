@@ -21,28 +21,30 @@ use slackline_units::{DomId, Span};
 
 use crate::find::{Absent, FoundMachine, Kind, Machine, find_all, find_at_once, find_of, named};
 
-/// Size of the thread's stack in bytes. All of it is locked into memory.
+/// Size of the scout thread's stack in bytes. All of it is locked into memory.
 const STACK: usize = 1 << 18;
 
-/// Maximum number of threads that ask monitors at the same time in one discovery pass.
+/// Maximum number of threads that query virtual machine monitors at the same time in one discovery
+/// pass.
 const ASKERS: usize = 4;
 
-/// Time after which a discovery pass asks no further monitor of the same user.
+/// Time after which a discovery pass queries no further monitor of the same user.
 const ASKING_FOR_ONE: Duration = Duration::from_secs(1);
 
-/// An order for the scout.
+/// A task for the scout thread.
 pub(super) enum Order {
-    /// A discovery pass: look for awaited VMs, and check the vCPUs of held ones.
+    /// A discovery pass: look for awaited VMs, and check the vCPUs of VMs that are being scheduled.
     Around(Vec<AwaitedVm>, Vec<ReservedVm>),
     /// List all VMs of the host.
     Find,
-    /// Look up the VM that a request needs. The number is the user that the VM should belong to.
+    /// Look up the VM that a request needs. The number is the id of the user to whom the VM should
+    /// belong.
     Look(VmQuery, u32),
 }
 
 /// VM that a request needs.
 pub(super) enum VmQuery {
-    /// The VM of this name, if there is exactly one.
+    /// The VM with this name. There must be exactly one such VM.
     Named(Name),
     /// The VM that a binding refers to.
     Bound(Binding),
@@ -71,9 +73,9 @@ pub(super) struct LookupResult {
 /// A VM that a reservation waits for.
 pub(super) struct AwaitedVm {
     binding: Binding,
-    /// User that the VM should belong to.
+    /// Id of the user to whom the VM should belong.
     user: u32,
-    /// Binding by UUID of the libvirt domain that was last held.
+    /// Binding by UUID of the libvirt domain that was scheduled last for this reservation.
     by_uuid: Option<Binding>,
 }
 
@@ -83,8 +85,8 @@ impl AwaitedVm {
         AwaitedVm { binding: binding.clone(), user: *user, by_uuid: by_uuid.clone() }
     }
 
-    /// Returns the libvirt domain that was last held, if it runs under another name now. `None` if
-    /// several domains have its UUID.
+    /// Returns the libvirt domain that was scheduled last, if it now runs under another name.
+    /// `None` if several domains have its UUID.
     fn renamed<'a>(&self, machines: &'a [Machine]) -> Option<&'a Machine> {
         let by_uuid = self.by_uuid.as_ref()?;
         let mut named = machines.iter().filter(|one| one.by_uuid().as_ref() == Some(by_uuid));
@@ -101,13 +103,13 @@ pub(super) struct ReservedVm {
     pub(super) is_wanting: bool,
 }
 
-/// A finding of the scout's thread.
+/// A result that the scout thread reports.
 pub(super) enum ScoutFinding {
     /// A VM that a reservation waits for exists.
     Here(Binding, FoundMachine),
     /// An awaited libvirt domain exists under another name.
     Renamed(Binding, FoundMachine),
-    /// An awaited VM exists, but cannot be held.
+    /// An awaited VM exists, but its vCPUs cannot be scheduled.
     Unclear(Binding),
     /// The vCPUs of a VM with a reservation have changed.
     Vcpus(DomId, FoundMachine),
@@ -130,9 +132,9 @@ pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<ScoutFinding>,
-    /// Eventfd that counts unread findings.
+    /// Eventfd that counts the unread findings.
     told: OwnedFd,
-    /// True while a discovery pass is under way.
+    /// True while the scout makes a discovery pass.
     is_out: bool,
 }
 
@@ -158,7 +160,8 @@ impl Scout {
         Ok(Scout { orders, seen, told, is_out: false })
     }
 
-    /// Orders a discovery pass, unless one is under way or there is nothing to look for.
+    /// Starts a discovery pass in the scout thread, unless one is under way or there is nothing to
+    /// look for.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
         let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
         if is_somebody_wanted && !self.is_out {
@@ -186,7 +189,7 @@ impl Scout {
 }
 
 impl AsFd for Scout {
-    /// Returns a descriptor that is readable when there are findings.
+    /// Returns a descriptor that is readable when the scout has findings.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.told.as_fd()
     }
@@ -333,20 +336,20 @@ fn ask_monitors(of_users: &[(u32, Vec<&Binding>)], tell: &(impl Fn(ScoutFinding)
     });
 }
 
-/// Returns the state of a guest that libvirt has suspended, from libvirt's file for the VM. `None`
-/// if the guest runs or its state is not known.
+/// Returns the state of a guest that libvirt has suspended, from libvirt's file about the VM.
+/// `None` if the guest runs or its state is not known.
 fn suspended(machine: &Machine, pid: Tid) -> Option<String> {
     if machine.kind != Kind::Libvirt {
         return None;
     }
     let notes = notes_of(Path::new(LIBVIRT_STATES), &machine.name)?;
     let reason = read_state(&notes, pid)?;
-    Some(format!("libvirt says that its guest is {reason}"))
+    Some(format!("libvirt reports that the guest is {reason}"))
 }
 
 /// Reads libvirt's file for a VM. `None` if the name leads out of the folder, or to something other
-/// than a regular file. A guest may have changed its process's command line, and with it the VM's
-/// name.
+/// than a regular file. The name is not trusted, since it comes from the command line of the VM's
+/// process, which may have been changed.
 fn notes_of(folder: &Path, name: &str) -> Option<String> {
     if name.contains('/') || name.starts_with('.') {
         return None;
@@ -362,8 +365,8 @@ fn notes_of(folder: &Path, name: &str) -> Option<String> {
     Some(notes)
 }
 
-/// Maximum number of bytes that are read of libvirt's file. The state of the guest is at the begin
-/// of the file.
+/// Maximum number of bytes that are read of libvirt's file. The state of the guest is at the
+/// beginning of the file.
 const LONGEST_NOTES: u64 = 1 << 20;
 
 /// Folder in which libvirt keeps the state of each VM.
@@ -407,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn awaited_domain_with_another_name_is_found_by_its_uuid() {
+    fn libvirt_domain_that_was_renamed_is_found_by_its_uuid() {
         let [one, two] =
             ["0f9c27aa-0000-4000-8000-000000000001", "0f9c27aa-0000-4000-8000-000000000002"];
         let awaited = |by_uuid: Option<&str>| AwaitedVm {
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn suspended_guest_is_recognized_from_the_libvirt_status_file() {
+    fn suspended_guest_is_recognized_from_its_libvirt_status_file() {
         let notes = |state: &str| {
             format!(
                 "<!--\nWARNING\n-->\n\
@@ -447,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_name_with_path_components_reads_no_libvirt_status_file() {
+    fn vm_name_that_contains_a_path_is_never_used_to_read_a_status_file() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

@@ -21,7 +21,7 @@ pub enum SocketError {
         /// Path of the socket.
         path: PathBuf,
     },
-    /// The path is not a socket, or is a socket of another user.
+    /// The path exists, but it is not a socket, or is a socket of another user.
     #[error("cannot listen on {}: it exists and is not a socket of this user", path.display())]
     Foreign {
         /// Path of the file.
@@ -38,7 +38,7 @@ pub enum SocketError {
     /// The descriptor that systemd passed is not a listening Unix socket.
     #[error("cannot use the socket that systemd passed: {source}")]
     Passed {
-        /// Description of the mismatch.
+        /// Error that states the mismatch.
         source: io::Error,
     },
 }
@@ -49,7 +49,7 @@ impl SocketError {
     pub fn hint(&self) -> &'static str {
         match self {
             SocketError::Taken { .. } => "stop that daemon, or use another `--socket`",
-            SocketError::Foreign { .. } => "move it away, or use another `--socket`",
+            SocketError::Foreign { .. } => "move that file away, or use another `--socket`",
             SocketError::Refused { source, .. } if source.kind() == io::ErrorKind::InvalidInput => {
                 "name a path of at most 107 bytes with `--socket`"
             }
@@ -59,9 +59,9 @@ impl SocketError {
     }
 }
 
-/// Returns the socket that systemd passed, or a new one at `path`. The socket's owner and members
-/// of the groups that give permissions may connect. The returned text is a warning if
-/// administrators could not be allowed to.
+/// Returns the socket that systemd passed, or a new socket at `path`. The socket's owner and
+/// members of the groups that give permissions may connect. If the group of administrators could
+/// not be given access, a warning is returned as text.
 pub(super) fn listen(
     path: &Path,
     people: People,
@@ -72,13 +72,13 @@ pub(super) fn listen(
         None => bind(path, people.operators)?,
     };
     let warning = let_administrators_in(&listener, people).err().map(|error| {
-        format!("members of slackline-admin alone cannot connect to the socket: {error}")
+        format!("users who are only in group slackline-admin cannot connect to the socket: {error}")
     });
     Ok((listener, warning))
 }
 
-/// Allows the group of administrators to connect too. A file has only one owning group, so this
-/// group gets an entry in the access control list.
+/// Allows the group of administrators to connect to the socket too. A file has only one owning
+/// group, so the second group needs an entry in the access control list.
 fn let_administrators_in(listener: &UnixListener, people: People) -> io::Result<()> {
     let Some(administrators) = people.administrators else { return Ok(()) };
     let address = listener.local_addr()?;
@@ -110,7 +110,7 @@ fn access_list(group: u32) -> Vec<u8> {
     list
 }
 
-/// Creates a socket at `path` to which its owner and `group` may connect.
+/// Creates a socket at `path` to which its owner and members of `group` may connect.
 fn bind(path: &Path, group: Option<u32>) -> Result<UnixListener, SocketError> {
     let refused = |source| SocketError::Refused { path: path.to_path_buf(), source };
     if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_replaces_an_abandoned_socket_but_not_one_in_use() {
+    fn daemon_replaces_an_abandoned_socket_but_not_a_socket_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
         let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn member_of_only_the_administrators_group_can_connect() {
+    fn user_only_in_the_administrators_group_can_connect_to_the_socket() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

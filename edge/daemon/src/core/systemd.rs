@@ -1,4 +1,4 @@
-//! Notifications to systemd. Without systemd they do nothing.
+//! Notifications to systemd. They do nothing if systemd did not start the daemon.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixListener;
@@ -19,8 +19,8 @@ impl Systemd {
         Systemd { watchdog: sd_notify::watchdog_enabled() }
     }
 
-    /// Sends a notification. A lost notification does no harm, because the next one contains the
-    /// same state.
+    /// Sends a notification. A lost notification does no harm, because the next notification
+    /// contains the same state.
     fn say(states: &[NotifyState<'_>]) {
         let _ = sd_notify::notify(states);
     }

@@ -1,6 +1,6 @@
-//! Delivered CPU time of vCPUs: in a recent window, and since the daemon started. The memory used
-//! depends on the number of vCPUs and of events within the window, not on how long the daemon has
-//! run.
+//! Delivered CPU time of vCPUs, both in a recent window and since the daemon started. The memory
+//! used depends on the number of vCPUs and of events within the window, but not on how long the
+//! daemon has run.
 
 use std::collections::BTreeMap;
 
@@ -14,44 +14,46 @@ use slackline_units::{DomId, Reservation, Span, Time};
 /// Length of the recent window.
 pub(super) const WHILE: Span = Span::from_secs(5);
 
-/// Maximum age of computed numbers that are returned again. Computing them reads all records of the
+/// Maximum age at which computed numbers are used again. Computing them reads all records of the
 /// window.
 const OLD: Span = Span::from_ms(200);
 
-/// Time after a vCPU has left in which records of it may still arrive.
+/// Time for which records of a vCPU can still arrive after it has left.
 const LATE: Span = Span::from_secs(60);
 
 /// Sums and recent values of all vCPUs and CPUs.
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,
-    /// Sums of former vCPUs whose slots in the meter are used by others now.
+    /// Sums of former vCPUs whose slots are used by other vCPUs now.
     before: BTreeMap<(DomId, u16), Sum>,
-    /// Longest waiting time that was reported for each vCPU. Waiting is computed from later
-    /// records, so the computed value could shrink. The reported value never shrinks.
+    /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
+    /// computed waiting time, but the reported value must never decrease.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Start of a domain's recent numbers, if its terms or state changed within the window.
+    /// Time from which a domain's recent numbers count, if its terms or state changed within the
+    /// window.
     begun: BTreeMap<DomId, Time>,
-    /// Numbers that were last computed, and the time at which they were.
+    /// Numbers of the last computation, and the time of that computation. `None` before the first
+    /// computation.
     looked: Option<(Time, SummaryWindows)>,
     next_tidy: Time,
     pub(super) timer_late: Histogram,
     pub(super) cpus: Vec<CpuTally>,
 }
 
-/// CPU time of a vCPU, and the time that the vCPU waited for it.
+/// CPU time that a vCPU received, and the time that it waited for a CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sum {
     pub(super) delivered: Delivery,
     /// Tardiness: total time between missed deadlines and the arrival of the missing CPU time.
     pub(super) late: Span,
-    /// Time in which the vCPU was runnable but had no CPU.
+    /// Time in which the vCPU was runnable but did not run.
     pub(super) waited: Span,
     /// Time in which the vCPU was present and not blocked.
     runnable: Span,
 }
 
-/// Times that were counted on one CPU since the daemon started.
+/// Times counted on one CPU since the daemon started.
 #[derive(Clone, Debug, Default)]
 pub(super) struct CpuTally {
     pub(super) stolen: Span,
@@ -63,7 +65,7 @@ pub(super) struct CpuTally {
 #[derive(Clone, Debug, Default)]
 struct SummaryWindows {
     lately: Vec<VcpuSummary>,
-    /// Numbers of recently changed domains, counted from the change of each domain on.
+    /// Numbers of domains that changed within the window, each counted from its change on.
     since: BTreeMap<DomId, Vec<VcpuSummary>>,
     all: Vec<VcpuSummary>,
 }
@@ -124,7 +126,7 @@ impl Tally {
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Returns the numbers of all vCPUs, computed again if they are older than [`OLD`].
+    /// Returns the numbers of all vCPUs. They are computed again if they are older than [`OLD`].
     fn look(&mut self, now: Time) -> &SummaryWindows {
         let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < OLD;
         if !self.looked.as_ref().is_some_and(is_fresh) {
@@ -135,7 +137,8 @@ impl Tally {
         &self.looked.as_ref().expect("the numbers were just computed").1
     }
 
-    /// Returns the CPU time that a domain received recently, and since the daemon started.
+    /// Returns the CPU time that a domain received in the recent window, and since the daemon
+    /// started.
     pub(super) fn delivered(&mut self, domain: DomId, now: Time) -> (Delivery, Delivery) {
         let all = self.by_vcpu(domain, now);
         let all = all.into_values().map(|sum| sum.delivered).fold(Delivery::default(), both);
@@ -145,8 +148,8 @@ impl Tally {
         (lately, all)
     }
 
-    /// Returns the recent numbers of a domain: those of the whole window or, if the domain changed
-    /// within it, those since the change.
+    /// Returns the recent numbers of a domain's vCPUs. They cover the window or, if the domain
+    /// changed within it, the time since the change.
     fn lately_of(&mut self, domain: DomId, now: Time) -> &[VcpuSummary] {
         let begun = self.begun.get(&domain).copied().filter(|&at| at > self.lately.start());
         self.look(now);
@@ -196,7 +199,7 @@ impl Tally {
     }
 }
 
-/// Returns the header of the daemon's records.
+/// Returns the trace header for the daemon's records.
 pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     Header {
         title: "service".into(),
@@ -213,8 +216,8 @@ pub(super) fn header(policy: &str, cpus: usize, knows: Knowledge) -> Header {
     }
 }
 
-/// Returns the vCPUs of a summary. A summary fails only if a record names an unknown vCPU, which is
-/// a bug. It then counts as empty.
+/// Returns the vCPUs of a summary, or none if the summary failed. It fails only if a record names
+/// an unknown vCPU, which is a bug.
 fn vcpus<E>(view: Result<Summary, E>) -> Vec<VcpuSummary> {
     view.map_or_else(|_| Vec::new(), |it| it.vcpus)
 }
@@ -232,7 +235,7 @@ impl Sum {
         self.runnable += more.runnable;
     }
 
-    /// Adds the sums of a vCPU to the counters of its domain.
+    /// Adds the sums of one vCPU to the counters of its domain.
     fn counted(counters: Counters, sum: &Sum) -> Counters {
         Counters {
             runnable: counters.runnable + sum.runnable,
@@ -244,7 +247,8 @@ impl Sum {
     }
 }
 
-/// Returns the sums of one vCPU. CPU time is due only for the time in which the vCPU was runnable.
+/// Returns the sums of one vCPU from its summary. CPU time counts as due only for the time in which
+/// the vCPU was runnable.
 fn of(vcpu: &VcpuSummary) -> Sum {
     let part = |of: Span| vcpu.promised.map_or(0, |promised| share_of(promised, of));
     let asleep = vcpu.asleep.unwrap_or(Span::ZERO);

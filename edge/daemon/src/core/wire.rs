@@ -1,9 +1,9 @@
-//! Translation between messages of the link to the front and requests of the service.
+//! Translation between messages on the link to the front and requests of the service.
 
 use std::time::SystemTime;
 
 use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request as Wire};
-use slackline_control::{self as control, Kind, Problem, convert};
+use slackline_control::{self as control, Kind, Problem, WhatIf, convert};
 use slackline_linux::sys::Tid;
 use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
 use slackline_units::{Reservation, Span, Time};
@@ -13,16 +13,16 @@ use super::flight::Question;
 use crate::find::Machine;
 use crate::ledger::LoggedEvent;
 
-/// A request that the front has sent and that is valid.
+/// A request from the front after it was checked and translated.
 pub(super) enum ValidRequest {
-    /// A request for the service, with the details that only its answer needs.
+    /// A request that the service handles, with the details that only its answer needs.
     Service(ClientRequest, Rest),
     /// Show the properties of this host.
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics. With a principal, who is a tenant, show only those of the tenant's own
-    /// reservations.
+    /// Show all metrics. With a principal, who is a tenant, show only the metrics of the tenant's
+    /// own reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
@@ -32,19 +32,21 @@ pub(super) enum ValidRequest {
     ChangeAccess(Ticket, Principal, Change),
     /// Show the role of the caller.
     Whoami(Ticket, Role),
-    /// A question to the flight recorder, with the principal if a tenant asks.
+    /// Ask the flight recorder. The principal is present if a tenant asks.
     Flight(Ticket, Question, Option<Principal>),
+    /// Request for a prediction by a principal. The flag is true if the principal is a tenant.
+    Whatif((Ticket, Principal), bool, WhatIf),
     /// The caller of a request has disconnected.
     Cancel(Ticket),
 }
 
-/// Details of a request that the service does not need, but its answer does.
+/// Details of a request that its answer needs, but the service does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rest {
     Nothing,
-    /// List only names that follow this one.
+    /// List only reservations whose names come after this name.
     NamesAfter(String),
-    /// Period of the reservations for which the available capacity is asked.
+    /// Period for which the available capacity is requested.
     Period(Span),
 }
 
@@ -58,9 +60,9 @@ impl Rest {
     }
 }
 
-/// Checks and translates a message of the front. The identity of the caller comes from the front,
-/// and the caller's permissions are looked up here. `each` returns the current reservation of a
-/// name. `wall_ahead` is the offset from the service's clock to the wall clock.
+/// Checks and translates a message of the front. The front states the identity of the caller, and
+/// this function determines the caller's permissions. `each` returns the current reservation with a
+/// given name. `wall_ahead` is the wall clock's offset from the service's clock.
 pub(super) fn heard(
     ask: Ask,
     access: &Access,
@@ -81,9 +83,10 @@ pub(super) fn heard(
     let Rights { principal, role, users } = rights.ok_or_else(|| fail(stranger()))?;
     if is_about_access(&ask.request) && !is_local {
         let problem = Problem::new(Kind::NotAllowed, "`access` is not permitted over the network");
-        return Err(fail(problem.hinting("run it on the host of the daemon")));
+        return Err(fail(problem.hinting("run the command on the host of the daemon")));
     }
     check_role(&ask.request, role).map_err(fail)?;
+    let tenant = (role == Role::Tenant).then_some(principal);
     match ask.request {
         Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
         Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
@@ -104,17 +107,17 @@ pub(super) fn heard(
         }
         Wire::Host => return Ok(ValidRequest::Host(ticket)),
         Wire::Health => return Ok(ValidRequest::Health(ticket)),
-        Wire::Numbers => {
-            let tenant = (role == Role::Tenant).then_some(principal);
-            return Ok(ValidRequest::Numbers(ticket, tenant));
-        }
+        Wire::Numbers => return Ok(ValidRequest::Numbers(ticket, tenant)),
         Wire::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
+        Wire::Whatif(asked) => {
+            return Ok(ValidRequest::Whatif((ticket, principal), role == Role::Tenant, asked));
+        }
         Wire::Why { .. }
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
+        | Wire::Timeline { .. }
         | Wire::Predictions => {
-            let tenant = (role == Role::Tenant).then_some(principal);
             return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
         }
         _ => {}
@@ -130,7 +133,7 @@ pub(super) fn heard(
     Ok(ValidRequest::Service(ClientRequest { ticket, principal, role, users, key, request }, rest))
 }
 
-/// Checks the role of a caller for requests that the service does not check itself.
+/// Checks the role of a caller for those requests that the service does not check itself.
 fn check_role(request: &Wire, role: Role) -> Result<(), Problem> {
     let administrators = "run it as root, or as a member of the group slackline-admin";
     let (word, needed, hint) = match request {
@@ -146,7 +149,7 @@ fn check_role(request: &Wire, role: Role) -> Result<(), Problem> {
     Err(Problem::new(Kind::NotAllowed, detail).hinting(hint))
 }
 
-/// Translates a request on the loopback address for metrics.
+/// Translates a request that arrived on the loopback address for metrics.
 fn scraped(ticket: Ticket, request: &Wire) -> Result<ValidRequest, (Ticket, Problem)> {
     match request {
         Wire::Numbers => Ok(ValidRequest::Numbers(ticket, None)),
@@ -154,13 +157,14 @@ fn scraped(ticket: Ticket, request: &Wire) -> Result<ValidRequest, (Ticket, Prob
     }
 }
 
-/// A question to the flight recorder.
+/// Translates a request into a query for the flight recorder.
 fn question(request: Wire) -> Question {
     match request {
         Wire::Why { name } => Question::Why(name),
         Wire::Record { since } => Question::Record(since.0),
         Wire::Predict(predictions) => Question::Predict(predictions),
         Wire::Predictions => Question::Predictions,
+        Wire::Timeline { from } => Question::Timeline(from),
         _ => Question::Incidents,
     }
 }
@@ -172,7 +176,7 @@ fn is_about_access(request: &Wire) -> bool {
     )
 }
 
-/// Returns a VM for an answer, with the reservation that it has and the CPU time that it uses, in
+/// Returns a VM as clients see it, with its reservation and the CPU time that it uses, in
 /// millionths of one CPU.
 pub(super) fn machine(
     machine: &Machine,

@@ -1,4 +1,5 @@
-//! Errors of the search for a machine (a VM or another target of a reservation).
+//! Errors of the search for a *machine*: a VM, container, unit, cgroup or process that can have a
+//! reservation.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,42 +13,44 @@ use slackline_live::vcpus::FindError;
 use slackline_service::{Binding, BindingKind, LookError};
 use thiserror::Error;
 
-/// Reason why a machine cannot be found or cannot get a reservation.
+/// Reason why a machine (VM, container, unit, cgroup or process) cannot be found or cannot get a
+/// reservation.
 #[derive(Debug, Error)]
 pub enum Absent {
-    /// No machine has the binding.
+    /// No machine matches the binding.
     #[error("cannot find {binding}")]
     NotHere {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
-    /// Several machines have the binding, and none of them is preferred.
+    /// Several machines match the binding, and none of them is preferred.
     #[error("cannot choose a process for {binding}: processes {first} and {second} both match")]
     Several {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
-        /// Id of the first matching process, the one with the lower id.
+        /// Id of the matching process with the lower id.
         first: Tid,
-        /// Id of the next matching process.
+        /// Id of the second matching process.
         second: Tid,
     },
-    /// The process has ended, or is one that must not be scheduled.
+    /// The process has ended, or must not be scheduled.
     #[error(transparent)]
     Untouchable(#[from] ThreadError),
-    /// The vCPU threads of a VM have not started yet, or cannot be found.
+    /// The vCPU threads of the VM have not started yet, or cannot be identified.
     #[error(transparent)]
     NoVcpus(#[from] FindError),
-    /// Only the monitor knows which threads are vCPUs, and the search was not allowed to ask it.
+    /// Only the VM's monitor (such as QEMU) knows which threads are vCPUs, and the search was not
+    /// allowed to ask it.
     #[error("cannot tell the vCPU threads of {binding} apart yet: they have no names")]
     NotAsked {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
-    /// The monitor did not answer recently, so it was not asked again.
+    /// The VM's monitor did not answer recently, so it was not asked again.
     #[error("the QMP monitor of {binding} did not answer: the next attempt is in {} s",
         left.as_secs() + 1)]
     Silent {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
         /// Time until the monitor may be asked again.
         left: Duration,
@@ -58,7 +61,7 @@ pub enum Absent {
     /// The cgroup contains no processes.
     #[error("{binding} has no processes")]
     Empty {
-        /// Binding that was looked up.
+        /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
     },
     /// A file of procfs or of cgroups cannot be read.
@@ -71,7 +74,7 @@ pub enum Absent {
     },
 }
 
-/// Age of a process, in seconds, up to which a VM may still be starting its vCPU threads.
+/// Age of a process up to which a VM may still be starting its vCPU threads, in seconds.
 const STARTING: u64 = 5;
 
 /// Returns true if a process is so young that its vCPU threads may not have started.
@@ -95,23 +98,23 @@ impl Absent {
             }
             Absent::NotHere { .. } => Some("list VMs with `slackline find`".to_owned()),
             Absent::Several { first, .. } => {
-                Some(format!("name one by `uuid:UUID`, or by `pid:{first}`"))
+                Some(format!("name one of the processes by `uuid:UUID`, or by `pid:{first}`"))
             }
             Absent::Untouchable(error) => Some(error.hint().to_owned()),
             Absent::NoVcpus(error) => error.hint().map(str::to_owned),
             Absent::Silent { .. } => Some(
                 "start QEMU with `-name NAME,debug-threads=on`, which needs no monitor".to_owned(),
             ),
-            Absent::NotAsked { .. } => {
-                Some("try again in some seconds, when its monitor has answered".to_owned())
-            }
+            Absent::NotAsked { .. } => Some(
+                "try again in some seconds, when the monitor of the VM has answered".to_owned(),
+            ),
             Absent::Group(error) => error.hint().map(str::to_owned),
             Absent::Empty { .. } => Some("start a process in the cgroup or unit first".to_owned()),
             Absent::Unreadable { .. } => Some("run as root".to_owned()),
         }
     }
 
-    /// Converts the error to the service's type.
+    /// Converts the error to the type that the service uses.
     #[must_use]
     pub fn in_service(&self) -> LookError {
         match self {
@@ -124,8 +127,7 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is only not running or not ready yet, so that it may appear
-    /// later.
+    /// Returns true if the machine is only not running or not ready, and so can appear later.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! Names of machines, read from the command line and the cgroups of a process.
+//! Names of VMs and other machines, read from the command line and the cgroups of a process.
 
 use slackline_linux::sys::Tid;
 use slackline_service::{Binding, BindingKind};
@@ -7,14 +7,14 @@ use super::line::{Program, VmCommandLine};
 use super::shown::bound;
 use super::{Kind, groups};
 
-/// Kind, name and UUID of a machine.
+/// Kind, name and UUID of a machine (VM, container, unit, cgroup or process).
 pub(super) struct MachineIdentity {
     pub(super) kind: Kind,
     pub(super) name: String,
     pub(super) uuid: Option<String>,
 }
 
-/// Returns true if a binding refers to a machine with this kind, name and UUID.
+/// Returns true if a binding refers to a machine with the given kind, name and UUID.
 pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding: &Binding) -> bool {
     let is = |kinds: &[Kind]| kinds.contains(&kind) && name == binding.name();
     match binding.kind() {
@@ -28,8 +28,8 @@ pub(super) fn is_called((kind, name, uuid): (Kind, &str, Option<&str>), binding:
 }
 
 impl MachineIdentity {
-    /// Returns the binding by which the machine is found again. If the machine has no lasting name,
-    /// or none that fits in a binding, this is the id of its process.
+    /// Returns the binding by which the machine can be found again. It contains the process id if
+    /// the machine has no lasting name, or none that fits in a binding.
     pub(super) fn binding(&self, pid: Tid) -> Option<Binding> {
         let kind = match self.kind {
             Kind::Libvirt => Some(BindingKind::Libvirt),
@@ -44,7 +44,7 @@ impl MachineIdentity {
     }
 }
 
-/// Returns the kind, name and UUID of a VM, from its command line and its groups.
+/// Returns the kind, name and UUID of a VM, from its command line and its cgroups.
 pub(super) fn called(said: &VmCommandLine, groups: &[u8]) -> MachineIdentity {
     let name = said.name.as_deref();
     let kind = match said.program {
@@ -67,7 +67,7 @@ pub(super) fn called(said: &VmCommandLine, groups: &[u8]) -> MachineIdentity {
     MachineIdentity { kind, name: bound(name.unwrap_or_default()), uuid: said.uuid.clone() }
 }
 
-/// Returns the name of a socket: its file name without `.sock` at the end.
+/// Returns the VM name that a socket's path implies: its file name without `.sock`.
 fn socket_name(path: &[u8]) -> &[u8] {
     let file = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
     file.strip_suffix(b".sock").filter(|name| !name.is_empty()).unwrap_or(file)

@@ -1,4 +1,4 @@
-//! Notification of the end of a machine, without polling for it.
+//! Notification when a VM or other machine ends, without polling.
 
 use std::fs::File;
 use std::io;
@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags, fstat, fstatfs};
 use rustix::io::{Errno, retry_on_intr};
 use slackline_linux::sys::{Tid, pidfd_of_process};
 
-/// A descriptor that becomes ready when a machine ends.
+/// A descriptor that becomes ready when a machine (a process or cgroup) ends.
 #[derive(Debug)]
 pub struct Ending(EndDescriptor);
 
@@ -19,7 +19,7 @@ pub struct Ending(EndDescriptor);
 enum EndDescriptor {
     /// A pidfd of the process.
     Process(OwnedFd),
-    /// The `cgroup.events` file of the group.
+    /// The `cgroup.events` file of the cgroup.
     Group(File),
 }
 
@@ -27,8 +27,8 @@ enum EndDescriptor {
 const PIDFS: u64 = 0x5049_4446;
 
 impl Ending {
-    /// Opens a descriptor of a process. Also returns its inode, which no other process has until
-    /// the host is rebooted. The inode is `None` before Linux 6.9.
+    /// Opens a descriptor of a process. Also returns the descriptor's inode, which identifies the
+    /// process until the host is rebooted. The inode is `None` before Linux 6.9.
     ///
     /// # Errors
     /// `ESRCH` if there is no such process, `EINVAL` if the id is that of a thread, `ENOSYS` before
@@ -42,12 +42,12 @@ impl Ending {
         Ok((Ending(EndDescriptor::Process(fd)), inode))
     }
 
-    /// Opens a descriptor that reports the end of all processes in a group, given by its folder.
-    /// Also returns the folder's inode, which no other group of the hierarchy has until the host is
-    /// rebooted.
+    /// Opens a descriptor that reports when all processes in a cgroup have ended. `group` is its
+    /// folder. Also returns the folder's inode, which identifies the cgroup in its hierarchy until
+    /// the host is rebooted.
     ///
     /// # Errors
-    /// If the group does not exist, or it is the root group.
+    /// If the cgroup does not exist, or it is the root cgroup.
     pub(super) fn of_group(group: &Path) -> io::Result<(Ending, u64)> {
         const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::DIRECTORY);
         let folder = File::from(rustix::fs::open(group, FOLDER, Mode::empty())?);
@@ -59,7 +59,7 @@ impl Ending {
         Ok((ending, folder.metadata()?.ino()))
     }
 
-    /// Returns the events to poll the descriptor for. A group's descriptor also reports other
+    /// Returns the events to poll the descriptor for. A cgroup's descriptor also reports other
     /// changes, so [`Ending::has_ended`] must be called after each.
     #[must_use]
     pub const fn events(&self) -> PollFlags {
@@ -69,7 +69,7 @@ impl Ending {
         }
     }
 
-    /// Returns true if the process has exited, or the group has no processes.
+    /// Returns true if the process has exited, or the cgroup has no processes.
     ///
     /// # Errors
     /// If the kernel does not report it.
@@ -106,7 +106,7 @@ impl AsFd for Ending {
     }
 }
 
-/// Returns true if a group has processes, by the text of its `cgroup.events`.
+/// Returns true if a cgroup has processes, according to the text of its `cgroup.events` file.
 pub(super) fn is_populated(text: &[u8]) -> bool {
     text.split(|&byte| byte == b'\n').any(|line| line == b"populated 1")
 }

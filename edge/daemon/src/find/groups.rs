@@ -1,6 +1,6 @@
 //! Cgroups of a process, which identify its libvirt domain, its container or its systemd unit. They
 //! are more reliable than command lines, which any user can choose: making a cgroup needs write
-//! access to its parent. Still, users can choose parts of a cgroup's name.
+//! access to its parent. Still, users can choose parts of some cgroup names.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -9,16 +9,16 @@ use std::path::PathBuf;
 /// A cgroup of a known kind, recognised by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct KnownGroup {
-    /// Kind of the group.
+    /// Kind of the cgroup.
     pub(super) what: GroupKind,
-    /// Name of the group in the kernel's bytes, with systemd's escapes resolved. The bytes need not
-    /// be valid text.
+    /// Name of the cgroup in the kernel's bytes, with systemd's escapes resolved. The bytes need
+    /// not be valid text.
     pub(super) name: Vec<u8>,
-    /// Path of the group, in the form of `/proc/PID/cgroup`.
+    /// Path of the cgroup, in the form of `/proc/PID/cgroup`.
     pub(super) group: PathBuf,
 }
 
-/// Kind of a known group.
+/// Kind of a known cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GroupKind {
     /// A container of any runtime.
@@ -27,13 +27,13 @@ pub(super) enum GroupKind {
     Unit,
 }
 
-/// Returns the version 2 group of a process, from the text of its `cgroup` file. The kernel writes
-/// a line break in a name as `\012`.
+/// Returns the version 2 cgroup of a process, from the text of its `cgroup` file. In that file a
+/// line break in a name appears as `\012`.
 pub(super) fn unified(text: &[u8]) -> Option<&[u8]> {
     groups(text).find_map(|(controllers, group)| controllers.is_empty().then_some(group))
 }
 
-/// Returns the groups of a process, each with its controllers (empty for version 2) and its path.
+/// Returns the cgroups of a process. Each has its controllers (empty for version 2) and its path.
 fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     text.split(|&byte| byte == b'\n').filter_map(|line| {
         let mut fields = line.splitn(3, |&byte| byte == b':');
@@ -42,12 +42,13 @@ fn groups(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// Returns the name of the libvirt VM that a process runs, in the form that its cgroup's name has.
-/// Libvirt drops all characters except letters, digits, dots and hyphens, and shortens long names.
+/// Returns the name of the libvirt VM that a process runs, as it appears in its cgroup's name.
+/// There libvirt drops all characters except letters, digits, dots and hyphens, and shortens long
+/// names.
 ///
 /// `None` for a process outside of `/machine.slice` and `/machine`. Only root, or systemd on behalf
-/// of root, makes groups there. A domain that its owner has moved with `<partition>` counts as an
-/// ordinary QEMU.
+/// of root, creates cgroups there. A domain that its owner has moved with `<partition>` counts as
+/// an ordinary QEMU.
 pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     groups(text).find_map(|(_, group)| {
         let mut parts = group.split(|&byte| byte == b'/').skip(1);
@@ -59,8 +60,8 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the name of the VM in a cgroup's name. The forms are `machine-qemu-N-NAME.scope`, as
-/// systemd writes it, and `qemu-N-NAME.libvirt-qemu`, as libvirt writes it without systemd.
+/// Returns the VM's name in the name of a cgroup. That is `machine-qemu-N-NAME.scope` if systemd
+/// created the cgroup, and `qemu-N-NAME.libvirt-qemu` if libvirt did.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -101,13 +102,13 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns true if a group's name can belong to a VM of this name. Only letters and digits of both
-/// names are compared. Those of the VM's name must begin with those of the group's.
+/// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Only the letters and
+/// digits of both names are compared: those of `name` must begin with those of `of_group`.
 ///
-/// The comparison detects a process in the group of one VM that claims to be another.
+/// The comparison detects a process in the cgroup of one VM that claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
     /// Length from which a name in a cgroup may have been shortened. Systemd allows 64 bytes for
-    /// the whole name, in which driver and number precede the VM's name.
+    /// the whole name, which begins with the driver and a number before the VM's name.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()
@@ -125,7 +126,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the innermost container or unit that contains a version 2 group.
+/// Returns the innermost container or unit that contains a version 2 cgroup.
 pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
@@ -142,7 +143,7 @@ pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     }
 }
 
-/// Returns the name of a container, from the names of its group and of the parent group.
+/// Returns the name of a container, from the names of its cgroup and of the parent cgroup.
 fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     const SCOPES: [&str; 4] = ["docker-", "libpod-", "cri-containerd-", "crio-"];
     if let Some(scope) = part.strip_suffix(b".scope") {
@@ -162,8 +163,8 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// Returns true if a text consists of 64 hexadecimal digits. All container runtimes use ids of this
-/// form.
+/// Returns true if a text consists of 64 hexadecimal digits, as the ids of all container runtimes
+/// do.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }
@@ -175,7 +176,7 @@ mod tests {
 
     use super::*;
 
-    /// Groups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
+    /// Cgroups of a VM of libvirt 9.0 without systemd, on a host with both versions of cgroups.
     const WITHOUT_SYSTEMD: &[u8] = b"9:name=systemd:/
 8:pids:/
 7:blkio:/machine/qemu-1-myvm2ndab.libvirt-qemu
@@ -189,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn libvirt_domain_is_recognized_by_its_cgroup() {
+    fn libvirt_domain_is_recognized_by_the_cgroup_of_its_process() {
         assert_eq!(of_libvirt(WITHOUT_SYSTEMD), Some(b"myvm2ndab".into()));
         assert_eq!(of_libvirt(&scope("ubuntu22.04")), Some(b"ubuntu22.04".into()));
         assert_eq!(of_libvirt(&scope("a\\x2db")), Some(b"a-b".into()));
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_libvirt_slices_is_not_taken_for_a_libvirt_domain() {
+    fn cgroup_outside_libvirt_slices_is_not_recognized_as_a_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_name_matches_only_the_vm_name_libvirt_derived_it_from() {
+    fn cgroup_name_matches_only_the_vm_name_that_libvirt_derived_it_from() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_and_units_are_recognized_by_their_cgroups() {
+    fn containers_and_systemd_units_are_recognized_by_their_cgroups() {
         let id = "0123456789abcdef".repeat(4);
         let found = |group: String| {
             known(group.as_bytes()).map(|known| {
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn firecracker_id_is_read_from_the_jailer_cgroup() {
+    fn firecracker_id_is_parsed_from_the_cgroup_that_its_jailer_made() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -281,7 +282,7 @@ mod tests {
         }
 
         #[test]
-        fn cgroup_parts_in_any_order_are_parsed_without_panic(
+        fn random_sequence_of_cgroup_name_parts_is_parsed_without_panic(
             parts in vec(prop::sample::select(vec![
                 "/", "machine.slice", "machine", "machine-qemu", "\\x2d", "\\x2", "\\", "-", "1",
                 "web", ".scope", ".service", ".libvirt-qemu", "qemu-1-", "0::", "\n", ":",
@@ -298,7 +299,7 @@ mod tests {
 
         /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
-        fn cgroup_that_libvirt_derives_from_any_name_matches_that_name(name in "[ -~]{1,80}") {
+        fn cgroup_that_libvirt_derives_from_any_vm_name_matches_that_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

@@ -1,4 +1,4 @@
-//! Command lines of VMs. Any user can choose the bytes of a command line.
+//! Command lines of VMs. They are untrusted, since any user can choose the bytes of a command line.
 
 use slackline_live::vcpus::qemu_options::QemuOptions;
 
@@ -28,8 +28,8 @@ pub(super) struct VmCommandLine {
     pub(super) uuid: Option<String>,
 }
 
-/// Parses the command line of a VM in the format of procfs, where each word ends with a zero byte.
-/// Returns `None` if the program is none that runs VMs.
+/// Parses the command line of a VM in the format of procfs, in which each word ends with a zero
+/// byte. Returns `None` if the program does not run VMs.
 pub(super) fn read(line: &[u8]) -> Option<VmCommandLine> {
     let line = line.strip_suffix(&[0]).unwrap_or(line);
     let mut words = line.split(|&byte| byte == 0);
@@ -67,7 +67,7 @@ fn program(word: &[u8]) -> Option<Program> {
     }
 }
 
-/// QEMU's options without a value. All other options take one word, which may itself look like an
+/// QEMU's options without a value. All other options take one value, which may itself look like an
 /// option: a kernel argument may be `-name`.
 const QEMU_FLAGS: [&str; 52] = [
     "S",
@@ -153,8 +153,8 @@ fn qemu(words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(said)
 }
 
-/// Returns the guest's name in the value of `-name`. The key `guest=` may be omitted if it comes
-/// first.
+/// Returns the guest's name from the value of QEMU's option `-name`. The key `guest=` may be
+/// omitted if it comes first.
 fn guest(value: &[u8]) -> Option<Vec<u8>> {
     let options = QemuOptions::parse(value);
     let first = Some(options.first()).filter(|first| !first.contains(&b'='));
@@ -191,7 +191,7 @@ fn firecracker(words: &[&[u8]]) -> VmCommandLine {
     VmCommandLine { program: Program::Firecracker, name: id, uuid: None }
 }
 
-/// Cloud Hypervisor's options without a value, or with an optional one.
+/// Cloud Hypervisor's options without a value, or with an optional value.
 const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
 
 /// Parses Cloud Hypervisor's options. Cloud Hypervisor's VMs have no names, so the path of the API
@@ -208,7 +208,8 @@ fn cloud_hypervisor(words: &[&[u8]]) -> VmCommandLine {
     VmCommandLine { program: Program::CloudHypervisor, name: socket, uuid }
 }
 
-/// Parses the options of a program that has subcommands, of which `run` starts a VM.
+/// Parses the options of a program with subcommands, such as crosvm. Returns `None` unless the
+/// subcommand is `run`, which starts a VM.
 fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     let at = words.iter().position(|word| *word == b"run")?;
     // Only options of the program may come before the command.
@@ -228,7 +229,8 @@ fn running(program: Program, words: &[&[u8]]) -> Option<VmCommandLine> {
     Some(VmCommandLine { program, name: name.filter(|name| !name.is_empty()), uuid: None })
 }
 
-/// Returns the value of `--option VALUE` or `--option=VALUE`. All options but `flags` take a value.
+/// Returns the value of `--option VALUE` or `--option=VALUE` in a command line. All options except
+/// those in `flags` take a value.
 fn long_option(words: &[&[u8]], option: &str, flags: &[&str]) -> Option<Vec<u8>> {
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -277,7 +279,7 @@ mod tests {
     ];
 
     #[test]
-    fn program_name_and_uuid_are_read_from_real_vm_command_lines() {
+    fn program_name_and_uuid_are_parsed_from_command_lines_of_real_vms() {
         for text in LINES {
             let (head, words) =
                 text.split_once("\n\n").expect("the file has a result and a command line");
@@ -300,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn qemu_option_values_are_not_parsed_as_options() {
+    fn value_of_a_qemu_option_is_never_parsed_as_an_option() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -317,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_with_names_similar_to_hypervisors_are_not_vms() {
+    fn program_with_a_name_similar_to_a_hypervisor_is_not_a_vm() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");
@@ -344,9 +346,9 @@ mod tests {
     }
 
     proptest! {
-        /// The name is arbitrary and may contain commas and equals signs.
+        /// QEMU's option `-name` has an arbitrary name, which may contain commas and equals signs.
         #[test]
-        fn any_name_that_libvirt_passes_to_qemu_is_parsed(
+        fn any_vm_name_that_libvirt_passes_to_qemu_is_parsed(
             guest in word().prop_filter("a name", |name| !name.is_empty()),
             between in vec(word(), 0..4),
         ) {
@@ -367,7 +369,7 @@ mod tests {
         }
 
         #[test]
-        fn any_firecracker_id_is_parsed(id in word(), other in word()) {
+        fn any_firecracker_id_on_a_command_line_is_parsed(id in word(), other in word()) {
             let joined = [b"--id=".as_slice(), &id].concat();
             let words: [&[u8]; 4] = [b"firecracker", b"--api-sock", &other, &joined];
             prop_assert_eq!(name(&words), Some(id));
@@ -389,7 +391,7 @@ mod tests {
 
         /// The command lines consist of options and their values in any order and number.
         #[test]
-        fn vm_options_in_any_order_are_parsed_without_panic(
+        fn random_sequence_of_vm_options_is_parsed_without_panic(
             words in vec(prop::sample::select(vec![
                 "-name", "--name", "-n", "--id", "--id=a", "-uuid", "--platform", "uuid=1", "run",
                 "-M", "none", "-machine", "guest=,,,", "a,b", "=", ",", "--", "-", "", "-S",

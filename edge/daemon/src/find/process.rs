@@ -30,7 +30,7 @@ impl Process {
         Ok((!line.is_empty()).then_some(Process { pid, line }))
     }
 
-    /// Returns the text of the process's `cgroup` file.
+    /// Returns the text of the file `/proc/PID/cgroup` of the process.
     pub(super) fn groups(&self) -> io::Result<Vec<u8>> {
         fs::read(format!("/proc/{}/cgroup", self.pid))
     }
@@ -40,15 +40,16 @@ impl Process {
         Stat::of(self.pid, self.pid).map(Stat::started)
     }
 
-    /// Returns the user of the process. A process with several different user ids counts as root's.
+    /// Returns the user id of the process. A process with several different user ids counts as
+    /// root's.
     pub(super) fn owner(&self) -> io::Result<u32> {
         let status = fs::read(format!("/proc/{}/status", self.pid))?;
         owner(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
     }
 }
 
-/// Parses the user in the text of a `status` file. A process with different user ids counts as
-/// root's.
+/// Parses the user id in the text of a `status` file. A process with several different user ids
+/// counts as root's.
 pub(super) fn owner(status: &[u8]) -> Option<u32> {
     let mut lines = status.split(|&byte| byte == b'\n');
     let users = lines.find_map(|line| line.strip_prefix(b"Uid:"))?;

@@ -44,8 +44,8 @@ mod tests {
 
     use super::*;
 
-    /// Reverses the escaping. Its existence proves that different names have different escaped
-    /// forms.
+    /// Reverses the escaping of `shown`. The tests use it to prove that different names have
+    /// different escaped forms.
     fn meant(text: &str) -> Vec<u8> {
         let mut bytes = Vec::new();
         let mut rest = text.as_bytes();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_vm_names_are_shown_unchanged_and_control_characters_escaped() {
+    fn plain_vm_name_is_shown_unchanged_and_control_characters_are_escaped() {
         for name in ["ubuntu22.04", "my vm: the 2nd, largest", "web-1", "größe", ""] {
             assert_eq!(shown(name.as_bytes()), name);
         }
@@ -77,14 +77,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn escaped_vm_names_are_printable_and_reversible(name in vec(any::<u8>(), 0..40)) {
+        fn escaped_vm_name_is_printable_and_unescapes_to_the_name(name in vec(any::<u8>(), 0..40)) {
             let text = shown(&name);
             prop_assert!(!text.chars().any(|letter| letter.is_control()));
             prop_assert_eq!(meant(&text), name);
         }
 
         #[test]
-        fn escaped_vm_names_of_any_text_are_reversible(name in any::<String>()) {
+        fn escaped_vm_name_unescapes_to_the_original_for_any_text(name in any::<String>()) {
             prop_assert_eq!(meant(&shown(name.as_bytes())), name.into_bytes());
         }
     }

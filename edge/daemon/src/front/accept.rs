@@ -1,4 +1,4 @@
-//! Accepting and serving connections.
+//! Accepting of connections from clients, and serving of them.
 
 use std::convert::Infallible;
 use std::io;
@@ -26,13 +26,17 @@ use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
 
 use super::body::{BusyBody, No};
+use super::browser::{self, Door, Visitor};
 use super::caller::Caller;
 use super::limits::{Full, HeldSlot, Limits, Owner};
+use super::page::{self, PageSite};
 use super::patience::{Patience, WatchedStream};
+use super::sessions::Session;
 use super::tls::{certificate_of, token_in};
 use super::{Front, Remote, pages, peer};
 
-/// Time limit for a request and its answer, except for streams.
+/// Time limit from the start of a request to the end of its answer. Event streams have no time
+/// limit.
 const REQUEST_WITHIN: Duration = Duration::from_secs(5);
 
 /// Maximum number of headers of a request.
@@ -41,35 +45,39 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Pause after a failed `accept` that no client causes, such as one for lack of descriptors or
-/// memory.
+/// Pause after a failed `accept` that no client causes, such as a lack of descriptors or memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
-/// Delay of the answer to a caller over its rate limit.
+/// Delay before the front answers a caller that exceeds its rate limit.
 const AFTER_FLOOD: Duration = Duration::from_millis(100);
 
 /// Maximum number of refused connections that wait for their request at the same time.
 const REFUSALS: usize = 32;
 
-/// Longest time that a refused connection waits for the request that the refusal answers.
+/// Longest time that a refused connection stays open to receive its request before the refusal is
+/// sent.
 const REFUSAL_WITHIN: Duration = Duration::from_secs(2);
 
 /// Maximum number of connections to the loopback address for metrics.
 const SCRAPERS: usize = 8;
 
+/// Maximum number of connections of browsers to the loopback address of the page.
+const BROWSERS: usize = 24;
+
 /// Time limit for a TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Delay of the answer to an address that has sent too many unknown credentials.
+/// Delay before the front answers an address that has sent too many unknown credentials.
 const AFTER_FAILURES: Duration = Duration::from_secs(1);
 
-/// Answer to a caller without access.
+/// Raw HTTP answer to a local caller without access.
 const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// Serves local connections, forever.
+/// Accepts and serves local connections, forever.
 ///
-/// Refused connections are drained at full speed, since administrators wait behind them. The
-/// runtime interrupts this loop from time to time, so that requests are served in between.
+/// Refused connections are handled without delay, since administrators may wait in the queue behind
+/// them. The runtime interrupts this loop from time to time, so that requests are served in
+/// between.
 pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
@@ -85,7 +93,8 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Serves connections of other hosts, forever. Without a listening socket for them, waits forever.
+/// Accepts and serves connections from other hosts, forever. If `remote` is `None`, it only waits
+/// forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -105,8 +114,8 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Serves metrics to processes of this host, forever, and nothing else. Waits forever without a
-/// socket for them.
+/// Serves only metrics, to processes of this host, forever. If `listener` is `None`, it only waits
+/// forever.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -123,8 +132,28 @@ pub(super) async fn accept_scrapers(
         // Closed without an answer if there is no place.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
-            let from = Origin::Here(Caller { who, owner, role, until: Instant::now() });
+            let until = Instant::now();
+            let from = Origin::Here(Caller { who, owner, role, until, session: None });
             tokio::spawn(serve(stream, from, place, Arc::clone(front), router.clone()));
+        }
+    }
+}
+
+/// Serves the page to browsers of this host, forever. Waits forever without a socket for them.
+///
+/// # Errors
+/// If the socket cannot be waited for.
+pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) -> io::Result<()> {
+    let Some(PageSite { listener, .. }) = site else { return std::future::pending().await };
+    let listener = asynchronous(listener)?;
+    let router = pages::router(front);
+    let places = Arc::new(Semaphore::new(BROWSERS));
+    loop {
+        let (stream, _) = next(|| listener.accept()).await;
+        // Closed without an answer if there is no place, since its caller is not identified yet.
+        if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
+            let _ = stream.set_nodelay(true);
+            tokio::spawn(serve(stream, Origin::Page, place, Arc::clone(front), router.clone()));
         }
     }
 }
@@ -134,8 +163,8 @@ fn asynchronous(listener: std::net::TcpListener) -> io::Result<TcpListener> {
     TcpListener::from_std(listener)
 }
 
-/// Returns the next connection. Waits after a failure to accept, unless the failure concerns one
-/// connection only.
+/// Returns the next connection. Waits for a moment after a failed `accept`, unless the failure
+/// concerns only one connection.
 async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     loop {
         match accept().await {
@@ -148,11 +177,11 @@ async fn next<T>(accept: impl AsyncFn() -> io::Result<T>) -> T {
     }
 }
 
-/// Slot of a connection from another host.
+/// Slot that a connection from another host occupies.
 struct ConnectionSlot {
     address: IpAddr,
     held: HeldSlot,
-    /// Notified when another connection takes the slot.
+    /// Notified when another connection takes over the slot.
     end: Arc<Notify>,
 }
 
@@ -187,9 +216,35 @@ enum Origin {
     Here(Caller),
     /// A client on another host. The caller is identified by its credentials.
     Elsewhere { address: IpAddr, certificate: Option<String>, held: Arc<HeldSlot> },
+    /// A browser on this host. The caller is identified by a session.
+    Page,
 }
 
 impl Origin {
+    fn door(&self) -> Door {
+        match self {
+            Origin::Here(_) => Door::Socket,
+            Origin::Elsewhere { .. } => Door::Tls,
+            Origin::Page => Door::Loopback,
+        }
+    }
+
+    /// Identifies the caller of a session by asking the core for its present role.
+    async fn caller_of(
+        &self,
+        session: &Session,
+        front: &Front,
+        until: Instant,
+    ) -> Result<Caller, Response> {
+        let role = page::role_of(front, session, until).await;
+        let role = role.map_err(IntoResponse::into_response)?;
+        if let Origin::Elsewhere { held, .. } = self {
+            held.let_in();
+        }
+        let (who, owner) = (session.who.clone(), session.owner.clone());
+        Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
+    }
+
     /// Identifies the caller of a request. Returns `None` if the credentials are unknown.
     async fn caller(
         &self,
@@ -200,6 +255,7 @@ impl Origin {
         let (address, certificate, held) = match self {
             Origin::Here(caller) => return Ok(Caller { until, ..caller.clone() }),
             Origin::Elsewhere { address, certificate, held } => (*address, certificate, held),
+            Origin::Page => return Err(browser::no_session().into_response()),
         };
         let mut headers = request.headers().get_all(http::header::AUTHORIZATION).iter();
         let who = match (headers.next(), headers.next(), certificate) {
@@ -215,7 +271,8 @@ impl Origin {
             CallerIdentity::User { .. } | CallerIdentity::Loopback => String::new(),
         };
         // Rights are not decided here, since the core checks each request.
-        let mut caller = Caller { who, owner: Owner::Proof(known), role: Role::Viewer, until };
+        let (owner, role, session) = (Owner::Proof(known), Role::Viewer, None);
+        let mut caller = Caller { who, owner, role, until, session };
         match front.link.ask(caller.asks(None, Request::Whoami), until).await {
             Ok(Answer::You(role)) => {
                 caller.role = role.into();
@@ -229,7 +286,8 @@ impl Origin {
     }
 }
 
-/// Returns the answer to a caller with unknown credentials. The answer contains no reason.
+/// Returns the answer to a caller with unknown credentials. The answer does not say what is wrong
+/// with them.
 async fn stranger(front: &Front, address: IpAddr) -> Response {
     let is_too_often = {
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
@@ -245,7 +303,8 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
     response
 }
 
-/// Returns the caller and its connection slot, or the bytes of a refusal.
+/// Returns the identity of a local caller and its connection slot. The error is a refusal as raw
+/// HTTP bytes.
 fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
@@ -265,14 +324,14 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
     })?;
     let gids = front.people.that_matter(&gids);
     let (who, owner) = (CallerIdentity::User { uid, gids }, Owner::User(uid));
-    Ok((Caller { who, owner, role, until: Instant::now() }, held))
+    Ok((Caller { who, owner, role, until: Instant::now(), session: None }, held))
 }
 
-/// Writes a refusal and closes the connection.
+/// Writes a refusal to a connection and closes it.
 ///
 /// A client that receives an answer before it has sent its request reports a broken connection. So
 /// the refusal first waits a short time for the request, outside the accept loop. If too many
-/// refusals wait already, this one is written at once.
+/// refusals wait already, this refusal is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;
@@ -293,9 +352,9 @@ fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     }
 }
 
-/// Reads a request, up to the size of a head, and drops it.
+/// Reads a request, up to the maximum size of a head, and ignores it.
 ///
-/// The runtime may wrongly report the stream as readable, so the read is repeated until data
+/// The runtime can wrongly report the stream as readable, so the read is repeated until data
 /// arrives.
 async fn discard_request(stream: &UnixStream) {
     loop {
@@ -307,7 +366,7 @@ async fn discard_request(stream: &UnixStream) {
     }
 }
 
-/// Serves a connection. Its place is free when it ends.
+/// Serves the requests of a connection. Frees its slot when the connection ends.
 async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     stream: S,
     from: Origin,
@@ -334,6 +393,28 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin, P>(
     drop(place);
 }
 
+/// Returns the caller of a request, and its session if a browser sent it.
+async fn identify(
+    request: &http::Request<Incoming>,
+    visitor: Result<Visitor, No>,
+    (from, until): (&Origin, Instant),
+    front: &Front,
+) -> (Result<Caller, Response>, Option<Box<Session>>) {
+    match visitor {
+        Err(refusal) => (Err(refusal.into_response()), None),
+        Ok(Visitor::Program) => (from.caller(request, front, until).await, None),
+        Ok(Visitor::Public) => {
+            // The core answers nothing but metrics to it, and no page asks for them.
+            let (who, owner, role) = (CallerIdentity::Loopback, Owner::Visitor, Role::Viewer);
+            (Ok(Caller { who, owner, role, until, session: None }), None)
+        }
+        Ok(Visitor::Session(session)) => match page::check_path(request.uri().path()) {
+            Err(refusal) => (Err(refusal.into_response()), None),
+            Ok(()) => (from.caller_of(&session, front, until).await, Some(session)),
+        },
+    }
+}
+
 async fn answer(
     request: http::Request<Incoming>,
     (from, until): (&Origin, Instant),
@@ -347,11 +428,17 @@ async fn answer(
         let mut limits = front.limits.lock().unwrap_or_else(PoisonError::into_inner);
         limits.may_ask(owner, begun.into_std())
     };
-    let response = match from.caller(&request, front, until).await {
+    let visitor = browser::visitor(&request, from.door(), &front.sessions);
+    let is_program = matches!(visitor, Ok(Visitor::Program));
+    let (caller, session) = identify(&request, visitor, (from, until), front).await;
+    let mut response = match caller {
         Err(response) => response,
         Ok(caller) if may_ask(&caller.owner) => {
             let mut request = request.map(Body::new);
-            request.extensions_mut().insert(caller);
+            let extensions = request.extensions_mut();
+            extensions.insert(caller);
+            extensions.insert(from.door());
+            session.map(|session| extensions.insert(*session));
             let Ok(response) = router.call(request).await;
             response
         }
@@ -362,6 +449,9 @@ async fn answer(
             No(problem).into_response()
         }
     };
+    if !is_program {
+        page::protect(&mut response);
+    }
     let route = response.extensions().get::<MatchedPath>().map(MatchedPath::as_str);
     let mut served = front.served.lock().unwrap_or_else(PoisonError::into_inner);
     served.count(route.unwrap_or("other"), response.status().as_u16(), begun.elapsed());

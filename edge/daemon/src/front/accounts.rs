@@ -18,7 +18,7 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Default start of the history, as a time before now.
+/// Default start of the history, given as the time before now.
 const SINCE: Span = Span::from_secs(24 * 3600);
 
 #[derive(Debug, Deserialize)]
@@ -29,11 +29,11 @@ pub(super) struct Accounting {
     /// First hour or day: a time before now such as `7d`, or nanoseconds since 1970. Default:
     /// `24h`. The next page begins where the last entry ended.
     since: Option<String>,
-    /// Length of an entry: `hour` or `day`. Default: `hour`.
+    /// Time covered by one entry of the history: `hour` or `day`. Default: `hour`.
     by: Option<HistoryStep>,
 }
 
-/// Length of an entry of the history.
+/// Time covered by one entry of the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "lowercase")]
@@ -44,8 +44,8 @@ pub(super) enum HistoryStep {
 
 /// Shows what a reservation received by hour or day, oldest first, up to 1,000 entries.
 ///
-/// Entries are kept for 400 days in 64 MiB. Old hours are kept as days if they need more.
-/// Reservations that have ended are included.
+/// Entries are kept for 400 days, in at most 64 MiB. If hours need more space, the oldest are
+/// merged into days. Reservations that have ended are included.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/history/{name}", params(("name" = String, Path), Accounting), responses(
     (status = 200, body = Vec<Account>), (status = "default", body = Problem))))]
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn history_start_parses_as_a_time_ago_or_nanoseconds_since_1970() {
+    fn start_of_a_history_query_is_a_duration_before_now_or_an_absolute_time() {
         let hour = 3_600_000_000_000;
         assert_eq!(start("2h", 5 * hour), Some(3 * hour));
         assert_eq!(start("7d", 5 * hour), Some(0));

@@ -22,7 +22,7 @@ use super::patience::Busy;
 /// Maximum nesting depth of JSON in a request. Valid requests need one level.
 const DEEPEST: usize = 16;
 
-/// Refusal of a request, as an HTTP response.
+/// A refusal of a request. It is sent as an HTTP response.
 #[derive(Debug)]
 pub(super) struct No(pub(super) Problem);
 
@@ -41,8 +41,8 @@ impl No {
         No(Problem::new(Kind::Bad, detail).hinting(hint))
     }
 
-    /// Returns the refusal that is sent if an answer of the core does not fit the request, which is
-    /// a bug.
+    /// Returns the refusal that is sent if the core's answer has the wrong type for the request.
+    /// That is a bug.
     pub(super) fn bug() -> No {
         No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
     }
@@ -126,7 +126,8 @@ pub(super) async fn read_up_to<T: DeserializeOwned>(
     let bytes = whole(request, until, longest).await?;
     let deepest = deepest(&bytes);
     if deepest > DEEPEST {
-        let detail = format!("the body is {deepest} levels deep; at most {DEEPEST} are allowed");
+        let detail =
+            format!("the request body is {deepest} levels deep; at most {DEEPEST} are allowed");
         return Err(No::bad(detail, format!("write it as {example}")));
     }
     serde_json::from_slice(&bytes)
@@ -139,7 +140,8 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     match bytes.trim_ascii() {
         b"" | b"{}" => Ok(()),
         more => {
-            let detail = format!("the body has {} bytes; none is expected", more.len());
+            let detail =
+                format!("the request body has {} bytes, but this request has no body", more.len());
             Err(No::bad(detail, "send the request without a body"))
         }
     }
@@ -148,7 +150,7 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
 /// Reads the whole body of a request, up to a time and a size.
 async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u8>, No> {
     let too_large = || {
-        let detail = format!("the body has more than {longest} bytes");
+        let detail = format!("the request body has more than {longest} bytes, the maximum");
         No(Problem::new(Kind::TooLarge, detail))
     };
     let mut body = request.into_body();
@@ -159,7 +161,7 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
     loop {
         let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx));
         let Ok(frame) = timeout_at(until, frame).await else {
-            let detail = format!("only {} bytes of the body arrived in time", bytes.len());
+            let detail = format!("only {} bytes of the request body arrived in time", bytes.len());
             return Err(No(Problem::new(Kind::TooSlow, detail)));
         };
         match frame {
@@ -206,7 +208,7 @@ pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, No>
         .map_err(|error| No::bad(error.body_text(), "see the parameters in /v1/openapi.json"))
 }
 
-/// Returns the idempotency key of a request, if it has one.
+/// Returns the idempotency key of a request, if the request has a key.
 pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     let name = HeaderName::from_static("idempotency-key");
     let Some(text) = only(headers, &name)? else { return Ok(None) };
@@ -216,7 +218,7 @@ pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     })
 }
 
-/// Returns the revision in `If-Match`. `None` if any revision is accepted.
+/// Returns the revision in the header `If-Match`. `None` if the client accepts any revision.
 pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     let Some(text) = only(headers, &axum::http::header::IF_MATCH)? else { return Ok(None) };
     if text == "*" {
@@ -230,12 +232,12 @@ pub(super) fn revision(headers: &HeaderMap) -> Result<Option<u64>, No> {
     })
 }
 
-/// Refuses a request with conditional headers that its page does not support.
+/// Refuses a request that has a conditional header in `names`, which its page does not support.
 pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), No> {
     match names.iter().find(|name| headers.contains_key(*name)) {
         None => Ok(()),
         Some(name) => {
-            let detail = format!("{name} is not supported here");
+            let detail = format!("the header {name} is not supported on this page");
             let hint = "use If-Match with other methods than PUT, which never replaces";
             Err(No::bad(detail, hint))
         }
@@ -248,10 +250,10 @@ pub(super) fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Opti
     let mut values = headers.get_all(name).iter();
     let first = values.next();
     if values.next().is_some() {
-        return Err(No::bad(format!("{name} is given twice"), "send the header once"));
+        return Err(No::bad(format!("the header {name} is given twice"), "send the header once"));
     }
     let text = first.map(|value| value.to_str()).transpose();
-    text.map_err(|_| No::bad(format!("{name} is not ASCII"), "send the header in ASCII"))
+    text.map_err(|_| No::bad(format!("the header {name} is not ASCII"), "send the header in ASCII"))
 }
 
 /// Returns the answer to a request for a page that exists but does not support the request's
@@ -273,7 +275,7 @@ pub(super) async fn no_such_page(request: Request) -> No {
     No(Problem::new(Kind::NoSuchPage, detail).hinting("see the pages in /v1/openapi.json"))
 }
 
-/// Response body that marks its connection as busy until the body is written.
+/// Response body that keeps its connection marked as busy until the body is written.
 pub(super) struct BusyBody {
     pub(super) body: Body,
     pub(super) _busy: Busy,
@@ -304,7 +306,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn brackets_in_json_strings_do_not_count_as_nesting() {
+    fn brackets_within_json_strings_do_not_count_as_nesting() {
         assert_eq!(deepest(br#"{"a":[{"b":"[[[\"[["}]}"#), 3);
         assert_eq!(deepest(br#""\\"[[]"#), 2);
         assert_eq!(deepest(b"]]]["), 1);
@@ -312,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn http_if_match_conditions_are_read_or_refused_and_never_ignored() {
+    fn invalid_if_match_header_of_a_request_is_refused_and_never_ignored() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

@@ -15,9 +15,11 @@ pub(super) struct Caller {
     pub(super) owner: Owner,
     pub(super) role: Role,
     pub(super) until: Instant,
+    /// Key of the browser's session, if the request belongs to one.
+    pub(super) session: Option<String>,
 }
 
-/// A request to the core.
+/// A request that the front sends to the core.
 #[derive(Debug)]
 pub(super) struct CoreRequest {
     pub(super) who: CallerIdentity,
@@ -26,20 +28,20 @@ pub(super) struct CoreRequest {
 }
 
 impl Caller {
-    /// Returns a request to the core on behalf of this caller.
+    /// Returns a request to the core on behalf of this caller, with an idempotency key if the
+    /// client sent a key.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
         CoreRequest { who: self.who.clone(), key, request }
     }
 
-    /// Returns true if the caller is a user of this host. For such a caller the core looks up the
-    /// current rights itself.
+    /// Returns true if the caller is a user of this host. The core determines the current rights of
+    /// such a caller itself.
     pub(super) fn is_local(&self) -> bool {
         matches!(self.who, CallerIdentity::User { .. })
     }
 
-    /// Returns an error if the role of the caller does not allow `verb`. The core checks the rights
-    /// again.
+    /// Checks that the caller's role allows `verb`. The core checks the rights again.
     pub(super) fn may(&self, verb: Verb) -> Result<(), Problem> {
         if self.role.may(verb) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! System calls that the front may still make once it serves: those for its open descriptors, its
-//! memory and the time.
+//! Filter for the front's system calls. Once the front serves clients, it may make only calls for
+//! its open descriptors, its memory and the time.
 //!
 //! A compromised front cannot open files or connections, start processes, or inspect other
 //! processes. All other calls fail with `EPERM`. A call of another architecture (32 bits on 64)
@@ -10,8 +10,8 @@ use std::io;
 
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 
-/// System calls that tokio, rustls, the allocator and the standard library make once the sockets
-/// are open.
+/// System calls that remain allowed. Tokio, rustls, the allocator and the standard library make
+/// them after all sockets are open.
 const LEFT: [libc::c_long; 53] = [
     // Connections.
     libc::SYS_accept4,
@@ -72,7 +72,7 @@ const LEFT: [libc::c_long; 53] = [
     libc::SYS_tgkill,
 ];
 
-/// Older system calls for the same purposes, which exist on x86-64 only.
+/// Older system calls for the same purposes, which exist on x86-64 only and remain allowed.
 #[cfg(target_arch = "x86_64")]
 const OLDER: [libc::c_long; 3] = [libc::SYS_epoll_wait, libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
@@ -82,7 +82,7 @@ const OLDER: [libc::c_long; 0] = [];
 /// needs. `no_new_privs` must be set before.
 ///
 /// # Errors
-/// If the kernel or the architecture has no such filters. The front must not serve then.
+/// If the kernel or the architecture does not support such filters. The front must not serve then.
 pub(super) fn leave_few() -> io::Result<()> {
     let rules: BTreeMap<_, _> =
         LEFT.into_iter().chain(OLDER).map(|call| (call, Vec::new())).collect();
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn seccomp_filtered_thread_can_write_but_not_open_or_start_anything() {
+    fn thread_under_the_seccomp_filter_can_write_but_not_open_files() {
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             let (mut kept, other) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -1,4 +1,4 @@
-//! Streams of events, as server-sent events.
+//! HTTP streams of the daemon's events, as server-sent events.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -25,21 +25,22 @@ use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 use super::limits::{HeldSlot, Limits};
 
-/// Maximum number of parts of a stream that wait to be written. A slower client is cut off, and
-/// reconnects with `Last-Event-ID`.
-const UNWRITTEN: usize = 64;
+/// Maximum number of parts of a stream that wait to be written. A client that reads too slowly is
+/// disconnected. It can reconnect with `Last-Event-ID`.
+pub(super) const UNWRITTEN: usize = 64;
 
 /// Interval at which a stream sends all reservations, and time limit for the core to return them.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Number of [`EVERY`] intervals without an event after which a comment keeps the stream alive.
+/// Number of [`EVERY`] intervals without an event after which the stream sends a comment to keep
+/// the connection alive.
 const ALIVE: u32 = 10;
 
-/// Maximum number of pages of past events that a stream sends when it starts.
+/// Maximum number of pages of past events that a stream sends when it begins.
 const LOOKED_BACK: usize = 10;
 
-/// Message that tells a client that older events are left out, because it missed more than a stream
-/// sends again.
+/// Message to a client that has missed more events than a stream sends again. The older events are
+/// left out.
 #[derive(Debug, Serialize)]
 struct MissedEvents {
     before: u64,
@@ -50,7 +51,7 @@ struct MissedEvents {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Following {
-    /// True to send all reservations every second too.
+    /// True to also send all reservations every second.
     reservations: Option<bool>,
 }
 
@@ -71,10 +72,7 @@ pub(super) async fn events(
     let after = id.map(str::parse::<u64>).transpose().map_err(|_| {
         No::bad("Last-Event-ID is not a number", "write the number of an event, such as 17")
     })?;
-    let held = Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
-        let detail = format!("this user has {most} event streams open, which is the limit");
-        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
-    })?;
+    let held = slot(&front, &caller)?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
     // Subscribed before past events are read, so that none is missed in between.
     let live = front.link.events();
@@ -83,11 +81,24 @@ pub(super) async fn events(
         // The stream has ended in any case, and no reader of the reason is left.
         let _ = teller.tell(live, after.is_some(), with_reservations).await;
     });
+    Ok(streamed(parts, held))
+}
+
+/// Takes a slot for a stream of this caller.
+pub(super) fn slot(front: &Front, caller: &Caller) -> Result<HeldSlot, No> {
+    Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
+        let detail = format!("this user has {most} event streams open, which is the limit");
+        No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
+    })
+}
+
+/// Returns a response that consists of the parts of a stream.
+pub(super) fn streamed(parts: mpsc::Receiver<Bytes>, held: HeldSlot) -> Response {
     let mut response = Response::new(Body::new(Parts { parts, _held: held }));
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    Ok(response)
+    response
 }
 
 /// Writer of one event stream.
@@ -95,12 +106,12 @@ struct Teller {
     front: Arc<Front>,
     caller: Caller,
     to: mpsc::Sender<Bytes>,
-    /// Number of the last event that was sent.
+    /// Number of the last event that was sent on the stream.
     last: u64,
 }
 
-/// Signal that a stream must end, for example because its client has gone or reads too slowly.
-struct End;
+/// Signal that a stream must end, because its client has disconnected or reads too slowly.
+pub(super) struct End;
 
 impl Teller {
     async fn tell(
@@ -140,7 +151,7 @@ impl Teller {
         }
     }
 
-    /// Sends all events since the last one that the stream sent, up to the maximum number of pages.
+    /// Sends the events since the last event that the stream sent, up to [`LOOKED_BACK`] pages.
     async fn look_back(&mut self) -> Result<(), End> {
         let (mut missed, mut before) = (Vec::new(), None);
         for _ in 0..LOOKED_BACK {
@@ -164,8 +175,8 @@ impl Teller {
         Ok(())
     }
 
-    /// Checks that the caller may still see events of others. Only the core knows grants, including
-    /// those of local users.
+    /// Checks that the caller may still see the events. Only the core knows the current grants,
+    /// also those of local users.
     async fn is_still_known(&self) -> Result<(), End> {
         if self.caller.is_local() && self.caller.role == Role::Administrator {
             return Ok(());
@@ -199,13 +210,13 @@ impl Teller {
         self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
     }
 
-    /// Queues a part of the stream. Fails if too many parts wait to be written.
+    /// Queues a part of the stream. Fails if too many parts already wait to be written.
     fn now(&self, bytes: &Bytes) -> Result<(), End> {
         self.to.try_send(bytes.clone()).map_err(|_| End)
     }
 }
 
-fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
+pub(super) fn part<T: Serialize>(id: Option<u64>, kind: &str, data: &T) -> Bytes {
     let data = serde_json::to_string(data).expect("string keys serialize to JSON");
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     format!("{id}event: {kind}\ndata: {data}\n\n").into()

@@ -1,4 +1,5 @@
-//! Passing of listening sockets over the link, before the first message.
+//! Passing of listening sockets from the core to the front over their link, before the first
+//! message.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,10 +13,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-/// Byte that carries the descriptor. A descriptor cannot be sent without data.
+/// Byte that is sent with the descriptor. A descriptor cannot be sent without data.
 const CARRIER: [u8; 1] = *b"\n";
 
-/// Sends a socket over the link.
+/// Sends a listening socket to the front over the link.
 ///
 /// # Errors
 /// If the kernel refuses to send it.
@@ -53,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listening_socket_passed_between_processes_still_accepts_connections() {
+    fn listening_socket_that_is_passed_to_another_process_accepts_connections() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

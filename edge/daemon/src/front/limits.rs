@@ -14,7 +14,7 @@ use super::remotes::{REMOTE, Remotes};
 /// Maximum number of connections of local users.
 const CONNECTIONS: usize = 64;
 
-/// Number of these connections that are reserved for administrators.
+/// Number of local connections that are reserved for administrators.
 const KEPT: usize = 8;
 
 /// Maximum number of connections of one principal.
@@ -23,16 +23,17 @@ const CONNECTIONS_EACH: usize = 4;
 /// Maximum number of streams of one principal.
 const STREAMS_EACH: usize = 2;
 
-/// Maximum number of requests that a principal may send at once after a time without requests.
+/// Maximum number of requests that a principal may send in a burst after a pause.
 const BURST: u32 = 100;
 
-/// Time that allows a principal one more request: fifty requests per second.
+/// Time after which a principal may send one more request. It allows fifty requests per second.
 const A_REQUEST: Duration = Duration::from_millis(20);
 
-/// Maximum number of connections that a user may open at once after a time without connections.
+/// Maximum number of connections that a user may open in a burst after a pause.
 const CONNECTING_BURST: u32 = 200;
 
-/// Time that allows a user one more connection: a hundred connections per second.
+/// Time after which a user may open one more connection. It allows a hundred connections per
+/// second.
 const A_CONNECTION: Duration = Duration::from_millis(10);
 
 /// Number of unknown credentials that an address may send within [`A_WHILE`].
@@ -42,43 +43,45 @@ const A_WHILE: Duration = Duration::from_secs(60);
 /// Maximum number of addresses whose unknown credentials are counted.
 const ADDRESSES: usize = 1024;
 
-/// Connections, streams and requests of all principals at present.
+/// Current connections, streams and request rates of all principals.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Number of connections of local users.
     connections: usize,
     of: BTreeMap<Owner, Had>,
     remotes: Remotes,
-    /// For each address, the number of unknown credentials within a minute, and the time at which
-    /// that minute began.
+    /// Number of unknown credentials from each address within a minute, and the time at which that
+    /// minute began.
     failed: BTreeMap<IpAddr, (u32, Instant)>,
 }
 
-/// Principal whose limits apply.
+/// Principal to which limits apply.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Owner {
     /// A user of this host.
     User(u32),
     /// All processes of this host that use the loopback address for metrics.
     Loopback,
-    /// A remote client with these credentials.
+    /// All browsers without a session.
+    Visitor,
+    /// A remote client, identified by the hash of its credential.
     Proof(String),
 }
 
-/// Connections, streams and requests of one principal at present.
+/// Current connections, streams and request rate of one principal.
 #[derive(Debug, Default)]
 struct Had {
     connections: usize,
     streams: usize,
-    /// Time at which the steady rate will have allowed all requests of the principal so far. `None`
-    /// if it sent none.
+    /// Rate limiter for requests: the time at which the steady rate would have allowed all requests
+    /// so far. `None` if there were none.
     paid: Option<Instant>,
-    /// Time at which the steady rate will have allowed all connections of the principal so far.
-    /// `None` if it opened none.
+    /// Rate limiter for connections: the time at which the steady rate would have allowed all
+    /// connections so far. `None` if there were none.
     connecting_paid: Option<Instant>,
 }
 
-/// Slot of a connection or stream of a principal. Dropping it frees the slot.
+/// Occupied slot of a connection or stream. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct HeldSlot {
     limits: Arc<Mutex<Limits>>,
@@ -89,25 +92,25 @@ pub(super) struct HeldSlot {
 enum SlotKind {
     Connection(Owner),
     Stream(Owner),
-    /// Connection of another host, by number.
+    /// Connection from another host, by its number.
     Remote(u64),
 }
 
-/// Reason why no connection is allowed now.
+/// Reason why a principal may not open another connection at present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Full {
-    /// The principal already has this number of connections, the maximum.
+    /// The principal has the maximum number of connections, which is this number.
     Own(usize),
-    /// The front already has this number of connections, the maximum.
+    /// The front has the maximum number of connections, which is this number.
     All(usize),
     /// The principal connects too often.
     TooOften,
 }
 
 impl Limits {
-    /// Takes a connection slot, if there is one for this kind of principal. An administrator may
-    /// have as many as are reserved for administrators, to watch, scrape metrics and repair at the
-    /// same time.
+    /// Takes a connection slot for a local principal, if one is free. An administrator may have as
+    /// many connections as there are slots reserved for administrators, to watch, scrape metrics
+    /// and repair at the same time.
     pub(super) fn connect(
         limits: &Arc<Mutex<Limits>>,
         owner: Owner,
@@ -133,8 +136,8 @@ impl Limits {
         Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Connection(owner) })
     }
 
-    /// Takes a connection slot for a client on another host, if there is one for its address. Also
-    /// returns a notification for when another connection takes the slot.
+    /// Takes a connection slot for a client at `address` on another host, if one is free. Also
+    /// returns a notification for when another connection takes over the slot.
     pub(super) fn connect_remote(
         limits: &Arc<Mutex<Limits>>,
         address: IpAddr,
@@ -149,7 +152,7 @@ impl Limits {
         Ok((HeldSlot { limits: Arc::clone(limits), what: SlotKind::Remote(number) }, end))
     }
 
-    /// Takes a stream slot. The error is the maximum number of streams that the principal may have.
+    /// Takes a slot for a stream. The error is the maximum number of streams of the principal.
     pub(super) fn stream(limits: &Arc<Mutex<Limits>>, owner: Owner) -> Result<HeldSlot, usize> {
         let mut now = locked(limits);
         let had = now.of.entry(owner.clone()).or_default();
@@ -160,7 +163,8 @@ impl Limits {
         Ok(HeldSlot { limits: Arc::clone(limits), what: SlotKind::Stream(owner) })
     }
 
-    /// Returns true if the principal may send one more request now, and counts it.
+    /// Returns true if the rate limit allows the principal one more request now. Counts the request
+    /// if it does.
     pub(super) fn may_ask(&mut self, owner: &Owner, now: Instant) -> bool {
         let had = self.of.entry(owner.clone()).or_default();
         let paid = had.paid.map_or(now, |paid| paid.max(now)) + A_REQUEST;
@@ -172,7 +176,7 @@ impl Limits {
     }
 
     /// Counts unknown credentials from an address. Returns true if the address has sent too many
-    /// lately.
+    /// within a minute.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
         if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {
@@ -185,7 +189,8 @@ impl Limits {
 }
 
 impl Had {
-    /// Returns true if the principal may connect once more now, and counts it.
+    /// Returns true if the rate limit allows the principal one more connection now. Counts the
+    /// connection if it does.
     fn may_connect(&mut self, now: Instant) -> bool {
         let paid = self.connecting_paid.map_or(now, |paid| paid.max(now)) + A_CONNECTION;
         if paid > now + A_CONNECTION * CONNECTING_BURST {
@@ -197,7 +202,8 @@ impl Had {
 }
 
 impl HeldSlot {
-    /// Notes that the caller of a connection was identified, so that the connection keeps its slot.
+    /// Notes that the caller of this connection was identified, so that the connection keeps its
+    /// slot.
     pub(super) fn let_in(&self) {
         if let SlotKind::Remote(number) = self.what {
             locked(&self.limits).remotes.let_in(number, Instant::now());
@@ -240,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn eight_connections_are_reserved_for_administrators() {
+    fn eight_connections_to_the_daemon_are_reserved_for_administrators() {
         let limits = empty();
         let connect = |uid, role| Limits::connect(&limits, Owner::User(uid), role);
         let others: Vec<HeldSlot> =
@@ -260,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn remote_connections_leave_slots_for_local_users() {
+    fn remote_connections_leave_connection_slots_for_local_users() {
         let limits = empty();
         let connect = |nth: u8| Limits::connect_remote(&limits, IpAddr::from([10, 0, 0, nth]));
         let held: Vec<HeldSlot> = (0..24).map(|nth| connect(nth / 4).unwrap().0).collect();
@@ -277,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn user_may_connect_200_times_at_once_then_100_times_a_second() {
+    fn user_may_open_200_connections_at_once_and_then_100_per_second() {
         let (mut had, begin) = (Had::default(), Instant::now());
         let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
         assert_eq!(count(&mut had, begin), 200);
@@ -291,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn address_with_over_five_unknown_credentials_a_minute_is_delayed() {
+    fn address_that_sends_six_unknown_credentials_in_a_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -305,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn third_event_stream_of_a_principal_is_refused() {
+    fn third_event_stream_of_one_user_is_refused() {
         let limits = empty();
         let first = Limits::stream(&limits, Owner::User(7)).unwrap();
         let _second = Limits::stream(&limits, Owner::User(7)).unwrap();
@@ -316,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn principal_may_send_100_requests_at_once_then_50_a_second() {
+    fn user_may_send_100_requests_at_once_and_then_50_per_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

@@ -1,4 +1,5 @@
-//! Link to the core, over which requests with tickets, their answers, and events are sent.
+//! The front's link to the core. Requests and their answers carry a ticket (id), and the core also
+//! sends events.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,13 +18,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::caller::CoreRequest;
 
-/// Maximum number of requests that the core has not read yet. Each connection has at most one.
+/// Maximum number of requests that the core has not read yet. It suffices, since each connection
+/// has at most one request.
 const UNREAD: usize = 128;
 
-/// Maximum number of events that a stream has not read yet. A slower stream is cut off.
+/// Maximum number of events that a stream may not have read yet. A slower stream is ended.
 const EVENTS: usize = 256;
 
-/// The front's end of the link.
+/// The front's end of the link between front and core.
 pub(super) struct Link {
     asks: mpsc::Sender<Vec<u8>>,
     waiting: Arc<Mutex<Waiting>>,
@@ -36,7 +38,8 @@ struct Waiting {
     of: BTreeMap<u64, oneshot::Sender<Result<Answer, Problem>>>,
 }
 
-/// Ticket of a request to the core. Dropping it cancels the request if that has no answer yet.
+/// Ticket (id) of a request to the core. Dropping it cancels the request if the core has not
+/// answered.
 struct Ticket<'a> {
     number: u64,
     who: CallerIdentity,
@@ -57,8 +60,8 @@ impl Drop for Ticket<'_> {
 }
 
 impl Link {
-    /// Returns the front's end of a link, and the task that drives it. The task ends when the core
-    /// closes the link or sends an invalid message.
+    /// Returns the front's end of a link, and the task that sends and receives on it. The task ends
+    /// when the core closes the link or sends an invalid message.
     pub(super) fn open(stream: UnixStream) -> (Link, impl Future<Output = io::Result<()>>) {
         let (from_core, to_core) = stream.into_split();
         let (asks, asked) = mpsc::channel(UNREAD);
@@ -74,7 +77,7 @@ impl Link {
         (link, both)
     }
 
-    /// Subscribes to the events from now on.
+    /// Returns a receiver of all events from now on.
     pub(super) fn events(&self) -> broadcast::Receiver<Arc<Event>> {
         self.events.subscribe()
     }

@@ -32,7 +32,7 @@ pub(super) struct RequestMetrics {
 }
 
 impl RequestMetrics {
-    /// Counts a request on a route with this status and duration.
+    /// Counts an answered request with its route, HTTP status and duration.
     pub(super) fn count(&mut self, route: &str, status: u16, took: Duration) {
         *self.answers.entry((route.to_owned(), status)).or_default() += 1;
         self.took.observe(Span::from_ns(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)));
@@ -123,14 +123,24 @@ impl All {
             "CPU time of each vCPU per period",
             of(|it| it.slice_ns),
         )?;
-        gauges(out, "slackline_reservation_period_seconds", "Period", of(|it| it.period_ns))?;
+        gauges(
+            out,
+            "slackline_reservation_period_seconds",
+            "Period of the reservation",
+            of(|it| it.period_ns),
+        )?;
         let states = all.iter().flat_map(|it| {
             State::ALL.map(|(state, _)| {
                 let labels = [("reservation", it.name.as_str()), ("state", state.word())];
                 (labels, f64::from(u8::from(state == it.state)))
             })
         });
-        gauges(out, "slackline_reservation_state", "1 for the current state, else 0", states)?;
+        gauges(
+            out,
+            "slackline_reservation_state",
+            "1 for the current state of the reservation, 0 for other states",
+            states,
+        )?;
         let costs: Vec<([Label<'_>; 2], &slackline_control::Cost)> = all
             .iter()
             .filter_map(|it| {
@@ -142,7 +152,7 @@ impl All {
         gauges(
             out,
             "slackline_reservation_cost_per_hour",
-            "Cost per hour of the present reservation",
+            "Cost of one hour of the reservation as it is now",
             costs.iter().map(|(labels, cost)| (*labels, price(cost.hour_millionths))),
         )?;
         counters(
@@ -163,17 +173,22 @@ impl All {
         let of = |pick: fn(&slackline_control::VcpuNumbers) -> f64| {
             each.iter().map(move |(labels, vcpu)| (labels.pairs(), pick(vcpu)))
         };
-        counters(out, "slackline_vcpu_cpu_seconds", "CPU time used", of(|it| seconds(it.cpu_ns)))?;
+        counters(
+            out,
+            "slackline_vcpu_cpu_seconds",
+            "CPU time that the vCPU used",
+            of(|it| seconds(it.cpu_ns)),
+        )?;
         counters(
             out,
             "slackline_vcpu_promised_seconds",
-            "Sum of the slices of all periods, blocked or not",
+            "Sum of the slices of all periods, also those in which the vCPU was blocked",
             of(|it| seconds(it.promised_ns)),
         )?;
         counters(
             out,
             "slackline_vcpu_due_seconds",
-            "CPU time it was entitled to",
+            "CPU time that the vCPU was entitled to",
             of(|it| seconds(it.due_ns)),
         )?;
         counters(
@@ -185,13 +200,13 @@ impl All {
         counters(
             out,
             "slackline_vcpu_wait_seconds",
-            "Time runnable but not running",
+            "Time for which the vCPU was runnable but did not run",
             of(|it| seconds(it.waited_ns)),
         )?;
         counters(
             out,
             "slackline_vcpu_lapsed_seconds",
-            "Time without a daemon before this one started",
+            "Time for which no daemon ran before this daemon started",
             of(|it| seconds(it.lapsed_ns)),
         )?;
         let count = |pick: fn(&slackline_control::VcpuNumbers) -> u64| {
@@ -200,13 +215,13 @@ impl All {
         counters(
             out,
             "slackline_vcpu_deadlines",
-            "Periods with an entitlement at their end",
+            "Periods at whose end the vCPU was entitled to CPU time",
             count(|it| it.deadlines),
         )?;
         counters(
             out,
             "slackline_vcpu_missed_deadlines",
-            "Periods in which it received less than its entitlement",
+            "Periods in which the vCPU received less than its entitlement",
             count(|it| it.missed),
         )
     }
@@ -241,7 +256,7 @@ impl All {
         gauges(
             out,
             "slackline_cpu_overhead_ratio",
-            "Dispatch overhead measured over the last 10 s",
+            "Part of the CPU that dispatching took in the last 10 s",
             overheads,
         )?;
         gauges(
@@ -253,13 +268,13 @@ impl All {
         counters(
             out,
             "slackline_cpu_stolen_seconds",
-            "Time stolen from the CPU by a hypervisor below",
+            "Time that the hypervisor of this host stole from the CPU",
             of(|it| seconds(it.stolen_ns)),
         )?;
         counters(
             out,
             "slackline_dispatcher_cpu_seconds",
-            "CPU time of the dispatcher of the CPU",
+            "CPU time of the dispatcher thread of the CPU",
             of(|it| seconds(it.dispatcher_ns)),
         )
     }
@@ -267,7 +282,11 @@ impl All {
     fn service(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let Numbers { timer_late, change_effect, commit, .. } = &self.numbers;
         for (name, help, of) in [
-            ("slackline_timer_late_seconds", "Lateness of timers", timer_late),
+            (
+                "slackline_timer_late_seconds",
+                "Time by which timers of dispatchers expired late",
+                timer_late,
+            ),
             (
                 "slackline_change_effect_seconds",
                 "Time from the arrival of a change until it is in force",
@@ -282,8 +301,16 @@ impl All {
         for (name, help, value) in [
             ("slackline_meddled", "Threads changed by other programs", meddled),
             ("slackline_restarts", "Restarts of the daemon since the host booted", restarts),
-            ("slackline_keeper_restarts", "Keepers replaced", keeper_restarts),
-            ("slackline_front_restarts", "Fronts replaced", front_restarts),
+            (
+                "slackline_keeper_restarts",
+                "Keeper processes that died and were replaced",
+                keeper_restarts,
+            ),
+            (
+                "slackline_front_restarts",
+                "Front processes that ended and were replaced",
+                front_restarts,
+            ),
             ("slackline_ledger_errors", "Ledger commits that failed", ledger_errors),
             ("slackline_incidents", "Recordings of missed deadlines saved", incidents),
         ] {
@@ -331,23 +358,43 @@ impl All {
     fn process(&self, out: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let core = self.numbers.process;
         let one = |value| [(NO_LABELS, value)].into_iter();
-        counters(out, "process_cpu_seconds", "CPU time of the core", one(seconds(core.cpu_ns)))?;
+        counters(
+            out,
+            "process_cpu_seconds",
+            "CPU time of the daemon's core process",
+            one(seconds(core.cpu_ns)),
+        )?;
         #[expect(clippy::cast_precision_loss, reason = "numbers far below 2^53")]
         let [memory, fds] = [core.resident_bytes, core.open_fds].map(|number| number as f64);
-        gauges(out, "process_resident_memory_bytes", "Resident memory of the core", one(memory))?;
-        gauges(out, "process_open_fds", "Open file descriptors of the core", one(fds))?;
+        gauges(
+            out,
+            "process_resident_memory_bytes",
+            "Resident memory of the daemon's core process",
+            one(memory),
+        )?;
+        gauges(
+            out,
+            "process_open_fds",
+            "Open file descriptors of the daemon's core process",
+            one(fds),
+        )?;
         let started = one(seconds(core.started_ns));
-        gauges(out, "process_start_time_seconds", "Start time of the core, since 1970", started)
+        gauges(
+            out,
+            "process_start_time_seconds",
+            "Start time of the daemon's core process, since 1970",
+            started,
+        )
     }
 }
 
 /// Labels of a metric that has a single sample without labels.
 const NO_LABELS: [Label<'static>; 0] = [];
 
-/// Name and value of a label.
+/// Name and value of one label of a sample.
 type Label<'a> = (&'a str, &'a str);
 
-/// Labels of a vCPU.
+/// Labels of the metrics of a vCPU.
 struct Labels<'a> {
     reservation: &'a str,
     vcpu: String,
@@ -420,8 +467,8 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
     })
 }
 
-/// Converts nanoseconds to seconds for display. No other part of the program represents time as a
-/// fraction.
+/// Converts nanoseconds to seconds for the metrics. No other part of the daemon represents time as
+/// a fraction.
 #[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
@@ -475,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn prometheus_metric_names_carry_their_units() {
+    fn names_of_prometheus_metrics_contain_their_units() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let text = text(numbers(1), served).unwrap();
@@ -503,7 +550,7 @@ mod tests {
     }
 
     #[test]
-    fn unmeasured_cpu_overhead_has_no_metric_sample() {
+    fn cpu_overhead_that_is_not_measured_has_no_metric_sample() {
         let mut numbers = numbers(1);
         numbers.cpus[0].overhead_ppm = None;
         let page = text(numbers, RequestMetrics::default()).unwrap();
@@ -511,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn older_prometheus_format_has_the_same_samples() {
+    fn metrics_in_the_older_prometheus_format_have_equal_samples() {
         let new = text(numbers(1), RequestMetrics::default()).unwrap();
         let old = older(&new);
         let samples = |text: &str| -> Vec<String> {
@@ -574,7 +621,7 @@ mod tests {
     }
 
     #[test]
-    fn promtool_accepts_the_metrics_page_and_alerts_fire_as_tested() {
+    fn promtool_accepts_the_metrics_page_and_the_alert_rules() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = older(&text(numbers(2), served).unwrap());
@@ -589,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alerts_name_only_metrics_of_the_page() {
+    fn dashboard_and_alert_rules_use_only_metrics_that_the_daemon_exports() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();

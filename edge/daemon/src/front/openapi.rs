@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, pages, recordings};
+use super::{accounts, events, grants, page, pages, recordings, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -26,20 +26,25 @@ use super::{accounts, events, pages, recordings};
         recordings::save,
         recordings::predict,
         recordings::predictions,
+        recordings::whatif,
         accounts::history,
-        pages::access,
-        pages::migrate_access,
-        pages::grant,
-        pages::revoke,
+        grants::access,
+        grants::migrate_access,
+        grants::grant,
+        grants::revoke,
         pages::api,
         pages::scrape,
         pages::health,
         events::events,
+        page::make_code,
+        page::session,
+        page::log_out,
+        timeline::timeline,
     )
 )]
 struct Api;
 
-/// Returns the description that the code generates.
+/// Returns the OpenAPI description as JSON, generated from the code.
 ///
 /// # Panics
 /// If the description cannot be written as JSON.

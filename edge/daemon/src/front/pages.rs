@@ -14,24 +14,23 @@ use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
 use slackline_control::{
-    Access, AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
+    AppliedChange, Apply, Change, Event, Health, Host, Machine, Reservation, Room,
 };
 use slackline_control::{
-    GangWord, Grant, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, ReservationParameters,
-    name_hint,
+    GangWord, Kind, LONGEST_LIST, Length, NAME, PAGE, Problem, ReservationParameters, name_hint,
 };
 use slackline_service::{Key, Name, Verb};
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
-use super::tls::certificate_in;
-use super::{accounts, events, metrics, recordings};
+use super::{accounts, events, grants, metrics, page, recordings, timeline};
 
-/// Stored OpenAPI description. Within a version only additions are allowed.
+/// OpenAPI description that is stored in the repository. Within a version it may only get
+/// additions.
 pub const STORED: &str = include_str!("../../openapi.json");
 
-/// Maximum length of the text that listed VMs must contain.
+/// Maximum length of the filter text in a request to list VMs.
 const LONGEST_TEXT: usize = 256;
 
 /// Default number of events on a page of the log.
@@ -44,8 +43,11 @@ type Asking<T> = Result<Query<T>, QueryRejection>;
 
 pub(super) fn router(front: &Arc<Front>) -> Router {
     let one = get(show).put(reserve).patch(change).delete(release);
-    Router::new()
-        .route("/v1/host", get(host))
+    let page = if front.has_page { page::routes() } else { Router::new() };
+    page.route("/v1/host", get(host))
+        .route("/v1/page", post(page::make_code))
+        .route("/v1/session", get(page::session).delete(page::log_out))
+        .route("/v1/timeline", get(timeline::timeline))
         .route("/v1/machines", get(machines))
         .route("/v1/reservations", get(list))
         .route("/v1/reservations/{name}", one)
@@ -54,14 +56,15 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/apply", post(apply))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
-        .route("/v1/access", get(access).post(migrate_access))
-        .route("/v1/access/{whom}", put(grant).delete(revoke))
+        .route("/v1/access", get(grants::access).post(grants::migrate_access))
+        .route("/v1/access/{whom}", put(grants::grant).delete(grants::revoke))
         .route("/v1/events", get(events::events))
         .route("/v1/log", get(log))
         .route("/v1/why/{name}", get(recordings::why))
         .route("/v1/incidents", get(recordings::incidents))
         .route("/v1/recordings", post(recordings::save))
         .route("/v1/predictions", get(recordings::predictions).post(recordings::predict))
+        .route("/v1/whatif", post(recordings::whatif))
         .route("/v1/history/{name}", get(accounts::history))
         .route("/v1/openapi.json", get(api))
         .route("/metrics", get(scrape))
@@ -74,7 +77,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Returns the pages of the loopback address for metrics.
+/// Returns the router for the loopback address for metrics.
 pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
     Router::new()
         .route("/metrics", get(scrape))
@@ -84,13 +87,13 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
         .with_state(Arc::clone(front))
 }
 
-/// Refuses every other page.
+/// Refuses a page other than the metrics, on the loopback address for metrics.
 async fn only_metrics() -> No {
     let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
     No(problem.hinting("use the socket of the daemon for everything else"))
 }
 
-/// Reports the route of a request to the metrics.
+/// Adds the route of a request to its response, so that the metrics can count requests by route.
 async fn remember_route(request: Sent, next: Next) -> Response {
     let route = request.extensions().get::<MatchedPath>().cloned();
     let mut response = next.run(request).await;
@@ -110,13 +113,6 @@ impl Front {
         self.link.ask(caller.asks(key, request), caller.until).await.map_err(No)
     }
 
-    async fn change_access(&self, caller: &Caller, request: Request) -> Reply {
-        match self.ask(caller, None, request).await? {
-            Answer::Access(all) => all.first().map(body::json).ok_or_else(No::bug),
-            _ => Err(No::bug()),
-        }
-    }
-
     /// Sends a request that changes a reservation, and returns the changed reservation.
     async fn write(&self, caller: &Caller, headers: &HeaderMap, request: Request) -> Reply {
         let key = body::key(headers)?;
@@ -130,7 +126,7 @@ impl Front {
     }
 }
 
-/// Returns the reservation's name in the path of a request. Refuses an invalid one.
+/// Returns the reservation's name in the path of a request. Refuses an invalid name.
 fn name(path: Named) -> Result<String, No> {
     let Ok(Path(text)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));
@@ -181,7 +177,8 @@ pub(super) async fn machines(
     let text = query(finding)?.text;
     let length = text.as_ref().map_or(0, String::len);
     if length > LONGEST_TEXT {
-        let detail = format!("the text has {length} bytes; at most {LONGEST_TEXT} are allowed");
+        let detail =
+            format!("the search text has {length} bytes; at most {LONGEST_TEXT} are allowed");
         return Err(No::bad(detail, "search for a shorter text"));
     }
     match front.ask(&caller, None, Request::Find { text }).await? {
@@ -195,7 +192,7 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last one of the previous page.
+    /// Only reservations after this name, which is the last reservation of the previous page.
     after: Option<String>,
 }
 
@@ -262,8 +259,8 @@ pub(super) async fn reserve(
 
 /// Applies a list of reservations: all of them are admitted, or nothing changes.
 ///
-/// Reservations that are not listed stay, unless `prune` releases them. New reservations wait for
-/// their VM, which is found within a few seconds if it is running.
+/// Reservations that are not in the list stay, unless `prune` releases them. A new reservation
+/// waits for its VM. If the VM is running, the service finds it within a few seconds.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/apply", request_body = Apply, responses(
     (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
@@ -283,10 +280,10 @@ pub(super) async fn apply(
     }
 }
 
-/// Holds, begins or breaks this host's member of a gang.
+/// Reserves, starts or breaks this host's member of a gang of VMs on several hosts.
 ///
-/// The client that starts a gang asks all hosts to hold their members. If all agree, it asks all of
-/// them to begin. Otherwise none begins.
+/// The client that starts a gang asks all hosts to reserve capacity for their members. If all
+/// agree, the client asks all of them to start. Otherwise no member starts.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/gangs", request_body = GangWord,
     params(("Idempotency-Key" = Option<String>, Header)), responses(
@@ -305,11 +302,11 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Changes a reservation. Fields that are left out stay as they are.
+/// Changes a reservation. Fields that are absent stay as they are.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn change(
     State(front): Shared,
@@ -330,7 +327,7 @@ pub(super) async fn change(
 #[cfg_attr(feature = "openapi", utoipa::path(
     delete, path = "/v1/reservations/{name}",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn release(
     State(front): Shared,
@@ -348,7 +345,7 @@ pub(super) async fn release(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/pause",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn pause(
     State(front): Shared,
@@ -366,7 +363,7 @@ pub(super) async fn pause(
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/reservations/{name}/resume",
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-    ("If-Match" = Option<String>, Header, description = "revision in quotes")), responses(
+    ("If-Match" = Option<String>, Header, description = "expected revision, in quotes")), responses(
     (status = 200, body = Reservation), (status = "default", body = Problem))))]
 pub(super) async fn resume(
     State(front): Shared,
@@ -380,7 +377,8 @@ pub(super) async fn resume(
     front.write(&caller, &headers, Request::Resume { name, if_revision }).await
 }
 
-/// Returns the name and the revision of a request that has no body.
+/// Parses a request without a body. Returns the name of its reservation and the revision in
+/// `If-Match`.
 async fn bare(
     path: Named,
     headers: &HeaderMap,
@@ -456,88 +454,6 @@ pub(super) async fn log(
         Answer::Events(events) => Ok(body::json(&events)),
         _ => Err(No::bug()),
     }
-}
-
-/// Lists the grants of users and remote clients. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    get, path = "/v1/access", responses(
-    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
-pub(super) async fn access(State(front): Shared, Extension(caller): Who) -> Reply {
-    caller.may(Verb::Access)?;
-    match front.ask(&caller, None, Request::ListAccess).await? {
-        Answer::Access(all) => Ok(body::json(&all)),
-        _ => Err(No::bug()),
-    }
-}
-
-/// Adds or replaces the grant of a local user or a remote client. Administrators only.
-///
-/// For a local user it replaces the role of the user's groups. A user in none of these groups gets
-/// no access by it. A remote client is identified by its certificate, or by a new token that is
-/// only in this answer.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    put, path = "/v1/access/{whom}", request_body = Grant,
-    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
-    responses(
-    (status = 200, body = Access), (status = "default", body = Problem))))]
-pub(super) async fn grant(
-    State(front): Shared,
-    Extension(caller): Who,
-    whom: Named,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
-    let example = r#"{"role":"operator","cpu":"1.5cpu","machines":4,"users":[64055]}"#;
-    let mut grant: Grant = body::read(sent, caller.until, example).await?;
-    if let Some(pem) = &grant.certificate {
-        let known = certificate_in(pem);
-        let wrong =
-            || No::bad("the certificate is not PEM", "begin it with -----BEGIN CERTIFICATE-----");
-        grant.certificate = Some(known.ok_or_else(wrong)?);
-    }
-    front.change_access(&caller, Request::Grant { whom, grant }).await
-}
-
-/// Turns members of the group `slackline` who have no grant into tenants. With a ledger of an older
-/// version they stay operators until this is called. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    post, path = "/v1/access", responses(
-    (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]
-pub(super) async fn migrate_access(
-    State(front): Shared,
-    Extension(caller): Who,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    body::read_nothing(sent, caller.until).await?;
-    match front.ask(&caller, None, Request::MigrateAccess).await? {
-        Answer::Access(all) => Ok(body::json(&all)),
-        _ => Err(No::bug()),
-    }
-}
-
-/// Removes a grant. Administrators only.
-#[cfg_attr(feature = "openapi", utoipa::path(
-    delete, path = "/v1/access/{whom}",
-    params(("whom" = String, Path, description = "number of a user, or name of a remote client")),
-    responses(
-    (status = 200, body = Access), (status = "default", body = Problem))))]
-pub(super) async fn revoke(
-    State(front): Shared,
-    Extension(caller): Who,
-    whom: Named,
-    sent: Sent,
-) -> Reply {
-    caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
-    body::read_nothing(sent, caller.until).await?;
-    front.change_access(&caller, Request::Revoke { whom }).await
-}
-
-fn whom_of(path: Named) -> Result<String, No> {
-    let wrong = || No::bad("the user is not UTF-8 text", "write it as /v1/access/1000");
-    path.map(|Path(text)| text).map_err(|_| wrong())
 }
 
 /// Returns this OpenAPI description.

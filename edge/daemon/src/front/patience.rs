@@ -13,14 +13,15 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::time::{Instant, Sleep, sleep, sleep_until};
 
-/// Time limit for a whole request head, from the start of the connection or its first byte. The
-/// limit of hyper counts from the last answer, so it would also close idle connections.
+/// Time limit for a whole request head, from the start of the connection or from the head's first
+/// byte. The limit of the HTTP library hyper counts from the last answer, so it would also close
+/// idle connections.
 const HEAD_WITHIN: Duration = Duration::from_secs(2);
 
 /// Time limit for the next request on an idle connection.
 const IDLE: Duration = Duration::from_secs(30);
 
-/// Time limit for a client that reads nothing of its answer.
+/// Time for which a client may read nothing of its answer before the connection is closed.
 const STUCK: Duration = Duration::from_secs(5);
 
 /// State of a connection, and its current time limit.
@@ -43,12 +44,12 @@ enum Phase {
     Busy,
 }
 
-/// Marks a request as being answered until it is dropped.
+/// Marks a request as being answered, until this value is dropped.
 #[derive(Debug)]
 pub(super) struct Busy(Patience);
 
 impl Patience {
-    /// Returns the state of a new connection, which must send its first head.
+    /// Returns the state of a new connection, on which the client must send its first request head.
     pub(super) fn new() -> Patience {
         let until = watch::Sender::new(Some(Instant::now() + HEAD_WITHIN));
         Patience(Arc::new(PatienceState { phase: Mutex::new(Phase::Head), until }))
@@ -101,12 +102,12 @@ impl Drop for Busy {
     }
 }
 
-/// Stream of a connection whose reads and writes are watched.
+/// Stream of a connection whose reads and writes update the connection's state.
 pub(super) struct WatchedStream<S> {
     io: TokioIo<S>,
     patience: Patience,
-    /// Timer that has run since no byte of an answer could be written. `None` if the last write
-    /// succeeded.
+    /// Timer that runs since the front could not write any byte of an answer. `None` if the last
+    /// write succeeded.
     stuck: Option<Pin<Box<Sleep>>>,
 }
 
@@ -115,7 +116,7 @@ impl<S> WatchedStream<S> {
         WatchedStream { io: TokioIo::new(stream), patience, stuck: None }
     }
 
-    /// Returns the result of a write. Returns an error if nothing could be written for too long.
+    /// Returns the result of a write, or an error if nothing could be written for [`STUCK`].
     fn written<T>(
         &mut self,
         cx: &mut Context<'_>,

@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use rustix::net::sockopt::socket_peercred;
 use slackline_linux::sys::peer_groups;
 
-/// Returns the user and all groups of the peer at the time when it connected. Looks up no names.
+/// Returns the ids of the user and of all groups that the peer had when it connected.
 ///
 /// # Errors
 /// If the kernel does not report them.
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peer_credentials_of_a_socket_pair_are_the_own_user() {
+    fn credentials_of_a_socket_peer_are_user_and_groups_of_its_process() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (uid, groups) = of(ours.as_fd()).unwrap();
         assert_eq!(uid, rustix::process::getuid().as_raw());

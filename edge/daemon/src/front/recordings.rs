@@ -1,6 +1,7 @@
 //! HTTP pages of the flight recorder.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Extension;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -8,15 +9,18 @@ use axum::extract::{Path, Query, Request as Sent, State};
 use serde::Deserialize;
 use slackline_control::link::{Answer, Request};
 #[cfg(feature = "openapi")]
-use slackline_control::{Culprits, Incident, PredictionRecord, Problem, Recording};
-use slackline_control::{Length, NAME, Prediction};
+use slackline_control::{Culprits, Incident, PredictionRecord, Problem, Recording, WhatIfAnswer};
+use slackline_control::{Length, NAME, Prediction, WhatIf};
 use slackline_service::Verb;
 
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Shows who kept a VM from running in the last minute.
+/// Time limit of a request for a prediction: the time limit of the worker, plus a margin.
+const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
+
+/// Shows what kept a VM from running in the last minute.
 ///
 /// A tenant sees only its own VMs by name.
 #[cfg_attr(feature = "openapi", utoipa::path(
@@ -60,7 +64,8 @@ pub(super) struct RecordingSince {
     since: Length,
 }
 
-/// Saves what the flight recorder has, on the daemon's host. Administrators only.
+/// Saves the events that the flight recorder has in memory, on the daemon's host. Administrators
+/// only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/recordings", params(RecordingSince), responses(
     (status = 200, body = Recording), (status = "default", body = Problem))))]
@@ -79,7 +84,7 @@ pub(super) async fn save(
     }
 }
 
-/// Has the service watch what comes of predictions that were applied.
+/// Makes the service measure the outcome of predictions of an applied plan.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/predictions", request_body = Vec<Prediction>, responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
@@ -97,7 +102,7 @@ pub(super) async fn predict(
     }
 }
 
-/// Lists all predictions that were applied, with what came of them, oldest first.
+/// Lists all predictions of applied plans, with the measured results, oldest first.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/predictions", responses(
     (status = 200, body = Vec<PredictionRecord>), (status = "default", body = Problem))))]
@@ -108,6 +113,29 @@ pub(super) async fn predictions(
     caller.may(Verb::List)?;
     match front.ask(&caller, None, Request::Predictions).await? {
         Answer::Predictions(all) => Ok(body::json(&all)),
+        _ => Err(No::bug()),
+    }
+}
+
+/// Predicts what the last seconds would have been with other parameters, policy or neighbours.
+///
+/// The answer is what `slackline whatif --since --json` prints, with the revision of the
+/// reservations and the largest shares that admission would accept. A caller gets one prediction at
+/// a time. A tenant gets the numbers of its own VMs only.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    post, path = "/v1/whatif", request_body = WhatIf, responses(
+    (status = 200, body = WhatIfAnswer), (status = "default", body = Problem))))]
+pub(super) async fn whatif(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    sent: Sent,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let example = r#"{"since":"10s","set":[{"name":"web","slice":"3ms","period":"10ms"}]}"#;
+    let asked: WhatIf = body::read(sent, caller.until, example).await?;
+    let patient = Caller { until: caller.until + PREDICTED_WITHIN, ..caller };
+    match front.ask(&patient, None, Request::Whatif(asked)).await? {
+        Answer::Whatif(answer) => Ok(body::json(&answer)),
         _ => Err(No::bug()),
     }
 }

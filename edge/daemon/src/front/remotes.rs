@@ -1,9 +1,9 @@
-//! Connections of other hosts, and the slots that they take.
+//! Connections from other hosts, and the slots that they occupy.
 //!
 //! A connection gets a slot when it is accepted, but its caller is identified only after a TLS
-//! handshake and a first request. If all slots are taken, a newcomer takes the slot of a connection
-//! that is not identified yet. An address with several such connections loses one of them first.
-//! Some slots are reserved for addresses that were identified lately.
+//! handshake and a first request. If all slots are occupied, a new connection takes over the slot
+//! of one that is not identified yet. The address with the most such connections loses one first.
+//! Some slots are reserved for addresses that were identified recently.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// Maximum number of connections of other hosts. The rest of the connections is for local users.
+/// Maximum number of connections from other hosts. The remaining connections are for local users.
 pub(super) const REMOTE: usize = 32;
 
-/// Maximum number of connections of addresses that were not identified lately.
+/// Maximum number of connections from addresses that were not identified recently.
 const OF_UNKNOWN: usize = 24;
 
-/// Time for which the only connection of an address keeps its slot while all slots are taken.
+/// Time for which the only connection of an address keeps its slot, even if all slots are occupied.
 const SOON: Duration = Duration::from_millis(250);
 
 /// Time for which an address counts as known after it was identified.
@@ -27,7 +27,7 @@ const LATELY: Duration = Duration::from_secs(24 * 3600);
 /// Maximum number of addresses that are remembered as known.
 const ADDRESSES: usize = 1024;
 
-/// All connections of other hosts.
+/// All connections from other hosts.
 #[derive(Debug, Default)]
 pub(super) struct Remotes {
     next: u64,
@@ -41,7 +41,7 @@ struct RemoteConnection {
     address: IpAddr,
     since: Instant,
     is_let_in: bool,
-    /// Notifies the connection that it has lost its slot.
+    /// Notifies the connection when it has lost its slot.
     end: Arc<Notify>,
 }
 
@@ -56,8 +56,8 @@ impl Remotes {
         self.of.values().filter(|remote| remote.address == address).count()
     }
 
-    /// Takes a slot for a new connection, from another connection if needed. `is_full` is true if
-    /// the front has the maximum number of connections.
+    /// Gives a slot to a new connection, if needed by taking it from another connection. `is_full`
+    /// is true if the front has the maximum number of connections.
     ///
     /// Returns the number of the connection, and a notification for when it loses its slot. `None`
     /// if there is no slot.
@@ -107,9 +107,10 @@ impl Remotes {
         at.is_some_and(|at| now.saturating_duration_since(*at) < LATELY)
     }
 
-    /// Returns the connection that loses its slot to a newcomer. Only connections without an
-    /// identified caller, from unknown addresses, can lose it. Of the address with the most of
-    /// these the oldest is chosen. The only connection of its address keeps its slot for [`SOON`].
+    /// Returns the connection that loses its slot to a new connection. Only connections from
+    /// unknown addresses whose caller is not identified can lose it. The oldest connection of the
+    /// address with the most of them is chosen. The only connection of an address keeps its slot
+    /// for [`SOON`].
     fn victim(&self, now: Instant) -> Option<u64> {
         let may_lose =
             |remote: &&RemoteConnection| !remote.is_let_in && !self.is_known(remote.address, now);
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn new_remote_address_displaces_an_address_with_several_silent_connections() {
+    fn new_remote_address_displaces_an_address_with_several_idle_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();
@@ -155,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn single_silent_connection_of_an_address_is_displaced_only_after_a_delay() {
+    fn single_idle_connection_of_an_address_is_displaced_only_after_a_delay() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn connection_slots_are_reserved_for_recently_authenticated_addresses() {
+    fn connection_slots_are_reserved_for_addresses_that_authenticated_lately() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn authenticated_connection_is_not_displaced_by_new_addresses() {
+    fn authenticated_connection_is_never_displaced_by_new_addresses() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for last in 0..24 {
             let (number, _) = remotes.connect(address(last), begin, false).unwrap();

@@ -11,12 +11,13 @@ use rustix::thread::{
     set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-/// Maximum number of descriptors of the front: those of all connections, and its own.
+/// Maximum number of file descriptors of the front: one per connection, plus those that the front
+/// needs for itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Switches to the given user, if permitted, and drops everything else. The process keeps no
-/// groups, no capabilities and no way to get new ones. It can neither start threads or processes
-/// nor be traced. It must be single-threaded.
+/// Switches to the given user, if permitted, and drops all other rights: groups, capabilities, and
+/// every way to get new rights. After that the process can neither start threads or processes nor
+/// be traced. It must be single-threaded before the call.
 ///
 /// # Errors
 /// If a right remains, or there is no unprivileged user to become.

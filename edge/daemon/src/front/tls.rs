@@ -129,13 +129,13 @@ pub(crate) fn known_by(bytes: &[u8]) -> String {
 }
 
 /// Returns the identifier of the client's certificate. The TLS handshake has verified that the
-/// client CA signed it and that the client has its key. `None` without one.
+/// client CA signed it and that the client has its key. `None` if the client has sent none.
 pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
     let certificate = connection.peer_certificates()?.first()?;
     Some(known_by(certificate))
 }
 
-/// Returns the identifier of a certificate, from its PEM.
+/// Returns the identifier of the certificate in a PEM text. `None` if the text contains none.
 pub(super) fn certificate_in(pem: &str) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
     // Its contents are checked when its owner connects: only a certificate signed by the CA gets so
@@ -143,7 +143,8 @@ pub(super) fn certificate_in(pem: &str) -> Option<String> {
     (!der.is_empty()).then(|| known_by(&der))
 }
 
-/// Returns the identifier of the token in a header. `None` if it cannot be a token.
+/// Returns the identifier of the token in an HTTP header. `None` if the header does not have the
+/// form of a token.
 pub(super) fn token_in(header: &str) -> Option<String> {
     let token = header.strip_prefix("Bearer ")?;
     let secret = token.strip_prefix(TOKEN)?;
@@ -151,7 +152,7 @@ pub(super) fn token_in(header: &str) -> Option<String> {
     (secret.len() == 64 && secret.as_bytes().iter().all(is_hex)).then(|| known_by(token.as_bytes()))
 }
 
-/// Prefix of all tokens, by which scanners of repositories find leaked tokens.
+/// Prefix of all tokens. Tools that scan repositories for leaked secrets can find tokens by it.
 pub(crate) const TOKEN: &str = "slk_";
 
 #[cfg(test)]
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_well_formed_bearer_tokens_are_hashed() {
+    fn bearer_token_that_is_not_well_formed_is_not_hashed() {
         let secret = "0f".repeat(32);
         let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
         assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));
@@ -178,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn bearer_token_hash_is_plain_sha256() {
+    fn hash_of_a_bearer_token_is_its_sha256() {
         let empty = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
         assert_eq!(known_by(b""), empty);
     }

@@ -1,9 +1,9 @@
-//! Generator of slightly damaged samples, which depend only on the seed.
+//! Generator of damaged samples. The samples depend only on the seed.
 
 /// Maximum length of a generated sample, in bytes.
 const LONGEST: usize = 1 << 16;
 
-/// Pieces of text that have a meaning for one of the fuzzed parsers.
+/// Pieces of text that one of the fuzzed parsers treats specially.
 const PIECES: [&[u8]; 40] = [
     b"-name",
     b"--id",
@@ -47,7 +47,7 @@ const PIECES: [&[u8]; 40] = [
     b"\"slice\":\"1ms\",",
 ];
 
-/// Source of damaged samples.
+/// Source of damaged samples for one fuzzing target.
 pub(super) struct Mutator<'a> {
     state: u64,
     samples: &'a [&'a [u8]],

@@ -1,7 +1,7 @@
-//! Table `answer`: the rows that are loaded at the start, and the rows that are deleted.
+//! Table `answer`: which rows are loaded at the start, and which rows are deleted.
 //!
 //! The table never has more rows than the service keeps answers. A ledger of an older version may
-//! have more rows. Those beyond the bounds are not loaded, and are deleted a few at a time.
+//! have more rows. The extra rows are not loaded, and are deleted a few at a time.
 
 use std::time::SystemTime;
 
@@ -12,11 +12,11 @@ use slackline_units::Span;
 use super::stored::{Past, StoredPrincipal, Text, after_1970, since_1970};
 use super::words::Keep;
 
-/// Keys of the answers that are kept, and rows to delete.
+/// Keys of the answers that are kept, and of rows to delete.
 #[derive(Debug, Default)]
 pub(super) struct Answers {
-    /// Keys of the answers that are kept, in order of time. Times are nanoseconds since 1970, as in
-    /// the table.
+    /// Keys of the answers that are kept, from the oldest to the newest. Times are nanoseconds
+    /// since 1970, as in the table.
     order: KeyOrder<i64>,
     /// Rows that the next commit deletes. They stay in this list until the commit has succeeded.
     surplus: Vec<(Principal, Key)>,
@@ -51,7 +51,7 @@ impl Answers {
     }
 
     /// Notes the answers that a commit adds. The same commit deletes the older rows that the new
-    /// ones displace.
+    /// rows displace.
     pub(super) fn note(&mut self, kept: &[KeptAnswer], now: SystemTime) {
         let at = since_1970(now).unwrap_or(0);
         for KeptAnswer { principal, key, .. } in kept {
@@ -64,8 +64,8 @@ impl Answers {
         self.surplus.extend(self.order.add(at, principal, key));
     }
 
-    /// Deletes displaced rows, and up to `most` surplus rows of an older version. Returns true if
-    /// no such rows are left.
+    /// Deletes rows that new rows have displaced, and up to `most` extra rows of an older version.
+    /// Returns true if no such rows are left.
     pub(super) fn drop_old(
         &mut self,
         change: &Connection,
@@ -107,7 +107,7 @@ impl Answers {
     }
 }
 
-/// Returns times and keys of the newest rows, newest first, up to the number that the service
+/// Returns the times and keys of the newest rows, newest first, up to the number that the service
 /// keeps. The flag is true if the table has no other rows. Only an index is read, which takes well
 /// below a second for a million rows.
 fn newest_keys(connection: &Connection, since: i64) -> rusqlite::Result<(Vec<Answered>, bool)> {

@@ -1,4 +1,5 @@
-//! Check of a ledger that may be damaged, and rebuilding of a damaged one from its intact parts.
+//! Check of a ledger that may be damaged, and rebuilding of a damaged ledger from its intact parts
+//! and backups.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ pub enum Source {
     Ledger,
     /// A backup of the ledger.
     Backup(Backup),
-    /// No source had an intact table, so the table is empty.
+    /// No source had an intact table, so the rebuilt table is empty.
     Nowhere,
 }
 
@@ -108,7 +109,7 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     Ok((problems, tables))
 }
 
-/// Reads all rows of a table, and checks that they can be parsed.
+/// Reads all rows of a table, and checks that each can be parsed.
 fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
     match table {
         "reservation" => reservations(connection, None).map(drop),
@@ -130,7 +131,7 @@ fn understood(connection: &Connection, table: &str) -> rusqlite::Result<()> {
 ///
 /// # Errors
 /// If a process has the ledger open, there is no ledger, or the disk fails. The old files then
-/// still exist, in place or in that folder.
+/// still exist, either in their place or in the other folder.
 pub fn rebuild(folder: &Path) -> Result<Option<Rebuilt>, LedgerError> {
     let place = LedgerFolder::new(folder);
     let _taken = place.take_existing()?;
@@ -156,7 +157,8 @@ fn version_of(path: &Path) -> Option<u32> {
     version(&old, &place, NEWEST).ok().flatten()
 }
 
-/// Builds a ledger of the same version as its newest source. Opening it later migrates it.
+/// Builds a new ledger from the tables in `sources`. Its version is that of the newest source, and
+/// opening it later migrates it.
 fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);
@@ -197,7 +199,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
     Ok(tables)
 }
 
-/// Copies a whole table from another database, if the table is intact there.
+/// Copies a whole table from another database, provided that the table is intact there.
 fn take_over(new: &Connection, of: u32, table: &str, from: &Path) -> Result<(), LedgerError> {
     let failed = |error| LedgerError::of(from, error);
     let folder = from.parent().unwrap_or(Path::new("."));

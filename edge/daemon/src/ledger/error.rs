@@ -80,7 +80,7 @@ pub enum LedgerError {
         /// Path of the file.
         path: PathBuf,
     },
-    /// The ledger file was removed or replaced while it was open.
+    /// The ledger file was removed or replaced by another program while it was open.
     #[error("cannot write {}: it was moved or replaced while open", path.display())]
     TakenAway {
         /// Path of the file.
@@ -129,7 +129,7 @@ impl LedgerError {
             LedgerError::Damaged { path, .. } => {
                 let folder = path.parent().unwrap_or(Path::new("."));
                 let folder = folder.display();
-                Some(format!("check it with `slackline doctor --ledger {folder}`"))
+                Some(format!("check the ledger with `slackline doctor --ledger {folder}`"))
             }
             LedgerError::Foreign { .. } => Some("use another folder with `--state`".to_owned()),
             LedgerError::Newer { backup: Some(backup), .. } => Some(format!(
@@ -146,7 +146,7 @@ impl LedgerError {
                 Some("free disk space; the daemon then writes by itself".to_owned())
             }
             LedgerError::TakenAway { .. } => {
-                Some("move it back, and restart the daemon".to_owned())
+                Some("move the ledger back, and restart the daemon".to_owned())
             }
             LedgerError::TooLarge { .. }
             | LedgerError::Failed { .. }

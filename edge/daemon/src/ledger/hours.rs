@@ -1,7 +1,8 @@
-//! Table `history`: CPU time accounts of reservations, by hour, and by day if they are old.
+//! Table `history`: CPU time that reservations received, by hour, and by day for old rows.
 //!
-//! The commit that adds rows keeps the table within its bounds. Hours of the oldest day become one
-//! row first. Rows are deleted if they are too old, or if only days are left.
+//! The commit that adds rows also keeps the table within its bounds. Rows above the maximum age are
+//! always deleted. If the table is still too large, the hours of its oldest day are joined into one
+//! row. If it has no more hours to join, its oldest rows are deleted.
 //!
 //! The table has no version: programs that do not know it ignore it. Rows are stored in order of
 //! time, so that new rows fill pages and deleted old rows free whole pages.
@@ -17,25 +18,26 @@ use slackline_units::Span;
 use super::stored::{Natural, Text, since_1970};
 use super::words::{HoursQuery, Keep, MOST_HOURS};
 
-/// Number of bytes that a row and its index entry take, without the name. Pages of the table are
-/// full, since rows are appended. SQLite merges pages of the index that are less than a third full.
+/// Number of bytes of a row and its index entry, without the name. Table pages are full, since rows
+/// are only appended. Index pages may be a third full, below which SQLite merges them.
 const ROW_BYTES: u64 = 104 + 3 * 16;
 
-/// Number of times that the name's length counts in the size of a row and its index entry.
+/// Factor for the length of the name in the size of a row and its index entry.
 const NAMES_OF_ROW: u64 = 4;
 
-/// Maximum number of hours that one query reads. The default bounds keep no more hours than this.
+/// Maximum number of rows by hour that one query reads. With the default bounds, the table has no
+/// more such rows.
 const MOST_READ: usize = 12_000;
 
-/// Number of rows that are deleted at once while the table is too large.
+/// Number of rows that are deleted in one step while the table is too large.
 const DELETED_AT_ONCE: u32 = 64;
 
-/// Size of the table `history` and the part of it that is still in hours.
+/// Size of the table `history`, and the first day whose hours are not joined.
 #[derive(Debug, Default)]
 pub(super) struct Hours {
-    /// Upper bound of the bytes that the table and its index take.
+    /// Upper bound for the bytes of the table and its index.
     bytes: u64,
-    /// Start of the first day whose hours may still be in rows of their own, in hours since 1970.
+    /// Start of the first day that may still have one row per hour, in hours since 1970.
     whole_from: u64,
 }
 
@@ -52,7 +54,7 @@ impl Hours {
         })
     }
 
-    /// Writes rows and deletes those beyond the bounds, in a transaction of the caller. Returns the
+    /// Writes rows and deletes rows beyond the bounds, in a transaction of the caller. Returns the
     /// new size, which is valid if the transaction succeeds.
     pub(super) fn write(
         &self,
@@ -120,8 +122,8 @@ impl Hours {
         Ok(self.delete(change, sql, params![DELETED_AT_ONCE])? > 0)
     }
 
-    /// Runs a statement that deletes rows and returns the length of the name in each. Subtracts the
-    /// bytes of these rows.
+    /// Runs a statement that deletes rows and returns the length of the name in each deleted row.
+    /// Subtracts the size of these rows from `bytes`.
     fn delete(
         &mut self,
         change: &Connection,
@@ -175,13 +177,13 @@ fn bytes(name: u32) -> u64 {
     ROW_BYTES + NAMES_OF_ROW * u64::from(name)
 }
 
-/// Returns a number in the form in which it is stored. No number of the table reaches 2^63, which
-/// as nanoseconds is 292 years.
+/// Converts a number to the form in which it is stored. No number of the table reaches 2^63, which
+/// is 292 years in nanoseconds.
 fn natural(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns the last row of each reservation, if it has one.
+/// Returns the last row of each reservation that has rows.
 pub(super) fn last_hours<'a>(
     connection: &Connection,
     names: impl Iterator<Item = &'a Name>,
@@ -192,7 +194,7 @@ pub(super) fn last_hours<'a>(
     last.filter_map(Result::transpose).collect()
 }
 
-/// Returns the accounts that a query asks for, oldest first, at most [`MOST_HOURS`].
+/// Returns the history rows that match a query, oldest first, at most [`MOST_HOURS`].
 pub(super) fn hours(connection: &Connection, asked: &HoursQuery) -> rusqlite::Result<Vec<Hour>> {
     let HoursQuery { name, since_ns, by_day: is_by_day } = asked;
     let since = since_ns / HOUR_NS;

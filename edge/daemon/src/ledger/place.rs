@@ -1,7 +1,8 @@
 //! Files of a ledger, and the lock on their folder.
 //!
-//! While SQLite has the ledger open, no other code in this process may open that file: closing any
-//! descriptor of it would release SQLite's locks. Its folder, name and inode may be inspected.
+//! While SQLite has the ledger open, no other code in this process may open the ledger file.
+//! Closing any descriptor of the file would release SQLite's locks. Its folder, name and inode may
+//! be inspected.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
@@ -36,8 +37,7 @@ impl Drop for FolderLock {
 pub struct Backup {
     /// Path of the backup.
     pub path: PathBuf,
-    /// Version of the tables in a backup that was made before a migration. `None` for the daily
-    /// backup.
+    /// Version of the tables, for a backup made before a migration. `None` for the daily backup.
     pub version: Option<u32>,
     /// Time at which the backup was made.
     pub made: SystemTime,
@@ -63,12 +63,12 @@ impl LedgerFolder {
         self.folder.join("ledger.db-shm")
     }
 
-    /// Returns the path of a complete ledger that is about to replace the current one.
+    /// Returns the path of a complete new ledger that is about to replace the current ledger.
     fn next(&self) -> PathBuf {
         self.folder.join("ledger.db.next")
     }
 
-    /// Returns the path of a copy that is not complete yet.
+    /// Returns the path under which a copy is written until it is complete.
     pub(super) fn part(&self) -> PathBuf {
         self.folder.join("ledger.part.db")
     }
@@ -78,7 +78,7 @@ impl LedgerFolder {
         self.folder.join("ledger.backup.db")
     }
 
-    /// Returns the path of the backup before the migration from a version.
+    /// Returns the path of the backup made before the migration from version `version`.
     pub(super) fn of_version(&self, version: u32) -> PathBuf {
         self.folder.join(format!("ledger.version-{version}.db"))
     }
@@ -117,7 +117,7 @@ impl LedgerFolder {
         }
     }
 
-    /// Replaces the ledger by a complete one at the path `by`. No process may have the old one
+    /// Replaces the ledger by a complete one at the path `by`. No process may have the old ledger
     /// open.
     pub(super) fn replace(&self, by: &Path) -> Result<(), LedgerError> {
         let next = self.next();
@@ -190,8 +190,8 @@ impl LedgerFolder {
     }
 }
 
-/// Returns device and inode of a file. A file that is created after this one was deleted may have
-/// the same.
+/// Returns device and inode of a file. After the file is deleted, a new file may have the same
+/// device and inode.
 pub(super) fn which(path: &Path) -> io::Result<(u64, u64)> {
     fs::symlink_metadata(path).map(|about| (about.dev(), about.ino()))
 }

@@ -1,4 +1,4 @@
-//! Rows of the tables: reading and writing them within a transaction of the caller.
+//! Reading and writing of the tables' rows, within a transaction of the caller.
 
 use std::path::Path;
 use std::time::SystemTime;
@@ -17,7 +17,7 @@ use super::stored::{
 };
 use super::words::{AccessChange, AccessGrant, Before, Keep, LoggedEvent, Proof};
 
-/// Maximum length in bytes of an event's detail. The rest is cut off.
+/// Maximum length of an event's detail in bytes. A longer text is cut.
 const MOST_DETAIL: usize = 1_024;
 
 /// Loads all rows that the service needs at its start.
@@ -42,8 +42,8 @@ pub(super) fn load(
     Ok((LedgerContents { rows, kept, last_seq }, before, answers))
 }
 
-/// Returns all reservations, with the identities that their VMs have in the boot `boot`. Without a
-/// boot, only the table of reservations is read.
+/// Returns all reservations. Each has the identity of its VM in the boot `boot`. If `boot` is
+/// `None`, the identities are not read.
 pub(super) fn reservations(
     connection: &Connection,
     boot_id: Option<&str>,
@@ -110,7 +110,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     })
 }
 
-/// Returns true if members of the group without a grant are tenants.
+/// Returns true if members of the operators' group without a grant have the role of a tenant.
 pub(super) fn has_tenants(connection: &Connection) -> rusqlite::Result<bool> {
     connection.query_row("SELECT tenants FROM rights", [], |row| row.get(0))
 }
@@ -252,8 +252,8 @@ pub(super) fn write(
     Ok(new)
 }
 
-/// Statement that inserts an event. If a row with its number exists, that row is the same event:
-/// its commit was written, then reported as failed, and is now retried.
+/// Statement that inserts an event. A row with the event's number can exist already: an earlier
+/// attempt of the same commit was written but reported as failed. It is left as it is.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 

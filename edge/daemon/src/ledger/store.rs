@@ -2,7 +2,7 @@
 //!
 //! Commits go to a write-ahead log and are synced (`synchronous=FULL`), so they survive a loss of
 //! power. If the disk fails during a commit, the commit is reported as failed. After a crash such a
-//! commit may still exist, as a whole.
+//! commit can still exist, as a whole.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -22,8 +22,9 @@ use super::words::{
     AccessChange, AccessGrant, Before, EventQuery, HoursQuery, Keep, LoggedEvent, MOST_EVENTS,
 };
 
-/// Maximum number of old rows that a commit deletes in addition to those that it displaces. The
-/// number is large enough to shrink an oversized table, and small enough not to delay the reply.
+/// Maximum number of old rows that a commit deletes, besides the rows that its own rows displace.
+/// The number is large enough to shrink an oversized table, and small enough not to delay the
+/// reply.
 const DROPPED_AT_ONCE: usize = 16;
 
 /// A ledger that is open.
@@ -42,7 +43,7 @@ pub(super) struct Store {
     _taken: FolderLock,
 }
 
-/// Contents of a ledger at the time when it was opened.
+/// Contents of a ledger when it was opened.
 pub(super) struct OpeningContents {
     pub(super) loaded: LedgerContents,
     pub(super) access: Vec<AccessGrant>,
@@ -132,8 +133,8 @@ impl Store {
         self.make_sure()
     }
 
-    /// Checks that the commit is in the files that other processes find at the ledger's path. If an
-    /// open file was removed, all later writes to it would be lost.
+    /// Checks that the commit is in the files that other processes find at the ledger's path. If
+    /// the open file was removed, later writes to it would be lost.
     fn make_sure(&mut self) -> Result<(), LedgerError> {
         let (ledger, log) = (self.place.ledger(), self.place.log());
         let is_there = which(&ledger).is_ok_and(|file| file == self.files.0);
@@ -264,7 +265,8 @@ impl Store {
     }
 }
 
-/// Statement that marks the ledger as not closed cleanly, until it is closed.
+/// Statement that marks the ledger as not closed cleanly. The mark stays until the ledger is
+/// closed.
 const HOST: &str = "INSERT INTO host (only, boot_id, clean, seq) VALUES (1, ?1, 0, 0)
     ON CONFLICT (only) DO UPDATE SET boot_id = ?1, clean = 0";
 
@@ -355,7 +357,7 @@ pub(super) fn count(connection: &Connection, table: &str) -> rusqlite::Result<u6
     connection.query_row(&sql, [], |row| row.get(0).map(|Natural(rows)| rows))
 }
 
-/// Checks a table, or all tables, for damage.
+/// Checks one table, or all tables, for damage. Damage is an error.
 pub(super) fn check(
     connection: &Connection,
     path: &Path,
@@ -368,7 +370,7 @@ pub(super) fn check(
     }
 }
 
-/// Returns the damage that SQLite finds in a table, or in all tables.
+/// Returns descriptions of the damage that SQLite finds in one table, or in all tables.
 pub(super) fn problems(
     connection: &Connection,
     table: Option<&str>,

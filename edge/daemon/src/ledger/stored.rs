@@ -1,5 +1,5 @@
-//! Conversion between service types and stored values. Values are checked like untrusted input,
-//! since an administrator may have written them.
+//! Conversion between service types and stored values. Stored values are checked like untrusted
+//! input, since an administrator may have edited them.
 
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
@@ -55,12 +55,13 @@ impl ToSql for StoredPrincipal {
     }
 }
 
-/// Returns the error for an invalid stored value.
+/// Returns an SQLite error for an invalid stored value.
 pub(super) fn wrong(says: impl Into<String>) -> FromSqlError {
     FromSqlError::Other(says.into().into())
 }
 
-/// Converts a number that SQL statements compare, which must be below 2^63.
+/// Converts a number to its stored form. Only numbers below 2^63 can be stored, so that SQL
+/// statements can compare them.
 pub(super) fn number(what: &'static str, number: u64) -> Result<i64, LedgerError> {
     i64::try_from(number).map_err(|_| LedgerError::TooLarge { what, number })
 }
@@ -70,13 +71,13 @@ pub(super) fn since_1970(at: SystemTime) -> Option<i64> {
     i64::try_from(at.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_nanos()).ok()
 }
 
-/// Returns the time this number of nanoseconds after 1970.
+/// Converts nanoseconds since 1970 to a time.
 pub(super) fn after_1970(ns: i64) -> SystemTime {
     let span = Duration::from_nanos(ns.unsigned_abs());
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// Returns the terms from their stored parts.
+/// Builds the terms of a reservation from the values stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use): (bool, bool),
@@ -101,7 +102,7 @@ fn is_false(value: &bool) -> bool {
     !*value
 }
 
-/// State of a reservation before or after an event, in JSON.
+/// State of a reservation before or after an event, as stored in JSON.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Past {
@@ -113,15 +114,16 @@ pub(super) struct Past {
     /// Phase of the periods. Missing in rows written before version 4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     phase_ns: Option<u64>,
-    /// True if siblings borrow unused budget. Missing in rows written before version 6.
+    /// True if the vCPUs of the VM borrow each other's unused budget. Missing in rows written
+    /// before version 6.
     #[serde(default, skip_serializing_if = "is_false")]
     by_use: bool,
-    /// Nanoseconds since 1970. Missing before version 8.
+    /// End of the reservation, in nanoseconds since 1970. Missing in rows written before version 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
     vcpus: u16,
     binding: String,
-    /// User who owns the VM. Missing in rows of version 1.
+    /// Id of the user who owns the VM. Missing in rows of version 1.
     #[serde(default)]
     user: Option<u32>,
     paused: bool,
@@ -131,7 +133,7 @@ pub(super) struct Past {
     since: u64,
     revision: u64,
     identity: Option<PastIdentity>,
-    /// Missing before version 9.
+    /// UUID of the libvirt domain. Missing in rows written before version 9.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     uuid: Option<String>,
 }
@@ -234,7 +236,7 @@ impl FromSql for Past {
     }
 }
 
-/// Returns the two texts that stand for an event in a row: its word, and its detail.
+/// Returns the texts that are stored for an event: its kind as a word, and an optional detail.
 pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
         EventKind::Vcpus { there } => Some(there.to_string()),
@@ -261,7 +263,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     (what.word(), detail)
 }
 
-/// Returns the event that two texts stand for.
+/// Parses an event from its two stored texts: its kind as a word, and an optional detail.
 pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, FromSqlError> {
     const VERBS: [Verb; 10] = [
         Verb::Reserve,

@@ -1,12 +1,12 @@
-//! Tables of the ledger, by version. The statements of a released version never change. A change of
-//! the tables is a new version.
+//! Tables of the ledger, by version. The statements of a released version never change. Every
+//! change of the tables makes a new version.
 
-/// Statements that make the tables of each version from those of the version before it. The first
-/// ones start from an empty file.
+/// Statements that migrate the tables of each version to the next. The first ones create the tables
+/// in an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
     [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS];
 
-/// Version that this program creates.
+/// Version of the tables that this program creates.
 pub(super) const NEWEST: u32 = 9;
 
 /// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
@@ -65,8 +65,8 @@ CREATE TABLE answer (
 CREATE INDEX answer_by_age ON answer (at);
 ";
 
-/// Migration that adds the user who owns the VM of a reservation. In older rows that is the owner
-/// of the reservation.
+/// Migration that adds the user who owns the VM of a reservation. In rows of older versions, the
+/// owner of the reservation takes the place of that user.
 const WHOSE: &str = "
 ALTER TABLE reservation ADD COLUMN user INTEGER NOT NULL DEFAULT 0;
 UPDATE reservation SET user = CAST(substr(owner, 5) AS INTEGER) WHERE owner LIKE 'uid %';
@@ -88,31 +88,34 @@ CREATE TABLE access (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Migration that adds the phase: the offset of the periods on the wall clock. Older rows have
-/// none.
+/// Migration that adds the phase: the offset of the periods on the wall clock. Rows from earlier
+/// versions have no phase.
 const PHASE: &str = "
 ALTER TABLE reservation ADD COLUMN phase_ns INTEGER;
 ";
 
-/// Migration that adds the gang of a reservation, with a mark if the gang is strict.
+/// Migration that adds the gang of a reservation, and a flag for a strict gang.
 const GANG: &str = "
 ALTER TABLE reservation ADD COLUMN gang TEXT;
 ALTER TABLE reservation ADD COLUMN strict INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Migration that adds the borrowing of unused budget between siblings. In older rows it is off.
+/// Migration that adds the flag by which vCPUs of a VM borrow each other's unused budget. In rows
+/// from earlier versions it is off.
 const BY_USE: &str = "
 ALTER TABLE reservation ADD COLUMN by_use INTEGER NOT NULL DEFAULT 0;
 ";
 
-/// Members of the group `slackline` without a grant are tenants in a ledger of this version, and
-/// operators in one of an earlier version. No table changes.
+/// Migration that changes no table, only the version. In a new ledger of this version, members of
+/// the group `slackline` without a grant are tenants. In a ledger of an earlier version they are
+/// operators.
 const TENANTS: &str = "";
 
-/// End of a reservation. Older rows have none.
+/// Migration that adds the end of a reservation. Rows from earlier versions have none.
 ///
-/// From this version on a row says whether members of the group are tenants: a ledger that was new,
-/// or of version 7. `slackline access migrate` sets it in others, since it takes rights from users.
+/// The migration also adds a row that marks members of the group `slackline` without a grant as
+/// tenants. The row is present in new ledgers and in ledgers of version 7. To other ledgers,
+/// `slackline access migrate` adds it, since it takes rights from users.
 const ENDS: &str = "
 ALTER TABLE reservation ADD COLUMN until INTEGER;
 CREATE TABLE rights (
@@ -122,13 +125,14 @@ CREATE TABLE rights (
 INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
 ";
 
-/// UUID of the libvirt domain that was last held. Older rows get it when their VM is adopted.
+/// Migration that adds the UUID of the libvirt domain that was last scheduled. Rows from earlier
+/// versions get it when the daemon finds their VM again.
 const UUIDS: &str = "
 ALTER TABLE reservation ADD COLUMN uuid TEXT;
 ";
 
-/// Accounts of reservations. Created in each ledger of any version, since older programs ignore it.
-/// Times of `start` and `length` are hours since 1970 and hours.
+/// Statement for the table of CPU time received by reservations. It is created in ledgers of any
+/// version, since older programs ignore it. `start` is in hours since 1970, `length` in hours.
 pub(super) const HISTORY: &str = "
 CREATE TABLE IF NOT EXISTS history (
     start INTEGER NOT NULL,
@@ -150,11 +154,12 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 ";
 
-/// Tables that are needed to restore the reservations. Each start checks them fully, since they are
-/// small. Of the table of answers only the newest rows are read.
+/// Tables that are needed to restore the reservations. The daemon checks them fully at each start,
+/// since they are small. Of the table of answers, only the newest rows are read.
 pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
-/// All tables, with the version that introduced each, or 0 for a table without a version.
+/// All tables with the version that introduced each. The version is 0 for a table that any version
+/// may have.
 const SINCE: [(&str, u32); 8] = [
     ("host", 1),
     ("reservation", 1),
@@ -166,7 +171,7 @@ const SINCE: [(&str, u32); 8] = [
     ("history", 0),
 ];
 
-/// Returns all tables that a ledger of this version has.
+/// Returns the names of all tables that a ledger of this version has.
 pub(super) fn all(version: u32) -> impl Iterator<Item = &'static str> {
     SINCE.into_iter().filter(move |(_, since)| *since <= version).map(|(name, _)| name)
 }

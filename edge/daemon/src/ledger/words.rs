@@ -9,8 +9,7 @@ use slackline_service::{Budget, EventKind, Name, Principal, Role, Row};
 pub struct AccessGrant {
     /// Principal that has the grant.
     pub principal: Principal,
-    /// Role of the principal. For a user of this host it replaces the role that the user's groups
-    /// give.
+    /// Role of the principal. For a user of this host it overrides the role from the user's groups.
     pub role: Role,
     /// Limits on the reservations of the principal.
     pub budget: Budget,
@@ -36,7 +35,7 @@ pub enum Proof {
 /// Change to the grants of access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
-    /// Adds a grant, or replaces the one of the same principal.
+    /// Adds a grant, or replaces the grant of the same principal.
     Add(AccessGrant),
     /// Removes the grant of a principal.
     Revoke(Principal),
@@ -53,16 +52,16 @@ pub struct Keep {
     pub bytes: u64,
     /// Maximum age of answers. Their number is bounded by [`slackline_service::KeyOrder`].
     pub answers: Duration,
-    /// Maximum age of accounts by hour or day.
+    /// Maximum age of the history of reservations, by hour or day.
     pub history: Duration,
-    /// Maximum size of the table of accounts, in bytes. First old hours are joined into days, then
-    /// the oldest days are deleted.
+    /// Maximum size of the history table, in bytes. If it is exceeded, old hours are first joined
+    /// into days, and then the oldest days are deleted.
     pub history_bytes: u64,
 }
 
 impl Keep {
-    /// Default bounds: 90 days, a million events and 1 GiB, answers for a day, and accounts of 400
-    /// days in 64 MiB.
+    /// Default bounds: events for 90 days, a million of them and 1 GiB in total, answers for a day,
+    /// and history for 400 days in 64 MiB.
     pub const USUAL: Keep = Keep {
         events: Duration::from_secs(90 * 24 * 3600),
         rows: 1_000_000,
@@ -76,7 +75,7 @@ impl Keep {
 /// Maximum number of events in one reply.
 pub const MOST_EVENTS: usize = 1_000;
 
-/// Maximum number of accounts in one reply.
+/// Maximum number of history rows in one reply.
 pub const MOST_HOURS: usize = slackline_control::MOST_ACCOUNTS;
 
 /// An event as read from the ledger.
@@ -88,13 +87,13 @@ pub struct LoggedEvent {
     pub at: SystemTime,
     /// Principal that caused the event.
     pub principal: Principal,
-    /// Kind of the event.
+    /// Kind of the event, such as a change or the end of a VM.
     pub what: EventKind,
-    /// Name of the reservation that changed. `None` if none did.
+    /// Name of the reservation that the event is about. `None` if it is about no reservation.
     pub name: Option<Name>,
-    /// State of the reservation before the event. `None` if it did not exist.
+    /// State of the reservation before the event. `None` if the reservation did not exist.
     pub before: Option<Row>,
-    /// State of the reservation after the event. `None` if it ended.
+    /// State of the reservation after the event. `None` if the reservation ended.
     pub after: Option<Row>,
     /// True if the event was written to the ledger with a delay after it happened.
     pub was_late: bool,
@@ -111,23 +110,23 @@ pub struct EventQuery {
     pub limit: usize,
 }
 
-/// Query for accounts of a reservation, oldest first.
+/// Query for the history of a reservation, oldest first.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HoursQuery {
     /// Name of the reservation.
     pub name: Name,
-    /// Start of the query, in nanoseconds since 1970. The hour or day that contains it is the first
-    /// one.
+    /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
+    /// first entry of the reply.
     pub since_ns: u64,
-    /// True to add up the hours of each day.
+    /// True if the reply has one row per day, with the sum of its hours.
     pub by_day: bool,
 }
 
-/// End of the service that had the ledger open before.
+/// State in which the previous daemon left the ledger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// Boot of the host in which that service ran.
+    /// Boot id of the host when the previous daemon ran.
     pub boot_id: String,
-    /// True if that service closed the ledger cleanly.
+    /// True if the previous daemon closed the ledger cleanly.
     pub was_clean: bool,
 }

@@ -1,4 +1,4 @@
-//! Writer thread: owns the database and carries out orders.
+//! Writer thread of the ledger. It owns the database and carries out orders.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -20,15 +20,16 @@ use super::words::{AccessChange, EventQuery, HoursQuery, Keep};
 pub(super) enum WriterOrder {
     /// Write this commit. The second field is the wall clock time of each of its events.
     Commit(Commit, Vec<SystemTime>),
-    /// Query these events, for the given ticket.
+    /// Query these events. The reply has the given ticket.
     Events(u64, EventQuery),
-    /// Write these accounts of reservations.
+    /// Write these rows to the history of reservations.
     History(Vec<Hour>),
-    /// Query these accounts, for the given ticket.
+    /// Query this part of the history. The reply has the given ticket.
     Hours(u64, HoursQuery),
-    /// Write this change of access, for the given ticket.
+    /// Write this change to the grants of access. The reply has the given ticket.
     Access(u64, AccessChange),
-    /// Make members of the operators' group without a grant tenants, for the given ticket.
+    /// Give members of the operators' group without a grant the role of a tenant. The reply has the
+    /// given ticket.
     MigrateAccess(u64),
 }
 
@@ -37,14 +38,14 @@ pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) orders: Receiver<WriterOrder>,
     pub(super) ordered: OwnedFd,
-    /// Channel of replies. It is dropped before `answered`, whose last count shows the receiver
-    /// that no more reply will come.
+    /// Channel of replies. It is dropped before `answered`. When `answered` is dropped and adds to
+    /// the count, the receiver then notices that no more replies will come.
     pub(super) answers: Sender<Reply>,
     pub(super) answered: ReplyCounter,
 }
 
-/// Counter of replies, an eventfd. Dropping it counts one more, so that the receiver notices the
-/// end of the thread.
+/// Counter of replies, an eventfd. Dropping it adds one to the count, so that the receiver notices
+/// the end of the thread.
 pub(super) struct ReplyCounter(pub(super) OwnedFd);
 
 /// Time without orders after which the writer does work that is not urgent.
@@ -54,9 +55,9 @@ const QUIET: Duration = Duration::from_secs(10);
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
-    /// Makes the thread ordinary, even if a real-time thread started it, and opens the ledger. The
-    /// thread gets a nice value below zero if permitted, because it has little to do and every
-    /// change waits for it.
+    /// Sets the thread's scheduling to an ordinary class, even if a real-time thread started it,
+    /// and opens the ledger. The thread gets a nice value below zero if permitted, because it has
+    /// little to do and every change waits for it.
     pub(super) fn begin(
         at: (&Path, &str),
         keep: Keep,
@@ -123,7 +124,8 @@ impl Writer {
         signal(&self.answered.0);
     }
 
-    /// Does periodic work while there are no orders. Returns the time until such work is due again.
+    /// Does periodic work, such as deleting old rows, while there are no orders. Returns the time
+    /// until such work is due again.
     fn keep_up(&mut self) -> Duration {
         match self.store.drop_old() {
             Ok(true) => {}
@@ -139,7 +141,7 @@ impl Writer {
         self.store.backup_due().max(QUIET)
     }
 
-    /// Waits for an order up to the given time. Returns true if there is one.
+    /// Waits for an order, for at most `at_most`. Returns true if there is one.
     fn wait(&self, at_most: Duration) -> bool {
         let timeout = Timespec {
             tv_sec: i64::try_from(at_most.as_secs()).unwrap_or(i64::MAX),

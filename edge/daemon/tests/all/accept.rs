@@ -12,7 +12,8 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::common::{Front, OPERATORS, fine};
 
-/// Gives the calling thread a user and a group. Returns false if the test has no right to do that.
+/// Switches the calling thread to a user and a group. Returns false if the test lacks the right to
+/// do so.
 fn become_user(uid: u32, gid: u32) -> bool {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     set_thread_groups(&[]).is_ok()
@@ -20,7 +21,7 @@ fn become_user(uid: u32, gid: u32) -> bool {
         && set_thread_res_uid(uid, uid, uid).is_ok()
 }
 
-/// Connects and closes until `end` is set. Returns the number of connections.
+/// Connects and disconnects as a given user until `end` is set. Returns the number of connections.
 fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64 {
     assert!(become_user(uid, gid));
     let mut times = 0;
@@ -30,7 +31,7 @@ fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64
     times
 }
 
-/// Asserts that administrators get answers while other users connect in a loop.
+/// Asserts that administrators get answers while users in the group `gid` connect in a loop.
 fn administrators_are_answered_beside(gid: u32) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
@@ -67,11 +68,11 @@ fn administrators_are_answered_beside(gid: u32) {
 }
 
 #[test]
-fn operators_connecting_in_a_loop_do_not_block_administrators() {
+fn administrators_are_served_while_operators_connect_in_a_loop() {
     administrators_are_answered_beside(OPERATORS);
 }
 
 #[test]
-fn users_without_access_connecting_in_a_loop_do_not_block_administrators() {
+fn administrators_are_served_while_users_without_access_connect_in_a_loop() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

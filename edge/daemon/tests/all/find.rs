@@ -1,5 +1,5 @@
-//! Machines are found among real processes and cgroups, threads of them can be scheduled, and their
-//! end is reported.
+//! Tests that VMs and other machines are found among real processes and cgroups, that their threads
+//! can be scheduled, and that their end is reported.
 
 use std::env;
 use std::fs;
@@ -19,10 +19,10 @@ use tempfile::TempDir;
 /// Environment variable with thread names, one per line. Set only for child processes of a test.
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
-/// Runs as a fake VM with the threads in [`THREADS`], if started as a child process. Does nothing
-/// if that variable is unset.
+/// Runs as a fake VM whose threads have the names in [`THREADS`], if a test has started this
+/// program as a child. Does nothing if that variable is unset.
 #[test]
-fn part_machine() {
+fn helper_process_runs_as_vm() {
     let Ok(names) = env::var(THREADS) else { return };
     let (up, are_up) = channel();
     let threads = names.lines().map(|name| {
@@ -42,15 +42,15 @@ fn part_machine() {
     exit(0);
 }
 
-/// A process that looks like a VM. It is killed when this is dropped.
+/// A process that looks like a VM. It is killed when this value is dropped.
 struct Fake {
     child: Child,
     _folder: TempDir,
 }
 
 impl Fake {
-    /// Starts a copy of this program under another name, so that it does not count as part of the
-    /// daemon.
+    /// Starts a copy of this program under another name. Under its own name it would count as a
+    /// part of the daemon.
     fn start(program: &str, words: &[&str], threads: &[&str]) -> Fake {
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join(program);
@@ -60,7 +60,9 @@ impl Fake {
             Command::new("cp").arg(env::current_exe().unwrap()).arg(&copy).status().unwrap();
         assert!(copied.success());
         let mut command = Command::new(&copy);
-        command.args(["--exact", "find::part_machine", "--nocapture", "--"]).args(words);
+        command
+            .args(["--exact", "find::helper_process_runs_as_vm", "--nocapture", "--"])
+            .args(words);
         command.env(THREADS, threads.join("\n"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = loop {
@@ -94,11 +96,11 @@ impl Drop for Fake {
     }
 }
 
-/// A process that does nothing. It is killed when this is dropped.
+/// A process that does nothing. It is killed when this value is dropped.
 struct Idle(Child);
 
 impl Idle {
-    /// Starts a process that first runs a shell script.
+    /// Starts a process that runs a shell script first and then does nothing.
     fn after(script: &str) -> Idle {
         let mut command = Command::new("sh");
         // The process has answered, so it is no longer loading a program. While loading, it would
@@ -143,7 +145,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn found_vm_keeps_its_identity_until_its_end_is_reported() {
+fn vm_that_was_found_keeps_its_identity_until_its_end_is_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -192,7 +194,7 @@ fn found_vm_keeps_its_identity_until_its_end_is_reported() {
 }
 
 #[test]
-fn vms_of_every_kind_are_found_by_their_escaped_names() {
+fn vms_of_every_hypervisor_are_found_by_their_escaped_names() {
     for (program, before, word, thread, kind, after) in [
         (
             "qemu-system-x86_64",
@@ -222,9 +224,9 @@ fn vms_of_every_kind_are_found_by_their_escaped_names() {
     }
 }
 
-/// A machine whose process has no lasting name gets a binding that is its process id.
+/// A VM without a lasting name gets a binding with its process id.
 #[test]
-fn vms_without_names_are_bound_by_process_id() {
+fn vm_without_a_name_is_bound_by_its_process_id() {
     for (program, words, thread, kind) in [
         ("qemu-kvm", &["-S", "-m", "1G"], "CPU 3/KVM", Kind::Qemu),
         // An unknown VMM that names its threads like others do.
@@ -239,7 +241,7 @@ fn vms_without_names_are_bound_by_process_id() {
 }
 
 #[test]
-fn process_bound_by_pid_is_scheduled_with_its_descendants() {
+fn process_that_is_bound_by_pid_is_scheduled_with_its_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -250,7 +252,7 @@ fn process_bound_by_pid_is_scheduled_with_its_descendants() {
 }
 
 #[test]
-fn duplicate_vm_name_is_refused_unless_one_is_a_fork() {
+fn binding_to_a_vm_name_used_twice_is_refused_unless_one_vm_is_a_fork() {
     let name = unique("twice");
     let words = ["-name", name.as_str()];
     let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
@@ -272,7 +274,7 @@ fn duplicate_vm_name_is_refused_unless_one_is_a_fork() {
 }
 
 #[test]
-fn init_kernel_threads_and_own_processes_cannot_be_scheduled() {
+fn init_kernel_threads_and_slackline_processes_cannot_be_scheduled() {
     let look = |pid: u32| find(&binding(format!("pid:{pid}"))).unwrap_err();
     let kernel = fs::read_dir("/proc").unwrap().flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
@@ -282,10 +284,12 @@ fn init_kernel_threads_and_own_processes_cannot_be_scheduled() {
     });
     let ours = std::process::id();
     let mut cases = vec![(look(1), "process 1"), (look(ours), "it belongs to Slackline")];
-    cases.extend(kernel.map(|pid| (look(pid), "a thread of the kernel")));
+    cases.extend(kernel.map(|pid| (look(pid), "it is a kernel thread")));
     // A stand-in for the keeper: a child that runs this program.
     let mut keeper = Command::new(env::current_exe().unwrap());
-    keeper.args(["--exact", "find::part_machine", "--nocapture"]).env(THREADS, "vcpu0");
+    keeper
+        .args(["--exact", "find::helper_process_runs_as_vm", "--nocapture"])
+        .env(THREADS, "vcpu0");
     let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
     cases.push((look(keeper.id()), "it belongs to Slackline"));
     keeper.kill().unwrap();
@@ -301,7 +305,7 @@ fn init_kernel_threads_and_own_processes_cannot_be_scheduled() {
     ));
 }
 
-/// A new version 2 cgroup. When this is dropped, it is removed with its processes.
+/// A new version 2 cgroup. It is removed with its processes when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {
@@ -343,7 +347,7 @@ impl Drop for Group {
 }
 
 #[test]
-fn cgroup_is_one_vm_while_it_has_processes() {
+fn cgroup_counts_as_one_vm_while_it_contains_processes() {
     let Some(group) = Group::make("slackline-test-find") else { return };
     let by_path = group.binding();
     assert!(matches!(find(&by_path), Err(Absent::Empty { .. })));
@@ -374,7 +378,7 @@ fn cgroup_is_one_vm_while_it_has_processes() {
 }
 
 #[test]
-fn units_and_containers_are_found_by_their_cgroups() {
+fn systemd_units_and_containers_are_found_by_their_cgroups() {
     let unit = format!("{}.service", unique("slackline-test-unit"));
     let Some(above) = Group::make("slackline-test-slice") else { return };
     let id = format!("{:064x}", std::process::id());
@@ -401,7 +405,7 @@ fn units_and_containers_are_found_by_their_cgroups() {
 }
 
 #[test]
-fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
+fn qmp_is_queried_for_vcpus_only_if_qemu_threads_have_no_names() {
     let folder = tempfile::tempdir().unwrap();
     for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
     {
@@ -437,7 +441,7 @@ fn qmp_is_asked_for_vcpus_only_if_qemu_threads_are_unnamed() {
 
 /// A VM whose vCPU threads cannot be found is still listed, with the reason.
 #[test]
-fn vm_with_unknown_vcpus_is_listed_with_the_reason() {
+fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
     let twice = Fake::start(
         "cloud-hypervisor",
         &["--api-socket", "path=/tmp/twice-of-a-test.sock"],

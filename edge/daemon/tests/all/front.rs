@@ -1,5 +1,6 @@
-//! Misbehaving clients of the front: each gets an answer or is disconnected in time, and other
-//! clients are served at the same time. The time limits are generous, since the host may be busy.
+//! Tests of misbehaving clients of the front. Each gets an answer or is disconnected in time, and
+//! other clients are served at the same time. The time limits are generous, since the host may be
+//! busy.
 
 use std::io::{Read, Write};
 use std::ops::RangeInclusive;
@@ -12,7 +13,7 @@ use slackline_control::{Kind, Problem};
 
 const GET: &str = "GET /v1/host HTTP/1.1\r\nhost: h\r\n\r\n";
 
-/// Asserts that a time is within a range of seconds. The upper end allows for a busy host.
+/// Asserts that a duration is within a range of seconds. The upper end allows for a busy host.
 #[track_caller]
 fn took(time: Duration, seconds: RangeInclusive<u64>) {
     let (least, most) = (Duration::from_secs(*seconds.start()), *seconds.end());
@@ -21,7 +22,7 @@ fn took(time: Duration, seconds: RangeInclusive<u64>) {
 }
 
 #[test]
-fn incomplete_requests_are_closed_while_others_are_served() {
+fn connection_with_an_incomplete_request_is_closed_while_others_are_served() {
     let front = Front::new(fine);
     let front = &front;
     std::thread::scope(|scope| {
@@ -40,7 +41,7 @@ fn incomplete_requests_are_closed_while_others_are_served() {
             let (text, time) = front.until_closed(format!("{head}{{\"slice\":").as_bytes());
             took(time, 5..=15);
             assert_eq!(status(&text), 408, "{text}");
-            assert!(text.contains("9 bytes of the body arrived"), "{text}");
+            assert!(text.contains("9 bytes of the request body arrived"), "{text}");
         });
         scope.spawn(|| {
             // Slow single bytes do not extend the time limit.
@@ -59,7 +60,7 @@ fn incomplete_requests_are_closed_while_others_are_served() {
 }
 
 #[test]
-fn request_to_a_silent_core_gets_504_within_15_seconds() {
+fn request_is_answered_with_504_if_the_core_process_does_not_answer() {
     let front = Front::new(silent);
     let begun = Instant::now();
     let (status, body) = front.ask("GET", "/v1/host", "", "");
@@ -71,7 +72,7 @@ fn request_to_a_silent_core_gets_504_within_15_seconds() {
 }
 
 #[test]
-fn caller_that_closes_its_connection_cancels_its_request() {
+fn request_is_cancelled_if_its_caller_closes_the_connection() {
     let front = Front::new(silent);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/machines HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();
@@ -83,7 +84,7 @@ fn caller_that_closes_its_connection_cancels_its_request() {
 }
 
 #[test]
-fn front_refuses_invalid_requests_with_a_reason_before_the_core() {
+fn front_process_refuses_an_invalid_request_before_the_core_sees_it() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
@@ -143,7 +144,7 @@ fn front_refuses_invalid_requests_with_a_reason_before_the_core() {
 }
 
 #[test]
-fn front_passes_valid_requests_to_the_core_unchanged() {
+fn front_process_passes_a_valid_request_to_the_core_unchanged() {
     let front = Front::new(fine);
     let (status, text) = front.ask(
         "PUT",
@@ -176,7 +177,7 @@ fn front_passes_valid_requests_to_the_core_unchanged() {
 }
 
 #[test]
-fn user_with_too_many_connections_or_streams_gets_429() {
+fn user_with_too_many_connections_or_streams_is_answered_with_429() {
     let front = Front::new(fine);
     let get = |stream: &mut UnixStream, path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
@@ -204,7 +205,7 @@ fn user_with_too_many_connections_or_streams_gets_429() {
 }
 
 #[test]
-fn flood_of_requests_of_one_user_is_slowed_and_gets_429() {
+fn user_that_floods_the_daemon_with_requests_is_delayed_and_gets_429() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     let (mut served, mut refused, begun) = (0, 0, Instant::now());
@@ -226,7 +227,7 @@ fn flood_of_requests_of_one_user_is_slowed_and_gets_429() {
 }
 
 #[test]
-fn resumed_event_stream_reports_missed_and_new_events_once() {
+fn event_stream_that_is_resumed_reports_missed_and_new_events_once() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\nlast-event-id: 6\r\n\r\n").unwrap();
@@ -253,7 +254,7 @@ fn resumed_event_stream_reports_missed_and_new_events_once() {
 }
 
 #[test]
-fn unread_event_stream_is_cut_off_while_others_are_served() {
+fn event_stream_that_is_not_read_is_closed_while_others_are_served() {
     let front = Front::new(fine);
     let mut deaf = front.connect();
     deaf.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();

@@ -1,4 +1,5 @@
-//! The ledger: acknowledged commits survive any fault of the process, the disk or the file.
+//! Tests of the ledger: acknowledged commits survive any fault of the process, the disk or the
+//! file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -42,7 +43,7 @@ fn open_error(folder: &Path) -> LedgerError {
     Ledger::open(folder, BOOT, Keep::USUAL).expect_err("the ledger does not open")
 }
 
-/// Returns all replies once there are at least `count`.
+/// Waits for at least `count` replies of the ledger, and returns them.
 pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     let mut replies = Vec::new();
     while replies.len() < count {
@@ -56,7 +57,7 @@ pub(crate) fn replies(ledger: &mut Ledger, count: usize) -> Vec<Reply> {
     replies
 }
 
-/// Writes a commit and returns its outcome.
+/// Writes a commit and returns its number.
 pub(crate) fn put(ledger: &mut Ledger, commit: Commit) -> Result<u64, LedgerError> {
     ledger.append(commit, Time::START).expect("the queue has space");
     match replies(ledger, 1).pop() {
@@ -72,7 +73,7 @@ pub(crate) fn close(ledger: Ledger) {
 }
 
 #[test]
-fn ledger_rows_and_answers_survive_a_restart() {
+fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("state");
     let OpenedLedger { mut ledger, loaded, before, .. } = open(&state);
@@ -102,7 +103,7 @@ fn ledger_rows_and_answers_survive_a_restart() {
 }
 
 #[test]
-fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
+fn identities_of_vms_are_forgotten_after_a_reboot_of_the_host() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -116,7 +117,7 @@ fn vm_identities_of_another_boot_are_not_loaded_from_the_ledger() {
 }
 
 #[test]
-fn ledger_events_are_queried_by_name_and_number_newest_first() {
+fn ledger_query_selects_events_by_name_and_number_newest_first() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let begun = SystemTime::now();
@@ -168,7 +169,7 @@ fn ledger_events_are_queried_by_name_and_number_newest_first() {
 }
 
 #[test]
-fn file_in_place_of_the_folder_is_refused_with_the_option() {
+fn state_option_that_names_a_file_is_refused_with_a_hint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "text").unwrap();
@@ -178,7 +179,7 @@ fn file_in_place_of_the_folder_is_refused_with_the_option() {
 }
 
 #[test]
-fn second_process_cannot_open_the_ledger() {
+fn ledger_that_one_process_has_open_cannot_be_opened_by_a_second() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
     let error = open_error(folder.path());
@@ -189,10 +190,10 @@ fn second_process_cannot_open_the_ledger() {
 
 // Faults of the process, the disk and the file.
 
-/// Runs as a child process that writes commits without end and prints each acknowledged one, until
-/// the test kills it.
+/// Runs as a child process that writes commits without end and prints each acknowledged commit,
+/// until the test kills it.
 #[test]
-fn part_writer() {
+fn helper_process_runs_as_ledger_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
     let OpenedLedger { mut ledger, loaded, .. } = open(Path::new(&folder));
     for seq in loaded.last_seq + 1.. {
@@ -203,17 +204,17 @@ fn part_writer() {
     }
 }
 
-/// Returns the commit with this number, as the writer process makes them.
+/// Returns commit number `seq` of the writer process.
 fn nth(seq: u64) -> Commit {
     let called = format!("r{}", seq % 50);
     let row = (!seq.is_multiple_of(7)).then(|| row(&called, seq));
     commit(seq, [(called.as_str(), row)])
 }
 
-/// Environment variable with the folder of [`part_writer`]'s ledger.
+/// Environment variable with the folder of [`helper_process_runs_as_ledger_writer`]'s ledger.
 const FOLDER: &str = "SLACKLINE_TEST_LEDGER";
 
-/// Returns the reservations after all commits up to a number.
+/// Returns the reservations that exist after all commits of the writer process up to a number.
 fn promised(upto: u64) -> BTreeMap<String, u64> {
     let mut rows = BTreeMap::new();
     for seq in 1..=upto {
@@ -233,12 +234,14 @@ fn is_as_promised(opened: &OpenedLedger, upto: u64) {
 }
 
 #[test]
-fn acknowledged_commits_survive_killing_the_writer() {
+fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
     let folder = tempfile::tempdir().unwrap();
     let mut last = 0;
     for round in 1..=6_usize {
         let mut command = Command::new(env::current_exe().unwrap());
-        command.args(["--exact", "ledger::part_writer", "--nocapture"]).env(FOLDER, folder.path());
+        command
+            .args(["--exact", "ledger::helper_process_runs_as_ledger_writer", "--nocapture"])
+            .env(FOLDER, folder.path());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut acknowledged = lines
@@ -261,9 +264,10 @@ fn acknowledged_commits_survive_killing_the_writer() {
     }
 }
 
-/// A power failure leaves the first part of the log, followed by garbage.
+/// A power failure leaves the first part of the log, followed by garbage. Complete commits are
+/// read.
 #[test]
-fn torn_ledger_log_is_read_up_to_the_last_complete_commit() {
+fn ledger_log_that_ends_in_garbage_is_read_to_the_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=60 {
@@ -290,7 +294,7 @@ fn torn_ledger_log_is_read_up_to_the_last_complete_commit() {
 }
 
 #[test]
-fn full_disk_loses_no_commit_and_writes_resume_with_space() {
+fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
     let Some(disk) = Mounted::small() else { return };
     let folder = disk.0.path().join("state");
     let mut ledger = open(&folder).ledger;
@@ -317,7 +321,7 @@ fn full_disk_loses_no_commit_and_writes_resume_with_space() {
 }
 
 #[test]
-fn ledger_on_a_read_only_disk_gives_an_error() {
+fn ledger_on_a_read_only_disk_is_refused_with_an_error() {
     let Some(disk) = Mounted::small() else { return };
     let mut ledger = open(disk.0.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -329,7 +333,7 @@ fn ledger_on_a_read_only_disk_gives_an_error() {
     assert_eq!(open(disk.0.path()).loaded.rows.len(), 1);
 }
 
-/// A tmpfs of half a megabyte, unmounted when this is dropped.
+/// A tmpfs of half a megabyte. It is unmounted when this value is dropped.
 struct Mounted(TempDir);
 
 impl Mounted {
@@ -363,7 +367,7 @@ pub(crate) fn other(folder: &Path) -> Connection {
 }
 
 #[test]
-fn ledger_locked_by_another_program_is_awaited_then_reported() {
+fn ledger_locked_by_another_program_is_retried_before_an_error_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -391,7 +395,7 @@ fn ledger_locked_by_another_program_is_awaited_then_reported() {
 }
 
 #[test]
-fn ledger_deleted_while_in_use_is_written_out_again() {
+fn ledger_file_that_is_deleted_while_in_use_is_written_again() {
     for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path()).ledger;
@@ -420,9 +424,10 @@ fn ledger_deleted_while_in_use_is_written_out_again() {
     assert_eq!(fs::read(folder.path().join("ledger.db")).unwrap(), b"mine");
 }
 
-/// A commit was written but could not be confirmed. When it is repeated, it is not written twice.
+/// A commit was written, but the ledger could not confirm it because its file was moved. Repeating
+/// the commit does not write it twice.
 #[test]
-fn commit_repeated_after_the_ledger_was_moved_is_written_once() {
+fn ledger_commit_that_is_repeated_after_an_error_is_written_only_once() {
     let place = tempfile::tempdir().unwrap();
     let (here, there) = (place.path().join("here"), place.path().join("there"));
     let mut ledger = open(&here).ledger;
@@ -446,7 +451,7 @@ fn commit_repeated_after_the_ledger_was_moved_is_written_once() {
 }
 
 #[test]
-fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
+fn ledger_that_is_damaged_foreign_or_newer_is_refused_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;
@@ -499,7 +504,7 @@ fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
 }
 
 #[test]
-fn damaged_ledger_is_rebuilt_from_intact_tables_and_backup() {
+fn damaged_ledger_is_rebuilt_from_intact_tables_and_the_backup() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;
@@ -537,7 +542,7 @@ fn damaged_ledger_is_rebuilt_from_intact_tables_and_backup() {
 }
 
 #[test]
-fn ledger_commits_delete_the_oldest_events_beyond_the_limits() {
+fn ledger_commit_deletes_the_oldest_events_beyond_the_limits() {
     let folder = tempfile::tempdir().unwrap();
     let keep = Keep { rows: 20, ..Keep::USUAL };
     let mut ledger = Ledger::open(folder.path(), BOOT, keep).unwrap().ledger;
@@ -568,10 +573,10 @@ fn ledger_commits_delete_the_oldest_events_beyond_the_limits() {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// After any commits with restarts in between, the ledger contains the same rows as a map that
-    /// got the same changes.
+    /// After any commits with restarts in between, the ledger contains the same rows as a map to
+    /// which the same changes were applied.
     #[test]
-    fn ledger_rows_equal_a_model_map_after_any_commits_and_restarts(
+    fn ledger_rows_equal_a_map_after_random_commits_and_restarts(
         steps in vec((0_u64..6, any::<bool>(), 0_u64..40, any::<bool>(), any::<bool>()), 1..24),
     ) {
         let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Every table of the ledger has a size limit, which holds after each commit.
+//! Tests that every table of the ledger has a size limit, which holds after each commit.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ fn many(seq: u64, answers: impl Iterator<Item = KeptAnswer>) -> Commit {
 }
 
 #[test]
-fn stored_answers_of_a_principal_never_exceed_their_limits() {
+fn stored_answers_of_a_user_never_exceed_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -54,7 +54,7 @@ fn stored_answers_of_a_principal_never_exceed_their_limits() {
 }
 
 #[test]
-fn replacing_a_stored_answer_evicts_no_other_answer() {
+fn replacing_a_stored_answer_removes_no_other_stored_answer() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=3 {
@@ -64,7 +64,7 @@ fn replacing_a_stored_answer_evicts_no_other_answer() {
 }
 
 #[test]
-fn ledger_beyond_its_size_limit_drops_oldest_events() {
+fn ledger_above_its_size_limit_drops_its_oldest_events() {
     let folder = tempfile::tempdir().unwrap();
     let bytes = 1 << 20;
     let keep = Keep { bytes, ..Keep::USUAL };
@@ -95,8 +95,8 @@ fn ledger_beyond_its_size_limit_drops_oldest_events() {
     assert_eq!(longest, 1_024);
 }
 
-/// Writes a ledger as a version without limits left it after a day: with a million answers to three
-/// principals.
+/// Writes a ledger with a million answers to three principals, as an old version without size
+/// limits left it after a day.
 fn after_a_day_without_bounds(folder: &Path) {
     let OpenedLedger { mut ledger, .. } = open(folder);
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
@@ -113,7 +113,7 @@ fn after_a_day_without_bounds(folder: &Path) {
 }
 
 #[test]
-fn old_ledger_with_a_million_answers_opens_quickly_and_shrinks() {
+fn old_ledger_with_a_million_stored_answers_opens_quickly_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();

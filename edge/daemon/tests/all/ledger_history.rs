@@ -1,4 +1,5 @@
-//! History in the ledger: bounds in age and bytes, unknown time, and the rows that survive a crash.
+//! Tests of the history in the ledger: its bounds in age and bytes, times without data, and the
+//! rows that survive a crash.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -12,13 +13,13 @@ use slackline_units::Span;
 use crate::ledger::{close, open, open_keeping, put, replies};
 use crate::rows::{commit, name, row};
 
-/// Returns the start of the present hour, in hours since 1970.
+/// Returns the start of the current hour, in hours since 1970.
 fn this_hour() -> u64 {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap();
     now.as_secs() / 3_600
 }
 
-/// Returns the account of a whole hour in which no value is unknown.
+/// Returns a history row for a whole hour in which all values are known.
 fn hour(called: &str, start: u64) -> Hour {
     let sums = HourSums {
         existed: Span::from_ns(HOUR_NS),
@@ -60,7 +61,7 @@ fn bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn hourly_accounts_survive_a_restart_and_newer_ones_replace_them() {
+fn hourly_history_survives_a_restart_and_is_replaced_by_newer_rows() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, history, .. } = open(folder.path());
     assert_eq!(history, []);
@@ -82,7 +83,7 @@ fn hourly_accounts_survive_a_restart_and_newer_ones_replace_them() {
 }
 
 #[test]
-fn history_hours_without_a_row_are_unknown_while_the_reservation_existed() {
+fn hour_without_a_history_row_is_unknown_if_the_reservation_existed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let day = this_hour() / 24 * 24 - 48;
@@ -99,7 +100,7 @@ fn history_hours_without_a_row_are_unknown_while_the_reservation_existed() {
 }
 
 #[test]
-fn history_is_kept_within_its_size_by_joining_old_hours_first() {
+fn history_stays_within_its_size_limit_by_merging_old_hours_first() {
     let folder = tempfile::tempdir().unwrap();
     let bound = 1 << 20;
     let mut ledger =
@@ -143,7 +144,7 @@ fn history_is_kept_within_its_size_by_joining_old_hours_first() {
 }
 
 #[test]
-fn hourly_accounts_older_than_400_days_are_deleted_by_the_next_commit() {
+fn history_older_than_400_days_is_deleted_by_the_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));
@@ -161,7 +162,7 @@ fn hourly_accounts_older_than_400_days_are_deleted_by_the_next_commit() {
 }
 
 #[test]
-fn ledger_check_and_rebuild_include_the_history() {
+fn check_and_rebuild_of_the_ledger_include_the_history() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();

@@ -1,4 +1,4 @@
-//! Ledgers of older versions are migrated without loss.
+//! Tests that ledgers of older versions are migrated without loss.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use slackline_service::{Identity, Row};
 use crate::ledger::{close, open, other, put, replies};
 use crate::rows::{commit, row};
 
-/// Creates the ledger of version 1, and returns its file.
+/// Creates a ledger of version 1, and returns the bytes of its file.
 fn of_first_version(folder: &Path) -> Vec<u8> {
     other(folder).execute_batch(include_str!("../ledger-version-1.sql")).unwrap();
     fs::read(folder.join("ledger.db")).unwrap()
@@ -19,7 +19,7 @@ fn of_first_version(folder: &Path) -> Vec<u8> {
 /// The ledger of version 6 contains one reservation that was changed once, and a user with a grant
 /// to view.
 #[test]
-fn ledger_of_version_6_is_read_without_loss() {
+fn ledger_of_format_version_6_is_read_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);
@@ -30,7 +30,7 @@ fn ledger_of_version_6_is_read_without_loss() {
 }
 
 #[test]
-fn ledger_of_version_6_has_tenants_only_after_access_migration() {
+fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
@@ -64,7 +64,7 @@ fn version(path: &Path) -> u32 {
 }
 
 #[test]
-fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
+fn ledger_of_format_version_1_is_backed_up_and_migrated_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let before = of_first_version(folder.path());
     // A check changes nothing, and finds no problem.
@@ -101,7 +101,7 @@ fn ledger_of_version_1_is_migrated_without_loss_and_backed_up() {
 }
 
 #[test]
-fn damaged_ledger_of_version_1_is_rebuilt_and_then_migrated() {
+fn damaged_ledger_of_format_version_1_is_rebuilt_and_then_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = of_first_version(folder.path());
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";

@@ -1,4 +1,4 @@
-//! Tests of the daemon that run without scheduling threads of this host.
+//! Tests of the daemon that schedule no threads of this host.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -14,5 +14,6 @@ mod ledger_bounds;
 mod ledger_history;
 mod ledger_versions;
 mod openapi;
+mod page;
 mod remote;
 mod scrape;

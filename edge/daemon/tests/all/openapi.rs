@@ -1,10 +1,10 @@
-//! The stored OpenAPI description equals the one generated from the code, so that a change of it is
-//! visible in review.
+//! Test that the stored OpenAPI description equals the description generated from the code. So
+//! every change of the description is visible in review.
 
 use slackline_daemon::front::{STORED, built};
 
 #[test]
-fn stored_openapi_description_matches_the_code() {
+fn openapi_file_in_the_repository_matches_the_code() {
     let built = built();
     if std::env::var_os("UPDATE").is_some() {
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json"), &built).unwrap();

@@ -1,4 +1,5 @@
-//! Remote clients: the front serves them only over TLS 1.3 and with a known token or certificate.
+//! Tests of remote clients. The front serves them only over TLS 1.3, and only with a known token or
+//! certificate.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +25,7 @@ use tokio_rustls::rustls::{
     ClientConfig, ClientConnection, RootCertStore, StreamOwned, SupportedProtocolVersion,
 };
 
-/// A certificate authority of a test, and the files that it has signed.
+/// A certificate authority for a test, with the files that it has signed.
 struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -80,12 +81,12 @@ fn hash(bytes: &[u8]) -> String {
     digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Hash of the enrolled certificate.
+/// Hash of the certificate that the core in the test knows.
 static ENROLLED: OnceLock<String> = OnceLock::new();
-/// True once the token has been revoked.
+/// True once the token has been revoked in the test.
 static REVOKED: AtomicBool = AtomicBool::new(false);
 
-/// Plays a core that knows one token, as that of an operator, and one certificate, as that of a
+/// Plays a core that knows one token, with the role operator, and one certificate, with the role
 /// viewer.
 fn knowing(ask: &Ask) -> Option<Result<Answer, Problem>> {
     let role = match &ask.who {
@@ -144,7 +145,7 @@ impl Served {
         Remote { token: Some(path), ..self.remote() }
     }
 
-    /// Sends bytes over TLS and returns everything that the front answers.
+    /// Sends bytes over TLS and returns all bytes that the front sends back.
     fn raw(&self, version: &'static SupportedProtocolVersion, bytes: &[u8]) -> io::Result<String> {
         let mut roots = RootCertStore::empty();
         let ca = CertificateDer::from_pem_file(self.authority.ca()).unwrap();
@@ -179,7 +180,7 @@ fn is_not_known(asked: Result<String, ClientError>) {
 }
 
 #[test]
-fn only_remote_clients_with_a_known_token_are_answered() {
+fn remote_client_is_answered_only_if_its_token_is_known() {
     let served = Served::new(knowing, 2100);
     assert_eq!(host(&served.with_token(&token())).unwrap(), "here");
     let mut client = Client::connect_to(&served.with_token(&token())).unwrap();
@@ -205,7 +206,7 @@ fn only_remote_clients_with_a_known_token_are_answered() {
 }
 
 #[test]
-fn remote_connections_with_tls_below_1_3_are_refused() {
+fn remote_connection_with_tls_below_version_1_3_is_refused() {
     let served = Served::new(knowing, 2100);
     let get = b"GET /v1/host HTTP/1.1\r\nhost: h\r\nconnection: close\r\n\r\n";
     assert!(served.raw(&TLS13, get).is_ok());
@@ -230,7 +231,7 @@ fn remote_connections_with_tls_below_1_3_are_refused() {
 }
 
 #[test]
-fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
+fn client_certificate_must_be_signed_by_the_ca_and_enrolled() {
     let served = Served::new(knowing, 2100);
     let enrolled = served.authority.sign("enrolled", 2100);
     let der = CertificateDer::from_pem_file(&enrolled.0).unwrap();
@@ -251,7 +252,7 @@ fn client_certificate_needs_the_ca_signature_and_an_enrolment() {
 }
 
 #[test]
-fn client_sends_no_token_to_an_unverified_server() {
+fn client_never_sends_its_token_to_a_server_that_it_cannot_verify() {
     let served = Served::new(knowing, 2100);
     let other = Authority::new();
     let wrong = Remote { ca: Some(other.ca()), ..served.with_token(&token()) };
@@ -266,7 +267,7 @@ fn client_sends_no_token_to_an_unverified_server() {
 }
 
 #[test]
-fn event_stream_of_a_revoked_token_ends() {
+fn event_stream_ends_when_its_token_is_revoked() {
     let served = Served::new(revoking, 2100);
     let client = Client::connect_to(&served.with_token(&token())).unwrap();
     let mut stream = client.watch().unwrap();
@@ -280,7 +281,7 @@ fn event_stream_of_a_revoked_token_ends() {
 }
 
 #[test]
-fn refusal_of_mismatched_or_exposed_tls_files_names_the_file() {
+fn tls_file_that_is_missing_mismatched_or_exposed_is_refused_by_name() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };
@@ -315,7 +316,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn nine_silent_remote_addresses_do_not_block_a_valid_client() {
+fn valid_client_is_served_beside_nine_remote_addresses_that_send_nothing() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

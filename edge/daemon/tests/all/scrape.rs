@@ -1,4 +1,4 @@
-//! The loopback address for metrics, and the example for Prometheus.
+//! Tests of the loopback address for metrics, and of the example configuration for Prometheus.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -35,7 +35,7 @@ fn ask(address: SocketAddr, request: &str) -> String {
 }
 
 #[test]
-fn loopback_address_serves_metrics_without_credentials_and_nothing_else() {
+fn loopback_address_serves_only_metrics_without_credentials() {
     let (front, address) = front();
     let page = ask(address, "GET /metrics HTTP/1.1");
     assert!(status(&page) == 200 && page.contains("\nslackline_build_info"), "{page}");
@@ -57,7 +57,7 @@ fn loopback_address_serves_metrics_without_credentials_and_nothing_else() {
 }
 
 #[test]
-fn silent_scrapers_are_closed_and_take_no_connection_of_the_socket() {
+fn metrics_connections_that_send_nothing_are_closed_and_block_no_user() {
     let (front, address) = front();
     let silent: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
     assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
@@ -70,7 +70,7 @@ fn silent_scrapers_are_closed_and_take_no_connection_of_the_socket() {
     assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
 }
 
-/// Returns the value of a key in the example. It has each key once.
+/// Returns the value of a key in the example configuration, which has each key once.
 fn value<'a>(text: &'a str, key: &str) -> &'a str {
     let found = text.lines().find_map(|line| {
         let line = line.trim_start().trim_start_matches("- ");
@@ -80,7 +80,7 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn prometheus_example_of_ten_lines_scrapes_the_address_of_its_option() {
+fn prometheus_example_file_scrapes_the_address_that_serve_uses() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = fs::read_to_string(examples.join("prometheus.yml")).unwrap();
     assert!(text.lines().count() <= 10, "{text}");

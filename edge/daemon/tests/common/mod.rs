@@ -1,4 +1,4 @@
-//! A real front with a simulated core, whose answers the test chooses.
+//! A real front with a simulated core for tests. The test chooses the core's answers.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
@@ -23,12 +23,13 @@ use tempfile::TempDir;
 /// Group whose members are operators for the front under test.
 pub const OPERATORS: u32 = 65_534;
 
-/// Function that plays the core: returns the answer to a request. `None` if the core stays silent.
+/// Function that plays the core and returns the answer to a request. With `None`, the core does not
+/// answer.
 pub type Says = fn(&Ask) -> Option<Result<Answer, Problem>>;
 
 pub struct Front {
     pub socket: PathBuf,
-    /// Requests that the core received and the test has not read.
+    /// Requests that the core received and that the test has not read yet.
     asked: Mutex<Receiver<Ask>>,
     /// The test's end of the link between core and front, on which it can send events.
     core: UnixStream,
@@ -36,7 +37,7 @@ pub struct Front {
 }
 
 impl Front {
-    /// Starts a front. Members of the test's own group are administrators for it.
+    /// Starts a front that treats members of the test's own group as administrators.
     pub fn new(says: Says) -> Front {
         Front::with(says, None)
     }
@@ -52,13 +53,22 @@ impl Front {
         remote: Option<front::Remote>,
         metrics: Option<TcpListener>,
     ) -> Front {
+        Front::with_all(says, remote, (metrics, None))
+    }
+
+    /// Starts a front that also serves metrics and the page on loopback sockets.
+    pub fn with_all(
+        says: Says,
+        remote: Option<front::Remote>,
+        (metrics, page): (Option<TcpListener>, Option<front::PageSite>),
+    ) -> Front {
         let gid = rustix::process::getgid().as_raw();
         let people = People { operators: Some(OPERATORS), administrators: Some(gid) };
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("s");
         let listener = UnixListener::bind(&socket).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let sockets = front::FrontSockets { listener, remote, metrics };
+        let sockets = front::FrontSockets { listener, remote, metrics, page };
         thread::spawn(move || front::serve(theirs, sockets, people).unwrap());
         let (tell, asked) = channel();
         let core = ours.try_clone().unwrap();
@@ -78,9 +88,22 @@ impl Front {
         self.asked.lock().unwrap().recv_timeout(Duration::from_secs(10)).unwrap()
     }
 
-    /// Returns true if the core received a request that the test has not read.
+    /// Returns true if the core received a request that the test has not read yet.
     pub fn has_asked(&self) -> bool {
         self.asked.lock().unwrap().try_recv().is_ok()
+    }
+
+    /// Returns the next request that the core has received, if there is one.
+    pub fn next_heard(&self) -> Option<Ask> {
+        self.asked.lock().unwrap().try_recv().ok()
+    }
+
+    /// Sends a request to the socket with this host in its head. Returns status and body.
+    pub fn until_host(&self, host: &str) -> (u16, String) {
+        let request = format!("GET /v1/host HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let (text, _) = self.until_closed(request.as_bytes());
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        (status(head), body.to_owned())
     }
 
     /// Sends an event to the front, as the core does.
@@ -88,8 +111,8 @@ impl Front {
         (&self.core).write_all(&line(&CoreMessage::Event(event))).unwrap();
     }
 
-    /// Sends bytes and reads until the front closes the connection. Returns the text that was read
-    /// and the time that it took.
+    /// Sends bytes and reads until the front closes the connection. Returns the text and the time
+    /// from the connection to its end.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();
@@ -97,7 +120,8 @@ impl Front {
         (text, begun.elapsed())
     }
 
-    /// Sends one request on a new connection. Returns the status and the body of the answer.
+    /// Sends one request on a new connection, with `more` as extra headers. Returns the status and
+    /// the body of the answer.
     pub fn ask(&self, method: &str, path: &str, more: &str, body: &str) -> (u16, String) {
         let length = body.len();
         let request = format!(

@@ -1,4 +1,5 @@
-//! Subjects of a test: policies with parameters, and the scenario of a trial.
+//! Subjects of an allocation error test: policies with parameters, and the scenario of a trial (a
+//! single run).
 
 use std::fmt::Write as _;
 
@@ -6,37 +7,38 @@ use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// SEDF and Credit as in the paper, as far as known: both from one tree of between October and
-/// December 2006, of which no release exists.
+/// SEDF and Credit as in the paper, as closely as is known. The paper used a development tree of
+/// Xen from between October and December 2006, which was never released.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
-/// Policy that is tested by default beside SEDF and Credit.
+/// Policy that is tested by default in addition to SEDF and Credit.
 pub const OURS: &str = "edf";
 
-/// Period of the shares that have a period, as in the paper.
+/// Period of shares that have a period, as in the paper.
 const PERIOD: Span = Span::from_ms(10);
 
-/// Share to which Dom0 is limited.
+/// Share to which Dom0 (the driver domain) is limited.
 const DOM0: CpuShare = CpuShare::from_ppm(60_000);
 
-/// Load of Dom0, which reproduces the published errors of Credit. An idle Dom0 does not.
+/// Load of Dom0 (the driver domain). With it the published errors of Credit are reproduced. With an
+/// idle Dom0 they are not.
 const DOM0_PERIOD: Span = Span::from_us(7_300);
 const DOM0_WORK: Span = Span::from_us(150);
 
-/// Initial time that is simulated but not measured.
+/// Time at the start of a trial that is simulated but not measured.
 const WARMUP: Span = Span::from_secs(2);
 
-/// Costs of the simulated host. They are not from the paper and not fitted to it: orders of
-/// magnitude of its test machine, and Xen's slop of 50 us, within which timers expire together.
+/// Costs of the simulated host. They are neither from the paper nor fitted to it. They are orders
+/// of magnitude for its test machine, and Xen's timer slop: timers within 50 us expire together.
 const HOST: &str =
     "switch = \"5us\"\ntimer_lateness = \"exponential 5us\"\ntimer_slop = \"50us\"\n";
 
-/// A policy with parameters, as the subject of a test.
+/// A policy with parameters, as the subject of an allocation error test.
 #[derive(Clone, Debug)]
 pub struct Case {
-    /// Text of the case as on the command line.
+    /// Text of the case as users write it on the command line.
     pub name: String,
-    /// Description of the policy.
+    /// Specification of the policy.
     pub spec: &'static Spec,
     settings: Vec<Setting>,
 }
@@ -61,7 +63,7 @@ pub enum CaseError {
     /// No policy has this name.
     #[error("there is no policy `{name}`")]
     NoPolicy {
-        /// Name as it was written.
+        /// Name as the user wrote it.
         name: String,
     },
     /// The policy cannot limit a vCPU.
@@ -75,18 +77,18 @@ pub enum CaseError {
     NoField {
         /// Description of the policy.
         policy: &'static Spec,
-        /// Name as it was written.
+        /// Name of the field as the user wrote it.
         name: String,
     },
     /// A setting without `=`, which cannot set a field.
-    #[error("`{text}` does not set a field")]
+    #[error("`{text}` does not set a parameter of the policy")]
     SetsNothing {
-        /// Setting as it was written.
+        /// Setting as the user wrote it.
         text: String,
     },
 }
 
-/// Kind of test, by its domains.
+/// Kind of allocation error test, by its domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Dom0 and a domain that always computes, on one CPU.
@@ -95,21 +97,21 @@ pub enum Form {
     Smp,
 }
 
-/// One run of a test.
+/// Parameters of one run of an allocation error test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trial {
-    /// Kind of test that this run belongs to.
+    /// Kind of test to which this run belongs.
     pub form: Form,
-    /// Limit of the domain, or of each domain in the test on two CPUs.
+    /// Share to which the domain is limited, or each domain in the test on two CPUs.
     pub target: CpuShare,
     /// Measured time, without the warm-up.
     pub length: Span,
-    /// Seed of the joins and of the lateness of timers.
+    /// Seed of the times at which domains join, and of the lateness of timers.
     pub seed: u64,
 }
 
 impl Form {
-    /// Returns the number of domains that are limited and measured.
+    /// Returns the number of domains that are limited and whose errors are measured.
     pub(super) fn measured(self) -> usize {
         match self {
             Form::One => 1,
@@ -119,10 +121,10 @@ impl Form {
 }
 
 impl Case {
-    /// Reads a case such as `credit:rules=xen-3.0.3:cap=...`, with `all` as settings of every case.
+    /// Parses a case such as `credit:rules=xen-3.0.3:cap=...`. The settings in `all` apply too.
     ///
     /// # Errors
-    /// If there is no such policy or field, or the policy cannot limit.
+    /// If there is no such policy or field, or the policy cannot limit a vCPU.
     pub fn read(text: &str, all: &[String]) -> Result<Case, CaseError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -137,7 +139,7 @@ impl Case {
         Ok(case)
     }
 
-    /// Returns the case with one more setting, or with another value of one.
+    /// Returns the case with an additional setting, or with a new value for an existing setting.
     ///
     /// # Errors
     /// If the setting is no field of the policy or its shares.
@@ -168,7 +170,7 @@ impl Case {
         Ok(())
     }
 
-    /// Returns the cases that differ from this one in a single rule.
+    /// Returns the ablations: cases that differ from this case in a single rule of the policy.
     #[must_use]
     pub fn ablations(&self) -> Vec<Case> {
         let mut cases = Vec::new();
@@ -185,7 +187,7 @@ impl Case {
         cases
     }
 
-    /// Returns a conflict between the settings of the case. `None` if there is none.
+    /// Returns the conflict between settings of the case. `None` if no settings conflict.
     fn conflict(&self) -> Option<FieldError> {
         let settings =
             self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy);
@@ -264,15 +266,15 @@ impl Case {
     }
 }
 
-/// Name of the field of policies that keep some of each CPU free.
+/// Name of the policy field that keeps a part of each CPU free.
 const RESERVE: &str = "reserve";
 
 const SPIN: &str = "kind = \"spin\"";
 
-/// Range of the random times of joining, longer than any period of a policy.
+/// Range of the random times at which domains join. It is longer than any period of a policy.
 const PHASES: Span = Span::from_ms(100);
 
-/// Returns the assumptions that the paper does not state, as sentences for users.
+/// Returns the assumptions of the test that the paper does not state, as sentences for users.
 #[must_use]
 pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
@@ -283,8 +285,8 @@ pub fn assumptions(form: Form) -> Vec<String> {
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
-            "Shares with a period have {PERIOD}, as in the paper. Each VM joins at a random time \
-             in the first {PHASES}: seeds differ in phases and in timers."
+            "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
+             random time in the first {PHASES}: seeds differ in phases and in timers."
         ),
         "The source tree that the paper measured is not known. The rules used are those of the \
          only trees in which its extremes can occur, of October to December 2006."
@@ -299,7 +301,8 @@ pub fn assumptions(form: Form) -> Vec<String> {
     items
 }
 
-/// Returns a number that depends only on seed, target and index (splitmix64).
+/// Returns a pseudo-random number that depends only on the seed, the target share and the index
+/// (splitmix64).
 fn drawn(seed: u64, target: CpuShare, nth: u64) -> u64 {
     let start = seed.wrapping_mul(1 << 40).wrapping_add(u64::from(target.ppm()) << 4);
     let state = start.wrapping_add(nth).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -308,7 +311,7 @@ fn drawn(seed: u64, target: CpuShare, nth: u64) -> u64 {
     state ^ (state >> 31)
 }
 
-/// Returns a value as a scenario has it: quoted, except for numbers and flags.
+/// Formats a value for a scenario: quoted, except for numbers and flags.
 fn written(field: &Field, value: &str) -> String {
     match field.kind {
         Kind::Weight | Kind::Whole { .. } | Kind::Flag => value.into(),
@@ -333,7 +336,7 @@ impl CaseError {
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("list its fields with `slackline help {}`", policy.name);
+                let lists = || format!("list its parameters with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
             CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenario_of_each_limiting_policy_is_admitted() {
+    fn alert_test_scenario_is_admitted_under_each_policy_that_can_limit_a_vm() {
         for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
@@ -371,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_case_settings_go_to_the_policy_or_the_share() {
+    fn settings_of_an_alert_case_are_passed_to_the_policy_or_the_share() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
@@ -382,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_scenario_phases_differ_by_seed_and_target() {
+    fn alert_test_scenarios_with_different_seeds_or_targets_differ_in_phase() {
         let case = Case::read("edf", &[]).unwrap();
         let text = |seed, ppm| {
             let target = CpuShare::from_ppm(ppm);
@@ -397,15 +400,16 @@ mod tests {
     }
 
     #[test]
-    fn alert_ablation_case_changes_one_rule() {
+    fn each_ablation_of_an_alert_case_changes_exactly_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
     }
 
-    /// Xen's rules admit everything, so `pack` and `split` conflict with them.
+    /// The rules of Xen admit all reservations, so the settings `pack` and `split` conflict with
+    /// them.
     #[test]
-    fn alert_ablation_omits_settings_that_conflict_with_the_case() {
+    fn ablations_of_an_alert_case_omit_settings_that_conflict_with_it() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

@@ -1,38 +1,39 @@
-//! Results of a test: errors by target and seed, and statistics of them.
+//! Results of an allocation error test: errors by target share and seed, and statistics of them.
 
 use slackline_metrics::AllocationErrors;
 use slackline_units::CpuShare;
 
 use crate::over_seeds::OverSeeds;
 
-/// Results of one case, or of one way to limit on this host.
+/// Results of one case, or of one mechanism on this host.
 #[derive(Clone, Debug)]
 pub struct CaseResult {
     /// Text of the case, as users write it.
     pub name: String,
-    /// Enforcer of the limit.
+    /// Policy or host that enforced the limit.
     pub limiter: Limiter,
     /// Runs in order of seed, then of target.
     pub runs: Vec<DomainErrors>,
 }
 
-/// Enforcer of a limit.
+/// Kind of enforcer of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limiter {
-    /// A simulated policy, by name.
+    /// A simulated policy with this name.
     Policy(&'static str),
-    /// This host, by one of its interfaces.
+    /// This host, with one of its mechanisms.
     Host,
 }
 
-/// Errors of one domain at one target, in millionths of the target.
+/// Errors of one domain at one target share, in millionths of the target.
 #[derive(Clone, Debug)]
 pub struct DomainErrors {
-    /// Limit of the domain.
+    /// Target share to which the domain was limited.
     pub target: CpuShare,
-    /// Seed of the run. Zero if nothing was drawn.
+    /// Seed of the run. Zero if the run used no random numbers.
     pub seed: u64,
-    /// Error of each second.
+    /// Error of each second in millionths: the CPU time used less the target, divided by the
+    /// target.
     pub seconds: Vec<i64>,
     /// Error over all seconds together.
     pub average: i64,
@@ -45,7 +46,7 @@ pub fn percent(ppm: i64) -> f64 {
 }
 
 impl CaseResult {
-    /// Returns the targets in ascending order.
+    /// Returns the target shares in ascending order.
     #[must_use]
     pub fn targets(&self) -> Vec<CpuShare> {
         let mut targets: Vec<CpuShare> = self.runs.iter().map(|run| run.target).collect();
@@ -61,8 +62,8 @@ impl CaseResult {
         seeds
     }
 
-    /// Returns the errors of seconds at the targets for which `wanted` is true. `None` as a seed
-    /// means all seeds.
+    /// Returns the errors of all seconds at the target shares for which `wanted` is true. If `seed`
+    /// is `None`, the errors with all seeds are returned.
     #[must_use]
     pub fn errors(&self, seed: Option<u64>, wanted: impl Fn(CpuShare) -> bool) -> AllocationErrors {
         let is_wanted =
@@ -70,8 +71,8 @@ impl CaseResult {
         self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
     }
 
-    /// Returns a number of the seconds at some targets, over all seeds. `None` without such a
-    /// number.
+    /// Computes a number from the errors of seconds with each seed, and returns its statistics over
+    /// the seeds. `None` if there is no such number.
     #[must_use]
     pub fn over_seeds(
         &self,
@@ -82,14 +83,15 @@ impl CaseResult {
         OverSeeds::of(self.seeds().into_iter().filter_map(of_seed))
     }
 
-    /// Returns statistics over runs of the error of a whole run at a target. `None` without runs.
+    /// Returns statistics of the error of whole runs at a target share, over the seeds. `None` if
+    /// there are no runs.
     #[must_use]
     pub fn averages(&self, target: CpuShare) -> Option<OverSeeds> {
         let runs = self.runs.iter().filter(|run| run.target == target);
         OverSeeds::of(runs.map(|run| percent(run.average)))
     }
 
-    /// Returns the number of seconds with a negative error, and with a positive one.
+    /// Returns the number of seconds with a negative error, and the number with a positive error.
     #[must_use]
     pub fn signs(&self) -> (usize, usize) {
         let errors = self.runs.iter().flat_map(|run| &run.seconds);
@@ -103,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_errors_are_selected_by_seed_and_target() {
+    fn alert_test_errors_can_be_selected_by_seed_and_target() {
         let run = |ppm, seed, seconds: &[i64]| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed,

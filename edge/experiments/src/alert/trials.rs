@@ -1,4 +1,4 @@
-//! Simulated trials of a test: every case at every target with every seed.
+//! Simulated trials of an allocation error test: every case at every target share with every seed.
 
 use slackline_metrics::{WholeSeconds, allocation_error};
 use slackline_scenario::{Scenario, ScenarioError};
@@ -11,16 +11,16 @@ use super::result::{CaseResult, DomainErrors, Limiter};
 use crate::grid::{self, GridError, Watch};
 use crate::header;
 
-/// Parameters of the trials of every case.
+/// Parameters of the trials, the same for every case.
 #[derive(Clone, Debug)]
 pub struct Trials {
-    /// Kind of test, by its domains.
+    /// Kind of allocation error test, by its domains.
     pub form: Form,
-    /// Limits of the domains, tested one after the other.
+    /// Target shares to which domains are limited, in different trials.
     pub targets: Vec<CpuShare>,
-    /// Measured time at each target.
+    /// Measured time at each target share.
     pub length: Span,
-    /// Number of seeds, from 1 on.
+    /// Number of seeds. They are 1, 2 and so on.
     pub seeds: u64,
 }
 
@@ -30,21 +30,21 @@ pub struct Trials {
 pub struct TrialError {
     /// Text of the case, as users write it.
     pub case: String,
-    /// Limit of the trial.
+    /// Target share of the trial.
     pub target: CpuShare,
     /// Seed of the trial.
     pub seed: u64,
-    /// Cause of the error.
+    /// Reason for the error.
     pub why: Box<TrialFault>,
 }
 
-/// Cause of an error of a trial.
+/// Reason why a trial failed.
 #[derive(Debug, Error)]
 pub enum TrialFault {
     /// A parameter has an invalid value.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The policy does not admit the domains, or it broke the contract.
+    /// The policy does not admit the domains, or it violated its contract with the host.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -76,7 +76,7 @@ impl Trials {
         Ok(cases.iter().zip(runs.chunks(self.targets.len().max(1))).map(of_case).collect())
     }
 
-    /// Runs one trial. Returns a run for each domain that is measured.
+    /// Runs one trial. Returns the errors of each domain that is measured.
     fn trial(&self, case: &Case, trial: Trial) -> Result<Vec<DomainErrors>, TrialError> {
         let Trial { target, seed, .. } = trial;
         let fault = |why: TrialFault| TrialError {
@@ -96,7 +96,7 @@ impl Trials {
     }
 }
 
-/// Returns the errors for the CPU time of each second.
+/// Returns the errors that follow from the CPU time used in each second.
 fn errors(used: &[Span], trial: Trial) -> DomainErrors {
     let Trial { target, seed, .. } = trial;
     let second = Span::from_secs(1);

@@ -1,4 +1,4 @@
-//! Setting, scaling and removing values in the text of a scenario.
+//! Changes to the text of a scenario: setting, scaling and removing of values by their paths.
 
 use slackline_units::Span;
 use thiserror::Error;
@@ -10,9 +10,9 @@ use super::Edit;
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{path}`: {why}")]
 pub struct PathError {
-    /// Path as it was written.
+    /// Path as the user wrote it.
     pub path: String,
-    /// Reason why it does not fit.
+    /// Reason why the path or value does not fit.
     pub why: String,
 }
 
@@ -21,14 +21,14 @@ impl PathError {
         PathError { path: path.into(), why: why.into() }
     }
 
-    /// Returns one line with a correction.
+    /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> String {
         "write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into()
     }
 }
 
-/// Applies all changes in order. Variables of any of them apply to all of them.
+/// Applies all edits in order. A variable that one edit defines can be used in all of them.
 ///
 /// # Errors
 /// If a path or a value does not fit.
@@ -39,10 +39,10 @@ pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), PathError> {
     edits.iter().try_for_each(|&edit| apply(table, edit, &lets))
 }
 
-/// Returns the value at a path as text. Empty if there is none.
+/// Returns the value at a path as text. Empty if the path has no value.
 ///
 /// # Errors
-/// If there can be no value at the path.
+/// If the path is not valid in the scenario.
 pub fn value_at(table: &mut Table, path: &str) -> Result<String, PathError> {
     let (place, key) = place(table, path)?;
     Ok(place.get(&key).map(plain).unwrap_or_default())
@@ -68,8 +68,8 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     Ok(())
 }
 
-/// Returns the table that a path leads to, and the last key. In an array of tables, a part of the
-/// path selects the one with this name, or for the domain of this name.
+/// Returns the table to which a path leads, and the last key of the path. For an array of tables,
+/// the path has the name of the table, or the name of its domain.
 fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), PathError> {
     let mut parts: Vec<&str> = path.split('.').collect();
     let key = parts.pop().unwrap_or_default().to_owned();
@@ -95,7 +95,7 @@ fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String)
     Ok((table, key))
 }
 
-/// Returns a value with its variables replaced, and with percentages of durations computed.
+/// Returns a value in which variables are replaced and percentages of durations are computed.
 fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     Ok(match value {
         Value::String(text) => {
@@ -117,8 +117,8 @@ fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     })
 }
 
-/// Returns a percentage of a duration, `2500000ns` for `25` and `10ms`. The duration may be a
-/// percentage itself.
+/// Computes a percentage of a duration: `2500000ns` for `25` and `10ms`. The duration may itself be
+/// given as a percentage.
 fn part(percent: &str, whole: &str) -> Result<String, String> {
     let percent: f64 =
         percent.trim().parse().map_err(|_| format!("`{percent}` is not a number"))?;
@@ -154,7 +154,7 @@ fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
     }
 }
 
-/// Rounds to the nearest integer. Both uses are durations or counts, which are never negative.
+/// Rounds a non-negative number to the nearest integer.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
 fn rounded(number: f64) -> u64 {
     number.max(0.0).round() as u64
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn percentage_of_a_value_scales_every_duration_in_it() {
+    fn percentage_in_a_scenario_axis_scales_every_duration_of_a_value() {
         let half = |value: &str| scaled(&text(value), &text("50%"));
         assert_eq!(half("4ms"), Ok(text("2000000ns")));
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_variables_are_replaced_before_percentages_are_computed() {
+    fn variables_in_a_scenario_axis_are_replaced_before_percentages_are_applied() {
         let lets = [("{period}".to_owned(), "10ms".to_owned())];
         assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
         let nested = filled(&text("50% of 25% of {period}"), &lets);

@@ -1,4 +1,4 @@
-//! Drawing of the hosts of a family.
+//! Random generation of the hosts of a family.
 
 use slackline_scenario::{Draw, Purpose, Stream};
 use slackline_units::{Span, Time};
@@ -8,21 +8,23 @@ use super::{Cpus, Family, Length, Lengths, Part};
 
 const MILLION: u32 = 1_000_000;
 
-/// Maximum number of jumps of one reserved part in a run.
+/// Maximum number of changes of one CPU's reservation in a run.
 const MOST_JUMPS: usize = 10_000;
 
-/// Properties of a drawn host that decide what is fair.
+/// Properties of a random host from which fair CPU time is computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Weights of the guests: the first domains of the scenario, with one vCPU each.
+    /// Weights of the guests. The guests are the first domains of the scenario, with one vCPU each.
     pub weights: Vec<u32>,
-    /// Number of CPUs. The whole of each is available to guests until `room` says otherwise.
+    /// Number of CPUs. The capacity of each is fully available to guests until the first entry in
+    /// `room` for it.
     pub cpus: usize,
-    /// Changes of the available capacity in order of time: time, CPU and capacity in millionths.
+    /// Changes of the capacity available to guests, in order of time: time, CPU and capacity in
+    /// millionths.
     pub room: Vec<(Time, usize, u32)>,
 }
 
-/// Kinds of draws for a host. Each has its own stream.
+/// Kinds of random draws for a host. Each kind has its own random stream.
 #[derive(Clone, Copy)]
 enum DrawKind {
     Count,
@@ -32,8 +34,8 @@ enum DrawKind {
     Jumps,
 }
 
-/// Draws the host of this size and seed. Returns the table of a scenario that lasts for `length`,
-/// with all other keys from `base`, and the plan of fair shares.
+/// Generates the host with a number of CPUs and a seed. Returns the table of a scenario of length
+/// `length`, whose other keys come from `base`, and the plan of fair shares.
 #[must_use]
 pub fn drawn(
     family: &Family,
@@ -100,8 +102,8 @@ fn scenario(base: &Table, cpus: usize, domains: Vec<Table>, changes: Vec<Table>)
     scenario
 }
 
-/// Draws the number of guests: per CPU in hundredths of a guest, rounded in total, and at least
-/// one.
+/// Draws the number of guests on a host. The number per CPU is drawn in hundredths. The total is
+/// rounded and at least one.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The number is small.
 fn guests(family: &Family, cpus: usize, stream: &mut Stream) -> usize {
     let hundredths = |guests: f64| (guests * 100.0).round() as usize;
@@ -128,7 +130,8 @@ fn spin() -> Table {
     Table::from_iter([("kind".to_owned(), "spin".into())])
 }
 
-/// Returns a workload that computes and sleeps, each for a time around a mean of its own.
+/// Returns a workload that computes and sleeps in turn. Both times vary around means that are drawn
+/// for this guest.
 fn sleeper(family: &Family, stream: &mut Stream) -> Table {
     let mut around = |Lengths(least, most): Lengths| {
         let mean = stream.draw(&Draw::Uniform { least, most }).ns();
@@ -140,7 +143,8 @@ fn sleeper(family: &Family, stream: &mut Stream) -> Table {
     words.into_iter().map(|(key, word)| (key.to_owned(), word.into())).collect()
 }
 
-/// Returns the times at which a reserved part jumps, a Poisson process, with the new parts.
+/// Returns the times at which a CPU's reservation changes, a Poisson process, each with the new
+/// reserved part.
 fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(Time, Part)> {
     let (mut at, mut jumps) = (Time::START, Vec::new());
     while jumps.len() < MOST_JUMPS {
@@ -153,7 +157,7 @@ fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(
     jumps
 }
 
-/// Returns the shares for a reservation of this part of a CPU, by policy.
+/// Returns the shares for a reservation of a part of a CPU, by policy.
 fn reservation(family: &Family, part: Part) -> Table {
     let period = family.period.0.ns();
     let slice = u128::from(period) * u128::from(part.0) / u128::from(MILLION);
@@ -165,7 +169,8 @@ fn reservation(family: &Family, part: Part) -> Table {
     filled(&family.reservation, &words)
 }
 
-/// Returns a change to another reserved part. A domain without a reserved part is paused.
+/// Returns a change of the scenario to another reserved part. If that is zero, the domain is
+/// paused.
 fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     let mut change = Table::new();
     // A change cannot come before the join.
@@ -179,8 +184,8 @@ fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     change
 }
 
-/// Returns a table with its variables replaced. A text that is only a variable becomes a number if
-/// possible.
+/// Returns a table in which variables are replaced. A text that consists of a single variable
+/// becomes a number if possible.
 fn filled(table: &Table, words: &[(&str, String)]) -> Table {
     let fill = |value: &Value| match value {
         Value::Table(table) => Value::Table(filled(table, words)),
@@ -236,7 +241,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn randomly_drawn_hosts_are_valid_scenarios_and_depend_on_the_seed() {
+    fn random_host_of_a_family_is_a_valid_scenario_that_depends_on_the_seed() {
         for cpus in [4, 16] {
             let (table, plan) = host(cpus, 7);
             assert_eq!(host(cpus, 7), (table.clone(), plan.clone()));
@@ -259,7 +264,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn randomly_drawn_hosts_have_the_configured_frequencies() {
+    fn random_hosts_of_a_family_have_the_configured_frequencies() {
         let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
         for seed in 1..=200 {
             let (_, plan) = host(16, seed);

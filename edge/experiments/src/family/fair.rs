@@ -1,5 +1,5 @@
-//! CPU time of guests compared with a fair one: weighted max-min over all CPUs at every instant,
-//! among runnable guests.
+//! Comparison of the guests' CPU time with their fair CPU time: the weighted max-min fair share of
+//! all CPUs, among the guests that are runnable at each instant.
 
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
@@ -8,13 +8,13 @@ use super::{Plan, quantile};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Minimum fair CPU time in a second, below which an error means nothing.
+/// Minimum fair CPU time in a second for which an error is computed, in nanoseconds.
 const LEAST_NS: f64 = 1e6;
 
-/// Returns the weighted max-min fair rate of each guest on CPUs with this capacity. A vCPU runs on
-/// one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the most capacity.
-/// Hence the rates are the slopes of the greatest convex function below these sums, over weights.
-/// Both arguments must be in descending order.
+/// Returns the weighted max-min fair rate of each guest on CPUs with the capacities `room`. A vCPU
+/// runs on one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the most
+/// capacity. So the rates are the slopes of the greatest convex function of the summed weights
+/// below these sums of capacity. Both arguments must be in descending order.
 #[must_use]
 pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
     // Corners of that function: number of guests up to it, their weight and their capacity.
@@ -41,7 +41,7 @@ pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
     rates
 }
 
-/// Deviation of guests from their fair CPU time.
+/// Relative deviation of guests' CPU time from their fair CPU time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fairness {
     /// Mean relative deviation over all guests.
@@ -52,20 +52,22 @@ pub struct Fairness {
     pub second_p95: f64,
 }
 
-/// Sink that compares the CPU time of a run of a drawn host with the fair one, after the warm-up.
+/// Sink that compares the CPU time of guests in a run of a random host with the fair CPU time. The
+/// warm-up is not counted.
 #[derive(Clone, Debug)]
 pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Guests by descending weight, each with a flag that is true while the guest is runnable.
+    /// Guests by descending weight. The next field has a flag for each guest, which is true while
+    /// the guest is runnable.
     order: Vec<usize>,
     awake: Vec<bool>,
-    /// Available capacity of each CPU, in millionths.
+    /// Capacity of each CPU that is available to guests, in millionths.
     room: Vec<u32>,
-    /// Index of the next change in the plan.
+    /// Index of the next change in the plan's `room`.
     next: usize,
-    /// Fair rate of each runnable guest. `None` if it must be computed again.
+    /// Fair rate of each runnable guest. `None` if the rates must be computed again.
     rates: Option<Vec<(usize, f64)>>,
     /// Fair CPU time by second since `from`, then by guest, in nanoseconds.
     fair: Vec<Vec<f64>>,
@@ -73,7 +75,7 @@ pub struct FairMeter<'a> {
 }
 
 impl<'a> FairMeter<'a> {
-    /// Starts the comparison for a run of this host with this warm-up.
+    /// Creates the sink for a run of the host of this plan, with a warm-up time.
     #[must_use]
     pub fn new(plan: &'a Plan, warmup: Span) -> FairMeter<'a> {
         let mut order: Vec<usize> = (0..plan.weights.len()).collect();
@@ -92,7 +94,7 @@ impl<'a> FairMeter<'a> {
         }
     }
 
-    /// Returns the deviations. `None` if the fair CPU time of every guest is zero.
+    /// Returns the deviations. `None` if no guest had fair CPU time.
     #[must_use]
     pub fn finish(self) -> Option<Fairness> {
         let guests = 0..self.plan.weights.len();
@@ -166,7 +168,7 @@ impl<'a> FairMeter<'a> {
     }
 }
 
-/// Returns the parts of a run interval in each second since `start`, in nanoseconds.
+/// Returns the parts of a run interval that lie in each second since `start`, in nanoseconds.
 fn seconds(start: Time, from: Time, to: Time) -> impl Iterator<Item = (usize, f64)> {
     let (mut at, end) = (from.since(start).ns(), to.since(start).ns());
     std::iter::from_fn(move || {
@@ -223,10 +225,10 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// Closed forms of the reference: three on two CPUs; one heavy guest; weights 3, 2, 2 on two
-    /// CPUs; two guests on CPUs of different capacity.
+    /// The cases have known solutions: three guests on two CPUs, one heavy guest, weights 3, 2, 2
+    /// on two CPUs, and two guests on CPUs with different capacities.
     #[test]
-    fn fair_rates_equal_closed_forms_of_weighted_max_min() {
+    fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);
         close(
             &fair_rates(&[4.0, 1.0, 1.0, 1.0], &[1.0, 1.0]),
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_cpu_time_follows_blocks_and_capacity_changes() {
+    fn fair_cpu_time_takes_blocks_and_capacity_changes_into_account() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let vcpu = |n: u32| VcpuId::new(n, slackline_units::DomId::new(n), 0);
         let room = vec![(Time::START, 0, 1_000_000), (at(2_000), 0, 500_000)];

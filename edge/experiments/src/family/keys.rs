@@ -1,4 +1,4 @@
-//! Every key of `[family]` with its text for the help page.
+//! Keys of the table `[family]`, each with its text for the help page.
 
 use slackline_scenario::keys::{Key, KeyTable};
 
@@ -67,7 +67,7 @@ mod tests {
     use crate::family::Family;
 
     #[test]
-    fn family_help_page_has_exactly_the_accepted_keys() {
+    fn help_page_of_scenario_families_lists_exactly_the_accepted_keys() {
         let refused = toml::from_str::<Family>("cpus = [1]\nnothing-like-it = 1").unwrap_err();
         let text = refused.message().to_owned();
         let (_, may_be) = text.split_once("expected one of ").unwrap();

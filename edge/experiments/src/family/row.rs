@@ -1,11 +1,11 @@
-//! Results of a run of a sweep: a row of its table.
+//! Results of one run of a sweep, as a row of its table.
 
 use slackline_metrics::Summary;
 use slackline_units::Span;
 
 use super::Fairness;
 
-/// Names of the columns, in the order of [`RunResults::cells`].
+/// Names of the table's columns, in the order of [`RunResults::cells`].
 pub const COLUMNS: [&str; 13] = [
     "outcome",
     "vcpus",
@@ -28,18 +28,19 @@ pub struct RunResults {
     /// Number of vCPUs that joined.
     pub vcpus: usize,
     /// Mean deviation over all vCPUs from the fair CPU time, or from the reservation, in percent.
+    /// `None` if neither is known.
     pub share_error: Option<f64>,
-    /// Deviation of the worst vCPU, in percent.
+    /// Deviation of the vCPU with the largest deviation, in percent.
     pub worst_error: Option<f64>,
     /// 95th percentile of the deviation in single seconds, in percent.
     pub second_error_p95: Option<f64>,
     /// Number of migrations per CPU and second.
     pub moves: f64,
-    /// Number of switches per CPU and second.
+    /// Number of context switches per CPU and second.
     pub switches: f64,
-    /// Number of deadlines of reservations, and of missed ones.
+    /// Number of deadlines of reservations, and number of those that were missed.
     pub deadlines: Option<(u64, u64)>,
-    /// Part of the runnable time in which vCPUs waited for a CPU, in percent.
+    /// Part of the runnable time in which vCPUs waited for a CPU, in percent. `None` if unknown.
     pub waiting: Option<f64>,
     /// Longest wait of a vCPU, in milliseconds.
     pub wait_worst: Option<f64>,
@@ -50,8 +51,8 @@ pub struct RunResults {
 }
 
 impl RunResults {
-    /// Returns the numbers of a run. The deviation is from the fair CPU time if that is known, else
-    /// from the reservations of those vCPUs that have one.
+    /// Returns the numbers of a run. Deviations are from the fair CPU time if `fairness` is given.
+    /// Otherwise they are from the reservations of the vCPUs that have a reservation.
     #[must_use]
     pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> RunResults {
         let vcpus = &summary.vcpus;
@@ -96,7 +97,7 @@ impl RunResults {
         }
     }
 
-    /// Returns the cells of its row.
+    /// Returns the cells of the run's row in the table.
     #[must_use]
     pub fn cells(&self) -> [String; COLUMNS.len()] {
         let number = |number: f64| format!("{number:.3}");
@@ -119,7 +120,7 @@ impl RunResults {
         ]
     }
 
-    /// Returns the cells of a run that was not admitted.
+    /// Returns the cells of the row for a run that admission refused.
     #[must_use]
     pub fn refused(vcpus: usize) -> [String; COLUMNS.len()] {
         let mut cells = [const { String::new() }; COLUMNS.len()];
@@ -129,7 +130,7 @@ impl RunResults {
     }
 }
 
-/// Returns a quantile by the nearest rank. `None` without values.
+/// Returns a quantile by the nearest-rank method. `None` if there are no values.
 #[must_use]
 pub fn quantile(values: &mut [f64], part: f64) -> Option<f64> {
     values.sort_by(f64::total_cmp);
@@ -143,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn quantile_is_by_the_nearest_rank() {
+    fn quantile_of_values_is_computed_by_nearest_rank() {
         let mut values = [4.0, 1.0, 3.0, 2.0];
         assert_eq!(quantile(&mut values, 0.5), Some(2.0));
         assert_eq!(quantile(&mut values, 0.95), Some(4.0));

@@ -1,4 +1,4 @@
-//! Maps: tiles on two axes of names, darker for larger values.
+//! Maps: plots of tiles on two axes of names. Larger values have darker tiles.
 
 use std::collections::BTreeMap;
 
@@ -13,8 +13,8 @@ use crate::text::brief;
 const LEAST: f64 = 0.06;
 
 impl Canvas<'_> {
-    /// Draws tiles, darker for larger values relative to the largest. A line separates tiles above
-    /// a value from the others.
+    /// Draws tiles whose darkness is proportional to their value. A line separates tiles with a
+    /// value above `line` from the others.
     pub(super) fn tiles(&mut self, layer: &Layer, tiles: &[Tile], line: f64) {
         let ink = self.legend.ink(layer);
         let most = tiles.iter().map(|tile| tile.value).fold(f64::MIN_POSITIVE, f64::max);

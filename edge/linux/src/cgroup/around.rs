@@ -1,5 +1,4 @@
-//! Surroundings of a thread: the cgroups that it is in, their limits, and freezes by other
-//! programs.
+//! Surroundings of a thread: its cgroups, their limits of CPU time, and freezes by other programs.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -9,10 +8,10 @@ use super::{CgroupError, Controller, Version, is_ours, mounts, read, write};
 use super::{Step, move_to};
 use crate::sys::Tid;
 
-/// Controllers that decide when and where a thread runs.
+/// Controllers whose cgroups determine when and where a thread runs.
 const CONTROLLERS: [Controller; 3] = [Controller::Freezer, Controller::Cpu, Controller::Cpuset];
 
-/// Mounts of the cgroup hierarchies, read once for many threads.
+/// Mount table of the cgroup hierarchies, read once and used for many threads.
 #[derive(Debug)]
 pub struct Hierarchies(Vec<u8>);
 
@@ -29,21 +28,22 @@ pub struct Membership {
 /// Cgroups of a thread, and their limits of CPU time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Surroundings {
-    /// Cgroup of the thread in each hierarchy with a controller that decides when and where it
-    /// runs.
+    /// Cgroup of the thread in each hierarchy with a controller that determines when and where
+    /// threads run.
     pub groups: Vec<Membership>,
-    /// Limits of CPU time in these cgroups and those above them, each as the kernel writes it.
+    /// Limits of CPU time in these cgroups and in those above them. Each has the path of the cgroup
+    /// and the limit as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
 impl Surroundings {
-    /// Returns true if the thread is in this cgroup in one of the hierarchies.
+    /// Returns true if `group` is the thread's cgroup in one of the hierarchies.
     #[must_use]
     pub fn is_in(&self, group: &Path) -> bool {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Returns the cgroup of version 2. `None` if version 2 is not mounted.
+    /// Returns the folder of the thread's version 2 cgroup. `None` if version 2 is not mounted.
     #[must_use]
     pub fn unified(&self) -> Option<&Path> {
         let mut groups = self.groups.iter();
@@ -61,7 +61,7 @@ impl Hierarchies {
         read(Path::new("/proc/self/mountinfo")).map(Hierarchies)
     }
 
-    /// Returns the surroundings of a thread. `None` if it has exited.
+    /// Reads the cgroups of a thread and their limits. `None` if it has exited.
     pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
         let mut groups: Vec<Membership> = Vec::new();
@@ -83,7 +83,8 @@ impl Hierarchies {
 }
 
 impl Membership {
-    /// Returns the paths of the cgroup and of those above it, up to the mounted one.
+    /// Returns the path of the cgroup, and the paths of the cgroups above it up to the mounted
+    /// cgroup.
     fn upward(&self) -> impl Iterator<Item = &Path> {
         self.group.ancestors().take_while(|folder| folder.join("cgroup.procs").exists())
     }
@@ -104,8 +105,9 @@ impl Membership {
         others.filter_map(|folder| Some((folder.to_path_buf(), quota(folder)?))).collect()
     }
 
-    /// Returns the cgroup itself, or the nearest one above it, that another program has frozen.
-    /// Skips `tree` and cgroups that Slackline made. Their state is known, and checked elsewhere.
+    /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
+    /// if none is. `tree` and cgroups that Slackline made are skipped, since their freezes are
+    /// checked elsewhere.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -118,8 +120,8 @@ impl Membership {
         others.find(is_frozen).map(Path::to_path_buf)
     }
 
-    /// Moves a thread back into the group. Moves its whole process if the group accepts no single
-    /// threads.
+    /// Moves a thread back into this cgroup. If the cgroup does not accept single threads, the
+    /// whole process is moved.
     pub fn take_back(&self, tid: Tid) -> Result<(), CgroupError> {
         let single = if self.version == Version::V1 { "tasks" } else { "cgroup.threads" };
         let moved = move_to(&self.group.join(single), &tid.to_string());
@@ -128,15 +130,16 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// Returns the first cgroup of a thread, or above one of its cgroups, that another program has
-    /// frozen. Skips `tree` and cgroups that Slackline made.
+    /// Returns the first cgroup that another program has frozen, among the cgroups of the thread
+    /// and the cgroups above them. `None` if no such cgroup is frozen. `tree` and cgroups that
+    /// Slackline made are skipped.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))
     }
 
-    /// Returns the first hierarchy in which the thread is in another cgroup than before: its former
-    /// cgroup and the present one. `None` if there is none.
+    /// Returns the former and the present cgroup in the first hierarchy in which the thread was
+    /// moved since `before`. `None` if the thread was moved in no hierarchy.
     #[must_use]
     pub fn moved<'a>(
         &'a self,
@@ -151,15 +154,16 @@ impl Surroundings {
         })
     }
 
-    /// Returns the first limit of CPU time that did not apply before. `None` if there is none.
+    /// Returns the first limit of CPU time that did not apply in `before`. `None` if there is no
+    /// such limit.
     #[must_use]
     pub fn limited(&self, before: &Surroundings) -> Option<&(PathBuf, String)> {
         self.quotas.iter().find(|quota| !before.quotas.contains(quota))
     }
 }
 
-/// Returns true if the processes of a user may move themselves from one cgroup to another. A move
-/// that they may not make was made by another program.
+/// Returns true if processes of a user may move themselves from one cgroup to another. A move that
+/// they are not permitted to make was made by another program.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {

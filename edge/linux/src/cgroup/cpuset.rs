@@ -1,11 +1,11 @@
-//! The controller `cpuset`: the CPUs that a thread's group allows, and groups that Slackline makes
-//! to keep held threads on the managed CPUs, whatever affinity they set.
+//! The controller `cpuset`: which CPUs a thread's cgroup allows, and cgroups that Slackline makes
+//! to keep scheduled threads on the managed CPUs even if they change their affinity.
 //!
-//! In version 1 such a group is separate from all others, for any thread. In version 2 the group
-//! that freezes the threads also does this. That requires that the group above enables the
-//! controller for its children, or can be made to without a change for the threads in it. If
-//! neither is possible, a thread that moves itself to another CPU is moved back when that is
-//! noticed.
+//! In version 1 such a cgroup is made separately for each thread. In version 2 the cgroup that
+//! freezes the threads also restricts their CPUs. For that, the cgroup above must enable the
+//! controller for its children. Slackline enables it there if that does not affect the threads in
+//! that cgroup. If neither is possible, a thread that moves itself to another CPU is moved back
+//! when that is noticed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,10 +17,10 @@ use super::{CgroupError, Controller, Place, Step, Version, mounts, read, write};
 use crate::sys::{Tid, cpu_list};
 use crate::thread::ThreadRef;
 
-/// Cpuset that applies to a thread or cgroup.
+/// Cpuset that applies to a thread or to a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpuset {
-    /// Path of the folder of the cpuset's group.
+    /// Folder of the cgroup that defines the cpuset.
     pub group: PathBuf,
     /// File that sets the CPUs of the cpuset.
     pub file: PathBuf,
@@ -46,8 +46,8 @@ impl Cpuset {
         Ok(found)
     }
 
-    /// Returns the cpuset that applies in a cgroup: its own, or that of the nearest cgroup above it
-    /// that has one.
+    /// Returns the cpuset that applies in a cgroup: its own cpuset, or the cpuset of the nearest
+    /// cgroup above that has a cpuset.
     fn at(version: Version, group: &Path) -> Option<Cpuset> {
         let (file, granted) = match version {
             Version::V1 => ("cpuset.cpus", "cpuset.effective_cpus"),
@@ -65,15 +65,15 @@ fn parsed(list: &str) -> Option<CpuSet> {
     Some(numbers.map(CpuId::new).collect())
 }
 
-/// Formats CPUs as the kernel writes them: `0,2,3`.
+/// Formats CPUs as the kernel does, such as `0,2,3`.
 fn listed(cpus: &CpuSet) -> String {
     cpus.iter().map(|cpu| cpu.index().to_string()).collect::<Vec<_>>().join(",")
 }
 
 impl Place {
     /// Finds a place in version 1 for a cpuset that Slackline makes for a thread. `None` if the
-    /// host has no such controller, or another program places the thread by a cpuset. A group below
-    /// that cpuset would keep the other program from changing it.
+    /// host has no version 1 controller `cpuset`, or if another program has put the thread into a
+    /// cpuset. A cgroup below that cpuset would keep the other program from changing it.
     ///
     /// # Errors
     /// As for [`Place::find_in`].
@@ -84,11 +84,11 @@ impl Place {
         }
     }
 
-    /// Creates the group, still without members, for those of these CPUs that the group above
-    /// allows.
+    /// Creates the cgroup without members. It allows the CPUs in `cpus` that the cgroup above
+    /// allows too.
     ///
     /// # Errors
-    /// If the kernel refuses, or the group above has none of the CPUs. No group is left behind.
+    /// If the kernel refuses, or the cgroup above has none of the CPUs. No cgroup is left behind.
     pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
         self.make()?;
         let set = || {
@@ -105,7 +105,7 @@ impl Place {
         })
     }
 
-    /// Moves those of the threads into the group that are in the cpuset below which it was made.
+    /// Moves threads into this cgroup. Threads that are not in the cpuset above it are left out.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
@@ -120,9 +120,10 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Confines a version 2 group that Slackline made to these CPUs, if possible. The group above must
-/// enable the controller for its children, or be able to do so without a change for the threads in
-/// it. The root can do so and, if single threads are confined, the group of their process.
+/// Restricts a version 2 cgroup that Slackline made to these CPUs, if possible. The cgroup above
+/// must enable the controller for its children, or Slackline must be able to enable it without
+/// affecting the threads there. It can be enabled in the root and, if single threads are
+/// restricted, in the cgroup of their process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

@@ -1,4 +1,4 @@
-//! Search for the descendants of a process.
+//! Search for a process and its descendants.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::Path;
 use super::{CgroupError, Step};
 use crate::sys::Tid;
 
-/// Maximum number of times that the lists of children are read until two readings are equal. If
-/// processes start and end faster than that, all of procfs is scanned instead.
+/// Maximum number of readings of the lists of children until two are equal. If processes start and
+/// end faster than that, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Returns a process and its descendants, except those that have lost their parents. All
-/// descendants are included that were started before this call and still exist when it returns.
+/// Returns a process and its descendants. Those whose parent has ended are left out. All others
+/// that were started before this call and still exist when it returns are included.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -23,11 +23,11 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     }
 }
 
-/// Finds descendants by the kernel's lists of the children of each thread, which reads only these
-/// processes. `None` if the kernel has no such lists, or no two readings are equal.
+/// Finds descendants by the kernel's lists of the children of each thread, for which only these
+/// processes are read. `None` if the kernel has no such lists, or no two readings are equal.
 ///
-/// The kernel may leave out a child, but only if a child that it listed earlier in the same reading
-/// has ended since. Then the next reading differs.
+/// The kernel may leave out a child, but only if another child that it listed earlier in the same
+/// reading has ended meanwhile. Then the next reading differs.
 fn by_children(root: Tid) -> Option<Vec<Tid>> {
     if !Path::new("/proc/thread-self/children").exists() {
         return None;
@@ -111,10 +111,10 @@ mod tests {
         Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
     }
 
-    /// The processes are a shell with a sleeping child, a second shell below it with another one,
-    /// and a child that has ended and is not reaped.
+    /// The processes are a shell with a sleeping child, a second shell below it with another
+    /// sleeping child, and a child that has ended but is not reaped.
     #[test]
-    fn both_search_methods_find_only_live_descendants_of_a_process() {
+    fn two_search_methods_find_exactly_the_live_descendants_of_a_process() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdout(Stdio::piped());

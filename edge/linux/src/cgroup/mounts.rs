@@ -1,4 +1,4 @@
-//! Mounts of the cgroup hierarchies, and the groups of threads in them.
+//! Mount points of the cgroup hierarchies, and the cgroups of threads in them.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -10,7 +10,7 @@ use super::{Controller, Version};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
     pub(super) version: Version,
-    /// Group that is visible at `point`.
+    /// Path in the kernel of the cgroup that is visible at `point`.
     root: PathBuf,
     point: PathBuf,
 }
@@ -21,13 +21,13 @@ impl Mount {
         &self.point
     }
 
-    /// Returns true if the path is the folder of a cgroup below the mounted one.
+    /// Returns true if the path is the folder of a cgroup below the mounted cgroup.
     pub(super) fn shows(&self, folder: &Path) -> bool {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }
 
-    /// Returns the folder of a group, given by its path in the kernel, below this mount. `None` if
-    /// it is not visible there.
+    /// Returns the folder of a cgroup below this mount, from the cgroup's path in the kernel.
+    /// `None` if it is not visible there.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
         // The kernel writes `/..` for groups above our own cgroup namespace.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
@@ -42,8 +42,8 @@ impl Mount {
     }
 }
 
-/// Parses the mounts of hierarchies from the text of `mountinfo`, in its order. Returns those of
-/// version 2, and those of version 1 with this controller.
+/// Parses the mounts of hierarchies from the text of `mountinfo`, in the same order. Returns
+/// version 2 mounts, and version 1 mounts with this controller.
 pub(super) fn parse(text: &[u8], controller: Controller) -> Vec<Mount> {
     text.split(|&byte| byte == b'\n').filter_map(|line| mount(line, controller)).collect()
 }
@@ -79,8 +79,8 @@ pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) ->
     })
 }
 
-/// Decodes a path as `mountinfo` writes it: spaces and the like as a backslash and three octal
-/// digits.
+/// Decodes a path in `mountinfo`, in which spaces and some other characters are a backslash and
+/// three octal digits.
 fn path(text: &[u8]) -> PathBuf {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -113,7 +113,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_hierarchies_of_both_versions_are_found_at_any_mount_point() {
+    fn cgroup_hierarchies_of_versions_1_and_2_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
@@ -125,14 +125,14 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_the_mounted_subtree_has_no_path() {
+    fn cgroup_outside_the_mounted_part_of_a_hierarchy_has_no_path() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);
     }
 
     #[test]
-    fn cgroup_of_a_thread_is_parsed_for_each_hierarchy() {
+    fn cgroup_of_a_thread_is_parsed_for_each_cgroup_hierarchy() {
         let text = b"6:cpu,freezer:/a\n9:name=systemd:/x\n0::/user.slice/with:colon\n";
         assert_eq!(
             group_of(text, Version::V2, Controller::Freezer),

@@ -1,9 +1,9 @@
-//! Cgroups of version 2 for process trees: whole processes with all that they start. All members
-//! are frozen, listed and counted together, because every process that is started in the group
-//! stays in it.
+//! Version 2 cgroups for process trees: whole processes and all processes that they start. All
+//! members are frozen, listed and counted together, because every process that is started in the
+//! cgroup stays in it.
 //!
-//! For a process and its descendants a new group is made, below the group that they are in. A group
-//! that exists already, such as that of a systemd unit, is used as it is.
+//! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. An
+//! existing cgroup, such as that of a systemd unit, is used unchanged.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,10 +21,10 @@ use crate::thread::ThreadRef;
 /// Cgroup of a process tree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TreePlace {
-    /// Path of the group.
+    /// Folder of the tree's cgroup.
     pub group: PathBuf,
-    /// Path of the group that the processes were in before and return to. `None` if Slackline did
-    /// not make the group at `group`.
+    /// Folder of the cgroup in which the processes were before, and to which they return. `None` if
+    /// Slackline did not make the cgroup `group`.
     pub origin: Option<PathBuf>,
 }
 
@@ -32,26 +32,25 @@ const FREEZE: &str = "cgroup.freeze";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// Maximum number of times that a list of members is read again because processes were started in
-/// between. Children of a process that is already moved or frozen start in the right group, so
-/// there are fewer each time.
+/// Maximum number of readings of a list of members. It is read again if processes were started
+/// meanwhile. Children of a process that is already moved or frozen start in the right cgroup, so
+/// each reading finds fewer new processes.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
-    /// Returns the path at which a group for a process and its descendants can be made. Changes
-    /// nothing.
+    /// Returns the place for a new cgroup of a process and its descendants. Creates nothing yet.
     ///
     /// # Errors
-    /// If no cgroups of version 2 are mounted, or the group of the process is not visible.
+    /// If no cgroups of version 2 are mounted, or the cgroup of the process is not visible.
     pub fn of_process(root: &ThreadRef) -> Result<TreePlace, CgroupError> {
         let place = Place::find_in(Version::V2, root, Controller::Freezer)?;
         Ok(TreePlace { group: place.group, origin: Some(place.origin) })
     }
 
-    /// Returns an existing group, given by its folder or by its path in the kernel.
+    /// Returns an existing cgroup, from its folder or its path in the kernel.
     ///
     /// # Errors
-    /// If there is no such group, or this process is in it.
+    /// If there is no such cgroup, or this process is in it.
     pub fn existing(named: &Path) -> Result<TreePlace, CgroupError> {
         let groups = read(Path::new("/proc/self/cgroup"))?;
         let mounts = mounted()?;
@@ -70,10 +69,10 @@ impl TreePlace {
         Ok(TreePlace { group, origin: None })
     }
 
-    /// Returns the group of a systemd unit.
+    /// Returns the cgroup of a systemd unit.
     ///
     /// # Errors
-    /// If there is no group of this name, or several.
+    /// If there is no cgroup of this name, or several.
     pub fn of_unit(unit: &str) -> Result<TreePlace, CgroupError> {
         let mut found = BTreeSet::new();
         for mount in mounted()? {
@@ -89,11 +88,11 @@ impl TreePlace {
         }
     }
 
-    /// Checks that an existing group can be frozen and is not frozen. For a group that is to be
-    /// made, checks that it does not exist yet.
+    /// Checks that an existing cgroup can be frozen and is not frozen. A cgroup that is to be made
+    /// must not exist yet.
     ///
     /// # Errors
-    /// If the group has no freezer or is frozen, or a group that is to be made exists already.
+    /// If the cgroup has no freezer or is frozen, or a cgroup that is to be made exists already.
     pub fn check(&self) -> Result<(), CgroupError> {
         if self.origin.is_some() {
             let is_there = io::Error::from(io::ErrorKind::AlreadyExists);
@@ -106,12 +105,12 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Creates the group, still without members, unless it is an existing one. The caller must have
-    /// recorded the group with the keeper: if the caller is killed now, another process must remove
-    /// the group.
+    /// Creates the cgroup without members, unless the cgroup exists already. Before that, the
+    /// caller must have recorded the cgroup with the keeper. If the caller is killed, the keeper
+    /// can then remove the cgroup.
     ///
     /// # Errors
-    /// If the kernel refuses, or the group has no freezer. No group is left behind.
+    /// If the kernel refuses, or the cgroup has no freezer. No cgroup is left behind.
     pub fn make(&self) -> Result<(), CgroupError> {
         if self.origin.is_none() {
             return Ok(());
@@ -124,31 +123,31 @@ impl TreePlace {
         freezer.map(drop)
     }
 
-    /// Returns the file that freezes and thaws the group.
+    /// Returns the path of the file that freezes and thaws the cgroup.
     #[must_use]
     pub fn switch(&self) -> PathBuf {
         self.group.join(FREEZE)
     }
 
-    /// Returns the file that shows whether the group has members. Polling it reports when that
-    /// changes.
+    /// Returns the path of the file that shows if the cgroup has members. Polling it reports a
+    /// change.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
     }
 
-    /// Returns the file with the CPU time of all members of the group, including members that have
-    /// ended.
+    /// Returns the path of the file with the CPU time of all members of the cgroup, including those
+    /// that have ended.
     #[must_use]
     pub fn usage(&self) -> PathBuf {
         self.group.join("cpu.stat")
     }
 
-    /// Moves a process and all its descendants into the group.
+    /// Moves a process and all its descendants into the cgroup.
     ///
     /// # Errors
-    /// If one of the processes is in another group than the first, is this process, or cannot be
-    /// moved.
+    /// If a process is in another cgroup than the first process, is this process itself, or cannot
+    /// be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
         let ours = i32::try_from(std::process::id()).ok();
@@ -184,7 +183,7 @@ impl TreePlace {
         Err(CgroupError::refused(Step::Move, &self.group, io::ErrorKind::TimedOut.into()))
     }
 
-    /// Moves a process back into the group.
+    /// Moves a process back into the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -192,7 +191,7 @@ impl TreePlace {
         write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move)
     }
 
-    /// Returns the threads in the group and in the groups below it.
+    /// Returns the threads in the cgroup and in the cgroups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -200,7 +199,7 @@ impl TreePlace {
         self.list(THREADS)
     }
 
-    /// Returns the processes in the group and in the groups below it.
+    /// Returns the processes in the cgroup and in the cgroups below it.
     ///
     /// # Errors
     /// If the kernel refuses to list them.
@@ -214,20 +213,21 @@ impl TreePlace {
         Ok(found)
     }
 
-    /// Returns true if the group has members. A group that does not exist has none.
+    /// Returns true if the cgroup has members. A cgroup that does not exist has none.
     #[must_use]
     pub fn is_populated(&self) -> bool {
         let events = fs::read_to_string(self.events());
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the group exists. If Slackline made it, it must be dissolved then.
+    /// Returns true if the cgroup exists. If Slackline made it, it must then be dissolved in the
+    /// end.
     #[must_use]
     pub fn is_made(&self) -> bool {
         self.group.is_dir()
     }
 
-    /// Asks the kernel to freeze the group, or to thaw it.
+    /// Asks the kernel to freeze the cgroup, or to thaw it.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -236,8 +236,8 @@ impl TreePlace {
         write(&self.switch(), text, step)
     }
 
-    /// Thaws the group. If Slackline made it, moves all members back and removes it. Does nothing
-    /// if the group does not exist, and can be repeated.
+    /// Thaws the cgroup. If Slackline made it, moves all members back and removes it. Does nothing
+    /// if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
     /// The error of the first step that the kernel refused. All other steps have been tried.

@@ -1,17 +1,17 @@
-//! The cgroup freezer. Acts on one thread.
+//! The cgroup freezer, which acts on one thread.
 //!
-//! The thread gets a group of its own below its present group. The new group is frozen and thawed
-//! through a descriptor that stays open. In version 2 the group is *threaded*: its threads are
-//! accounted for by the process's own group, and the rest of the process stays where it is. The
-//! root and every group without domain controllers below it can be the parent of such a group, so
-//! the process never has to be moved. If version 2 is missing or its rules do not allow such a
-//! group, version 1 is used. Its calls take 35 to 100 us, those of version 2 take 1 to 7 us. A
-//! thread frozen by version 1 cannot be killed until it is thawed.
+//! The thread gets a cgroup of its own below its present cgroup. The new cgroup is frozen and
+//! thawed through a descriptor that stays open. In version 2 the cgroup is *threaded*: its threads
+//! are accounted for by the process's own cgroup, and the rest of the process stays where it is.
+//! The parent of a threaded cgroup must be the root, or a cgroup that enables no domain controllers
+//! for its children. So the process itself never has to be moved. If version 2 is missing or its
+//! rules do not allow such a cgroup, version 1 is used. Its calls take 35 to 100 us, the calls of
+//! version 2 take 1 to 7 us. A thread frozen by version 1 cannot be killed until it is thawed.
 //!
-//! A frozen thread stops before its next instruction outside the kernel. A wait in the kernel is
-//! interrupted as by a signal, but no signal is delivered. Threads and processes that it starts
-//! while it has a group of its own start in that group, and are frozen with it. Dissolving the
-//! group moves all of them back.
+//! A frozen thread stops before its next instruction outside the kernel. A system call in which it
+//! waits is interrupted as by a signal, but no signal is delivered. Threads and processes that it
+//! starts while it has a cgroup of its own start in that cgroup, and are frozen with it. Dissolving
+//! the cgroup moves all of them back.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -44,8 +44,8 @@ impl Version {
     }
 }
 
-/// Thaws a group that Slackline made, moves all members back, and removes it. Does nothing if the
-/// group does not exist, and can be repeated.
+/// Thaws a cgroup that Slackline made, moves all members back, and removes it. Does nothing if the
+/// cgroup does not exist, so the call can be repeated.
 ///
 /// # Errors
 /// The error of the first step that the kernel refused. All other steps have been tried.
@@ -60,7 +60,7 @@ pub fn clear(place: &Place) -> Result<(), CgroupError> {
     if dissolved.is_ok() { dissolved } else { thawed.and(dissolved) }
 }
 
-/// Freezer group of one thread, with which the thread is frozen and thawed.
+/// Freezer cgroup of one thread, with which the thread is frozen and thawed.
 #[derive(Debug)]
 pub struct Freezer {
     thread: ThreadRef,
@@ -71,12 +71,12 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// Makes the thread's freezer group and moves the thread there. The thread is not frozen yet.
-    /// If this fails, the group is removed again.
+    /// Makes the thread's freezer cgroup and moves the thread there. The thread is not frozen yet.
+    /// If this fails, the cgroup is removed again.
     ///
     /// # Errors
-    /// The step that the kernel refused. `EOPNOTSUPP` means that the rules of version 2 forbid a
-    /// threaded group in this place.
+    /// The step that the kernel refused. With `EOPNOTSUPP`, the rules of version 2 do not allow a
+    /// threaded cgroup in this place.
     pub fn make(thread: ThreadRef, place: &Place) -> Result<Freezer, CgroupError> {
         match Freezer::prepare(&thread, place) {
             Ok(switch) => {
@@ -103,9 +103,8 @@ impl Freezer {
         Ok(opened)
     }
 
-    /// Freezes the thread. The thread runs no further instruction of its own once its CPU has
-    /// noticed the freeze. That is at once on the caller's CPU, and a few microseconds later on
-    /// another CPU.
+    /// Freezes the thread. The thread stops when its CPU notices the freeze: at once if it is on
+    /// the caller's CPU, and after a few microseconds if it is on another.
     ///
     /// # Errors
     /// If the kernel refuses.
@@ -117,8 +116,8 @@ impl Freezer {
         Ok(())
     }
 
-    /// Returns the path of the freezer group if another program has frozen or thawed it against the
-    /// last order. `None` otherwise.
+    /// Returns the path of the freezer cgroup if another program has frozen or thawed it against
+    /// the last order. `None` otherwise.
     #[must_use]
     pub fn foreign(&self) -> Option<PathBuf> {
         let file = self.group.join(self.version.switch());

@@ -1,8 +1,8 @@
-//! Real-time priority and affinity. Acts on one thread.
+//! Real-time priority and affinity of one thread.
 //!
 //! A chosen thread is raised to `SCHED_FIFO` with reset-on-fork, so that threads and processes that
-//! it starts do not become real-time with it. They *do* inherit its affinity, because the kernel
-//! has no flag against that.
+//! it starts do not become real-time with it. They do inherit its affinity, because the kernel has
+//! no flag to prevent that.
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -13,35 +13,35 @@ use crate::sys::{
 };
 use crate::thread::ThreadRef;
 
-/// Assignment of real-time priorities to threads in a given order. The first thread is to run, and
-/// each further one when those before it are blocked or stopped. Only the order matters to the
-/// kernel, so a thread whose priority fits the order keeps it. When the first of three threads is
-/// removed, the other two need no system call.
+/// Assigns decreasing real-time priorities to the threads in a queue. The first thread runs, and
+/// each further one runs while those before it are blocked or stopped. Only the order of the
+/// priorities matters, so a thread whose current priority fits the order keeps it. For example, if
+/// the first of three threads is removed, the other two need no system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
     above: u8,
-    /// Number of threads that have not got a priority yet.
+    /// Number of threads in the queue that have no priority yet.
     left: u8,
 }
 
 impl Ladder {
-    /// Number of priorities. With more priorities than threads, threads can change places without a
-    /// change of all priorities.
+    /// Number of different priorities. It is larger than the number of threads, so that threads can
+    /// change places without new priorities for all.
     const ROOM: u8 = 8;
 
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
     pub const LEAST: FifoPriority = FifoPriority(FifoPriority::CHOSEN.0 + 1 - Ladder::ROOM);
 
-    /// Creates a ladder for this many threads. There may be at most as many as there are
-    /// priorities.
+    /// Starts assigning priorities to a queue of `count` threads. `count` must not exceed the
+    /// number of priorities.
     #[must_use]
     pub fn new(count: usize) -> Ladder {
         let left = u8::try_from(count).unwrap_or(Ladder::ROOM).min(Ladder::ROOM);
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// Returns the priority of the next thread, which is below those of all threads before it.
-    /// `has` is the priority that the thread has now. It is returned if it fits the order.
+    /// Returns the priority of the next thread, which is below the priorities of all threads before
+    /// it. `has` is the current priority of the thread, which is returned if it fits the order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -52,13 +52,14 @@ impl Ladder {
     }
 }
 
-/// Scheduling orders for one thread: its class and priority.
+/// Orders for the scheduling of one thread: its class and priority.
 #[derive(Debug)]
 pub struct Priority {
     thread: ThreadRef,
     original: SchedulingOf,
     now: SchedulingOf,
-    /// True if an order has changed the scheduling of the thread, and none has restored it since.
+    /// True if an order has changed the scheduling of the thread, and no later order has restored
+    /// it.
     is_ordered: bool,
 }
 
@@ -100,8 +101,8 @@ impl Priority {
     }
 
     /// Gives the thread a lower priority than all ordinary threads, so that it receives the CPU
-    /// time that they leave. Threads that it starts in this state are behind all others too, since
-    /// they are pinned to its CPU.
+    /// time that they leave. Threads that it starts then have the same low priority. They are
+    /// pinned to its CPU too, so they do not run elsewhere.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -120,8 +121,9 @@ impl Priority {
         Ok(())
     }
 
-    /// Returns the present scheduling of the thread if it differs from the orders. Always `None`
-    /// without an order, since the thread's owner may then change the scheduling.
+    /// Returns the current scheduling of the thread if it differs from the last order, otherwise
+    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
+    /// may then change the scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -132,7 +134,8 @@ impl Priority {
         Ok(Some(self.read()?).filter(|found| *found != self.now))
     }
 
-    /// Schedules the thread as ordered again, after another program has changed that.
+    /// Applies the last order to the thread again, after another program has changed its
+    /// scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -142,8 +145,8 @@ impl Priority {
         self.set(to, Act::Lower)
     }
 
-    /// Restores the original scheduling of the thread, even if another program has changed it
-    /// against the orders.
+    /// Restores the original scheduling of the thread, even if another program has changed it since
+    /// the last order.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -152,8 +155,8 @@ impl Priority {
         self.lower()
     }
 
-    /// Makes the present scheduling of the thread, which another program has set, its original one.
-    /// Returns it.
+    /// Makes the present scheduling of the thread, which another program has set, its original
+    /// scheduling. Returns it.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -191,14 +194,14 @@ impl Priority {
     }
 }
 
-/// Affinity orders for one thread: the CPUs that it may run on.
+/// Orders for the affinity of one thread.
 #[derive(Debug)]
 pub struct Pin {
     thread: ThreadRef,
     original: CpuSet,
     now: CpuSet,
-    /// True if an order has set the affinity of the thread, even to the original one, and no order
-    /// has restored it since.
+    /// True if an order has set the affinity of the thread and no order has restored it since. The
+    /// affinity can equal the original affinity.
     is_ordered: bool,
 }
 
@@ -212,13 +215,13 @@ impl Pin {
     /// Pins the thread to `cpu`. The thread has left all other CPUs when this returns.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses . Reasons are lack of privilege, a CPU that
+    /// If the thread has exited, or the kernel refuses. Reasons are lack of privilege, a CPU that
     /// is offline or outside the thread's cpuset, and a thread in `SCHED_DEADLINE`.
     pub fn pin(&mut self, cpu: CpuId) -> Result<(), ActError> {
         self.set(CpuSet::one(cpu), Act::Pin(cpu))
     }
 
-    /// Limits the thread to these CPUs. Returns the affinity that was ordered before this call.
+    /// Restricts the thread to these CPUs. Returns the affinity according to the last order.
     ///
     /// # Errors
     /// As for [`Pin::pin`].
@@ -246,8 +249,9 @@ impl Pin {
         Ok(())
     }
 
-    /// Returns the present affinity of the thread if it differs from the orders. Always `None`
-    /// without an order, since the thread's owner may then change the affinity.
+    /// Returns the current affinity of the thread if it differs from the last order, otherwise
+    /// `None`. If there is no order in effect, the result is `None`, since the owner of the thread
+    /// may then change the affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -258,7 +262,7 @@ impl Pin {
         Ok(Some(self.read()?).filter(|found| *found != self.now))
     }
 
-    /// Sets the affinity as ordered again, after another program has changed it.
+    /// Applies the last order to the thread again, after another program has changed its affinity.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -283,14 +287,15 @@ impl Pin {
         self.original
     }
 
-    /// Returns the CPUs that the last order limits the thread to. `None` if there is no order.
+    /// Returns the CPUs to which the last order restricts the thread. `None` if there is no order
+    /// in effect.
     #[must_use]
     pub fn ordered(&self) -> Option<CpuSet> {
         self.is_ordered.then_some(self.now)
     }
 
-    /// Makes the present affinity of the thread, which another program has set, its original one.
-    /// Returns it.
+    /// Makes the present affinity of the thread, which another program has set, its original
+    /// affinity. Returns that affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -323,8 +328,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Assigns priorities to four threads in this order. Returns the number of threads whose
-    /// priority changed.
+    /// Gives a priority to each thread in `order`, which lists some of four threads. Returns the
+    /// number of threads whose priority changed.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;
@@ -338,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_already_in_dispatch_order_keep_their_priorities() {
+    fn threads_that_are_already_in_dispatch_order_keep_their_priorities() {
         let mut places = [None; 4];
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
         assert_eq!(places[0], Some(FifoPriority::CHOSEN));
@@ -350,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn fifo_priorities_suffice_for_every_sequence_of_thread_orders() {
+    fn available_fifo_priorities_suffice_for_every_change_of_dispatch_order() {
         let orders: Vec<[usize; 4]> = (0..256)
             .map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6])
             .filter(|order| (0..4).all(|who| order.contains(&who)))

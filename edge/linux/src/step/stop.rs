@@ -1,9 +1,10 @@
-//! `SIGSTOP` and `SIGCONT`. Acts on the whole process, whichever of its threads is named.
+//! Stopping and continuing with `SIGSTOP` and `SIGCONT`. Both act on the whole process, even if the
+//! signal is sent to one of its threads.
 //!
-//! The stop signal is sent to one thread and not to the process as a whole. If it were sent to the
-//! process, the kernel would let the first thread take it. The other threads would run until that
-//! thread has been scheduled, which may never happen behind a real-time vCPU thread on its CPU. The
-//! vCPU thread takes the signal before its next instruction and stops all others.
+//! The stop signal is sent to the vCPU's thread and not to the process. A signal to the process
+//! would be taken by its first thread, and all threads would run until the first thread has been
+//! scheduled. That may never happen if a real-time vCPU thread runs on its CPU. The vCPU's thread
+//! takes the signal before its next instruction and stops all others.
 //!
 //! Other processes can see this: the parent is notified by `SIGCHLD` and `wait`, and a shell with
 //! job control treats the process as suspended.
@@ -13,7 +14,7 @@ use rustix::process::Signal;
 use super::{Act, ActError};
 use crate::thread::ThreadRef;
 
-/// Stop of the process of one thread, by signals.
+/// Orders that stop and continue the process of one thread, by signals.
 #[derive(Debug)]
 pub struct Stop {
     thread: ThreadRef,
@@ -21,7 +22,7 @@ pub struct Stop {
 }
 
 impl Stop {
-    /// Creates the orders for the process of `thread`, which is not stopped now.
+    /// Creates the orders for the process of `thread`. The process must not be stopped.
     #[must_use]
     pub fn new(thread: ThreadRef) -> Stop {
         Stop { thread, stopped: false }
@@ -40,8 +41,7 @@ impl Stop {
         Ok(())
     }
 
-    /// Sends the stop signal to another thread of a process, in addition to a stop that is under
-    /// way.
+    /// Sends the stop signal to another thread of a process that is just being stopped.
     ///
     /// # Errors
     /// If that thread has exited, or the kernel refuses.

@@ -1,4 +1,4 @@
-//! Child processes of this process.
+//! Child processes, which end together with this process or wait before they start.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_sig
 
 use super::Tid;
 
-/// Makes the kernel kill the process of this command when the thread that starts it ends, for
-/// whatever reason. That thread should live as long as this process.
+/// Makes the kernel kill the process of this command when the thread that starts it ends for any
+/// reason. That thread should live as long as this process.
 pub fn die_with_us(command: &mut Command) {
     let us = std::process::id();
     let tie = move || {
@@ -31,20 +31,21 @@ pub fn die_with_us(command: &mut Command) {
     }
 }
 
-/// Value that tells a waiting process to execute its command. [`GIVE_UP`] tells it to exit.
+/// Value with which a waiting process is told to execute its command. With [`GIVE_UP`] it exits.
 const GO: u64 = 1;
 const GIVE_UP: u64 = 2;
 
 /// Interval at which a waiting process checks that its parent still exists.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
-/// A process that was forked for a command and waits before it executes the command. So it can be
-/// scheduled from the command's first instruction on. Dropping this ends the process.
+/// A process that was forked for a command and waits before it executes the command. So its
+/// scheduling can be set before the command's first instruction. Dropping this value ends the
+/// process.
 #[derive(Debug)]
 pub struct WaitingCommand {
     pid: Tid,
     gate: OwnedFd,
-    /// Thread that returns when the process has executed its command. `None` once it has been
+    /// Thread that waits until the process has executed its command. `None` once it has been
     /// joined.
     spawning: Option<JoinHandle<io::Result<Child>>>,
 }
@@ -111,7 +112,7 @@ impl Drop for WaitingCommand {
     }
 }
 
-/// Waits, in the new process, until it may execute its command.
+/// Waits in the new process until the parent allows it to execute the command.
 fn wait_at(gate: &OwnedFd, parent: Pid) -> io::Result<()> {
     loop {
         match poll(&mut [PollFd::new(gate, PollFlags::IN)], Some(&LOOK)) {
@@ -135,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waiting_command_executes_only_after_go() {
+    fn command_started_in_waiting_state_executes_only_when_released() {
         let mut command = Command::new("sh");
         command.args(["-c", "exit 7"]);
         let waiting = WaitingCommand::start(command).unwrap();
@@ -146,13 +147,13 @@ mod tests {
     }
 
     #[test]
-    fn waiting_command_that_does_not_exist_is_an_error_after_go() {
+    fn command_that_does_not_exist_is_an_error_when_it_is_released() {
         let waiting = WaitingCommand::start(Command::new("/no/such/program")).unwrap();
         assert_eq!(waiting.go().unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
     #[test]
-    fn waiting_command_that_is_dropped_never_runs() {
+    fn command_dropped_in_waiting_state_never_executes() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("ran");
         let mut command = Command::new("touch");

@@ -2,8 +2,9 @@
 
 use slackline_units::Span;
 
-/// Returns the maximum error of the wall clock, as the program that synchronises it reports to the
-/// kernel. `None` if no program does, or the kernel does not let this process ask.
+/// Returns the maximum error of the wall clock, which the program that synchronises the clock has
+/// reported to the kernel. `None` if no program synchronises it, or if this process may not read
+/// the error.
 #[must_use]
 pub fn wall_clock_error() -> Option<Span> {
     // SAFETY: a structure of numbers, for which all zeros is a value; no bit of `modes` is set, so

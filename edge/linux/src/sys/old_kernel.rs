@@ -1,6 +1,6 @@
-//! Simulation of other kernels for tests: programs that run as on Linux 4.4, or without perf events
-//! as in a sandbox. Every system call that is newer than 4.4 is refused as unknown. A program
-//! cannot distinguish that from a kernel without the call.
+//! Simulation of other kernels for tests. A program runs as on Linux 4.4, or without perf events as
+//! in a sandbox. To simulate Linux 4.4, every system call that is newer is refused as unknown. A
+//! program cannot distinguish that from a kernel without the call.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -8,11 +8,11 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-/// First system call number that Linux 4.4 does not know on x86-64 (`copy_file_range`, 4.5).
+/// First system call number on x86-64 that Linux 4.4 does not know: `copy_file_range`, from 4.5.
 const FIRST_UNKNOWN: u32 = 326;
 
-/// Makes the program of this command, and all that it starts, run as on Linux 4.4. The program
-/// fails to start without root, or if the kernel has no filters of system calls.
+/// Makes the program of this command, and all programs that it starts, run as on Linux 4.4. The
+/// start fails without root, or if the kernel does not support system call filters.
 pub fn as_on_linux_4_4(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
@@ -20,8 +20,8 @@ pub fn as_on_linux_4_4(command: &mut Command) {
     }
 }
 
-/// Makes the kernel refuse perf events to the program of this command, and to all that it starts.
-/// The program fails to start without root, or if the kernel has no filters of system calls.
+/// Makes the kernel refuse perf events to the program of this command and to all programs that it
+/// starts. The start fails without root, or if the kernel does not support system call filters.
 pub fn without_perf_events(command: &mut Command) {
     // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
     unsafe {
@@ -38,8 +38,8 @@ fn refuse_later_calls() -> io::Result<()> {
     refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
 }
 
-/// Makes the kernel refuse, with `error`, the system calls that the comparison `jump` with `call`
-/// selects.
+/// Installs a filter that refuses some system calls with `error`. The comparison `jump` with the
+/// number `call` selects them.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

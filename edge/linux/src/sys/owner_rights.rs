@@ -1,4 +1,4 @@
-//! Opening files that a user has named with that user's own rights.
+//! Opening of files that a user has named, with the rights of that user.
 
 use std::io;
 use std::thread::{Builder, scope};
@@ -7,23 +7,23 @@ use rustix::fs::{Gid, Uid};
 use rustix::process::geteuid;
 use rustix::thread::set_thread_groups;
 
-/// Size of the thread's stack, in bytes. The thread opens or connects to one file and ends.
+/// Size of the thread's stack, in bytes. The thread only opens a file or connects to a socket.
 const STACK: usize = 1 << 17;
 
-/// Rights of a process to files and sockets.
+/// Identity of a process that determines its rights to files and sockets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OwnerRights {
     /// Id of the user.
     pub uid: u32,
-    /// Id of the main group.
+    /// Id of the primary group.
     pub gid: u32,
     /// Ids of all supplementary groups.
     pub groups: Vec<u32>,
 }
 
 impl OwnerRights {
-    /// Parses the text of a process's `status` file. `None` if the process acts as several users at
-    /// once. Then its command line may come from one user and its rights from another.
+    /// Parses the text of a process's `status` file. `None` if the process has several different
+    /// user ids. Its command line can then come from another user than its rights.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
         let of = |field: &str| -> Option<Vec<u32>> {
@@ -39,10 +39,10 @@ impl OwnerRights {
         Some(OwnerRights { uid, gid, groups: of("Groups:")? })
     }
 
-    /// Calls `act` with these rights in place of the caller's.
+    /// Calls `act` with these rights in place of the caller's rights.
     ///
-    /// The call runs on a new thread, of which only the file system ids are changed. If all its ids
-    /// were changed, the user with these rights could send signals to the thread.
+    /// The call runs on a new thread, and only the file system ids of that thread are changed. If
+    /// all its ids were changed, the user could send signals to it.
     ///
     /// # Errors
     /// If this process may not take these rights, or `act` fails.
@@ -71,7 +71,7 @@ impl OwnerRights {
     }
 }
 
-/// Sets the user whose rights the calling thread has for files. Returns true if the kernel did so.
+/// Sets the user id that the calling thread uses for files. Returns true if the kernel set it.
 fn set_file_uid(uid: Uid) -> bool {
     // SAFETY: both calls take a number and change or read an id of this thread only. The second
     // asks for no user that there is, and so returns the current one.
@@ -82,7 +82,7 @@ fn set_file_uid(uid: Uid) -> bool {
     u32::try_from(is) == Ok(uid.as_raw())
 }
 
-/// Sets the group whose rights the calling thread has for files. Returns true if the kernel did so.
+/// Sets the group id that the calling thread uses for files. Returns true if the kernel set it.
 fn set_file_gid(gid: Gid) -> bool {
     // SAFETY: as above.
     let is = unsafe {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_mixed_user_or_group_ids_has_no_owner_rights() {
+    fn process_with_differing_real_and_effective_ids_gets_no_owner_rights() {
         let known = OwnerRights { uid: 5, gid: 6, groups: vec![7, 8] };
         let read = |uid, gid| OwnerRights::parse(status(uid, gid).as_bytes());
         assert_eq!(read("5\t5\t5\t5", "6\t6\t6\t6"), Some(known));
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_root_cannot_be_opened_with_a_users_rights() {
+    fn file_of_root_cannot_be_opened_with_the_rights_of_another_user() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

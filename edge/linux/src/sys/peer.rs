@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 /// Maximum number of groups of a process.
 const MOST_GROUPS: usize = 65_536;
 
-/// Returns the supplementary groups of the process that connected to this Unix socket, as they were
-/// when it connected: `SO_PEERGROUPS`.
+/// Returns the supplementary groups that the process at the other end of a Unix socket had when it
+/// connected (`SO_PEERGROUPS`).
 ///
 /// # Errors
 /// Those that the kernel returns.

@@ -1,4 +1,5 @@
-//! Perf events: records of activity on a CPU, and the time that a thread has spent on CPUs.
+//! Perf events of the kernel: records of activity on a CPU, and the time that a thread has spent on
+//! CPUs.
 
 use std::ffi::CStr;
 use std::io;
@@ -10,8 +11,8 @@ use slackline_units::{CpuId, Span};
 
 use super::{Tid, check, malformed};
 
-/// The kernel's `perf_event_attr` in its fifth revision (Linux 4.1), the first one with all fields
-/// that this program sets.
+/// Structure `perf_event_attr` of the kernel in its fifth revision (Linux 4.1). It is the first
+/// revision with all fields that this program sets.
 #[repr(C)]
 #[derive(Default)]
 struct Attr {
@@ -38,21 +39,21 @@ struct Attr {
 
 const SOFTWARE: u32 = 1;
 const TRACEPOINT: u32 = 2;
-/// `PERF_COUNT_SW_DUMMY`: counts nothing, and carries side records.
+/// Event `PERF_COUNT_SW_DUMMY`, which counts nothing but can carry side-band records.
 const DUMMY: u64 = 9;
-/// `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`: count CPU time.
+/// Events `PERF_COUNT_SW_CPU_CLOCK` and `PERF_COUNT_SW_TASK_CLOCK`, which count CPU time.
 const CPU_CLOCK: u64 = 0;
 const TASK_CLOCK: u64 = 1;
-/// `PERF_FLAG_PID_CGROUP`: the thread argument is the open folder of a cgroup.
+/// Flag `PERF_FLAG_PID_CGROUP`: the argument for the thread is a descriptor of a cgroup's folder.
 const BY_GROUP: libc::c_ulong = 1 << 2;
 const SAMPLE_TID: u64 = 1 << 1;
 const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// Returns a single bit of the attributes, whose number counts the bits in the order in which the
-/// kernel declares them. A C compiler lays bit fields out from the low end on little-endian
-/// machines and from the high end on others.
+/// Returns one bit of the flags in the attributes. `number` counts them in the order in which the
+/// kernel declares them. C compilers place bit fields from the low end on little-endian machines
+/// and from the high end on big-endian machines.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -65,9 +66,9 @@ const SAMPLE_ID_ALL: u64 = flag(18);
 const USE_CLOCK: u64 = flag(25);
 const CONTEXT_SWITCH: u64 = flag(26);
 
-/// Opens an event that is never switched on. The other events of its CPU share its ring. With a
-/// tracepoint given, it also keeps that tracepoint's probe in place. Otherwise the kernel would
-/// remove the probe whenever its last event is closed, which takes tens of milliseconds.
+/// Opens an event that is never switched on, and whose ring the other events of its CPU share. If a
+/// tracepoint is given, the event keeps the tracepoint's probe installed. Otherwise the kernel
+/// would remove the probe when its last event is closed, which takes tens of milliseconds.
 ///
 /// # Errors
 /// `ENODEV` if the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole CPUs
@@ -81,16 +82,16 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), Attr { flags, clock, ..attr })
 }
 
-/// Opens an event that, once it shares a ring, writes records about switches, starts and exits of
-/// threads.
+/// Opens an event that writes records about context switches, starts and exits of threads, once it
+/// shares a ring.
 ///
-/// Every switch on this CPU has two records, one of the thread that leaves and one of the thread
-/// that comes (`PERF_RECORD_SWITCH_CPU_WIDE`). Each record has three words: the process and thread
-/// on the other side of the switch, its own process and thread, and the time (`CLOCK_MONOTONIC`,
-/// nanoseconds). Every thread that is started on this CPU has one record, made by its starter
-/// before it runs (`PERF_RECORD_FORK`). Every thread that exits there has one, made before it has
-/// left the CPU for good (`PERF_RECORD_EXIT`). Both have a word with the process and its parent, a
-/// word with the thread and its starter, and the time.
+/// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`), one for the thread
+/// that leaves and one for the next thread. Each record has three words: the process and thread on
+/// the other side of the switch, its own process and thread, and the time (`CLOCK_MONOTONIC`,
+/// nanoseconds). A start of a thread on this CPU has one record (`PERF_RECORD_FORK`), written
+/// before the new thread runs. An exit has one (`PERF_RECORD_EXIT`), written before the thread
+/// leaves the CPU for the last time. Both have a word with the process and its parent, a word with
+/// the thread and its starter, and the time.
 ///
 /// # Errors
 /// As for [`open_hits`].
@@ -106,23 +107,23 @@ pub fn open_switches(cpu: CpuId) -> io::Result<OwnedFd> {
     open(ANYBODY, number(cpu), attr)
 }
 
-/// Threads that are notified when a tracepoint is hit.
+/// Rule that says when the reader of a ring is notified about hits of a tracepoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tell {
-    /// Notifies the thread that polls the ring.
+    /// Every hit notifies the thread that polls the ring.
     Watcher,
-    /// Notifies no thread before the ring is half full.
+    /// Hits notify no thread until the ring is half full.
     Nobody,
 }
 
-/// Opens an event that, once it shares a ring, writes a record whenever a tracepoint is hit on this
-/// CPU and passes the filter. It notifies the threads that poll the ring if `tell` says so. The
-/// record is the time (`CLOCK_MONOTONIC`, nanoseconds, a word), a half word with the size of what
-/// follows, and what the tracepoint records.
+/// Opens an event that writes a record when a tracepoint is hit on this CPU and the hit passes the
+/// filter, once it shares a ring. `tell` says if the reader of the ring is notified. A record has a
+/// word with the time (`CLOCK_MONOTONIC`, nanoseconds), a half word with the size of the data, and
+/// the data of the tracepoint.
 ///
-/// An event on the woken thread in place of the CPU would cost other threads less. But since the
-/// kernel fixed a race in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) events record nothing unless
-/// they are on, and those of a blocked thread are not.
+/// An event on each watched thread, and not on the CPU, would cost other threads less. But an event
+/// of a blocked thread is off, and since a fix in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) the
+/// kernel records nothing for an event that is off.
 ///
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
@@ -139,7 +140,8 @@ pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::
     Ok(event)
 }
 
-/// Opens an event like [`open_hits`] without a filter: each hit on this CPU writes a record.
+/// Opens an event as [`open_hits`] does, but without a filter: each hit on this CPU writes a
+/// record.
 ///
 /// # Errors
 /// As for [`open_holder`].
@@ -157,10 +159,10 @@ pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<Owne
     open(ANYBODY, number(cpu), attr)
 }
 
-/// Switches on an event that was opened switched off.
+/// Switches on a perf event.
 ///
 /// # Errors
-/// `ENOTTY` if this is no event.
+/// `ENOTTY` if the descriptor is no perf event.
 pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of ours.
     let enable = unsafe { IntegerSetter::<{ opcode::none(b'$', 0) }>::new_usize(0) };
@@ -172,8 +174,8 @@ fn number(cpu: CpuId) -> i32 {
     i32::try_from(cpu.index()).expect("CPU numbers are below 256")
 }
 
-/// Makes an event write its records into the ring of another event of the same CPU, and notify the
-/// threads that poll that other event.
+/// Makes an event write its records into the ring of another event of the same CPU, and wake the
+/// threads that poll the other event.
 ///
 /// # Errors
 /// `EINVAL` if the events are not of one CPU and one clock.
@@ -185,17 +187,17 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
     Ok(unsafe { ioctl(event, set) }?)
 }
 
-/// A clock that shows the time a thread has spent on CPUs since the clock was made. It is exact at
-/// each reading, for a thread of any process, even while it runs.
+/// A clock of the time that a thread has spent on CPUs since the clock was opened. It is exact for
+/// threads of any process, even while the thread runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 
 impl TaskClock {
-    /// Creates a clock that starts at zero.
+    /// Opens a clock for a thread. It starts at zero.
     ///
     /// # Errors
-    /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`], except that only the
-    /// privilege to watch this one thread is needed.
+    /// `ESRCH` if there is no such thread, otherwise as for [`open_holder`]. The caller needs only
+    /// the privilege to observe this one thread.
     pub fn open(tid: Tid) -> io::Result<TaskClock> {
         // Without these flags, ordinary users could not watch even their own threads.
         let flags = EXCLUDE_KERNEL | EXCLUDE_HYPERVISOR;
@@ -204,8 +206,8 @@ impl TaskClock {
         open(tid.raw(), ANY_CPU, attr).map(TaskClock)
     }
 
-    /// Returns the time that the thread has spent on CPUs so far. If the thread is running, its CPU
-    /// is interrupted for this.
+    /// Returns the time that the thread has spent on CPUs so far. If the thread is running, the
+    /// kernel interrupts its CPU for the reading.
     ///
     /// # Errors
     /// Those of `read`. The exit of the thread is not an error: its clock then stands still.
@@ -224,18 +226,18 @@ impl TaskClock {
 pub enum CountTarget<'a> {
     /// One thread, given by its id.
     Thread(Tid),
-    /// All threads in a cgroup of version 2, given by its open folder.
+    /// All threads in a version 2 cgroup, given by a descriptor of its folder.
     Group(BorrowedFd<'a>),
 }
 
-/// Opens an event that, once it shares a ring and is switched on, writes an empty record whenever
-/// the counted threads have received another `every` of CPU time on this CPU. It also notifies the
-/// threads that poll the ring. The kernel's minimum is 10 us. Costs nothing while no counted thread
-/// runs.
+/// Opens an event for the CPU time of threads. Once it shares a ring and is switched on, it
+/// notifies the reader of the ring each time the threads have received `every` of CPU time on this
+/// CPU. It also writes an empty record. The kernel's minimum is 10 us. The event costs nothing
+/// while none of the threads runs.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
-/// group, otherwise as for [`open_holder`].
+/// cgroup, otherwise as for [`open_holder`].
 pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result<OwnedFd> {
     let (id, config, way) = match counted {
         CountTarget::Thread(tid) => (tid.raw(), TASK_CLOCK, 0),
@@ -253,10 +255,10 @@ pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result
     open_by(way, id, number(cpu), attr)
 }
 
-/// Switches an event off until it is switched on again.
+/// Switches off a perf event.
 ///
 /// # Errors
-/// `ENOTTY` if this is no event.
+/// `ENOTTY` if the descriptor is no perf event.
 pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of ours.
     let disable = unsafe { IntegerSetter::<{ opcode::none(b'$', 1) }>::new_usize(0) };

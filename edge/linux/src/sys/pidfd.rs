@@ -9,7 +9,7 @@ use rustix::process::{
 
 use super::{Tid, check};
 
-/// Opens a descriptor of one thread. It polls readable once the thread has exited.
+/// Opens a pidfd of one thread. The descriptor becomes readable when the thread has exited.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EINVAL` before Linux 6.9, `ENOSYS` before 5.3.
@@ -17,7 +17,7 @@ pub fn pidfd_of_thread(tid: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(tid.pid(), PidfdFlags::from_bits_retain(libc::PIDFD_THREAD))?)
 }
 
-/// Opens a descriptor of a process. It polls readable once the whole process has exited.
+/// Opens a pidfd of a process. The descriptor becomes readable when the whole process has exited.
 ///
 /// # Errors
 /// `ESRCH` if there is no such process, `EINVAL` if this is not its first thread, `ENOSYS` before
@@ -26,7 +26,7 @@ pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(process.pid(), PidfdFlags::empty())?)
 }
 
-/// Sends a signal to the thread or process that the descriptor stands for.
+/// Sends a signal to the thread or process to which the descriptor refers.
 ///
 /// # Errors
 /// `ESRCH` if the thread or process has exited, `EPERM` without the privilege.
@@ -34,7 +34,7 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     Ok(pidfd_send_signal(pidfd, signal)?)
 }
 
-/// Sends a signal to the whole process of the thread that the descriptor stands for.
+/// Sends a signal to the whole process of the thread to which the descriptor refers.
 ///
 /// # Errors
 /// `ESRCH` if the thread has exited, `EPERM` without the privilege, `EINVAL` before Linux 6.9.

@@ -2,7 +2,7 @@
 //!
 //! The memory has one page of counters, followed by data pages, whose number is a power of two. The
 //! kernel writes records at `head` and never past `tail`. The reader reads from `tail` up to `head`
-//! and then moves `tail`. Both counters only grow.
+//! and then moves `tail`. Both counters only increase.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,8 +17,8 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of a record that are kept. The largest requested record is that of a switch: the
-/// time, its size, and the 64 bytes of the tracepoint.
+/// Number of words of a record that are kept. The largest requested record, that of a switch from a
+/// tracepoint, has the time, the size, and the 64 bytes of the tracepoint.
 const WORDS: usize = 10;
 
 /// One record of a ring, without its header.
@@ -28,7 +28,7 @@ pub struct Record {
     pub kind: u32,
     /// Flags of the record, bits of `PERF_RECORD_MISC_…`.
     pub flags: u16,
-    /// First words after the header. Zero where the record is shorter.
+    /// First words after the header. They are zero beyond the end of the record.
     pub words: [u64; WORDS],
 }
 
@@ -36,8 +36,8 @@ impl Record {
     /// Number of bytes after the header that are kept.
     pub const KEPT: usize = 8 * WORDS;
 
-    /// Returns the half word at this offset, in bytes after the header. `None` if the record has no
-    /// such half word.
+    /// Returns the half word at an offset in bytes after the header. `None` if the record is too
+    /// short.
     #[must_use]
     pub fn half(&self, at: usize) -> Option<u32> {
         let [a, b, c, d, e, f, g, h] = self.words.get(at / 8)?.to_ne_bytes();
@@ -61,7 +61,7 @@ pub struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
-    /// Maps a ring for an event, with space for `bytes` of records, at least one page.
+    /// Maps a ring for an event, with space for `bytes` bytes of records, but at least one page.
     ///
     /// # Errors
     /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` if `bytes`
@@ -77,14 +77,14 @@ impl Ring {
         Ok(Ring { base, page, data })
     }
 
-    /// Returns the space for records, in bytes.
+    /// Returns the size of the space for records, in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
         self.data
     }
 
-    /// Delivers all records in the ring, oldest first, and returns their space to the kernel.
-    /// Returns the size of that space in bytes.
+    /// Passes all records in the ring to `each`, oldest first, and frees their space for the
+    /// kernel. Returns the size of that space in bytes.
     ///
     /// # Errors
     /// `InvalidData` if the kernel's counters or sizes are inconsistent. The remaining records are
@@ -124,8 +124,8 @@ impl Ring {
         (size, Record { kind, flags: u16::from_ne_bytes([f0, f1]), words })
     }
 
-    /// Returns the word at byte number `at` of all bytes ever written. The size of a record is a
-    /// multiple of a word, so no word wraps around the end of the ring.
+    /// Returns the word at position `at` in the stream of all bytes ever written. Records consist
+    /// of whole words, so no word wraps around the end of the ring.
     fn word(&self, at: u64) -> u64 {
         let mask = self.data as u64 - 8;
         let offset = usize::try_from(at & mask).expect("an offset is below the size of the ring");

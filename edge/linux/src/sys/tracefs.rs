@@ -1,7 +1,7 @@
 //! Ids of the kernel's tracepoints, and offsets of their fields.
 //!
-//! Both are read from tracefs. If it is not mounted, it is mounted for this process only, attached
-//! to no directory, so that the host stays unchanged.
+//! Both are read from tracefs. If tracefs is not mounted, it is mounted for this process only,
+//! without a mount point, so that the host is not changed.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -20,7 +20,7 @@ use super::malformed;
 /// Directories where hosts mount tracefs, the newer convention first.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A tracepoint, as perf events use it.
+/// A tracepoint of the kernel, with what perf events need to use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint<const FIELDS: usize> {
     /// Id that the kernel gave the tracepoint.
@@ -29,7 +29,7 @@ pub struct Tracepoint<const FIELDS: usize> {
     pub offsets: [usize; FIELDS],
 }
 
-/// Error of finding a tracepoint, with one reason for each place that was tried.
+/// Error of finding a tracepoint. It has the error at each place that was tried.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "no tracefs: a mount of our own: {own}; /sys/kernel/tracing: {tracing}; \
@@ -107,9 +107,9 @@ fn detached_mount() -> Result<OwnedFd, Errno> {
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Mounts tracefs on kernels before Linux 5.2, where a mount always needs a directory. That is done
-/// in a thread with a mount namespace of its own. The mount ends with the thread, except for the
-/// descriptor that is returned.
+/// Mounts tracefs on kernels before Linux 5.2, where a mount always needs a directory. A thread
+/// with its own mount namespace makes the mount. It ends with the thread, except that the returned
+/// descriptor remains usable.
 fn mount_of_a_thread() -> io::Result<OwnedFd> {
     let mount_and_open = || {
         // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
@@ -131,7 +131,7 @@ mod tests {
     /// The mount remains visible through the descriptor after the thread has ended, and is visible
     /// nowhere else.
     #[test]
-    fn private_tracefs_mount_is_visible_only_through_its_descriptor() {
+    fn private_tracefs_mount_is_visible_only_through_its_file_descriptor() {
         let mounts =
             || std::fs::read_to_string("/proc/self/mounts").expect("this process has mounts");
         let before = mounts();

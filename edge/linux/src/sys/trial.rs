@@ -1,4 +1,4 @@
-//! System calls that are made once, to find out whether the kernel allows them.
+//! System calls that are made once to find out if the kernel allows them.
 
 use std::io;
 use std::mem;
@@ -11,8 +11,8 @@ use super::{check, malformed};
 /// # Errors
 /// `EPERM` without the privilege, `ENOSYS` if the kernel has no BPF.
 pub fn try_bpf_map() -> io::Result<()> {
-    /// First fields of the kernel's `bpf_attr` for creating a map. The kernel takes the rest as
-    /// zero.
+    /// First fields of the kernel's structure `bpf_attr` for creating a map. For the kernel,
+    /// missing fields are zero.
     #[repr(C)]
     struct MapAttr {
         kind: u32,
@@ -32,7 +32,7 @@ pub fn try_bpf_map() -> io::Result<()> {
 /// Returns the version of the interface of an open `/dev/kvm`.
 ///
 /// # Errors
-/// `ENOTTY` if the descriptor is that of another file.
+/// `ENOTTY` if the descriptor does not refer to `/dev/kvm`.
 pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     const GET_API_VERSION: libc::c_ulong = 0xAE00;
     const NOTHING: libc::c_ulong = 0;
@@ -53,7 +53,7 @@ pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     close(check(result.into())?)
 }
 
-/// Closes the descriptor that a system call has just returned.
+/// Closes the descriptor that a system call has returned, since the caller does not need it.
 fn close(result: libc::c_long) -> io::Result<()> {
     let fd = RawFd::try_from(result).map_err(|_| malformed())?;
     // SAFETY: no other code knows of this descriptor.

@@ -1,16 +1,16 @@
 //! Descriptors of threads, so that an action never affects a later thread with the same id.
 //!
-//! From Linux 6.9 on a thread has a descriptor of its own, a pidfd. On older kernels its open
-//! `stat` file in procfs takes the place of that. The kernel ties that file to the thread, so that
-//! reading it fails with `ESRCH` once the thread is gone, even if another thread has its id. A
-//! pidfd of its process is kept in addition, if the kernel has pidfds (5.3).
+//! From Linux 6.9 on a thread has a descriptor of its own, a pidfd. On older kernels an open `stat`
+//! file in procfs is used instead. Reading it fails with `ESRCH` once the thread has ended, even if
+//! another thread has got its id. A pidfd of its process is kept in addition, if the kernel has
+//! pidfds (5.3).
 //!
 //! Some actions are not possible by descriptor and use the thread's id: signals to a thread before
 //! 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and affinity.
-//! Before each of them, the descriptor is checked to be alive and the start time is compared. To
-//! affect another thread, in the few microseconds between check and call the thread would have to
-//! exit, be reaped, and have its id reused. The kernel assigns ids in turn, so all others (at least
-//! 32,767) would have to be assigned first.
+//! Before each of them, the descriptor and the start time are checked. The action could affect
+//! another thread only if the thread exited, was reaped and had its id reused in the few
+//! microseconds between check and call. The kernel assigns ids in turn, so it would have to assign
+//! all other ids (at least 32,767) in that time.
 
 use std::fs::File;
 use std::io;
@@ -65,16 +65,17 @@ impl TaskFd {
         }
     }
 
-    /// Opens the substitute that kernels before 5.3 need, on any kernel.
+    /// Opens the substitute for a pidfd that kernels before 5.3 need. It works on any kernel.
     ///
     /// # Errors
+    ///
     /// `ESRCH` or `NotFound` if there is no such thread.
     pub fn open_in_procfs(tid: Tid) -> io::Result<TaskFd> {
         Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
     }
 
-    /// Sends a signal to the thread. Stopping and continuing apply to the whole process, whichever
-    /// of its threads the signal is sent to.
+    /// Sends a signal to the thread. Signals that stop or continue apply to the whole process of
+    /// the thread.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited, `EPERM` without the privilege.
@@ -105,7 +106,7 @@ impl TaskFd {
         }
     }
 
-    /// Returns true if the thread has exited, whether or not its parent has reaped it.
+    /// Returns true if the thread has exited, even if its parent has not reaped it yet.
     ///
     /// # Errors
     /// Those of `poll`, or of procfs.
@@ -120,9 +121,9 @@ impl TaskFd {
         }
     }
 
-    /// Returns a descriptor that polls readable once the thread has exited, even if other threads
-    /// of its process continue. `None` before Linux 6.9, where the caller must check the thread's
-    /// state again and again.
+    /// Returns a descriptor that becomes readable when the thread has exited, even if other threads
+    /// of its process continue. `None` before Linux 6.9. The caller must then poll the thread's
+    /// state.
     #[must_use]
     pub fn pollable_by_itself(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -131,9 +132,9 @@ impl TaskFd {
         }
     }
 
-    /// Returns a descriptor that polls readable once the thread has exited, or before Linux 6.9
-    /// once its whole process has. `None` before 5.3, where the caller must check the thread's
-    /// state again and again.
+    /// Returns a descriptor that becomes readable when the thread has exited. Before Linux 6.9 it
+    /// becomes readable only when the whole process has exited. `None` before Linux 5.3. The caller
+    /// must then poll the thread's state.
     #[must_use]
     pub fn pollable(&self) -> Option<BorrowedFd<'_>> {
         match &self.0 {
@@ -154,7 +155,7 @@ impl Procfs {
     }
 
     /// Reads the present state of the thread. The error is `ESRCH` if the thread has ended, even if
-    /// another thread has its id.
+    /// another thread has got its id.
     fn look(&self) -> io::Result<Stat> {
         let stat = read(&self.stat)?;
         if stat.started() == self.started { Ok(stat) } else { Err(Errno::SRCH.into()) }
@@ -204,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_descriptor_signals_its_thread_until_it_exits() {
+    fn thread_descriptor_can_signal_its_thread_until_the_thread_exits() {
         for open in [TaskFd::open, TaskFd::open_in_procfs] {
             let (mut child, tid) = sleeper();
             let held = open(tid).unwrap();
@@ -222,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn zombie_thread_counts_as_exited() {
+    fn thread_that_is_a_zombie_counts_as_exited() {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_descriptor_does_not_signal_a_reused_thread_id() {
+    fn thread_descriptor_never_signals_a_new_thread_with_a_reused_id() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

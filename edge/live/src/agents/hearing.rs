@@ -1,48 +1,49 @@
-//! Reports of one agent: finds the valid frames in its bytes, and determines for how long their
-//! claims count. Does no I/O and reads no clock.
+//! Reports of one guest's agent: finds the valid frames in its bytes, and decides how long each
+//! claim (report of urgent work) counts. This module does no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
 
 use crate::live_host::VcpuActivity;
 
-/// Time for which a claim of a guest's agent counts unless the agent repeats it. An agent whose
-/// guest waits for a CPU cannot repeat its claim, so the claim then counts until the guest has run
-/// for 5 ms.
+/// Time for which a claim (report of urgent work) of a guest's agent counts if the agent does not
+/// repeat it. An agent whose guest waits for a CPU cannot repeat its claim. The claim then counts
+/// until the guest has run for 5 ms.
 pub const LEASE: Span = Span::from_ms(100);
-/// Maximum time for which a claim counts without being repeated, even if its guest waits for a CPU
-/// all the time.
+/// Maximum time for which a claim (report of urgent work) counts without being repeated, even if
+/// its guest never gets a CPU.
 pub const LEASE_AT_MOST: Span = Span::from_secs(1);
-/// Time that a guest must run after its claim expired before the claim lapses. A working agent
-/// repeats the claim as soon as its guest runs.
+/// CPU time that a guest must receive after its claim expired until the claim lapses. A working
+/// agent repeats the claim as soon as its guest runs.
 const LITTLE: Span = Span::from_ms(5);
 /// Number of invalid frames in a row after which an agent counts as silent.
 pub const BAD_AT_MOST: u32 = 8;
 /// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may send the missing
-/// ones at once, up to those of this length of time.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may catch up in one
+/// burst, up to the number of reports that this length of time allows.
 const SAVED: Span = Span::from_ms(32);
 
-/// Counts of an agent's frames and losses so far.
+/// Counts of an agent's frames and losses since the session connected to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Number of valid frames.
     pub frames: u64,
-    /// Number of frames dropped: malformed, of a vCPU that does not exist, or not newer than the
-    /// last.
+    /// Number of dropped frames: malformed, about a vCPU that does not exist, or not newer than the
+    /// last frame.
     pub dropped: u64,
-    /// Number of frames replaced by a later one before they were passed on, because the agent
+    /// Number of frames replaced by a later frame before they were passed on, because the agent
     /// exceeded [`RATE`].
     pub overtaken: u64,
-    /// Number of claims that lapsed because nothing was reported for [`LEASE`].
+    /// Number of claims (reports of urgent work) that lapsed because the agent reported nothing for
+    /// [`LEASE`].
     pub lapsed: u64,
     /// Number of times that the agent counted as silent, after [`BAD_AT_MOST`] dropped frames in a
     /// row.
     pub silenced: u64,
-    /// Frame version of the agent, if it last counted as silent because its version differs from
-    /// the host's. `None` otherwise.
+    /// Version of the agent's frames, if the agent last counted as silent because its version
+    /// differs from the host's. `None` otherwise.
     pub other_version: Option<u8>,
     /// Number of times that the agent closed the channel.
     pub hung_up: u64,
@@ -55,13 +56,13 @@ pub(super) struct News {
     pub(super) says: Says,
 }
 
-/// A claim that counts now and lapses unless the agent repeats it.
+/// A claim (report of urgent work) that counts at present and lapses unless the agent repeats it.
 #[derive(Clone, Copy, Debug)]
 struct Claim {
     vcpu: u16,
     kind: Kind,
     told: Time,
-    /// Time of the next check whether the claim lapses.
+    /// Time of the next check, at which the claim can lapse.
     due: Time,
     /// True if the guest was running at the last check of the claim.
     ran: bool,
@@ -90,18 +91,20 @@ impl Kind {
     }
 }
 
-/// State of the reports of one agent: unparsed bytes, claims and counts.
+/// State of one agent's reports: bytes not parsed yet, claims and counts.
 #[derive(Debug)]
 pub(super) struct Hearing {
-    /// Bytes received at the end of the stream that do not form a whole frame yet.
+    /// Bytes at the end of the stream that are not a whole frame yet.
     rest: Vec<u8>,
     /// Number of vCPUs of the guest.
     vcpus: u16,
-    /// Sequence number and time of the last frame of each kind.
+    /// Sequence number and arrival time of the last frame of each kind. The first entry is for
+    /// reports of tasks, the second for reports of pending I/O.
     last: [Option<(u32, Time)>; 2],
     bad: u32,
     claims: Vec<Claim>,
-    /// Time up to which the frames already passed on use up the rate of one frame per [`EACH`].
+    /// Rate limiter: the time up to which the frames passed on so far use up the rate of one frame
+    /// per [`EACH`].
     paid: Time,
     pub(super) counts: Counts,
 }
@@ -113,20 +116,21 @@ impl Hearing {
         Hearing { rest, vcpus, last, bad, claims, paid, counts: Counts::default() }
     }
 
-    /// Returns the earliest time at which more bytes of this agent may be read. `None` if they may
-    /// be read now.
+    /// Returns the earliest time at which more bytes of this agent may be read. `None` if bytes may
+    /// be read at once.
     pub(super) fn not_before(&self, now: Time) -> Option<Time> {
         let ahead = self.paid.since(now);
         (ahead > SAVED).then(|| now + (ahead - SAVED))
     }
 
-    /// Returns the time when the next claim may lapse. `None` if there is no claim.
+    /// Returns the time when the next claim (report of urgent work) can lapse. `None` if there is
+    /// no claim.
     pub(super) fn lapses(&self) -> Option<Time> {
         self.claims.iter().map(|claim| claim.due).min()
     }
 
-    /// Takes in bytes and appends the reports to `news`. Of several reports about the same vCPU and
-    /// kind in these bytes, only the last is kept.
+    /// Parses bytes of the agent and appends the reports to `news`. Of several reports in these
+    /// bytes about the same vCPU and of the same kind, only the last is kept.
     pub(super) fn take(&mut self, now: Time, bytes: &[u8], news: &mut Vec<News>) {
         let before = news.len();
         self.rest.extend_from_slice(bytes);
@@ -148,8 +152,8 @@ impl Hearing {
     }
 
     /// Returns true if a frame names a vCPU that exists and is newer than the last frame of its
-    /// kind. If the last frame is old, any sequence number is accepted: the agent may have been
-    /// restarted, and then counts from its own start.
+    /// kind. If the last frame is old, any sequence number is accepted, because the agent may have
+    /// been restarted with new numbers.
     fn counts_now(&self, frame: &Frame, now: Time) -> bool {
         let last = self.last[Kind::of(&frame.says) as usize];
         let last = last.filter(|&(_, at)| now.since(at) < LEASE);
@@ -193,8 +197,8 @@ impl Hearing {
         }
     }
 
-    /// Drops claims that were not repeated in time although their guest had CPU time to repeat
-    /// them.
+    /// Drops claims that the agent did not repeat in time although its guest had enough CPU time to
+    /// do so.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -229,8 +233,8 @@ impl Hearing {
 }
 
 impl Claim {
-    /// Returns true if the claim counts for a little longer because its guest has had no CPU time
-    /// to repeat it.
+    /// Returns true if the claim counts for a little longer, because its guest had no CPU time to
+    /// repeat it.
     fn goes_on(&mut self, now: Time, at: impl Fn(u16) -> VcpuActivity) -> bool {
         if self.kind == Kind::Pending || now.since(self.told) >= LEASE_AT_MOST {
             return false;
@@ -247,8 +251,7 @@ impl Claim {
     }
 }
 
-/// Returns the number of bytes to skip, at the start of bytes that are not a frame, to the next
-/// place where a frame may begin.
+/// Returns the number of bytes to skip until a frame may begin. `bytes` do not start with a frame.
 fn to_next(bytes: &[u8]) -> usize {
     let next = bytes.windows(MAGIC.len()).skip(1).position(|window| window == MAGIC);
     // The last of these bytes may be the first of a frame.
@@ -295,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn urgency_claim_lapses_after_100_ms_unless_repeated() {
+    fn urgency_claim_of_an_agent_expires_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -310,10 +313,10 @@ mod tests {
         assert_eq!(hearing.lapses(), None);
     }
 
-    /// An agent whose guest waits for a CPU cannot repeat its claim. An agent whose guest has run
-    /// for 5 ms could have repeated it.
+    /// An agent whose guest waits for a CPU cannot repeat its claim, so the claim lasts. Once the
+    /// guest has run for 5 ms without a repetition, the claim ends.
     #[test]
-    fn urgency_claim_of_a_waiting_guest_lasts_until_it_has_run() {
+    fn urgency_claim_of_a_guest_that_waits_for_a_cpu_lasts_until_it_has_run() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), VcpuActivity::Waits), []);
@@ -331,10 +334,10 @@ mod tests {
         assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
     }
 
-    /// Claims about pending I/O lapse as claims about tasks do, and each kind is withdrawn by a
-    /// report of its own.
+    /// Claims about pending I/O lapse like claims about tasks. Each kind of claim can be withdrawn
+    /// by a report of its own kind.
     #[test]
-    fn urgency_and_io_claims_of_all_vcpus_lapse_together() {
+    fn claims_on_urgency_and_on_pending_io_expire_for_all_vcpus_together() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_frames_out_of_sequence_or_for_unknown_vcpus_are_dropped() {
+    fn agent_frame_out_of_sequence_or_for_an_unknown_vcpu_is_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -360,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_with_eight_invalid_frames_is_ignored_until_a_valid_one() {
+    fn agent_that_sent_eight_invalid_frames_is_ignored_until_a_valid_frame() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -371,10 +374,10 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// A full channel takes the first part of a frame, and later a whole frame. Only the whole
-    /// frame counts.
+    /// A full channel accepts only the first part of a frame, and later a whole frame. Only the
+    /// whole frame counts.
     #[test]
-    fn truncated_agent_frame_is_dropped_and_the_next_frame_counts() {
+    fn agent_frame_that_is_cut_off_is_dropped_and_the_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
@@ -386,9 +389,10 @@ mod tests {
         }
     }
 
-    /// Frames of an agent that is older than the host are dropped, and `other_version` says why.
+    /// Frames of an agent with an older version than the host are dropped, and `other_version`
+    /// states the version.
     #[test]
-    fn agent_frames_of_another_version_are_counted_and_ignored() {
+    fn agent_frames_of_another_format_version_are_counted_and_ignored() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);
@@ -403,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_agent_frames_is_read_at_one_per_millisecond() {
+    fn flood_of_agent_frames_is_reported_at_most_once_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
@@ -421,7 +425,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_agent_channel_ends_all_its_claims() {
+    fn closing_the_channel_of_an_agent_ends_all_its_urgency_claims() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -441,8 +445,8 @@ mod tests {
         prop::collection::vec(any::<u8>(), 0..100)
     }
 
-    /// Generates frames of agents about four vCPUs. The frames resemble each other, so that the
-    /// start of one can be continued by the end of another.
+    /// Generates frames about four vCPUs. They resemble each other, so that the start of one frame
+    /// and the end of another can form a valid frame.
     fn told() -> impl Strategy<Value = Frame> {
         let class = (0..3_u8, 1..3_u8, any::<bool>());
         let classes = (prop::collection::btree_set(0..140_u8, 5), prop::array::uniform5(class));
@@ -462,10 +466,10 @@ mod tests {
     }
 
     proptest! {
-        /// However the stream is cut and joined, every claim that the host takes in was sent by the
-        /// agent.
+        /// Every claim that the host accepts was sent by the agent, even if the stream is cut and
+        /// joined at any place.
         #[test]
-        fn split_or_joined_agent_stream_yields_only_claims_that_were_sent(
+        fn agent_stream_split_at_any_byte_yields_only_claims_that_were_sent(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -483,10 +487,10 @@ mod tests {
             }
         }
 
-        /// Each frame is found, however the bytes are cut and whatever lies between frames. Of the
-        /// bytes left over, fewer than a frame has are kept.
+        /// Every frame is found, even if the bytes are cut at any place and other bytes lie between
+        /// frames. At most the bytes of one incomplete frame are kept.
         #[test]
-        fn agent_frames_are_found_between_arbitrary_bytes(
+        fn agent_frames_are_found_between_arbitrary_other_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),
         ) {
             let mut hearing = Hearing::new(1);
@@ -508,9 +512,9 @@ mod tests {
             prop_assert_eq!(hearing.counts.frames, parts.len() as u64);
         }
 
-        /// Arbitrary bytes cause no failure, and all claims lapse.
+        /// Arbitrary bytes cause no panic, and all claims lapse in the end.
         #[test]
-        fn arbitrary_agent_bytes_cause_no_panic_and_all_claims_lapse(
+        fn arbitrary_bytes_from_an_agent_cause_no_panic_and_its_claims_expire(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

@@ -24,10 +24,10 @@ pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
     let ours = (0..CpuSet::MAX_CPU).filter(|&cpu| own.is_set(cpu)).count();
     let found = format!("{} online ({names}), {isolated}", online.len());
     let verdict = if ours < online.len() {
-        Verdict::limited(format!("{found}; this process may use {ours} only"))
+        Verdict::limited(format!("{found}; this process may use only {ours} of them"))
             .hint("start Slackline outside of `taskset` and cpusets")
     } else if online.iter().any(|&cpu| cpu >= CpuId::LIMIT) {
-        Verdict::limited(format!("{found}; Slackline supports the first {}", CpuId::LIMIT))
+        Verdict::limited(format!("{found}; Slackline supports the first {} CPUs", CpuId::LIMIT))
             .hint("use the CPUs with the lowest numbers")
     } else if online.len() == 1 {
         Verdict::limited(found).hint("use a host with more CPUs: all else waits while a VM runs")
@@ -51,7 +51,7 @@ pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
         .hint("for exact speed, leave siblings idle, or write `off` to smt/control in sysfs"))
 }
 
-/// Probes the topology of the CPUs that Slackline can count.
+/// Probes the topology of those CPUs that Slackline can represent.
 pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let online = read_list(format!("{DIRECTORY}/online"))?;
     let cpus: Vec<CpuId> =
@@ -98,6 +98,7 @@ pub(super) fn governor(_: &Host) -> Result<Verdict, ProbeError> {
     Ok(if steady {
         Verdict::good(found)
     } else {
-        Verdict::limited(found).hint("set it by `cpupower frequency-set --governor performance`")
+        Verdict::limited(found)
+            .hint("set the governor by `cpupower frequency-set --governor performance`")
     })
 }

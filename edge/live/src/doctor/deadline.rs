@@ -1,9 +1,9 @@
 //! Free `SCHED_DEADLINE` bandwidth, found with the kernel's own admission test.
 //!
-//! A thread can have one CPU at most, so there is a thread for each CPU. Each in turn asks for a
-//! whole CPU and, if that is refused, searches for the largest share that is admitted. Threads ask
-//! for themselves while they run, and exit as deadline threads. So the kernel takes their bandwidth
-//! back as it does for any deadline thread that exits.
+//! A thread can have at most one CPU, so the probe starts a thread for each CPU. One after another,
+//! each asks for a whole CPU and, if that is refused, searches for the largest share that is
+//! admitted. Each thread sets its own class and exits as a deadline thread. The kernel then frees
+//! its bandwidth, as for any deadline thread that exits.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -18,13 +18,13 @@ use super::probe::{Host, ProbeError, Verdict, read_list};
 use super::realtime::limit;
 use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
 
-/// Period of the deadline reservations that the probe asks for. Bandwidth that a thread has given
-/// back may remain taken for one period. The shortest period that kernels allow is 100 us.
+/// Period of the deadline reservations that the probe asks for. The bandwidth of a thread that
+/// exits can remain allocated for one period. The shortest period that kernels allow is 100 us.
 const PERIOD: Span = Span::from_ms(10);
 /// Resolution of the search for the largest share, in millionths of a CPU.
 const STEP: u32 = 1_000;
-/// Share that each CPU's fair server reserves for ordinary threads by default, on kernels that have
-/// fair servers.
+/// Share of each CPU that the fair server reserves for ordinary threads by default, in kernels that
+/// have a fair server.
 const FAIR_SERVER: CpuShare = CpuShare::from_ppm(50_000);
 
 pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
@@ -49,7 +49,7 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
         Verdict::good(found)
     } else {
         Verdict::limited(format!("{found}; {explained} if no other thread used SCHED_DEADLINE"))
-            .hint("find the threads that have the rest under other-realtime")
+            .hint("find the threads that use the rest in the line other-realtime")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
 }
@@ -66,11 +66,11 @@ fn refused(host: &Host, error: &io::Error) -> Verdict {
     }
 }
 
-/// Returns the sum of the shares that this many threads get when each takes as much as the kernel
+/// Returns the sum of the shares that `threads` threads get if each takes as much as the kernel
 /// admits.
 fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
-    /// Serialises searches. Of two searches at once, each would find only the bandwidth that the
-    /// other one leaves.
+    /// Lock that allows one search at a time. Of two simultaneous searches, each would find only
+    /// the bandwidth that the other has not taken.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = take_all(threads);
@@ -109,8 +109,8 @@ fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
 }
 
 /// Makes the calling thread a deadline thread with the largest share that the kernel admits, to a
-/// thousandth of a CPU. If the kernel admits less than that, returns zero and the thread stays
-/// ordinary.
+/// thousandth of a CPU. If the kernel does not even admit a thousandth, returns zero and the thread
+/// stays ordinary.
 fn take_most() -> io::Result<CpuShare> {
     if ask(CpuShare::ONE)? {
         return Ok(CpuShare::ONE);

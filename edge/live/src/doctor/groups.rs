@@ -1,4 +1,4 @@
-//! Probes of cgroups, and of freezing a single thread by a cgroup.
+//! Probes of cgroups, and of the ability to freeze a single thread with a cgroup.
 
 use std::fs;
 use std::io;
@@ -28,7 +28,7 @@ pub(super) fn version(_: &Host) -> Result<Verdict, ProbeError> {
             v1.join(" ")
         )),
         (None, []) => Verdict::missing("no cgroup hierarchy is mounted")
-            .hint("mount it by `mount -t cgroup2 none /sys/fs/cgroup`"),
+            .hint("mount cgroups by `mount -t cgroup2 none /sys/fs/cgroup`"),
         (None, _) => Verdict::limited(format!("version 1 only, for {}", v1.join(" ")))
             .hint("add version 2 by `mount -t cgroup2 none DIRECTORY` on an empty directory"),
     })
@@ -50,16 +50,16 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     });
     let v1 = own(&|kind| kind.controls("freezer")).map(|place| try_v1(&place));
     Ok(match v1 {
-        Some(Ok(())) => Verdict::limited(format!("version 1 only (version 2: {v2})"))
-            .hint("use version 2: version 1 is slower, and its frozen threads cannot be killed"),
-        Some(Err(error)) => Verdict::missing(format!("version 2: {v2}; version 1: {error}"))
+        Some(Ok(())) => Verdict::limited(format!("cgroup version 1 only (version 2: {v2})"))
+            .hint("mount version 2: version 1 is slower, and its frozen threads cannot be killed"),
+        Some(Err(error)) => Verdict::missing(format!("cgroup v2: {v2}; cgroup v1: {error}"))
             .hint("run as root, with cgroups mounted writable"),
-        None => Verdict::missing(format!("version 2: {v2}; version 1: not mounted"))
+        None => Verdict::missing(format!("cgroup v2: {v2}; cgroup v1: not mounted"))
             .hint("run as root, with cgroups mounted writable"),
     })
 }
 
-/// A cgroup that the probe made. It is removed when this is dropped.
+/// A cgroup that the probe created. It is removed when this value is dropped.
 struct Group(PathBuf);
 
 impl Group {

@@ -31,14 +31,14 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
         && !processor.split_ascii_whitespace().any(|flag| flag == "vmx" || flag == "svm")
     {
         return Ok(Verdict::limited(format!(
-            "version {version}, but the processor has neither vmx nor svm"
+            "KVM version {version}, but the processor has neither vmx nor svm"
         ))
         .hint("use emulation (TCG): KVM may fail here; emulated guests can be scheduled too"));
     }
     Ok(match try_kvm_machine(device.as_fd()) {
-        Ok(()) => Verdict::good(format!("version {version}; an empty VM can be made")),
+        Ok(()) => Verdict::good(format!("KVM version {version}; an empty VM can be created")),
         Err(error) => {
-            Verdict::missing(format!("version {version}, but no VM can be made: {error}"))
+            Verdict::missing(format!("KVM version {version}, but no VM can be created: {error}"))
                 .hint("use emulation (TCG): emulated guests can be scheduled too")
         }
     })
@@ -58,7 +58,7 @@ pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// Returns the emulators in a folder of `PATH`. Empty if the folder cannot be read.
+/// Returns the QEMU emulators in one folder of `PATH`. Empty if the folder cannot be read.
 fn in_folder(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let emulators = entries.flatten().filter(|entry| {

@@ -1,4 +1,4 @@
-//! Probe for real-time threads of other programs.
+//! Probe for real-time threads of other programs, which can delay vCPUs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,8 @@ const FIFO: u32 = 1;
 const ROUND_ROBIN: u32 = 2;
 const DEADLINE: u32 = 6;
 
-/// Distance between the dispatchers' real-time priority, 99, and the lowest priority to which a
-/// vCPU is raised.
+/// Distance from the dispatchers' real-time priority, 99, down to the lowest priority that
+/// Slackline gives to a vCPU.
 const LEAST_RAISED: u32 = 99 - Ladder::LEAST.number() as u32;
 
 /// Number of real-time threads for each urgency and thread name.
@@ -22,7 +22,7 @@ type Kinds = BTreeMap<(Urgency, String), u64>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
     Deadline,
-    /// Real-time thread, as the distance of its priority below 99.
+    /// Real-time thread. The number is the distance of its priority below 99.
     Below99(u32),
 }
 
@@ -43,7 +43,7 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
         // As urgent as a raised thread may be, or more.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
             Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
-                .hint("end them, or move them to CPUs that Slackline does not schedule")
+                .hint("end these threads, or move them to CPUs that Slackline does not schedule")
         }
         Some(_) => Verdict::good(format!("{count} in addition to {kernel}: {list}")),
     };

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// Options that a kernel was built with.
+/// Options with which a kernel was built.
 #[derive(Clone, Debug)]
 pub(super) struct Config(String);
 
@@ -25,12 +25,12 @@ impl Config {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyKind,
-    /// Cgroup of the hierarchy that is visible at `point`.
+    /// Cgroup of the hierarchy that is visible at the mount `point`.
     pub(super) root: PathBuf,
     pub(super) point: PathBuf,
 }
 
-/// Version of a hierarchy, and for version 1 its controllers.
+/// Version of a hierarchy. Version 1 has the hierarchy's controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HierarchyKind {
     V1 { controllers: Vec<String> },
@@ -95,8 +95,8 @@ fn unescaped(text: &str) -> PathBuf {
     path.into()
 }
 
-/// Returns the group of this process from the text of its `cgroup`: lines of
-/// `number:controllers:group`.
+/// Returns the cgroup of this process in a hierarchy of kind `kind`, from the text of
+/// `/proc/self/cgroup`. Its lines are `number:controllers:group`.
 pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -112,8 +112,8 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 }
 
 impl Hierarchy {
-    /// Returns the directory of this process's own group in this hierarchy. `None` if the group
-    /// lies outside the mounted part.
+    /// Returns the directory of this process's own cgroup in this hierarchy. `cgroup` is the text
+    /// of `/proc/self/cgroup`. `None` if the cgroup is outside of the mounted part.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;
@@ -127,7 +127,7 @@ impl Hierarchy {
     }
 }
 
-/// CPU time of all CPUs together since the host booted, in units of 1/100 s.
+/// CPU time of all CPUs together since the host booted, in ticks of 1/100 s.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CpuTicks {
     pub(super) total: u64,
@@ -135,8 +135,8 @@ pub(super) struct CpuTicks {
 }
 
 /// Parses the first line of `/proc/stat`: user, nice, system, idle, waiting for devices,
-/// interrupts, soft interrupts, stolen, guest and guest nice. User and nice time contain the last
-/// two.
+/// interrupts, soft interrupts, stolen, guest and guest nice. Guest time is contained in user time,
+/// and guest nice time in nice time.
 pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Option<Vec<u64>> =
@@ -149,7 +149,7 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThreadStat {
     pub(super) name: String,
-    /// True for a thread of the kernel.
+    /// True if the thread is a kernel thread.
     pub(super) kernel: bool,
     /// Real-time priority: 1 to 99 for `SCHED_FIFO` and `SCHED_RR`, else 0.
     pub(super) priority: u32,
@@ -158,7 +158,7 @@ pub(super) struct ThreadStat {
 }
 
 pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
-    /// Flag `PF_KTHREAD` in the flags of a task that its `stat` file shows: a thread of the kernel.
+    /// Flag `PF_KTHREAD` among a task's flags in its `stat` file, which marks a kernel thread.
     const KERNEL_THREAD: u64 = 0x0020_0000;
     // The name is in parentheses and may contain parentheses and spaces itself.
     let (name, rest) = text.rsplit_once(')')?;
@@ -205,7 +205,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_v1_mounts_parse_into_one_hierarchy_per_controller_set() {
+    fn cgroup_v1_mounts_are_parsed_into_one_hierarchy_per_controller_set() {
         let found = hierarchies(V1);
         let names = |at: usize| match &found[at].kind {
             HierarchyKind::V1 { controllers } => controllers.join("+"),
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_mounts_of_a_hybrid_host_parse_into_both_versions() {
+    fn cgroup_mounts_of_a_hybrid_host_are_parsed_into_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_v2_mount_parses_into_one_hierarchy() {
+    fn cgroup_v2_mount_is_parsed_into_one_hierarchy() {
         let found = hierarchies(V2);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].kind, HierarchyKind::V2);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_stat_stolen_time_is_the_eighth_number() {
+    fn stolen_time_is_parsed_from_the_eighth_number_in_proc_stat() {
         let stat = "cpu  100 20 30 4000 5 6 7 80 90 10\ncpu0 100 20 30 4000 5 6 7 80 90 10\n";
         assert_eq!(cpu_ticks(stat), Some(CpuTicks { total: 4248, stolen: 80 }));
         assert_eq!(cpu_ticks("cpu  1 2 3\n"), None);
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn unset_kernel_config_option_has_no_value() {
+    fn kernel_config_option_that_is_not_set_has_no_value() {
         let config =
             Config::new("CONFIG_HZ_250=y\n# CONFIG_EXT is not set\nCONFIG_HZ=250\n".into());
         assert_eq!(config.value("CONFIG_HZ"), Some("250"));

@@ -1,11 +1,12 @@
-//! Probes of this process's privileges over threads, and of the amount of memory that it may lock.
+//! Probes of this process's privileges over threads, and of the amount of memory that it may lock
+//! in RAM.
 
 use rustix::process::{Resource, Rlimit, getrlimit};
 
 use super::parse::effective_capabilities;
 use super::probe::{Host, ProbeError, Verdict, not_understood, read};
 
-/// A capability: its bit, its name, and the actions for which Slackline needs it.
+/// A capability: number of its bit, its name, and the actions for which Slackline needs it.
 struct Capability(u32, &'static str, &'static str);
 
 const KILL: Capability = Capability(5, "CAP_KILL", "stop threads of other users");
@@ -49,8 +50,8 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Amount of memory that a process with some tens of threads locks: 2 MiB of stack for each
-    /// thread, and the process itself.
+    /// Amount of memory that a process with some tens of threads locks, in bytes. Each thread has 2
+    /// MiB of stack, and the process itself needs some.
     const ENOUGH: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));

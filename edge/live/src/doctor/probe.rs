@@ -1,4 +1,4 @@
-//! Common parts of the probes: verdicts, errors, reading and trying.
+//! Common parts of the probes: verdicts, errors, reading of files, and attempts.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use slackline_linux::version::KernelVersion;
 /// A probe of one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
 
-/// Result of a probe, before it is joined with its topic into a finding.
+/// Result of a probe, without its topic.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) state: State,
@@ -52,7 +52,7 @@ impl Verdict {
     }
 }
 
-/// Reason why a probe could not determine the state of its topic.
+/// Reason why a probe could not determine its result.
 #[derive(Clone, Debug, Error)]
 pub(super) enum ProbeError {
     /// A file could not be read.
@@ -71,7 +71,7 @@ pub(super) enum ProbeError {
         /// Text that could not be parsed.
         text: String,
     },
-    /// An attempted action failed in a way that says nothing about the topic.
+    /// An attempted action failed for a reason that says nothing about the topic of the probe.
     #[error("cannot {what}: {source}")]
     Tried {
         /// Attempted action as a phrase such as "start a thread".
@@ -82,7 +82,7 @@ pub(super) enum ProbeError {
     /// A thread that the probe started ended without a result.
     #[error("the probe thread ended without an answer")]
     NoAnswer,
-    /// A program ended with a failure.
+    /// A program that the probe started has failed.
     #[error("`{program}` ended with {status}")]
     Program {
         /// Name of the program.
@@ -121,19 +121,19 @@ impl Host {
         Host { release, version, config, root: rustix::process::geteuid().is_root() }
     }
 
-    /// Returns true if the kernel was built with this option, as a module or built in.
+    /// Returns true if the kernel has this build option, built in or as a module.
     pub(super) fn is_built_with(&self, option: &str) -> Result<bool, ProbeError> {
         self.config.as_ref().map(|config| config.value(option).is_some()).map_err(Clone::clone)
     }
 
-    /// Returns true if this kernel has version `major.minor` or a later one.
+    /// Returns true if this kernel has version `major.minor` or a later version.
     pub(super) fn is_at_least(&self, major: u32, minor: u32) -> Result<bool, ProbeError> {
         let at_least = |version: &KernelVersion| *version >= KernelVersion { major, minor };
         self.version.as_ref().map(at_least).map_err(Clone::clone)
     }
 }
 
-/// Reads the options the kernel was built with, from an installed file or from the kernel itself.
+/// Reads the build options of the kernel, from an installed file or from the kernel itself.
 fn read_config(release: &str) -> Result<Config, ProbeError> {
     let beside = [format!("/boot/config-{release}"), format!("/lib/modules/{release}/config")];
     let installed = beside.into_iter().find_map(|path| fs::read_to_string(path).ok());
@@ -193,8 +193,8 @@ pub(super) fn read_list(path: impl AsRef<Path>) -> Result<Vec<usize>, ProbeError
     cpu_list(&text).ok_or_else(|| not_understood(path, &text))
 }
 
-/// Runs `work` on a new thread, so that the change of scheduling that `work` makes ends with that
-/// thread.
+/// Runs `work` on a new thread. A change that `work` makes to its thread's scheduling ends with
+/// that thread.
 pub(super) fn on_own_thread<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, ProbeError> {

@@ -1,5 +1,4 @@
-//! Probes of real-time priorities, and of the CPU time that the kernel withholds from real-time
-//! threads.
+//! Probes of real-time priorities, and of the CPU time that the kernel denies to real-time threads.
 
 use std::fs;
 use std::io;
@@ -66,10 +65,11 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     let runtime: i64 = text.parse().map_err(|_| not_understood(&file, &text))?;
     let period: u64 = read_number(group.join("cpu.rt_period_us"))?;
     let name = group.display();
-    let found = format!("{runtime} us every {period} us for {name}");
+    let found = format!("cgroup {name} has {runtime} us of real-time budget every {period} us");
     let verdict = if runtime == 0 {
         Verdict::missing(format!("no real-time budget for {name}")).hint(format!(
-            "move Slackline and its VMs to the root of that hierarchy, or write a budget to {}",
+            "move Slackline and its VMs to the root of the cgroup hierarchy, or write a budget to \
+             {}",
             file.display()
         ))
     } else {
@@ -78,12 +78,12 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
     Ok(with_machines(verdict, &budgets_of_machines()))
 }
 
-/// Process id of a VM, and the largest real-time budget that the cgroup of one of its vCPUs could
-/// get.
+/// Process id of a VM, and the largest real-time budget that the cgroup of its vCPUs could get.
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
-/// Returns the smallest possible real-time budget of each VM on this host. Only VMs whose vCPU
-/// threads have names and are in cgroups with budgets are listed.
+/// Returns the VMs on this host with their largest possible real-time budgets. The budget of a VM
+/// is the budget of the vCPU with the smallest budget. Only VMs whose vCPU threads have names and
+/// are in cgroups with budgets are listed.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -104,8 +104,8 @@ fn budgets_of_machines() -> Vec<MachineRoom> {
     found
 }
 
-/// Adds the VMs to the verdict on the cgroup of this process. A VM in a cgroup that cannot get a
-/// real-time budget cannot be scheduled.
+/// Returns the verdict about this process's own cgroup, extended by the VMs. A VM in a cgroup that
+/// cannot get a real-time budget cannot be scheduled.
 fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
     if machines.is_empty() {
         return own;
@@ -121,7 +121,7 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
             }
             Err(error) => {
                 is_short = true;
-                format!("; process {pid} is unknown: {error}")
+                format!("; the budget of process {pid} is unknown: {error}")
             }
         };
     }
@@ -129,13 +129,13 @@ fn with_machines(own: Verdict, machines: &[MachineRoom]) -> Verdict {
         return Verdict { found, ..own };
     }
     Verdict { state: State::Limited, ..Verdict::good(found) }.hint(
-        "reduce real-time budgets of sibling cgroups: together they have at most that of their \
-         parent",
+        "reduce real-time budgets of sibling cgroups: together they have at most the budget of \
+         their parent",
     )
 }
 
-/// Returns the verdict on real-time budgets on a host without the version 1 controller `cpu`. There
-/// no group's budget can be read or set.
+/// Returns the verdict about real-time budgets on a host without the version 1 controller `cpu`. On
+/// such a host no cgroup's budget can be read or set.
 fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     if !host.is_built_with("CONFIG_RT_GROUP_SCHED")? {
         return Ok(Verdict::good("cgroups have no real-time budgets on this kernel"));
@@ -149,8 +149,9 @@ fn rt_group_without_budget(host: &Host) -> Result<Verdict, ProbeError> {
     .hint("keep all real-time threads in the root cgroup, or boot with rt_group_sched=0"))
 }
 
-/// Returns the maximum share of each CPU that the kernel gives to real-time threads. Without a
-/// limit that is the whole CPU. If the limit cannot be read, returns the kernel's default.
+/// Returns the maximum share of each CPU that the kernel gives to real-time threads. If the kernel
+/// has no limit, the share is one CPU. If the limit cannot be read, the kernel's default is
+/// returned.
 #[must_use]
 pub fn real_time_limit() -> CpuShare {
     const DEFAULT: CpuShare = CpuShare::from_ppm(950_000);
@@ -189,7 +190,8 @@ pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
             .figure("rt_limit_ppm", 1_000_000));
     };
     let share = ratio(runtime, period);
-    let found = format!("{runtime} us every {period} us: {share} of each CPU");
+    let found =
+        format!("real-time threads get {runtime} us every {period} us: {share} of each CPU");
     let verdict = match share.ppm() {
         0 => Verdict::missing(found).hint(HINT),
         // The default is 0.95.
@@ -206,7 +208,7 @@ pub(super) fn fair_server(host: &Host) -> Result<Verdict, ProbeError> {
         Err(error) => error.to_string(),
     };
     if !host.is_at_least(6, 12)? {
-        return Ok(Verdict::good("not in kernels before 6.12"));
+        return Ok(Verdict::good("kernels before 6.12 have no fair server"));
     }
     Ok(Verdict::limited(format!(
         "probably 50 ms per second on each CPU, the default since Linux 6.12 ({why})"
@@ -222,7 +224,7 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     };
     let ppm = share(most).ppm();
     let verdict = if ppm == 0 {
-        Verdict::good("switched off on every CPU")
+        Verdict::good("the fair server is switched off on every CPU")
     } else {
         Verdict::limited(format!("{runtime} every {period}: up to {} of a CPU", share(most))).hint(
             "write 0 to each sched/fair_server/cpu*/runtime of debugfs to switch it off; \
@@ -263,8 +265,7 @@ fn server_span(cpu: &Path, name: &'static str) -> Result<Span, ProbeError> {
     Ok(Span::from_ns(number))
 }
 
-/// Mounts debugfs for this process only and attaches it to no directory, so that the host stays
-/// unchanged.
+/// Mounts debugfs for this process only, without a mount point, so that the host is not changed.
 fn own_debugfs() -> Result<OwnedFd, Errno> {
     let filesystem = fsopen("debugfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_create(&filesystem)?;
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_verdict_is_limited_if_a_vm_gets_no_real_time_budget() {
+    fn doctor_command_calls_real_time_scheduling_limited_if_a_vm_gets_no_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

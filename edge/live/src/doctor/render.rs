@@ -1,4 +1,4 @@
-//! Rendering of a report as text for people.
+//! Formatting of a report of `doctor` as text.
 
 use std::fmt::Write;
 
@@ -7,33 +7,34 @@ use super::{Finding, Report, State};
 /// Choice between colored and plain text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ink {
-    /// No colors, letters only.
+    /// Plain text without colors.
     Plain,
-    /// Colors by ANSI escapes for a terminal.
+    /// Text with colors, as ANSI escapes for a terminal.
     Color,
 }
 
-/// Minimum width of a rendered report, in columns. A narrower page has no space for two words side
-/// by side.
+/// Minimum width of a formatted report, in columns. A smaller width would not leave space for two
+/// words on a line.
 const NARROWEST: usize = 40;
 /// Minimum width, in columns, at which a finding is printed to the right of its topic. On a
 /// narrower page it is printed below the topic.
 const BESIDE: usize = 60;
-/// Columns before the text of a finding: two spaces, the state, two spaces, the topic, two spaces.
+/// Number of columns before the text of a finding: two spaces, the state, two spaces, the topic,
+/// two spaces.
 const INDENT: usize = 2 + STATE + 2 + TOPIC + 2;
-/// Columns before the text of a finding that stands below its topic.
+/// Number of columns before the text of a finding that is printed below its topic.
 const BELOW: usize = 4;
-/// Length of the longest word of a state, `limited`.
+/// Length of the longest state in the report, `limited`.
 const STATE: usize = 7;
-/// Length of the longest names of topics, `deadline-share` and `other-realtime`.
+/// Length of the longest topic names, `deadline-share` and `other-realtime`.
 const TOPIC: usize = 14;
 
 impl Report {
-    /// Renders the report in lines of at most `width` columns. The minimum is 40, and only a single
-    /// word makes a line longer. Each topic has one line or more, under the heading of its section.
-    /// A finding that is not good is followed by the reason why its topic matters and by a hint.
-    /// Lines about killed runs are printed unchanged. The last line says whether scenarios can run
-    /// live.
+    /// Formats the report in lines of at most `width` columns, but at least 40. Only a long word
+    /// can make a line longer. Each topic has one line or more, under the heading of its section. A
+    /// finding whose state is not good is followed by the reason why its topic matters, and by a
+    /// hint. Lines about killed runs are printed unchanged. The last line says whether scenarios
+    /// can run live.
     #[must_use]
     pub fn render(&self, width: usize, ink: Ink) -> String {
         let page = Page { width: width.max(NARROWEST), ink };
@@ -117,8 +118,8 @@ impl Page {
         }
     }
 
-    /// Appends a text, wrapped to the columns between `head` and the page width. `head` precedes
-    /// the first line only.
+    /// Appends a text whose lines are wrapped at the page width and indented by the length of
+    /// `head`. `head` is printed on the first line only.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
         let room = self.width.saturating_sub(indent);
@@ -151,7 +152,7 @@ fn printed_width(text: &str) -> usize {
     first + rest.sum::<usize>()
 }
 
-/// Wraps the words of a text into lines of at most `room` columns, unless a word is longer. Returns
+/// Wraps the words of a text into lines of at most `room` columns, except for longer words. Returns
 /// at least one line.
 fn pieces(text: &str, room: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_finding_that_is_not_good_shows_reason_and_hint() {
+    fn doctor_command_prints_reason_and_hint_for_a_finding_that_is_not_good() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_report_has_equal_line_widths_with_and_without_colour() {
+    fn doctor_report_has_equal_line_widths_with_and_without_colours() {
         let report = report(State::Limited, "one two three four five six seven eight nine ten");
         for columns in [40, 50, 70] {
             let [plain, color] = [Ink::Plain, Ink::Color].map(|ink| report.render(columns, ink));
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_findings_move_below_their_topics_at_40_columns() {
+    fn doctor_command_prints_findings_below_their_topics_on_40_columns() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(40, Ink::Plain);
         let fifo: Vec<&str> =
@@ -236,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_lists_leftovers_of_killed_runs_at_the_end() {
+    fn doctor_command_lists_threads_left_by_killed_runs_at_the_end() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

@@ -12,12 +12,13 @@ use super::probe::{Host, ProbeError, Verdict, not_understood, on_own_thread, rea
 use super::realtime::DISPATCHER;
 use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 
-/// Number of timers tried. With a hundred, the 99th percentile is not the worst.
+/// Number of timers that the probe measures. A hundred are enough for the 99th percentile to differ
+/// from the maximum.
 const SLEEPS: usize = 100;
 /// Length of each sleep whose timer is measured.
 const SLEEP: Span = Span::from_ms(1);
-/// Maximum lateness of a timer that counts as good: a quarter of 1 ms, the shortest period in use.
-/// With later timers, slices are not accurate.
+/// Maximum lateness of a timer that counts as good. It is a quarter of 1 ms, the shortest period in
+/// use. If timers are later than this, slices are not accurate.
 const LATE: Span = Span::from_us(250);
 
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
@@ -55,7 +56,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .figure("timer_worst_ns", worst.ns()))
 }
 
-/// Rounds a duration to the microsecond. Repeated measurements do not agree more closely.
+/// Rounds a duration to the microsecond, since repeated measurements do not agree more closely.
 fn rounded(span: Span) -> Span {
     Span::from_us((span.ns() + 500) / 1_000)
 }
@@ -85,8 +86,8 @@ fn sleep_until(until: Time) -> io::Result<()> {
 
 pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
     const READINGS: u32 = 10_000;
-    /// Clock sources that a program can read without a system call, on the architectures that have
-    /// them.
+    /// Clock sources that programs can read without a system call. They exist on different
+    /// architectures.
     const FAST: [&str; 8] = [
         "tsc",
         "kvm-clock",
@@ -104,14 +105,15 @@ pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
         std::hint::black_box(monotonic());
     }
     let each = monotonic().since(begun) / u64::from(READINGS);
-    let found = format!("{source}, {} ns per reading", each.ns());
+    let found = format!("clock source {source}, {} ns per reading", each.ns());
     let verdict = if FAST.contains(&source.as_str()) {
         Verdict::good(found)
     } else {
         let there = read_if_there(format!("{DIRECTORY}/available_clocksource"))?;
         let there = there.unwrap_or_default();
-        Verdict::limited(found)
-            .hint(format!("boot with `clocksource=` one of {there}: this one is slow to read"))
+        Verdict::limited(found).hint(format!(
+            "boot with `clocksource=` one of {there}: the current clock is slow to read"
+        ))
     };
     Ok(verdict.figure("clock_reading_ns", each.ns()))
 }
@@ -136,7 +138,8 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Maximum part of a CPU that Slackline's own work may take, in millionths: 1 %.
+    /// Part of a CPU in millionths, 1 %, up to which the cost of Slackline's own work counts as
+    /// good.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)
@@ -148,8 +151,10 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let ppm = u64::try_from(ppm).unwrap_or(u64::MAX);
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
-        Verdict::limited(format!("{percent} of all CPU time since boot was stolen"))
-            .hint("reserve CPU in the hypervisor below: a share here is a share of what it gives")
+        Verdict::limited(format!("{percent} of all CPU time since boot was stolen")).hint(
+            "reserve CPU for this host in its hypervisor: shares here are shares of the CPU time \
+                 that it gives",
+        )
     } else if guest {
         Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))
     } else {

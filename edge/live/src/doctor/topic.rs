@@ -1,11 +1,11 @@
-//! Topics of the examination, and their sections.
+//! Topics that `doctor` examines, and the sections of its report.
 
-/// A topic of the examination.
+/// A topic that `doctor` examines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Topic {
     /// Version of the kernel.
     Kernel,
-    /// Descriptors of single threads.
+    /// Descriptors for single threads (thread pidfds).
     Pidfd,
     /// Privileges over threads of other programs.
     Privilege,
@@ -13,11 +13,11 @@ pub enum Topic {
     MemoryLock,
     /// Permission to set `SCHED_FIFO`.
     Fifo,
-    /// Real-time budget of the cgroup that this process is in.
+    /// Real-time budget of this process's cgroup.
     RtGroup,
-    /// Limit that the kernel sets on real-time classes, per second and CPU.
+    /// Share of each CPU to which the kernel limits real-time classes.
     RtLimit,
-    /// The kernel's reservation for ordinary threads.
+    /// Fair server: the kernel's reservation for ordinary threads.
     FairServer,
     /// Amount of free `SCHED_DEADLINE` bandwidth.
     DeadlineShare,
@@ -41,11 +41,11 @@ pub enum Topic {
     Governor,
     /// Mounted versions of cgroup hierarchies.
     Cgroup,
-    /// Support for freezing single threads.
+    /// Support for freezing single threads with a cgroup.
     Freezer,
-    /// Support for loading schedulers into the kernel.
+    /// Support for loadable schedulers (`sched_ext`).
     SchedExt,
-    /// Perf events that count or record on a whole CPU.
+    /// Perf events for a whole CPU, as counters and as records.
     Perf,
     /// Tracepoints of the kernel.
     Tracefs,
@@ -62,13 +62,13 @@ pub enum Topic {
 pub enum Section {
     /// Permissions of this process.
     Permission,
-    /// Topics about the amount of CPU time that is available.
+    /// Topics about the amount of CPU time that can be reserved.
     Bandwidth,
     /// Topics about the precision with which CPU time can be delivered.
     Precision,
-    /// Topics about means of stopping threads.
+    /// Topics about the means to stop threads.
     Holding,
-    /// Topics about means of observing threads.
+    /// Topics about the means to observe threads.
     Watching,
     /// Support for running VMs.
     Machines,
@@ -153,7 +153,7 @@ impl Topic {
         }
     }
 
-    /// Returns the section that the topic belongs to.
+    /// Returns the section to which the topic belongs.
     #[must_use]
     pub const fn section(self) -> Section {
         match self {
@@ -178,7 +178,7 @@ impl Topic {
         }
     }
 
-    /// Returns true if no scenario and no reservation can run live on a host that lacks this topic.
+    /// Returns true if nothing can be scheduled live on a host where this topic is missing.
     #[must_use]
     pub const fn is_required(self) -> bool {
         matches!(self, Topic::Kernel | Topic::Privilege | Topic::Fifo)

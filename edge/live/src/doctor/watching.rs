@@ -18,15 +18,19 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     };
     let level = format!("perf_event_paranoid is {paranoid}");
     if let Err(error) = TaskClock::open(own_tid()) {
-        return Ok(Verdict::missing(format!("refused for this very thread: {error}; {level}"))
-            .hint("run outside of the sandbox, which forbids perf_event_open"));
+        return Ok(Verdict::missing(format!(
+            "perf events are refused even for an own thread: {error}; {level}"
+        ))
+        .hint("run outside of the sandbox, which forbids perf_event_open"));
     }
     let cpus = read_list("/sys/devices/system/cpu/online")?;
     let first = cpus.first().copied().filter(|&cpu| cpu < CpuId::LIMIT).unwrap_or(0);
     let id = tracepoint::<0>(WAKE, []).ok().map(|found| found.id);
     if host.version.clone()? < KernelVersion::TELLS_READINESS {
-        return Ok(Verdict::missing(format!("not sufficient before Linux 4.17; {level}"))
-            .hint("install Linux 4.17 or later; till then only CPU time is observed"));
+        return Ok(Verdict::missing(format!(
+            "perf events before Linux 4.17 are not sufficient; {level}"
+        ))
+        .hint("install Linux 4.17 or later; till then only CPU time is observed"));
     }
     let what = if id.is_some() { "wake-ups on a CPU" } else { "context switches on a CPU" };
     Ok(match open_holder(CpuId::new(first), id) {
@@ -56,7 +60,7 @@ pub(super) fn bpf(_: &Host) -> Result<Verdict, ProbeError> {
         Ok(()) => Verdict::limited(format!("permitted; {types}"))
             .hint("boot a kernel with CONFIG_DEBUG_INFO_BTF"),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            Verdict::missing(format!("not permitted ({error}); {types}"))
+            Verdict::missing(format!("BPF is not permitted ({error}); {types}"))
                 .hint("run as root, or give the program CAP_BPF and CAP_PERFMON")
         }
         Err(error) => Verdict::missing(format!("refused ({error}); {types}"))

@@ -1,5 +1,5 @@
-//! The decider: it reports each fact about a vCPU to the host, one at a time, and collects the
-//! orders to the kernel that result.
+//! The decider: it reports each event of a vCPU to the host (run states and policy), one at a time,
+//! and collects the resulting orders for the kernel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,41 +19,41 @@ use crate::watch::ThreadEventKind;
 use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between checks whether a vCPU in line behind the chosen one has been running
+/// Minimum time between two checks if a vCPU in line behind the chosen vCPU has been running
 /// unnoticed.
 const GLANCE: Span = Span::from_ms(1);
 
-/// Delay after which a vCPU for which the kernel refused an order is tried again.
+/// Delay before a vCPU is chosen again after the kernel refused an order for it.
 const AGAIN: Span = Span::from_ms(100);
 
-/// The host (run states and policy), its orders, and the state of all vCPUs.
+/// The host (run states and policy) with its orders, and the live state of all vCPUs.
 pub(super) struct Decider {
     pub(super) host: Host,
     pub(super) pcpus: Pcpus,
     /// vCPUs of the live host, by slot.
     pub(super) vcpus: Vec<Option<Vcpu>>,
     pub(super) in_line: Vec<NextInLine>,
-    /// vCPUs whose class may have changed although they are neither chosen nor in line.
+    /// vCPUs that are neither chosen nor in line, and whose class may have to change.
     pub(super) touched: Vec<VcpuId>,
-    /// vCPUs that joined or woke and have no home CPU yet. Used only under a policy that divides
+    /// vCPUs that joined or woke and have no home CPU yet. Only used with a policy that divides
     /// slack by weight.
     pub(super) unbound: Vec<VcpuId>,
-    /// Sequence number of the latest orders.
+    /// Sequence number of the latest orders to the kernel.
     pub(super) number: u64,
-    /// True if the kernel reports no scheduling events, so that only CPU time is read.
+    /// True if the kernel reports no scheduling events, so that only CPU time can be read.
     pub(super) is_polled: bool,
     /// Start of the run, on the monotonic clock.
     origin: Time,
     /// Current time of the run.
     pub(super) now: Time,
-    /// Time of the latest fact reported to the host. A fact of one CPU may be read after a later
-    /// fact of another CPU. It is then reported with this time, but its CPU time is charged to the
+    /// Time of the latest event reported to the host. An event of one CPU may be read after a later
+    /// event of another CPU. It is then reported with this time, but its CPU time is charged at the
     /// time when it was used.
     told: Time,
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
     gone: Vec<VcpuId>,
-    /// vCPUs of which a thread was seen running on a CPU that is not managed.
+    /// vCPUs with a thread that events have shown to run on an unmanaged CPU.
     pub(super) away: Vec<VcpuId>,
     /// vCPUs for which the kernel refused an order since [`take_refused`](Decider::take_refused)
     /// was last called.
@@ -61,29 +61,29 @@ pub(super) struct Decider {
     pub(super) is_over: bool,
 }
 
-/// State of a vCPU in the live host.
+/// State of one vCPU in the live host.
 pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
-    /// True for a process tree, whose threads start and end while it is scheduled.
+    /// True for a process tree, whose threads can start and end while it is scheduled.
     pub(super) is_tree: bool,
-    /// True if this vCPU runs on several CPUs at once, whose CPU time counts as that of one CPU.
+    /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
+    /// came from one CPU.
     pub(super) is_wide: bool,
-    /// True if this vCPU has a hard limit: it gets its reservation and no slack.
+    /// True if this vCPU has a hard limit, so that it receives no slack.
     pub(super) is_exact: bool,
     pub(super) home: Arc<Home>,
-    /// Start of this vCPU's current stop, in the time of the run. `None` if the vCPU is not
-    /// stopped.
+    /// Time of the run at which this vCPU was stopped. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
-    /// True while this vCPU is paused by request.
+    /// True while this vCPU is paused at a user's request.
     pub(super) is_paused: bool,
-    /// True while another program's changes to this vCPU's threads are left in place, so that the
-    /// threads get no orders.
+    /// True while another program controls this vCPU's threads. The daemon then leaves that
+    /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
-    /// CPU time used while `is_left` is true that is not recorded yet.
+    /// CPU time that the vCPU used while `is_left` was true and that is not recorded yet.
     pub(super) used_left: Span,
-    /// Time of the run up to which CPU time used while `is_left` is true has been recorded.
+    /// Time of the run up to which the CPU time used while `is_left` is true has been recorded.
     pub(super) left_until: Time,
 }
 
@@ -91,20 +91,20 @@ pub(super) struct Vcpu {
 pub(super) struct ThreadRecord {
     pub(super) thread: Arc<WatchedThread>,
     pub(super) is_awake: bool,
-    /// Time of the latest event or reading of the thread's state, on the monotonic clock. Older
-    /// events are ignored.
+    /// Time of the latest event or reading of the thread's state, on the monotonic clock. Events
+    /// before this time are ignored.
     pub(super) since: Time,
     /// Time when the thread was last switched in, on the monotonic clock. `None` while it does not
     /// run.
     pub(super) on_cpu_since: Option<Time>,
-    /// CPU time received, by which the threads of a tree take turns. When a thread wakes, the value
-    /// is raised to the least value of the runnable threads, so that it makes up for no time
-    /// before.
+    /// CPU time received. The thread of a tree with the least value runs first. When a thread
+    /// wakes, its value is raised to the least value of the runnable threads, so that it does not
+    /// catch up on time in which it was blocked.
     pub(super) received: Span,
-    /// True if the thread has run since it woke. If it has not, a thaw of its cgroup may have woken
-    /// it.
+    /// True if the thread has run since it woke. If it has not run, it may have been woken only
+    /// because its cgroup was thawed.
     pub(super) has_run: bool,
-    /// True if the thread was last seen running on a CPU that is not managed.
+    /// True if the thread runs on an unmanaged CPU, according to its latest event.
     pub(super) is_elsewhere: bool,
 }
 
@@ -137,9 +137,9 @@ impl Vcpu {
         }
     }
 
-    /// Returns true if a dispatcher has stopped this vCPU or it is paused by request. In that time
-    /// the state of its threads says nothing. A stopped thread is reported as blocked, and a thread
-    /// that blocked before the stop may be runnable by now.
+    /// Returns true if a dispatcher has stopped this vCPU or it is paused by request. While it is
+    /// stopped, the reported states of its threads are not valid: the kernel reports a stopped
+    /// thread as blocked, and a thread that blocked earlier may have become runnable.
     pub(super) const fn is_stopped(&self) -> bool {
         self.held_since.is_some() || self.is_paused
     }
@@ -167,7 +167,7 @@ impl Decider {
         }
     }
 
-    /// Begins the run. `origin` is its start on the monotonic clock.
+    /// Starts the run. `origin` is its start on the monotonic clock.
     pub(super) fn begin(&mut self, origin: Time) {
         self.origin = origin;
     }
@@ -192,7 +192,7 @@ impl Decider {
         std::mem::take(&mut self.gone)
     }
 
-    /// Adds a vCPU. If one of its threads is runnable, the vCPU wakes.
+    /// Adds a vCPU with these parameters. If one of its threads is runnable, the vCPU wakes.
     pub(super) fn join(&mut self, vcpu: Vcpu, terms: VcpuTerms<'_>) -> Result<(), NotDone> {
         let id = vcpu.vcpu;
         self.step(self.now, &[], Fact::Joined(id, terms))?;
@@ -244,8 +244,8 @@ impl Decider {
         Ok(left)
     }
 
-    /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
-    /// `allowed`. `None` if the policy has no reservations or admits any.
+    /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(super) fn room(
         &mut self,
         period: Span,
@@ -255,13 +255,14 @@ impl Decider {
         Ok(self.host.room(period, allowed))
     }
 
-    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` under a
-    /// policy that reserves no slices on single CPUs.
+    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` if the
+    /// policy does not reserve slices on single CPUs.
     pub(super) fn reserved(&self, cpu: CpuId) -> Option<CpuShare> {
         self.host.reserved(cpu)
     }
 
-    /// Sets the offset from the time of the run to the clock to which phases refer, from now on.
+    /// Sets the offset from the time of the run to the clock to which phases refer. It takes effect
+    /// at once.
     pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
@@ -274,8 +275,8 @@ impl Decider {
         self.step(self.now, &[], Fact::Ended).map_err(broken)
     }
 
-    /// Handles the limits and timers of a CPU that have expired. Must follow the reading of the
-    /// CPU's events. `woken` is the time when its dispatcher woke.
+    /// Handles the limits and timers of a CPU that have expired. Must be called after the CPU's
+    /// events have been read. `woken` is the time when its dispatcher woke.
     pub(super) fn expire_timers(&mut self, cpu: CpuId, woken: Time) -> Result<(), LiveHostError> {
         let now = self.now;
         self.pcpus.all[cpu.index()].is_called = false;
@@ -310,7 +311,8 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Accounts on a CPU for the time that our real-time threads have left to ordinary threads.
+    /// Adds to a CPU's debt to ordinary threads for the time in which vCPUs ran as real-time
+    /// threads.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
@@ -320,7 +322,7 @@ impl Decider {
         pcpu.is_stale |= pcpu.is_paying != is_to_be_paid;
     }
 
-    /// Makes eligible again the vCPUs for which the kernel refused an order [`AGAIN`] or longer
+    /// Makes those vCPUs eligible again for which the kernel refused an order at least [`AGAIN`]
     /// ago.
     fn try_again(&mut self, cpu: CpuId) -> Result<(), LiveHostError> {
         while let Some(place) =
@@ -347,7 +349,7 @@ impl Decider {
         pcpu.clock.set(self.now, PassTimes { limit, alarm: pcpu.alarm, glance })
     }
 
-    /// Processes the events of a CPU up to `now`, in the time of the run.
+    /// Processes the events of a CPU that were read, up to `now` in the time of the run.
     pub(super) fn apply_drained(
         &mut self,
         news: &PassEvents,
@@ -380,7 +382,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Returns the run intervals seen on a CPU up to now, each with its vCPU and length.
+    /// Returns the run intervals on a CPU that follow from its events, each with its vCPU and
+    /// length.
     fn stretches(&self, cpu: CpuId, sightings: &[Sighting]) -> Vec<(VcpuId, Span)> {
         let pcpu = &self.pcpus.all[cpu.index()];
         let mut running = pcpu.running.map(|(vcpu, since)| (vcpu, since.max(pcpu.reported)));
@@ -401,8 +404,8 @@ impl Decider {
         stretches
     }
 
-    /// Converts one event of a thread to CPU time used. If the vCPU blocks or wakes by it, reports
-    /// that to the host.
+    /// Adds the CPU time used before an event of a thread. If its vCPU blocks or wakes with the
+    /// event, reports that to the host.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
@@ -452,15 +455,15 @@ impl Decider {
         self.step(at, used.as_slice(), fact).map_err(broken)
     }
 
-    /// Returns true if the thread belongs to a vCPU that is present, not to an earlier vCPU with
-    /// the same id.
+    /// Returns true if the thread belongs to a vCPU that is present. False if it belongs to an
+    /// earlier vCPU with the same id.
     pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
         known.is_some_and(|known| Arc::ptr_eq(&known.thread, thread))
     }
 
-    /// Adds a thread that a process tree has started. The thread is runnable.
+    /// Adds a runnable thread that a process tree has started.
     fn meet(&mut self, thread: &Arc<WatchedThread>, since: Time) {
         let vcpu = thread.vcpu;
         let Some(known) = self.get_mut(vcpu).filter(|known| Arc::ptr_eq(&known.home, &thread.home))
@@ -473,8 +476,9 @@ impl Decider {
     }
 
     /// Updates the state of a thread, or removes it if it has ended. The kernel reports a thread
-    /// that we stopped as blocked; such reports are ignored. If events are read in the wrong order,
-    /// such as a block and a wake on different CPUs, the later one holds.
+    /// that Slackline has stopped as blocked; such reports are ignored. Events on different CPUs,
+    /// such as a block and a wake, may be read in the wrong order. The event with the later time
+    /// counts.
     fn note(&mut self, thread: &WatchedThread, what: ThreadEventKind, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
@@ -508,8 +512,8 @@ impl Decider {
         vcpu.is_some_and(|vcpu| may_run(vcpu) && vcpu.threads.values().any(|it| it.is_awake))
     }
 
-    /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen until it has
-    /// been tried again. If an order cannot be undone, the run ends with the error.
+    /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen again for
+    /// [`AGAIN`]. If an order cannot be undone, the run ends with the error.
     pub(super) fn apply_refusals(
         &mut self,
         failed: Vec<FailedAssignment>,
@@ -553,8 +557,8 @@ impl Decider {
         }
     }
 
-    /// Reports one fact to the host. Only the CPU of a vCPU that blocks or yields is rescheduled at
-    /// once; the others wait for [`settle`](Decider::settle).
+    /// Reports one event to the host. If a vCPU blocks or yields, its CPU is rescheduled at once.
+    /// Other CPUs are rescheduled in [`settle`](Decider::settle).
     pub(super) fn step(
         &mut self,
         at: Time,
@@ -566,8 +570,8 @@ impl Decider {
         self.host.step(Report { now, used, fact }, &mut self.pcpus, &mut self.records)
     }
 
-    /// Tells the host that all facts of a pass are reported. Each CPU that they concern is
-    /// rescheduled once. Called once per pass or request, however many events there were.
+    /// Reports to the host that all events of a pass or request are known, so that the host
+    /// decides. Each CPU that they concern is rescheduled once, even if there were many events.
     pub(super) fn choose(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());

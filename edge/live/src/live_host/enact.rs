@@ -1,5 +1,5 @@
-//! Orders to the kernel: the vCPUs to make real-time, with their priorities, and the vCPUs to stop.
-//! Only vCPUs whose class may have changed are considered.
+//! Orders to the kernel: which vCPUs to make real-time, with which priorities, and which vCPUs to
+//! stop. Only vCPUs whose class may have changed are considered.
 
 use std::sync::Arc;
 
@@ -12,16 +12,17 @@ use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 use slackline_fence::Timeslice;
 
-/// Maximum number of real-time vCPUs on a CPU, including the chosen one. Each further vCPU would
-/// cost a system call, and would run only if all those before it blocked between two passes.
+/// Maximum number of real-time vCPUs on a CPU, including the chosen vCPU. A further vCPU would cost
+/// a system call, and would run only if all vCPUs of higher priority blocked between two passes.
 const READY: usize = 4;
 
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
-/// Returns the use of a timeslice by the threads of a tree. The kernel's round-robin quantum
-/// continues across timeslices. If it ends in the middle of one, the rest goes to whichever thread
-/// comes next. So only a timeslice longer than the quantum is shared by several threads.
+/// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's
+/// round-robin quantum continues across timeslices. If it ended within a timeslice, a random thread
+/// would receive the remaining time. So only a timeslice longer than the quantum is divided among
+/// several threads.
 fn timeslice_of(limit: Option<Span>) -> Timeslice {
     match limit {
         Some(limit) if limit <= ROUND_ROBIN_QUANTUM => Timeslice::Whole,
@@ -30,8 +31,8 @@ fn timeslice_of(limit: Option<Span>) -> Timeslice {
 }
 
 impl Decider {
-    /// Returns the CPUs that have orders to carry out and whose dispatchers have not been woken
-    /// yet. The caller must wake the dispatchers.
+    /// Returns the CPUs that have orders to carry out and whose dispatchers were not woken yet. The
+    /// caller must wake these dispatchers.
     pub(super) fn call_others(&mut self) -> CpuSet {
         for vcpu in std::mem::take(&mut self.touched) {
             self.note_unbound(vcpu);
@@ -49,7 +50,7 @@ impl Decider {
         calls
     }
 
-    /// Returns the orders for the threads on a CPU. Empty if nothing has changed there.
+    /// Returns the new orders for the threads on a CPU. Empty if nothing has changed there.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -124,8 +125,9 @@ impl Decider {
         self.unbound.extend(is_unbound.then_some(vcpu));
     }
 
-    /// Makes this CPU the home of each vCPU without one that is in line to run here. Without a home
-    /// a vCPU runs on other CPUs too, receives more than its part there, and so is never chosen.
+    /// Makes this CPU the home of each vCPU that is in line to run on it and has no home. A vCPU
+    /// without a home would run on other CPUs too, receive more than its share there, and so never
+    /// be chosen.
     fn bind(&mut self, cpu: CpuId, bound: &mut Vec<VcpuId>) {
         let mut in_turn = Vec::new();
         self.host.in_turn(cpu, &mut in_turn);
@@ -141,8 +143,8 @@ impl Decider {
         }
     }
 
-    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU has another
-    /// home, the dispatcher of that CPU orders it.
+    /// Orders the class of a vCPU that must not be real-time on this CPU. If the vCPU's home is
+    /// another CPU, that CPU's dispatcher orders the class.
     fn put_down(
         &mut self,
         (vcpu, cpu): (VcpuId, CpuId),
@@ -172,8 +174,8 @@ impl Decider {
         self.assign(vcpu, place, order);
     }
 
-    /// Appends an assignment of a vCPU to an order. Does nothing while the vCPU's threads are left
-    /// to another program.
+    /// Appends an order for a vCPU to `order`. Does nothing while another program controls the
+    /// vCPU's threads.
     pub(super) fn assign(&mut self, vcpu: VcpuId, place: Place, order: &mut Vec<Assignment>) {
         let now = self.monotonic();
         if self.get(vcpu).is_some_and(|known| known.is_left) {

@@ -1,4 +1,4 @@
-//! Joins, leaves and changes of parameters.
+//! Joining and leaving of vCPUs, and changes of their parameters.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -18,28 +18,28 @@ use slackline_linux::sys::Tid;
 pub(crate) struct Joining {
     pub(crate) threads: VcpuThreads,
     pub(crate) share: Values,
-    /// CPUs that the vCPU may run on. `None` allows all.
+    /// CPUs on which the vCPU may run. `None` allows all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Slice of the vCPU if it has a hard limit. `None` if it has none.
+    /// Slice of the vCPU if it has a hard limit. `None` if it has no hard limit.
     pub(crate) exact_slice: Option<Span>,
 }
 
 /// Result of adding a group of vCPUs. The error names the vCPU that could not join, and the reason.
 pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 
-/// Reason why a group of vCPUs could not replace others.
+/// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
-    /// vCPU of the group that could not join.
+    /// vCPU of the group that could not join, so that the group was not added.
     pub(crate) vcpu: VcpuId,
     pub(crate) why: NotDone,
-    /// vCPUs that left for the group and could not join again.
+    /// Replaced vCPUs that had left and could not join again.
     pub(crate) lost: Vec<VcpuId>,
 }
 
 impl LiveHost {
-    /// Lets groups of vCPUs join at the same instant, each group as a whole or not at all. Returns
-    /// the result of each group, in order.
+    /// Adds groups of vCPUs at the same instant. Each group is added as a whole or not at all.
+    /// Returns the result of each group, in order.
     pub(crate) fn join(
         &self,
         groups: Vec<Vec<Joining>>,
@@ -57,8 +57,8 @@ impl LiveHost {
         Ok(results)
     }
 
-    /// Replaces vCPUs without threads by a group, at one instant. If the group cannot join, the
-    /// replaced vCPUs join again with their old parameters.
+    /// Replaces vCPUs without threads by a group of vCPUs, at one instant. If the group cannot
+    /// join, the replaced vCPUs join again with their old parameters.
     pub(crate) fn replace(
         &self,
         before: Vec<Joining>,
@@ -89,8 +89,8 @@ impl LiveHost {
         Ok(result)
     }
 
-    /// Returns the longest slice per `period` that would be admitted for one more vCPU on the CPUs
-    /// `allowed`. `None` if the policy has no reservations or admits any.
+    /// Returns the longest slice per `period` that one more vCPU with affinity `allowed` could
+    /// reserve. `None` if the policy has no reservations or admits any slice.
     pub(crate) fn room(
         &self,
         period: Span,
@@ -102,8 +102,8 @@ impl LiveHost {
         room
     }
 
-    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` under a
-    /// policy that reserves no slices on single CPUs.
+    /// Returns the sum of all reservations on a CPU, without dispatch overhead. `None` if the
+    /// policy does not reserve slices on single CPUs.
     pub(crate) fn reserved(&self, cpu: CpuId) -> Result<Option<CpuShare>, LiveHostError> {
         let decider = self.observe()?;
         let reserved = decider.reserved(cpu);
@@ -162,7 +162,7 @@ impl LiveHost {
         self.join_known(decider, vcpu, VcpuTerms { share: &share, cpus })
     }
 
-    /// Adds a vCPU whose threads exist only in a test or bench, not in the kernel.
+    /// Adds a vCPU for a test or bench. Its threads do not exist in the kernel.
     pub(crate) fn join_fed(
         &self,
         (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
@@ -174,7 +174,7 @@ impl LiveHost {
         self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
     }
 
-    /// Adds a process tree whose threads exist only in a test or bench, not in the kernel.
+    /// Adds a process tree for a test or bench. Its threads do not exist in the kernel.
     pub(crate) fn join_fed_tree(
         &self,
         (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
@@ -243,7 +243,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Asks the kernel for events of the threads and trees that are about to join.
+    /// Requests the kernel's events of the threads and trees that are about to join.
     fn note_wanted(&self) -> Result<(), LiveHostError> {
         let NewcomerThreads { threads, trees } = std::mem::take(&mut *self.wanted());
         match &mut *self.perf() {

@@ -1,5 +1,5 @@
-//! vCPUs whose threads do not run where Slackline pinned them. Some run on a CPU that is not
-//! managed. Others are left to another program, which has changed their scheduling.
+//! vCPUs whose threads do not run where Slackline pinned them. Either a thread runs on an unmanaged
+//! CPU, or another program has changed the threads' scheduling and keeps control of them.
 
 use slackline_host::Fact;
 use slackline_trace::{Record, Sink};
@@ -13,14 +13,14 @@ use slackline_fence::{HandoverState, Original};
 use slackline_linux::sys::Tid;
 
 impl LiveHost {
-    /// Leaves the threads of a vCPU to a program that has changed their scheduling. They lose the
-    /// real-time class, run as that program set them, and get no orders until they are [taken
-    /// back](LiveHost::take_back).
+    /// Leaves the threads of a vCPU under the control of another program that has changed their
+    /// scheduling. They lose the real-time class, run as that program set them, and get no orders
+    /// until [`take_back`](LiveHost::take_back).
     ///
-    /// The reservation stands and counts as unused. A paused vCPU stays stopped. With `by_cpuset`,
-    /// the CPUs that the threads may use now come from a cpuset and are not their own, so their own
+    /// The vCPU keeps its reservation, which counts as unused. A paused vCPU stays stopped. With
+    /// `by_cpuset`, the other program has set a cpuset and not the threads' own affinity, so that
     /// affinity is restored. Returns the threads that the program has changed, each with the state
-    /// that it will be restored to.
+    /// to which it will be restored.
     pub(crate) fn leave_to_others(
         &self,
         vcpu: VcpuId,
@@ -32,7 +32,7 @@ impl LiveHost {
         result
     }
 
-    /// Resumes the scheduling of a vCPU that was left to another program.
+    /// Resumes the scheduling of a vCPU whose threads were left to another program.
     pub(crate) fn take_back(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, self.clock.now())?;
@@ -46,7 +46,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Records the CPU time that a vCPU left to another program has used, on any CPU.
+    /// Records the CPU time that a vCPU has used on any CPU while its threads are left to another
+    /// program.
     pub(crate) fn count_left(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.count_left(vcpu, self.clock.now())?;
@@ -90,7 +91,8 @@ impl Decider {
         Ok(changed)
     }
 
-    /// Records the CPU time of a vCPU that is left to another program. `now` is the monotonic time.
+    /// Records the CPU time of a vCPU whose threads are left to another program. `now` is the
+    /// monotonic time.
     fn count_left(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         self.now = self.now.max(self.of_run(now));
         let at = self.now;
@@ -104,7 +106,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Notes whether a thread runs on a CPU that is not managed.
+    /// Notes if a thread runs on a CPU that is not managed.
     pub(super) fn note_place(
         &mut self,
         thread: &WatchedThread,
@@ -123,9 +125,9 @@ impl Decider {
         }
     }
 
-    /// Charges each vCPU that is pinned to a CPU but runs elsewhere, as if it had run on its own
-    /// CPU since that CPU's last pass. Its timeslice then ends when the slice is used, wherever
-    /// that was. `now` is the monotonic time.
+    /// Charges the CPU time of each vCPU that is pinned to a CPU but runs on other CPUs, as if it
+    /// had run on its own CPU since that CPU's last pass. So its timeslice ends when its slice is
+    /// used, on whichever CPUs. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {

@@ -1,4 +1,4 @@
-//! Requests other than changes of shares: to pause a vCPU, and to limit it to some CPUs.
+//! Requests other than changes of shares: pausing a vCPU, and restricting it to some CPUs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -11,17 +11,18 @@ use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
-/// Number of notices per slice. The kernel notifies the dispatcher when a vCPU that counts as
-/// blocked has received slice / 8 of CPU time. The rest of the slice is long enough for its
-/// dispatcher to stop it in time. The first notice leads to a pass, which ends the notices.
+/// Number of notifications per slice. The kernel notifies the dispatcher when a vCPU that counts as
+/// blocked has received slice / 8 of CPU time. The remaining slice is long enough for the
+/// dispatcher to stop the vCPU in time. A notification causes a dispatcher pass, after which
+/// notifications end.
 const NOTICES: u64 = 8;
 
-/// Divisor that limits the cost of passes for a vCPU that counts as blocked: at most 1/100 of a
-/// CPU.
+/// Divisor that limits the cost of passes for a vCPU that counts as blocked but uses CPU time: they
+/// may take at most 1/100 of a CPU.
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
-    /// Sets whether a vCPU has a hard limit. The vCPU must have a means of being stopped.
+    /// Turns the hard limit of a vCPU on or off. The host must have a means to stop the vCPU.
     pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
@@ -31,8 +32,8 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Sets up notices for a vCPU with a hard limit and this slice. With them its dispatcher wakes
-    /// at once if the vCPU receives CPU time while it counts as blocked. `None` ends them.
+    /// Requests notifications for a vCPU with a hard limit and this slice: its dispatcher wakes at
+    /// once if the vCPU receives CPU time while it counts as blocked. `None` ends them.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,
@@ -42,8 +43,8 @@ impl LiveHost {
         handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
     }
 
-    /// Sets up or ends notices of CPU time use, as [`notice_use_of`](LiveHost::notice_use_of) does,
-    /// for a vCPU that need not have joined yet.
+    /// Requests or ends notifications of CPU time use, as
+    /// [`notice_use_of`](LiveHost::notice_use_of) does. The vCPU need not have joined yet.
     pub(super) fn notice_use(
         &self,
         handle: &VcpuHandle,
@@ -60,9 +61,9 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Pauses a vCPU, which must be one that can be stopped. From the return of this call until it
-    /// is resumed the vCPU does not run at all, neither in reserved time nor in slack. It keeps its
-    /// share and counts as blocked. A vCPU that is not present is ignored.
+    /// Pauses a vCPU that the host can stop. When this function returns, the vCPU no longer runs,
+    /// neither in reserved time nor in slack, until it is resumed. It keeps its share and counts as
+    /// blocked. A vCPU that is not present is ignored.
     pub(crate) fn pause(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let result = decider.pause(vcpu);
@@ -71,9 +72,9 @@ impl LiveHost {
         result
     }
 
-    /// Resumes a paused vCPU. If the vCPU was runnable, its threads continue when it is next
-    /// chosen. If it was blocked, it may have been woken since. That shows only while its threads
-    /// are not stopped, so they continue at once.
+    /// Resumes a paused vCPU. If it was runnable before the pause, its threads continue when it is
+    /// next chosen. If it was blocked, it may have been woken during the pause. The kernel shows
+    /// that only when its threads are not stopped, so they continue at once.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
@@ -86,14 +87,15 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Resumes a vCPU that has no hard limit and is not paused, and voids earlier orders. After
-    /// this call the freezer group or other means of stopping the vCPU may be removed.
+    /// Resumes a vCPU that has no hard limit and is not paused, and cancels earlier orders. After
+    /// this call the freezer cgroup, or other means of stopping the vCPU, may be removed.
     pub(crate) fn let_run(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let decider = self.let_go(self.decider(), vcpu)?;
         self.finish(decider)
     }
 
-    /// Restores the original scheduling of a vCPU until the decider next orders its class.
+    /// Restores the original scheduling of a vCPU's threads, until the decider orders another
+    /// class.
     fn let_go<'a>(
         &'a self,
         mut decider: MutexGuard<'a, Decider>,
@@ -121,8 +123,7 @@ impl Decider {
         known.filter(|known| known.vcpu == vcpu)
     }
 
-    /// Records the length of a vCPU's stop when the vCPU is resumed. Pauses by request are not
-    /// recorded.
+    /// Records how long a vCPU was stopped, when it is resumed. Pauses by request are not recorded.
     pub(super) fn note_let_go(&mut self, vcpu: VcpuId) {
         let to = self.now;
         let stopped = self.get(vcpu).filter(|known| !known.is_paused);
@@ -138,8 +139,8 @@ impl Decider {
         }
     }
 
-    /// Pauses a vCPU. It is stopped before the host is told: CPU time used until the stop is still
-    /// charged to it.
+    /// Pauses a vCPU. The vCPU is stopped before the pause is reported to the host, so CPU time
+    /// used until the stop is still charged.
     fn pause(&mut self, vcpu: VcpuId) -> Result<(), NotDone> {
         self.number += 1;
         let (number, now) = (self.number, self.now);
@@ -158,8 +159,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Ends a pause. Returns true if the threads of the vCPU must continue to show whether they are
-    /// runnable.
+    /// Ends the pause of a vCPU. Returns true if its threads must continue, because only then does
+    /// the kernel show if they are runnable.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
@@ -176,8 +177,8 @@ impl Decider {
         Ok(!had_work)
     }
 
-    /// Changes the parameters of a vCPU and its affinity. The threads are moved before the host
-    /// decides again which vCPUs run on which CPU. If the change is declined, they are moved back.
+    /// Changes the parameters of a vCPU and its affinity. The threads migrate before the host
+    /// decides again which vCPUs run. If the host declines the change, they migrate back.
     pub(super) fn move_to(
         &mut self,
         vcpu: VcpuId,
@@ -203,7 +204,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Converts managed CPUs to the kernel's numbers.
+    /// Converts numbers of managed CPUs in the run to the kernel's numbers.
     pub(super) fn real_cpus(&self, cpus: CpuSet) -> CpuSet {
         cpus.iter().map(|cpu| self.pcpus.all[cpu.index()].real).collect()
     }

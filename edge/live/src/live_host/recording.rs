@@ -1,31 +1,31 @@
-//! Buffer for the records of the live host until the session takes them.
+//! Buffer of the live host's records, from which the session takes them.
 
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
 
-/// Capacity of the buffer: the records of one second of a very busy run. The session takes records
-/// ten times a second.
+/// Initial capacity of the buffer, in records. It suffices for one second of a very busy run. The
+/// session takes records ten times a second.
 const RECORDS: usize = 1 << 15;
 
-/// Buffer of the records, in the order of their arrival.
+/// Buffer of records in the order in which they were made.
 pub(super) struct Recording {
     entries: Vec<Entry>,
     keeps_exchanges: bool,
 }
 
 impl Recording {
-    /// Creates an empty buffer. Exchanges between hardware and host are not recorded until
-    /// [`keep_exchanges`](Recording::keep_exchanges) is called.
+    /// Creates an empty buffer. Calls between hardware and host are not recorded until
+    /// [`keep_exchanges`](Recording::keep_exchanges).
     pub(super) fn new() -> Recording {
         Recording { entries: Vec::with_capacity(RECORDS), keeps_exchanges: false }
     }
 
-    /// Records exchanges between hardware and host from now on too, so that the run can be
+    /// Records from now on also the calls between hardware and host, so that the run can be
     /// replayed.
     pub(super) fn keep_exchanges(&mut self) {
         self.keeps_exchanges = true;
     }
 
-    /// Moves all records since the last call to `into`.
+    /// Moves the records made since the last call into `into`.
     pub(super) fn take(&mut self, into: &mut Vec<Entry>) {
         into.clear();
         std::mem::swap(&mut self.entries, into);

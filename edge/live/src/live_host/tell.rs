@@ -1,4 +1,5 @@
-//! Passing on hints from guests, and from programs that do I/O for guests.
+//! Passing of hints to the policy. Hints come from guests, and from programs that do I/O for
+//! guests.
 
 use slackline_host::Fact;
 use slackline_units::{Time, VcpuHint, VcpuId};
@@ -10,7 +11,7 @@ use super::{LiveHost, LiveHostError};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VcpuActivity {
     Asleep,
-    /// The vCPU is runnable but has no CPU.
+    /// The vCPU is runnable but not running.
     Waits,
     Runs,
 }
@@ -27,7 +28,7 @@ impl LiveHost {
         }
     }
 
-    /// Passes a hint from a vCPU on to the policy. A hint from a vCPU that is not present is
+    /// Passes a hint about a vCPU to the policy. A hint about a vCPU that is not present is
     /// ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
         // Events of the CPU where it runs come first: what it used until now is counted with them.

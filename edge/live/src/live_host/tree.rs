@@ -1,6 +1,6 @@
-//! Process trees: vCPUs whose threads start and end while they are scheduled. Most changes are
-//! learnt from events, in the views and the decider. This module adds trees, and compares each with
-//! the kernel's list of threads from time to time.
+//! Process trees: vCPUs whose threads start and end while they are scheduled. The views and the
+//! decider handle events of starting and ending threads. This module adds trees, and compares each
+//! tree with the kernel's list of threads at intervals.
 
 use std::io;
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::way::HeldThreads;
 use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
-/// Maximum number of threads of a tree that are put first although they have not run since they
+/// Maximum number of threads of a tree that may run first although they have not run since they
 /// woke. Each takes two system calls.
 const MOST_WOKEN: usize = 8;
 
 impl LiveHost {
-    /// Starts to follow the threads of a vCPU. Returns the initial state of each thread.
+    /// Starts delivering the events of a vCPU's threads. Returns the initial state of each thread.
     pub(super) fn known(
         &self,
         threads: Vec<(Tid, UsedClock, Span)>,
@@ -39,7 +39,8 @@ impl LiveHost {
         Ok(NewcomerVcpu { home, known, is_tree: false, is_wide: false })
     }
 
-    /// Starts to follow the threads of a process tree. Returns the initial state of each thread.
+    /// Starts delivering the events of a process tree's threads. Returns the initial state of each
+    /// thread.
     pub(super) fn known_tree(
         &self,
         tree: &HeldTree,
@@ -64,7 +65,8 @@ impl LiveHost {
         }
     }
 
-    /// Starts to follow some threads of a process tree. Returns the initial state of each.
+    /// Starts delivering the events of some threads of a process tree. Returns the initial state of
+    /// each thread.
     pub(super) fn known_threads(
         &self,
         (tids, vcpu): (&[Tid], VcpuId),
@@ -80,7 +82,7 @@ impl LiveHost {
         Ok(known)
     }
 
-    /// Delivers the events of a thread from now on, and returns its state.
+    /// Delivers the events of a thread from now on, and returns its current state.
     fn meet(&self, thread: WatchedThread) -> Result<ThreadRecord, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
@@ -93,8 +95,8 @@ impl LiveHost {
     /// Reads from the kernel which threads a tree has and which of them are runnable. Events miss
     /// threads that were moved into the tree, and threads whose ids are outside the event filter.
     ///
-    /// Returns the findings. They are empty for a tree that has been idle since the last audit.
-    /// `None` if the tree has no threads.
+    /// Returns differences from the known state, which are empty if the tree has been idle since
+    /// the last audit. `None` if the tree has no threads.
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
@@ -146,17 +148,17 @@ impl LiveHost {
     }
 }
 
-/// Findings of an audit of a tree.
+/// Result of comparing a tree with the kernel's list of its threads.
 struct Audit<'a> {
-    /// Threads found in the tree that no event had reported.
+    /// Threads that are in the tree although no event had reported them.
     met: Vec<ThreadRecord>,
     /// Threads that are no longer in the tree.
     gone: &'a [&'a Arc<WatchedThread>],
-    /// State of each other thread: true if the kernel shows it as runnable.
+    /// State of each thread that is still in the tree: true if the kernel reports it as runnable.
     states: &'a [(Arc<WatchedThread>, bool)],
     /// True if the tree was stopped before the states were read.
     was_stopped: bool,
-    /// Time of the reading, on the monotonic clock.
+    /// Time of the comparison, on the monotonic clock.
     now: Time,
 }
 
@@ -168,14 +170,15 @@ impl Vcpu {
         awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
     }
 
-    /// Returns the threads of a tree that get a timeslice, if several threads are runnable. For
-    /// each CPU of the tree it is the thread that has received least of those that have run since
-    /// they woke. Before them come threads that have received less and have not run since.
+    /// Returns the threads of a tree that should run first in a timeslice, if several are runnable.
+    /// For each CPU of the tree, one thread is chosen among those that have run since they woke:
+    /// the thread that has received the least CPU time. Threads that have received less, but have
+    /// not run since they woke, come before them.
     ///
-    /// A thaw wakes every thread of the tree, and a thread that was blocked blocks again at once.
-    /// If only one such thread were put first, two things would go wrong. After it blocks, the rest
-    /// of the timeslice would go to whichever thread the kernel runs next. And a thread that has
-    /// just become runnable would wait behind all threads that are not.
+    /// Thawing a cgroup wakes every thread in it, and a thread that was blocked blocks again at
+    /// once. If only one such thread were returned, a random thread would receive the remaining
+    /// timeslice after it blocks. A thread that has really become runnable would have to wait until
+    /// all those that block again have had their turn.
     pub(super) fn front(&self) -> Vec<Tid> {
         let by_received = self.by_received();
         if !self.is_tree || by_received.len() < 2 {
@@ -196,8 +199,8 @@ impl Vcpu {
     }
 
     /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
-    /// is unknown. One of them may have waited for the ended thread and be runnable by now. All of
-    /// them count as runnable until they are resumed and events show their state.
+    /// is unknown. One of them may have waited for the ended thread and have become runnable. So
+    /// all of them count as runnable until they are resumed and events show their state.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
         if self.is_stopped() {
@@ -207,8 +210,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the runnable threads, the one that has received least CPU time first. The flag is
-    /// true if the thread has run since it woke.
+    /// Returns the runnable threads, the thread that has received the least CPU time first. The
+    /// flag is true if the thread has run since it woke.
     fn by_received(&self) -> Vec<(Span, Tid, bool)> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let mut awake: Vec<_> =
@@ -217,7 +220,7 @@ impl Vcpu {
         awake
     }
 
-    /// Returns the number of CPUs on which the vCPU runs at once.
+    /// Returns the number of CPUs on which threads of the vCPU may run at the same time.
     fn width(&self) -> usize {
         match &self.handle.threads {
             HeldThreads::Tree(tree) => tree.width(),
@@ -244,8 +247,8 @@ impl ThreadRecord {
         }
     }
 
-    /// Counts the CPU time that the thread receives. The count continues while its tree is being
-    /// stopped.
+    /// Adds the CPU time that the thread has received up to the event `what`. Time is also counted
+    /// while its tree is being stopped.
     pub(super) fn count(&mut self, what: ThreadEventKind, at: Time) {
         match what {
             ThreadEventKind::SwitchedIn => self.on_cpu_since = Some(at),
@@ -264,8 +267,9 @@ impl Decider {
         self.get(vcpu).is_some_and(Vcpu::is_stopped)
     }
 
-    /// Applies the findings of an audit to a tree. A state that was read from the kernel counts
-    /// unless the tree was stopped at that time or a later event has reported on the thread.
+    /// Applies the result of an audit to a tree. The state of a thread that was read from the
+    /// kernel is not applied if the tree was stopped at that time, or if the thread had a later
+    /// event.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);
@@ -301,8 +305,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Counts a vCPU that runs on several CPUs at once on the CPU where it is scheduled. It counts
-    /// as running there since the last pass, even if it did not. `now` is the monotonic time.
+    /// Charges the CPU time of a vCPU that runs on several CPUs at once to the CPU on which it is
+    /// scheduled. It counts as running there since the last pass, even if its threads ran
+    /// elsewhere. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {

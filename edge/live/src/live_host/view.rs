@@ -1,6 +1,6 @@
-//! View of one CPU: its events, filtered to our threads, and wakes of threads with this home CPU
-//! that other CPUs carried out. A view needs no access to the host, so each CPU has a lock of its
-//! own.
+//! View of one CPU: its events about threads that Slackline schedules, and wakes of threads pinned
+//! to this CPU that happened on other CPUs. A view does not use the host's state, so each CPU has
+//! its own lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,7 +18,7 @@ pub(super) struct CpuView {
     /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
     seen: Mutex<ViewedThreads>,
-    /// Wakes of threads with this home CPU that other CPUs carried out.
+    /// Wakes of threads pinned to this CPU that happened on other CPUs.
     inbox: Mutex<Vec<Sighting>>,
     round: AtomicU64,
 }
@@ -28,7 +28,7 @@ struct ViewedThreads {
     threads: HashMap<Tid, Arc<WatchedThread>>,
 }
 
-/// An event of a thread that belongs to a vCPU.
+/// An event of a thread that belongs to a scheduled vCPU.
 #[derive(Clone, Debug)]
 pub(super) struct Sighting {
     /// Time of the event, on the monotonic clock.
@@ -48,13 +48,13 @@ pub(super) struct PassEvents {
     pub(super) used: Vec<(VcpuId, Span)>,
     /// True if events of the CPU were lost.
     pub(super) is_lossy: bool,
-    /// Wakes of threads whose home is another CPU, each with that home CPU.
+    /// Wakes of threads that are pinned to another CPU, each with that CPU.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,
-    /// Threads that process trees have started. This view follows them already. The other views do
-    /// not.
+    /// Threads that process trees have started. This view already delivers their events, but the
+    /// other views do not.
     pub(super) born: Vec<Arc<WatchedThread>>,
-    /// Threads of process trees that have ended. This view has dropped them. The other views have
-    /// not.
+    /// Threads of process trees that have ended. This view no longer delivers their events, but the
+    /// other views still do.
     pub(super) gone: Vec<Arc<WatchedThread>>,
 }
 
@@ -64,17 +64,17 @@ impl CpuView {
         CpuView { cpu, seen: Mutex::new(seen), inbox: Mutex::default(), round: AtomicU64::new(0) }
     }
 
-    /// Starts to deliver the events of this thread.
+    /// Starts delivering the events of a thread.
     pub(super) fn add(&self, thread: &Arc<WatchedThread>) {
         self.seen().threads.insert(thread.tid, Arc::clone(thread));
     }
 
-    /// Stops the delivery of this thread's events.
+    /// Stops delivering the events of the thread with this id.
     pub(super) fn remove(&self, tid: Tid) {
         self.seen().threads.remove(&tid);
     }
 
-    /// Stops the delivery of this thread's events, unless its id belongs to another thread by now.
+    /// Stops delivering the events of a thread, unless its id belongs to another thread by now.
     pub(super) fn remove_this(&self, thread: &Arc<WatchedThread>) {
         let threads = &mut self.seen().threads;
         if threads.get(&thread.tid).is_some_and(|it| Arc::ptr_eq(it, thread)) {
@@ -82,7 +82,7 @@ impl CpuView {
         }
     }
 
-    /// Accepts a wake of a thread with this home CPU that another CPU carried out.
+    /// Adds a wake that happened on another CPU, of a thread that is pinned to this CPU.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
     }

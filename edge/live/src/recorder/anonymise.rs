@@ -1,44 +1,55 @@
 //! Removal of names from a recording, so that its VMs, processes and users cannot be recognised.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, VcpuName};
 
-/// Passes entries on without names. Kernel threads keep their names, which are the same on each
-/// host.
+/// Sink that removes names from entries and passes them on. Kernel threads keep their names, which
+/// are the same on each host.
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
+    /// Names that are kept. `None` for none.
+    kept: Option<BTreeSet<String>>,
     vms: BTreeMap<String, usize>,
     commands: BTreeMap<String, usize>,
 }
 
-/// Keys of the host notes that are kept, since they say nothing about the host's users.
+/// Keys of the host's notes that are kept, because they do not identify the host or its users.
 const KEPT_NOTES: [&str; 5] = ["recorder", "sight", "origin", "policy", "cpus"];
 
 impl<S: Sink> Anonymiser<S> {
     /// Creates an anonymiser that passes all entries on to `sink`.
     pub fn new(sink: S) -> Anonymiser<S> {
-        Anonymiser { sink, vms: BTreeMap::new(), commands: BTreeMap::new() }
+        Anonymiser { sink, kept: None, vms: BTreeMap::new(), commands: BTreeMap::new() }
     }
 
-    /// Returns the sink that entries are passed to.
+    /// Keeps the names of these VMs. Other VMs are then called `another-VM-1` and so on. The
+    /// capital letters keep these names apart from those of reservations.
+    #[must_use]
+    pub fn keeping(self, vms: &BTreeSet<String>) -> Anonymiser<S> {
+        Anonymiser { kept: Some(vms.clone()), ..self }
+    }
+
+    /// Returns the sink to which entries are passed.
     pub fn sink(&mut self) -> &mut S {
         &mut self.sink
     }
 
-    /// Returns the sink that entries are passed to.
+    /// Returns the sink to which entries were passed.
     #[must_use]
     pub fn into_sink(self) -> S {
         self.sink
     }
 
     fn vm(&mut self, name: &str) -> String {
-        if name.is_empty() {
-            return String::new();
+        let is_kept = self.kept.as_ref().is_some_and(|kept| kept.contains(name));
+        if name.is_empty() || is_kept {
+            return name.to_owned();
         }
         let next = self.vms.len() + 1;
-        format!("vm{}", self.vms.entry(name.into()).or_insert(next))
+        let word = if self.kept.is_none() { "vm" } else { "another-VM-" };
+        format!("{word}{}", self.vms.entry(name.into()).or_insert(next))
     }
 }
 
@@ -105,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn anonymised_recording_contains_no_thread_or_vm_name() {
+    fn recording_that_is_anonymised_contains_no_thread_or_vm_name() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let at = Time::START;
         let thread = |number, kind, vm: &str| HostThread {
@@ -133,5 +144,20 @@ mod tests {
             panic!("{entries:?}")
         };
         assert_eq!((named.domain.as_str(), first.vm.as_str()), ("vm1", "vm1"));
+    }
+
+    #[test]
+    fn anonymised_recording_keeps_only_the_listed_vm_names() {
+        let at = Time::START;
+        let mut anonymised =
+            Anonymiser::new(Vec::<Entry>::new()).keeping(&BTreeSet::from(["web".to_owned()]));
+        for (slot, domain) in [(0, "web"), (1, "secret")] {
+            let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
+            let (name, domain) = (format!("{domain}.0"), domain.to_owned());
+            anonymised.named(&VcpuName { at, vcpu, name, domain });
+        }
+        let entries = format!("{:?}", anonymised.into_sink());
+        assert!(entries.contains("\"web.0\"") && entries.contains("\"another-VM-1.0\""));
+        assert!(!entries.contains("secret"), "{entries}");
     }
 }

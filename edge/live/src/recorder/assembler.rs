@@ -1,11 +1,11 @@
-//! Conversion of switches and wakes, in the order of their times, to records of a trace.
+//! Conversion of context switches and wakes, in order of time, to records of a trace.
 //!
 //! Rules for what the kernel does not report:
 //!
 //! - A thread whose first event is that it leaves a CPU has been there since the CPU was watched.
 //! - A thread that comes to a CPU without a wake was woken at that moment: some virtual machines do
-//!   not report wakes on an idle CPU.
-//! - A wake just before the thread leaves its CPU may be the one that ends the block that follows.
+//! not report wakes on an idle CPU.
+//! - A wake just before the thread leaves its CPU can be the wake that ends the block that follows.
 //!   It counts as such if no other wake follows.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,18 +20,18 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
-/// Maximum time between a wake and the thread's leaving of its CPU for which the wake may have come
-/// too late to keep the thread there.
+/// Maximum time from a wake of a thread to the thread's switch from its CPU for which the wake
+/// counts as late: it may have come too late to keep the thread on the CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of a thread's identity (names, user, cgroup) at which it is read again. A new process first
-/// has the name of its parent.
+/// Age of a thread's identity (names, user, cgroup) at which it is read again. It changes after a
+/// start: a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
 /// Maximum number of times that the identity of a thread is read.
 const IDENTITY_READINGS: u32 = 3;
 
-/// Longest run interval that is recorded in one piece. A longer one is split.
+/// Longest run interval that is recorded in one piece. A longer interval is split.
 const PIECE: Span = Span::from_secs(1);
 
 /// Interval at which the kernel's count of each vCPU's CPU time is recorded.
@@ -40,16 +40,16 @@ const ACCOUNTING: Span = Span::from_secs(1);
 /// Interval at which blocked vCPUs are examined: a signal may have stopped them.
 const STATE_INTERVAL: Span = Span::from_ms(100);
 
-/// A vCPU whose thread is recorded, with its names.
+/// A vCPU whose thread is recorded, and its names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedVcpu {
-    /// Thread of the vCPU.
+    /// Id of the vCPU's thread.
     pub tid: Tid,
-    /// vCPU of the thread.
+    /// Id of the vCPU in the trace.
     pub vcpu: VcpuId,
     /// Name of the vCPU.
     pub name: String,
-    /// Name of the VM.
+    /// Name of the vCPU's VM.
     pub domain: String,
 }
 
@@ -60,16 +60,16 @@ pub struct Assembler<I> {
     origin: Time,
     mark: WakeMark,
     identify: I,
-    /// For each CPU of the host: its number in the trace, and the thread that has it.
+    /// For each CPU of the host, its number in the trace and the thread that runs there.
     cpus: BTreeMap<CpuId, CpuRow>,
     threads: BTreeMap<i32, ThreadRow>,
     next_id: u32,
     vcpus: BTreeMap<i32, RecordedVcpu>,
-    /// Processes whose new threads count as vCPUs too, each with the VM and the number of its next
+    /// Processes whose new threads count as vCPUs too. Each has its VM and the number of its next
     /// vCPU.
     growing: BTreeMap<i32, (DomId, String, u16)>,
     next_slot: u32,
-    /// True if the records of vCPUs are made here. False if a session makes them.
+    /// True if this assembler makes the records of vCPUs. False if a session makes them.
     is_alone: bool,
     next_state: Time,
     next_accounting: Time,
@@ -78,7 +78,8 @@ pub struct Assembler<I> {
 #[derive(Clone, Copy, Debug)]
 struct CpuRow {
     index: CpuId,
-    /// Thread that has the CPU, and the start of its time there that is not recorded yet.
+    /// Thread that runs on the CPU, and the start of the part of its run interval that was not
+    /// recorded yet.
     occupant: Option<(i32, Time)>,
     known_from: Time,
 }
@@ -90,14 +91,15 @@ struct ThreadRow {
     identity: Identity,
     read: (Time, u32),
     state: ThreadState,
-    /// Time of a wake that may have come too late to keep the thread on its CPU.
+    /// Time of a wake that may have come too late to keep the thread on its CPU. `None` without
+    /// one.
     late_wake: Option<Time>,
-    /// Time when a thread that a signal has stopped left its CPU. `None` if no signal has stopped
-    /// it.
+    /// Time when the thread left its CPU because a signal had stopped it. `None` if no signal has
+    /// stopped it.
     halted: Option<Time>,
     is_ending: bool,
-    /// Latest recorded count of the kernel: its time, the CPU time, and the time spent waiting on a
-    /// run queue.
+    /// Latest recorded values of the kernel: the time, the CPU time, and the time spent waiting on
+    /// run queues.
     counted: Option<(Time, Span, Span)>,
     last_cpu: Option<CpuId>,
 }
@@ -111,8 +113,8 @@ enum ThreadState {
 }
 
 impl<I: Identify> Assembler<I> {
-    /// Creates an assembler whose trace starts at `origin` on the monotonic clock. Each CPU of the
-    /// host comes with its number in the trace.
+    /// Creates an assembler whose trace starts at `origin` on the monotonic clock. `cpus` has the
+    /// number in the trace for each CPU of the host.
     #[must_use]
     pub fn new(
         origin: Time,
@@ -136,8 +138,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Records the threads of these vCPUs as vCPUs. The records of the vCPUs themselves are then
-    /// made here too.
+    /// Records the threads of these vCPUs as vCPUs. From now on this assembler also makes the
+    /// records of the vCPUs themselves.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         self.is_alone = true;
         for watched in vcpus {
@@ -145,26 +147,26 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Counts new threads of this process as vCPUs of `domain` too. `next` is the number of the
-    /// first one.
+    /// Counts new threads of a process as vCPUs of `domain` too. `next` is the number of the first
+    /// such vCPU.
     pub fn grow(&mut self, process: Tid, domain: DomId, name: &str, next: u16) {
         self.growing.insert(process.raw(), (domain, name.into(), next));
     }
 
-    /// Notes that a thread belongs to a vCPU of a session. The session makes the records of that
-    /// vCPU itself.
+    /// Notes that a thread belongs to a vCPU that a session schedules. The session makes the
+    /// records of that vCPU.
     pub fn know(&mut self, watched: RecordedVcpu) {
         self.threads.remove(&watched.tid.raw());
         self.vcpus.insert(watched.tid.raw(), watched);
     }
 
-    /// Notes that a thread is no longer that of a vCPU.
+    /// Notes that a thread no longer belongs to a vCPU.
     pub fn forget(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
         self.vcpus.remove(&tid.raw());
     }
 
-    /// Returns the threads about which more records may come.
+    /// Returns the threads about which the assembler may still make records.
     #[must_use]
     pub fn live(&self) -> BTreeSet<HostThreadId> {
         self.threads.values().map(|row| row.id).collect()
@@ -184,7 +186,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Records that events of a CPU between these two times were lost.
+    /// Records that events of a CPU were lost between two times.
     pub fn lost(
         &mut self,
         cpu: CpuId,
@@ -197,8 +199,9 @@ impl<I: Identify> Assembler<I> {
         sink.record(&Record::Lost { cpu: state.index, from, to, events });
     }
 
-    /// Makes the records that no event causes: parts of long run intervals, stops by signals,
-    /// counts of the kernel. `now` is the monotonic time up to which events were taken in.
+    /// Makes the records that do not follow from events: parts of long run intervals, stops by
+    /// signals, and the kernel's counts of CPU time. `now` is the monotonic time up to which events
+    /// were taken in.
     pub fn tick(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
         for real in reals {
@@ -236,6 +239,15 @@ impl<I: Identify> Assembler<I> {
         if self.is_alone {
             sink.record(&Record::Ended { at: to });
         }
+    }
+
+    /// Returns the thread on each CPU, if it is known, and the start of its time there that is not
+    /// recorded yet.
+    pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
+        self.cpus.values().filter_map(|cpu| {
+            let (tid, since) = cpu.occupant?;
+            Some((cpu.index, self.threads.get(&tid)?.id, self.of_trace(since)))
+        })
     }
 
     fn of_trace(&self, at: Time) -> Time {
@@ -434,7 +446,7 @@ impl<I: Identify> Assembler<I> {
         self.threads.get(&tid.raw())?.identity.process
     }
 
-    /// Returns the row of a thread. Records the identity of a thread that is seen for the first
+    /// Returns the state of a thread. Records the thread's identity when it is seen for the first
     /// time.
     fn row(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) -> &mut ThreadRow {
         if !self.threads.contains_key(&tid.raw()) {
@@ -488,8 +500,8 @@ impl<I: Identify> Assembler<I> {
         id
     }
 
-    /// Reads the identity of a thread again if it is old enough. Threads are given names after they
-    /// were started, and processes execute other programs.
+    /// Reads the identity of a thread again if it was read some time ago. Threads get names after
+    /// they have started, and processes execute other programs.
     fn read_again(&mut self, tid: Tid, at: Time, sink: &mut impl Sink) {
         let Some(row) = self.threads.get_mut(&tid.raw()) else { return };
         let (read, times) = row.read;

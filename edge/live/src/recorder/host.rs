@@ -1,4 +1,4 @@
-//! Recorder of a host: records all threads on all CPUs. Some of the threads count as vCPUs.
+//! Recorder of a host: records all threads on all CPUs. Some of the threads are recorded as vCPUs.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::watch::Event;
 use crate::watch::host::{HostWatch, RING_BYTES, take_until};
 use crate::watch::perf::WatchError;
 
-/// Name in the header for the policy of a host without reservations.
+/// Policy name in the trace header of a recording of a host without reservations.
 pub const POLICY: &str = "fair";
 
 /// An open recorder of a whole host.
@@ -23,7 +23,7 @@ pub struct HostRecorder {
     assembler: Assembler<Procfs>,
     origin: Time,
     cpus: Vec<CpuId>,
-    /// Events that are kept until no earlier event of another CPU can follow.
+    /// Events whose order is not final, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
     drained: Time,
     lost: u64,
@@ -33,7 +33,7 @@ impl HostRecorder {
     /// Opens the recorder. The time of the recording begins now.
     ///
     /// # Errors
-    /// If the kernel or a missing right does not allow it, or tracefs is not available.
+    /// If the kernel does not allow it, this process lacks a right, or tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
         // Drops the events from before all CPUs were open.
@@ -54,7 +54,7 @@ impl HostRecorder {
         })
     }
 
-    /// Header of the recording.
+    /// Returns the trace header of the recording.
     #[must_use]
     pub fn header(&self, title: &str) -> Header {
         Header {
@@ -77,7 +77,7 @@ impl HostRecorder {
         }
     }
 
-    /// Records properties of the host, and the vCPUs.
+    /// Records properties of the host, and these vCPUs.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         self.assembler.begin(vcpus, sink);
@@ -88,7 +88,7 @@ impl HostRecorder {
         &mut self.assembler
     }
 
-    /// Returns the time of the recording.
+    /// Returns the current time of the recording.
     #[must_use]
     pub fn now(&self) -> Time {
         Time::START + monotonic().since(self.origin)
@@ -123,7 +123,7 @@ impl HostRecorder {
     }
 }
 
-/// Returns the properties of this host that a reader of a recording needs.
+/// Returns notes with the properties of this host that a reader of a recording needs.
 #[must_use]
 pub fn notes(cpus: &[CpuId], mark: WakeMark) -> Vec<Note> {
     let read = |file: &str| fs::read_to_string(file).unwrap_or_default().trim_end().to_owned();

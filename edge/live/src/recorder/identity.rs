@@ -10,12 +10,12 @@ use slackline_linux::thread::Stat;
 use slackline_trace::HostThreadKind;
 use slackline_units::Span;
 
-/// Identity of a thread, with the fields that procfs provides.
+/// Identity of a thread, as read from procfs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
-    /// Kind of the thread, judged by its process.
+    /// Kind of the thread, derived from its process.
     pub kind: HostThreadKind,
-    /// Process of the thread. `None` if it has ended.
+    /// Process of the thread. `None` if the process has ended.
     pub process: Option<Tid>,
     /// User of the process.
     pub user: u32,
@@ -23,9 +23,9 @@ pub struct Identity {
     pub name: String,
     /// Name of the process.
     pub command: String,
-    /// Name of the VM that the process belongs to. Empty if it belongs to no VM.
+    /// Name of the VM to which the process belongs. Empty if it belongs to no VM.
     pub vm: String,
-    /// Systemd unit or cgroup of the process. Empty in the root group.
+    /// Systemd unit or cgroup of the process. Empty for the root cgroup.
     pub group: String,
 }
 
@@ -47,7 +47,7 @@ pub trait Identify {
     }
 }
 
-/// Reader of the identities of threads from procfs.
+/// Reader of thread identities from procfs.
 #[derive(Debug, Default)]
 pub struct Procfs {
     /// Names of the processes that are VMs, by process id.
@@ -55,17 +55,17 @@ pub struct Procfs {
     ourselves: Option<PathBuf>,
 }
 
-/// Verbs of the `slackline` command whose processes belong to the service or to a recorder.
+/// Verbs of the `slackline` command whose processes count as parts of the service or of a recorder.
 const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
 
 impl Procfs {
-    /// Creates a reader that knows these processes as VMs with these names.
+    /// Creates a reader to which the processes in `vms` are VMs with the given names.
     #[must_use]
     pub fn new(vms: BTreeMap<i32, String>) -> Procfs {
         Procfs { vms, ourselves: fs::read_link("/proc/self/exe").ok() }
     }
 
-    /// Notes that a process is a VM with this name from now on.
+    /// Notes that a process is a VM with this name. The name applies from now on.
     pub fn add_vm(&mut self, process: Tid, name: &str) {
         self.vms.insert(process.raw(), name.into());
     }
@@ -144,8 +144,8 @@ fn name_of(file: &str) -> Option<String> {
     Some(text.trim_end_matches('\n').chars().map(clean).collect())
 }
 
-/// Returns the systemd unit in the text of a `cgroup` file or, without one, the path of the version
-/// 2 group. Empty for the root group.
+/// Returns the systemd unit in the text of a `cgroup` file. If the text names no unit, returns the
+/// path of the version 2 cgroup. Empty for the root cgroup.
 fn unit(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_of_a_thread_is_its_innermost_service_or_cgroup_path() {
+    fn unit_of_a_thread_is_its_innermost_systemd_unit_or_else_its_cgroup_path() {
         assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn recorder_identifies_own_and_ended_threads() {
+    fn recorder_identifies_threads_of_its_own_process_and_ended_threads() {
         let mut procfs = Procfs::default();
         let found = procfs.identify(own_tid());
         let own = i32::try_from(std::process::id()).expect("a number of a process");

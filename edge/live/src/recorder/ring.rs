@@ -1,8 +1,8 @@
 //! The last minute of a run, in a bounded number of bytes.
 //!
-//! The run is kept in pieces. Each piece is a trace that can be read alone. It begins with the
-//! names of all vCPUs, and contains the identity of each host thread in it. The entries of a piece
-//! that is dropped update the state at the start of the ring.
+//! The run is kept in pieces. Each piece is a trace that can be read alone. A piece begins with the
+//! names of all vCPUs, and contains the identity of each host thread that occurs in it. When a
+//! piece is dropped, its entries update the state at the start of the ring.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -14,7 +14,7 @@ use slackline_units::{Span, Time, VcpuId};
 
 use super::standing::Standing;
 
-/// Ring of pieces of a run, the latest ones.
+/// Ring of the latest pieces of a run.
 #[derive(Debug)]
 pub struct FlightRing {
     header: Header,
@@ -22,10 +22,10 @@ pub struct FlightRing {
     bytes: usize,
     most_bytes: usize,
     length: Span,
-    /// State of the run before the first piece, and after the last one.
+    /// State of the run before the first piece. The next field is the state after the last piece.
     before: Standing,
     after: Standing,
-    /// Identities of the threads that may still be recorded.
+    /// Identities of the threads that may still be recorded, by thread id in the trace.
     threads: BTreeMap<HostThreadId, HostThread>,
 }
 
@@ -37,7 +37,7 @@ struct RingPiece {
 }
 
 impl FlightRing {
-    /// Creates a ring for at most this many bytes and this length of time.
+    /// Creates a ring that is limited to `most_bytes` bytes and to the time `length`.
     #[must_use]
     pub fn new(header: &Header, most_bytes: usize, length: Span) -> FlightRing {
         // Each piece has it: what is long is told once, when the ring is written to a file.
@@ -72,8 +72,8 @@ impl FlightRing {
         &self.after
     }
 
-    /// Adds the entries between two times as a piece. Drops the identity of each thread for which
-    /// `may_record` is false.
+    /// Adds the entries between two times as a piece. Afterwards drops the identity of each thread
+    /// for which `may_record` is false.
     pub fn push(
         &mut self,
         entries: &[Entry],
@@ -106,8 +106,8 @@ impl FlightRing {
         }
     }
 
-    /// Passes on all entries since a time as a separate trace. The trace begins with the state at
-    /// its start, then all entries follow. Returns the start. `None` if the ring is empty.
+    /// Writes all entries from `since` on to a sink, as a separate trace. The trace begins with the
+    /// state at its start. Returns that start, or `None` if the ring is empty.
     ///
     /// # Errors
     /// If a piece is damaged.
@@ -136,7 +136,7 @@ impl RingPiece {
     }
 }
 
-/// Writer of one piece, which numbers the host threads within the piece.
+/// Writer of one piece. It numbers the host threads that occur in the piece.
 struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
@@ -177,7 +177,7 @@ impl Sink for PieceWriter<'_> {
     }
 }
 
-/// Identity of a thread without its number, as the key by which equal identities are found.
+/// Identity of a thread without its number. Threads with equal identities share one entry.
 type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 
 /// Joins pieces into one trace, in which each name and each identity appears once.
@@ -185,7 +185,7 @@ struct PieceJoiner<'a, S> {
     sink: &'a mut S,
     told: BTreeMap<usize, VcpuName>,
     threads: BTreeMap<ThreadIdentity, HostThreadId>,
-    /// Id in the joined trace of each host thread, by its number in the piece.
+    /// Id of each host thread in the joined trace, by the thread's number in the piece.
     numbers: Vec<HostThreadId>,
 }
 
@@ -229,7 +229,7 @@ impl<S: Sink> Sink for PieceJoiner<'_, S> {
     }
 }
 
-/// Returns the host thread that a record is about. `None` if it is about none.
+/// Returns the host thread to which a record refers. `None` if it refers to none.
 const fn thread_of(record: &Record) -> Option<HostThreadId> {
     match *record {
         Record::OnCpu { thread, .. }
@@ -303,8 +303,8 @@ mod tests {
         Entry::Record(Record::OnCpu { thread, cpu, from, to, end })
     }
 
-    /// Returns a ring of ten pieces of 10 ms. In each piece two threads run, of which the second is
-    /// a new one each time.
+    /// Returns a ring with ten pieces of 10 ms. Two threads run in each piece. One is the same in
+    /// all pieces, the other is a new one in each piece.
     fn ring(most_bytes: usize, length: Span) -> FlightRing {
         let mut ring = FlightRing::new(&header(), most_bytes, length);
         for piece in 0..10_u64 {
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn replayed_ring_names_each_vcpu_and_thread_once() {
+    fn recording_replayed_from_a_ring_names_each_vcpu_and_thread_once() {
         let ring = ring(usize::MAX, Span::from_secs(60));
         let mut entries: Vec<Entry> = Vec::new();
         let start = ring.replay(at(35), &mut entries).expect("a whole ring");
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_ring_stays_within_its_bounds_and_reports_its_interval() {
+    fn recording_ring_keeps_its_size_limit_and_states_the_recorded_interval() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

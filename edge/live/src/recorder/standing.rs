@@ -1,19 +1,20 @@
-//! State of a run at one moment: the vCPUs, their reservations, and whether each is runnable.
+//! State of a run at one moment: the vCPUs, their reservations, and which of them are runnable.
 
 use std::collections::BTreeMap;
 
 use slackline_trace::{Exchange, Fact, KeptFact, Record, Sink, VcpuName, WrittenTerms};
 use slackline_units::{Span, Time, VcpuId};
 
-/// State of all vCPUs after the entries that were passed to it. A trace of the time after that
-/// begins with this state.
+/// State of all vCPUs after a part of a trace. A trace of the time after that part begins with this
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Standing {
     /// All vCPUs, by slot.
     vcpus: BTreeMap<usize, StandingVcpu>,
-    /// Parameters of vCPUs that are about to join.
+    /// Parameters of vCPUs that have requested to join and have not joined yet.
     joining: BTreeMap<VcpuId, WrittenTerms>,
-    /// Parameters before the last change, while the policy can still decline it.
+    /// vCPU whose parameters are being changed, and its parameters before. `None` if the policy can
+    /// no longer decline a change.
     changing: Option<(VcpuId, Option<WrittenTerms>)>,
     ahead: Span,
 }
@@ -47,8 +48,8 @@ impl Standing {
         (named.vcpu == vcpu).then_some(named)
     }
 
-    /// Records this state as that of a trace which begins at `at`. Each vCPU joins at the begin of
-    /// its period, so that the periods are where they were.
+    /// Writes this state as the start of a trace that begins at `at`. Each vCPU joins at the start
+    /// of its current period, so that its periods stay where they were.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         let mut joined: Vec<(Time, &StandingVcpu)> =
             self.vcpus.values().map(|vcpu| (vcpu.period_at(at), vcpu)).collect();
@@ -109,8 +110,8 @@ impl Standing {
 }
 
 impl StandingVcpu {
-    /// Returns the begin of its period at a time. The time itself if its periods lie on a grid of
-    /// the clock or it has none.
+    /// Returns the start of the vCPU's current period. Returns `now` itself if the vCPU has no
+    /// periods, or if its periods are aligned to the clock.
     fn period_at(&self, now: Time) -> Time {
         let Some(Record::Promised { at, reservation: Some(reservation), phase: None, .. }) =
             self.promised
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_that_begins_later_has_parameters_and_begin_of_period() {
+    fn trace_that_starts_in_mid_run_begins_with_parameters_and_period_start() {
         let mut standing = Standing::default();
         let (name, domain) = ("web.0".to_owned(), "web".to_owned());
         standing.named(&VcpuName { at: at(3), vcpu: WEB, name, domain });

@@ -1,13 +1,13 @@
-//! Count of data pending for a guest, as the relay sees it. Does no I/O and reads no clock.
+//! Count of data pending for a guest, as a relay between the guest and its clients sees it. This
+//! module does no I/O and reads no clock.
 
 use slackline_units::{Span, Time};
 
-/// Time for which unanswered data counts as pending. After that, the data is taken to be for a
-/// program that does not answer.
+/// Time for which unanswered data counts as pending. Data that is unanswered for a longer time is
+/// assumed to be for a program that never answers.
 pub const WAITS: Span = Span::from_ms(100);
-/// Average time per reported change of the pending data. A guest or client that sends fewer changes
-/// for a while may later send the missing ones in a burst, up to [`SAVED`]. The rate is limited
-/// because neither of them is trusted.
+/// Minimum average time between two reports about pending data. After fewer reports, a burst may
+/// catch up, up to [`SAVED`]. The rate is limited because guest and client are not trusted.
 const EACH: Span = Span::from_ms(1);
 const SAVED: Span = Span::from_ms(32);
 
@@ -16,34 +16,35 @@ pub(super) struct Waiting {
     items: u32,
     /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
-    /// Arrival of the latest data that is pending for the guest.
+    /// Arrival time of the latest data that is pending for the guest.
     last: Time,
     told: (u32, u32),
-    /// Time up to which the changes already reported use up the rate of one change per [`EACH`].
+    /// Rate limiter: the time up to which the reports so far use up the rate of one per [`EACH`].
     paid: Time,
     pub(super) unanswered: u64,
 }
 
 impl Waiting {
-    /// Notes that data is on its way to the guest.
+    /// Notes that the relay has forwarded data to the guest.
     pub(super) fn came(&mut self, now: Time) {
         self.items = self.items.saturating_add(1);
         self.last = now;
     }
 
-    /// Notes that the guest has sent something.
+    /// Notes that the guest has sent data, so that nothing is pending for it.
     pub(super) fn answered(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
         self.asked = self.asked.wrapping_add(1);
     }
 
-    /// Notes that the guest has closed the connection, so that nothing is pending for it any more.
+    /// Notes that the guest has closed the connection, so that nothing is pending for it.
     pub(super) fn gone(&mut self, now: Time) {
         (self.items, self.last) = (0, now);
     }
 
-    /// Returns the report that is due now: the number of pending items and of sends by the guest.
-    /// `None` if neither has changed, or if the rate of reports is used up.
+    /// Returns the report that is due: the number of pending items, and the number of times that
+    /// the guest has sent data. `None` if neither has changed, or if the rate of reports is used
+    /// up.
     pub(super) fn news(&mut self, now: Time) -> Option<(u32, u32)> {
         if self.items > 0 && now.since(self.last) >= WAITS {
             self.items = 0;
@@ -77,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn relayed_data_is_pending_until_the_guest_sends() {
+    fn data_relayed_to_a_guest_is_pending_until_the_guest_sends() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));
@@ -93,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_relayed_data_is_pending_for_100_ms() {
+    fn data_relayed_to_a_guest_is_pending_for_at_most_100_ms() {
         let mut waiting = Waiting::default();
         waiting.came(at(10));
         waiting.came(at(60));
@@ -108,10 +109,10 @@ mod tests {
     }
 
     /// A guest and its client send ten requests and ten answers in each millisecond, for a second.
-    /// A thousand changes are reported, and those of the burst allowance. The last change held back
-    /// is reported later.
+    /// A thousand changes are reported, and a few more that the burst allowance permits. The last
+    /// change that was held back is reported later.
     #[test]
-    fn flood_of_pending_io_changes_is_reported_at_a_limited_rate() {
+    fn changes_of_pending_io_are_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();
         let mut told = 0;
         for step in 0..20_000 {

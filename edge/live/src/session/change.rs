@@ -1,4 +1,4 @@
-//! Changes of the parameters and CPUs of a session's member.
+//! Changes of the parameters and CPUs of a session's member (a vCPU that the session schedules).
 
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
@@ -9,7 +9,7 @@ use super::{RequestError, Session};
 use crate::live_host::NotDone;
 
 impl Session {
-    /// Changes the share of a member from now on. `due` is the time when the change was due.
+    /// Changes the share of a member at once. `due` is the time when the change was due.
     ///
     /// # Errors
     /// The reason for the failure. The old share stays in force.
@@ -17,8 +17,8 @@ impl Session {
         self.change_terms(id, share, None, due)
     }
 
-    /// Limits a member to these CPUs of the session from now on, in slack as well. `due` is the
-    /// time when the change was due.
+    /// Restricts a member to these CPUs of the session at once, also while it uses slack. `due` is
+    /// the time when the change was due.
     ///
     /// # Errors
     /// The reason for the failure. The old CPUs stay in force.
@@ -27,7 +27,8 @@ impl Session {
         self.change_terms(id, share, Some(cpus), due)
     }
 
-    /// Changes share and CPUs of a member at once. `None` leaves the CPUs as they are.
+    /// Changes share and CPUs of a member in one step. If `cpus` is `None`, the CPUs stay as they
+    /// are.
     ///
     /// # Errors
     /// The reason for the failure. Neither share nor CPUs have changed.

@@ -1,4 +1,4 @@
-//! State of a member whose threads other programs may have changed.
+//! State of a member (a scheduled vCPU) whose threads other programs may have changed.
 
 use std::fs;
 
@@ -8,20 +8,20 @@ use super::finding::ForeignChange;
 use slackline_linux::cgroup::Surroundings;
 use slackline_linux::sys::Tid;
 
-/// Changes to a member's threads that the session did not order.
+/// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Change by another program for which the member is contested. `None` if the member is not
+    /// Change by another program that makes the member contested. `None` if the member is not
     /// contested.
     pub(super) found: Option<ForeignChange>,
-    /// CPUs that the member was pinned to when that change was found.
+    /// CPUs to which the session had pinned the member when the change was found.
     pub(super) ordered: Option<CpuSet>,
-    /// Recent times at which the member changed its own affinity.
+    /// Times at which the member itself recently changed its affinity.
     pub(super) own: Vec<Time>,
-    /// End of the member's stop for changing its own affinity too often. `None` if it is not
-    /// stopped for that.
+    /// Time at which a member that was stopped for changing its own affinity too often may run
+    /// again. `None` if it is not stopped for that.
     pub(super) stopped_until: Option<Time>,
-    /// Cgroups, limits and freezes of the member's threads as they should be.
+    /// Cgroups, CPU limits and freeze states of the member's threads, as the session expects them.
     pub(super) before: Vec<(Tid, Surroundings)>,
     /// Time of the last check of the threads' cgroups. `None` before the first check.
     pub(super) looked: Option<Time>,
@@ -30,7 +30,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// Returns the change by another program for which the member is contested. `None` if it is not
+    /// Returns the change by another program that makes the member contested. `None` if it is not
     /// contested.
     pub(super) fn contested(&self) -> Option<&ForeignChange> {
         self.found.as_ref()
@@ -41,8 +41,8 @@ impl Changes {
         self.joined = now;
     }
 
-    /// Forgets the recorded cgroups of the threads, because the session is about to change them
-    /// itself.
+    /// Drops the recorded cgroups of the threads, because the session is about to change the
+    /// cgroups itself.
     pub(super) fn forget_surroundings(&mut self) {
         self.before.clear();
     }

@@ -1,5 +1,5 @@
-//! Cpusets of members: those that members have when they join, and those that the session makes to
-//! keep members on their CPUs.
+//! Cpusets of members: those in which they are when they join, and those that the session creates
+//! to keep members on their CPUs.
 
 use slackline_units::{CpuId, CpuSet};
 
@@ -10,8 +10,8 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Refuses a target that is to run on a CPU outside its own cpuset. The target would never run
-    /// on that CPU.
+    /// Checks that the cpuset of a target allows the CPUs on which it should run. Otherwise it
+    /// would never run there.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
         let first = match &request.who {
             JoinTarget::Process(pid) | JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
@@ -44,9 +44,9 @@ impl Session {
         }
     }
 
-    /// Confines a thread, or its process tree, to the managed CPUs and those in `wide`. No system
-    /// call of the thread can then move it elsewhere. Has no effect if the kernel does not support
-    /// cpusets.
+    /// Restricts a thread, or its process tree, to the managed CPUs and those in `wide` with a
+    /// cpuset. Then no system call of the thread can move it elsewhere. Does nothing if the kernel
+    /// does not support cpusets.
     pub(super) fn keep_within(
         &mut self,
         tid: Tid,

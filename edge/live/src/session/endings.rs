@@ -1,5 +1,5 @@
-//! Detection of members that have ended. The kernel reports them, so members need not be checked
-//! one by one.
+//! Detection of members that have ended. The kernel reports most ends, so members need not be
+//! checked one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -12,31 +12,31 @@ use rustix::event::{Timespec, epoll};
 use super::ids::JoinId;
 use super::request::Row;
 
-/// Maximum number of end reports read at once. Further reports are read the next time.
+/// Maximum number of end reports that are read at once. Further reports are read in the next call.
 const AT_ONCE: usize = 256;
 
 /// Members whose end is detected.
 #[derive(Debug)]
 pub(super) struct Endings {
     epoll: OwnedFd,
-    /// Members whose end the kernel reports, by join number. That number is the data of their epoll
-    /// event.
+    /// Members whose end the kernel reports, by join number. Their epoll events contain that
+    /// number.
     told: BTreeMap<u64, (JoinId, EndSource)>,
-    /// Members whose end the kernel does not report. Each call of [`news`](Endings::news) includes
+    /// Members whose end the kernel cannot report. Each call of [`news`](Endings::news) returns
     /// them.
     asked: BTreeSet<JoinId>,
-    /// Members to check in the next call of [`news`](Endings::news) in any case. New members are
-    /// among them: they may have ended before the kernel was asked to report it.
+    /// Members that the next call of [`news`](Endings::news) returns in any case. New members are
+    /// among them, since they may have ended before the kernel was asked to report it.
     doubted: BTreeSet<JoinId>,
 }
 
 /// Source of the kernel's report that a member has ended.
 #[derive(Debug)]
 enum EndSource {
-    /// Descriptors of the member's threads. They are our own copies, since other copies may be
-    /// closed after the member has left.
+    /// Descriptors of the member's threads. They are copies, since the originals may be closed
+    /// after the member has left.
     Threads(Vec<OwnedFd>),
-    /// The file `cgroup.events` of the group of a process tree.
+    /// The file `cgroup.events` of a process tree's cgroup.
     Tree(File),
 }
 
@@ -47,7 +47,7 @@ impl Endings {
         Ok(Endings { epoll, told, asked, doubted })
     }
 
-    /// Starts to detect the end of a member.
+    /// Starts watching for the end of a member.
     pub(super) fn add(&mut self, id: JoinId, row: &Row) {
         if row.is_nobody() {
             return;
@@ -84,8 +84,8 @@ impl Endings {
         Ok(EndSource::Threads(ends))
     }
 
-    /// Removes the descriptors of threads from epoll. Closing the descriptors is not enough, since
-    /// other copies of them are open.
+    /// Removes the descriptors of threads from epoll. Closing them is not enough, since copies of
+    /// them are open.
     fn forget(&self, threads: &[OwnedFd]) {
         for thread in threads {
             // Either it is there and is removed, or it was never there.
@@ -93,7 +93,7 @@ impl Endings {
         }
     }
 
-    /// Ends the detection of a member's end.
+    /// Stops the detection of a member's end.
     pub(super) fn remove(&mut self, id: JoinId) {
         if let Some((_, EndSource::Threads(threads))) = self.told.remove(&id.join()) {
             self.forget(&threads);
@@ -102,7 +102,7 @@ impl Endings {
         self.doubted.remove(&id);
     }
 
-    /// Includes this member in the next call of [`news`](Endings::news).
+    /// Makes the next call of [`news`](Endings::news) return this member.
     pub(super) fn doubt(&mut self, id: JoinId) {
         self.doubted.insert(id);
     }

@@ -1,4 +1,4 @@
-//! Errors of a single request, and of a session as a whole.
+//! Errors of single requests to a session, and of sessions as a whole.
 
 use std::io;
 
@@ -15,11 +15,11 @@ use slackline_linux::step::ActError;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 
-/// Reason why a request was not carried out. Nothing has changed.
+/// Reason why a request to a session failed. A failed request has changed nothing.
 #[derive(Debug, Error)]
 pub enum RequestError {
     /// No member of the session has this id, or the member has left.
-    #[error("no vCPU {} has joined", id.vcpu())]
+    #[error("no vCPU {} has joined this session", id.vcpu())]
     Unknown {
         /// Id in the request.
         id: JoinId,
@@ -27,7 +27,7 @@ pub enum RequestError {
     /// Another member of the session already has the requested id.
     #[error("vCPU {vcpu} has joined already")]
     Taken {
-        /// vCPU id in the request.
+        /// Id of the vCPU in the request.
         vcpu: VcpuId,
     },
     /// The request names CPUs that the session does not schedule.
@@ -55,8 +55,8 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// No event would report in time that this vCPU runs again after it blocked. A vCPU with a hard
-    /// limit needs such an event.
+    /// A hard limit cannot be enforced for this vCPU: if it counts as blocked but runs, no event
+    /// would report that in time.
     #[error(
         "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
          vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
@@ -64,15 +64,16 @@ pub enum RequestError {
     Unnoticed {
         /// Slice in the request, which is a hard limit.
         slice: Span,
-        /// Overhead of a dispatcher pass.
+        /// CPU time of a dispatcher pass.
         look: Span,
         /// Reason why the kernel does not count the CPU time.
         why: io::Error,
     },
-    /// A thread of the target has exited, or is one that must not be scheduled.
+    /// A thread of the target has exited, or must not be scheduled.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The fence refuses a thread: its state cannot be recorded or its journal entry not written.
+    /// The fence refuses a thread: its original state cannot be recorded, or its journal entry
+    /// cannot be written.
     #[error(transparent)]
     Fence(#[from] FenceError),
     /// The CPU time of a thread cannot be read.
@@ -86,14 +87,15 @@ pub enum RequestError {
     /// The kernel refused an order for a thread of the vCPU.
     #[error(transparent)]
     Refused(ActError),
-    /// The target's cpuset does not allow the CPUs that are scheduled. Nothing has changed.
-    #[error("cannot hold the target: {finding}")]
+    /// The target's cpuset does not allow the CPUs on which it should be scheduled.
+    #[error("cannot schedule the process or VM: {finding}")]
     Elsewhere {
         /// Cpuset and CPUs of the target.
         finding: Box<ForeignChange>,
     },
-    /// Another program has changed the threads, and the change still stands.
-    #[error("cannot control the threads of the target: {finding}")]
+    /// The member is contested: another program has changed its threads, and the change is still in
+    /// effect.
+    #[error("cannot control the threads of the process or VM: {finding}")]
     Contested {
         /// Change that the other program made.
         finding: Box<ForeignChange>,
@@ -114,13 +116,13 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
-            RequestError::Fence(FenceError::HeldElsewhere { .. }) => {
-                Some("wait for that run, or use `slackline doctor --free` if it was killed".into())
-            }
+            RequestError::Fence(FenceError::HeldElsewhere { .. }) => Some(
+                "wait for the other run, or use `slackline doctor --free` if it was killed".into(),
+            ),
             RequestError::Thread(error) | RequestError::Fence(FenceError::Thread(error)) => {
                 Some(error.hint().into())
             }
@@ -136,7 +138,7 @@ impl RequestError {
                 let ForeignChange::Cpus { allowed, .. } = &**finding else { return None };
                 let cpus = allowed.iter().map(|cpu| cpu.index().to_string());
                 let cpus = cpus.collect::<Vec<_>>().join(",");
-                Some(format!("name CPUs of its cpuset, e.g. `--cpus {cpus}`"))
+                Some(format!("name CPUs of the target's cpuset, e.g. `--cpus {cpus}`"))
             }
             RequestError::Contested { .. } => Some("undo the change of the other program".into()),
             RequestError::NotGivenBack { .. } => {
@@ -182,7 +184,8 @@ impl From<NotDone> for RequestError {
 /// Reason why a session cannot be opened, or is over.
 #[derive(Debug, Error)]
 pub enum SessionError {
-    /// One of the CPUs may not be scheduled by this process, as another slackline schedules it.
+    /// The session may not schedule one of the CPUs, because another Slackline process schedules
+    /// it.
     #[error(transparent)]
     Claim(#[from] NotOwned),
     /// The kernel refuses real-time scheduling.
@@ -224,13 +227,13 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns advice for the user. `None` if there is no advice.
+    /// Returns one line of advice for the user. `None` if there is none.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Claim(NotOwned::Taken { .. }) => Some(
-                "choose other CPUs with --cpus, wait for that run, or use `slackline reserve` if \
-                 it is the daemon"
+                "choose other CPUs with --cpus, wait for the other run, or use `slackline reserve` \
+                 if it is the daemon"
                     .into(),
             ),
             SessionError::Claim(NotOwned::NotNoted { .. }) => {
@@ -254,7 +257,7 @@ impl SessionError {
         }
     }
 
-    /// Returns true if the error is a bug in Slackline, not a fault of the host.
+    /// Returns true if the error is a bug in Slackline. False if it comes from the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {

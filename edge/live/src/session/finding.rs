@@ -1,4 +1,4 @@
-//! Changes to the scheduling of members' threads that the session did not order.
+//! Changes to the scheduling of members' threads that the session did not order, as users see them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use slackline_linux::sys::{Scheduling, Tid};
 /// A change to a thread of a member, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForeignChange {
-    /// The affinity of a thread was changed.
+    /// The affinity of a thread differs from the affinity that the session set.
     Cpus {
         /// Id of the thread.
         tid: Tid,
-        /// CPUs that the thread may run on now.
+        /// CPUs on which the thread may run now.
         allowed: CpuSet,
         /// Managed CPUs, which the session schedules.
         scheduled: CpuSet,
@@ -22,7 +22,7 @@ pub enum ForeignChange {
         /// changed.
         cpuset: Option<PathBuf>,
     },
-    /// The scheduling class or priority of a thread was changed.
+    /// The scheduling class or priority of a thread differs from what the session set.
     Class {
         /// Id of the thread.
         tid: Tid,
@@ -33,23 +33,23 @@ pub enum ForeignChange {
     Moved {
         /// Id of the thread.
         tid: Tid,
-        /// Cgroup that the thread is in now.
+        /// Cgroup of the thread now.
         group: PathBuf,
     },
-    /// A cgroup that a thread is in has been frozen.
+    /// A cgroup that contains a thread has been frozen.
     Frozen {
         /// Id of the thread.
         tid: Tid,
         /// Path of the cgroup.
         group: PathBuf,
     },
-    /// A cgroup that a thread is in has a new limit of CPU time.
+    /// A cgroup that contains a thread has got a new limit of CPU time.
     Limited {
         /// Id of the thread.
         tid: Tid,
         /// Path of the cgroup.
         group: PathBuf,
-        /// The limit as the kernel writes it: microseconds of CPU time, and the period.
+        /// The limit as the kernel writes it: CPU time and period, in microseconds.
         limit: String,
     },
     /// A process has been stopped by a signal.
@@ -73,7 +73,7 @@ impl fmt::Display for ForeignChange {
                 cpuset.map_or(Ok(()), |group| write!(out, " (cpuset {})", group.display()))
             }
             ForeignChange::Class { tid, class } => {
-                write!(out, "thread {tid} is scheduled as {}", class_name(*class))
+                write!(out, "thread {tid} was set to scheduling class {}", class_name(*class))
             }
             ForeignChange::Moved { tid, group } => {
                 write!(out, "thread {tid} was moved to cgroup {}", group.display())
@@ -90,7 +90,7 @@ impl fmt::Display for ForeignChange {
     }
 }
 
-/// Formats CPUs as a list: `0, 2`.
+/// Formats CPUs as a list, such as `0, 2`.
 fn listed(cpus: &CpuSet) -> String {
     let numbers = cpus.iter().map(CpuId::index).map(|cpu| cpu.to_string());
     numbers.collect::<Vec<_>>().join(", ")

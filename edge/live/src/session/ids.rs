@@ -1,12 +1,12 @@
-//! Members of a session: slots, which are reused, and ids, which are never reused.
+//! Slots and ids of a session's members. Slots are reused, ids never.
 
 use std::collections::BTreeSet;
 
 use slackline_units::{DomId, VcpuId};
 
 /// Id of a member: its vCPU, and the number of its join among all joins of the session. A later
-/// member with the same vCPU has a different id. An id that is kept after its member has left
-/// therefore refers to no member.
+/// member with the same vCPU has a different id. So the id of a member that has left refers to no
+/// member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinId {
     vcpu: VcpuId,
@@ -14,7 +14,7 @@ pub struct JoinId {
 }
 
 impl JoinId {
-    /// Returns the vCPU by which records name the member while it is present.
+    /// Returns the vCPU that stands for the member in records while it is present.
     #[must_use]
     pub const fn vcpu(self) -> VcpuId {
         self.vcpu
@@ -26,11 +26,11 @@ impl JoinId {
     }
 }
 
-/// Table with a row for each member. Its size depends on the maximum number of members that were
-/// present at once.
+/// Table with a row for each member. Its size is the maximum number of members that were present at
+/// the same time.
 #[derive(Debug)]
 pub(super) struct Table<T> {
-    /// Rows and their ids, by slot.
+    /// Rows of the members with their ids, by slot.
     rows: Vec<Option<(JoinId, T)>>,
     free: BTreeSet<usize>,
     joins: u64,
@@ -46,7 +46,7 @@ impl<T> Table<T> {
         Table { rows: Vec::new(), free: BTreeSet::new(), joins: 0, next_domain: 0 }
     }
 
-    /// Returns a number for a new domain, one that no present member uses.
+    /// Returns a number for a new domain. No present member's domain has that number.
     pub(super) fn new_domain(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next_domain);
@@ -64,7 +64,7 @@ impl<T> Table<T> {
         self.put(VcpuId::new(slot, domain, number), row)
     }
 
-    /// Adds a row in the slot that this vCPU id names. `None` if the slot is taken.
+    /// Adds a row in the slot that the id `vcpu` contains. `None` if the slot is in use.
     pub(super) fn add_as(&mut self, vcpu: VcpuId, row: T) -> Option<JoinId> {
         let is_free = self.rows.get(vcpu.slot()).is_none_or(Option::is_none);
         is_free.then(|| self.put(vcpu, row))
@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slots_are_reused_over_a_million_joins_and_leaves() {
+    fn vcpu_slots_are_reused_over_a_million_joins_and_leaves() {
         let mut table = Table::new();
         let mut there = std::collections::VecDeque::new();
         for join in 0..1_000_000_u64 {
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_in_a_reused_slot_gets_a_new_join_id() {
+    fn vcpu_that_joins_in_a_reused_slot_gets_a_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
         let first = table.add_as(vcpu, "first").expect("slot 3 is free");

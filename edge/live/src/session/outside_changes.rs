@@ -1,12 +1,13 @@
-//! Changes to the scheduling of members' threads that the session did not order. The session undoes
-//! or respects each of them.
+//! Changes to the scheduling of members' threads that the session did not order. The session either
+//! undoes or respects such a change.
 //!
-//! The evidence decides whose change it is. Some changes count as an administrator's: a change of
-//! cpuset or cgroup that the target's user may not make, a freeze, a limit, a stop, and any change
-//! to a vCPU of libvirt. All other changes count as the target's own, even if root made them.
+//! The kind of a change decides if it counts as an administrator's or as the target's own. An
+//! administrator's are: a change of cpuset or cgroup that the target's user may not make, a freeze,
+//! a limit, a stop, and any change to a vCPU of libvirt. All other changes count as the target's
+//! own, even if root has made them.
 //!
-//! - The target's own change is undone. A target that leaves its CPUs again and again is stopped
-//!   for a while each time.
+//! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for a
+//!   while.
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
 //!   were found. The member is *contested* until the change is undone or a request resumes the
 //!   member.
@@ -27,23 +28,23 @@ use slackline_linux::cgroup::{Cpuset, Hierarchies, Surroundings, may_move, may_w
 use slackline_linux::sys::{Tid, get_affinity, get_scheduling, process_of};
 use slackline_linux::thread::{Stat, ThreadRef};
 
-/// Interval between checks of the classes and affinities of members' threads. An unordered change
-/// lasts at most twice as long.
+/// Interval between checks of the classes and affinities of members' threads. A change that the
+/// session did not order lasts at most twice as long.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
 /// Minimum interval between two checks of a member's cgroups. [`AROUND_AT_ONCE`] is the number of
-/// members checked in one round. Each check reads a few files, and every request to a service has
-/// to wait for it.
+/// members checked in one round. Both are limited because each check reads a few files, and
+/// requests to the daemon wait during a round.
 const AROUND_INTERVAL: Span = Span::from_secs(1);
 const AROUND_AT_ONCE: usize = 16;
 
-/// Time after a member joins in which the program that started its threads may still place them.
-/// For example libvirt puts each vCPU into a group of its own.
+/// Time after a member joins in which the program that started its threads may still move them. For
+/// example, libvirt puts each vCPU into its own cgroup.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
 /// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before the session stops
-/// it. [`STOPPED_FOR`] is the length of the stop. A program that places its own threads when it
-/// starts moves them less often.
+/// it. [`STOPPED_FOR`] is the length of the stop. A program that sets the affinity of its own
+/// threads at its start does so less often.
 const OWN_AT_MOST: usize = 4;
 const OWN_WITHIN: Span = Span::from_secs(10);
 const STOPPED_FOR: Span = Span::from_secs(1);
@@ -98,8 +99,8 @@ impl Session {
         self.members.get_mut(id).map(|row| &mut row.changes)
     }
 
-    /// Checks class, priority and affinity of all threads of a member, and, for a process tree,
-    /// which threads have left it.
+    /// Checks class, priority and affinity of all threads of a member. For a process tree, also
+    /// checks if threads have left its cgroup.
     fn look_at_threads(
         &mut self,
         id: JoinId,
@@ -171,8 +172,8 @@ impl Session {
         if has_escaped { self.note_escape(id) } else { Ok(()) }
     }
 
-    /// Notes that a target has left its CPUs by itself and was moved back. Stops the target if it
-    /// has left them too often.
+    /// Notes that a target has left its CPUs by its own action and was moved back. Stops the target
+    /// if it has done so too often.
     fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -196,7 +197,7 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a target that was stopped for leaving its CPUs, once [`STOPPED_FOR`] has passed.
+    /// Resumes a target once it has been stopped for [`STOPPED_FOR`] because it left its CPUs.
     fn end_stop(&mut self, id: JoinId, now: Time) -> Result<(), SessionError> {
         let Some(row) = self.members.get_mut(id) else { return Ok(()) };
         if row.changes.stopped_until.is_none_or(|until| now < until) {
@@ -206,9 +207,9 @@ impl Session {
         if row.is_paused { Ok(()) } else { self.resume_threads(id, now).or_else(unless_over) }
     }
 
-    /// Handles threads that have left the cgroup of a process tree and still run. A thread that may
-    /// have moved itself is moved back. A thread that another program has moved is restored, and
-    /// the first such move is returned.
+    /// Handles running threads that have left the cgroup of a process tree. A thread that may have
+    /// moved itself is moved back. A thread that another program has moved is restored, and the
+    /// first such move is returned.
     fn look_at_leavers(&self, id: JoinId, left: &[Tid]) -> Option<ForeignChange> {
         let row = self.members.get(id)?;
         let tree = row.tree.as_ref()?;
@@ -238,15 +239,16 @@ impl Session {
         found
     }
 
-    /// Returns the cpuset of a thread if it excludes a CPU that the session has pinned the thread
-    /// to.
+    /// Returns the cpuset of a thread if it excludes a CPU to which the session has pinned the
+    /// thread.
     fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
         (!ordered.without(&cpuset.cpus).is_empty()).then_some(cpuset)
     }
 
-    /// Returns the CPUs that a thread of a member is pinned to. `None` if the thread is not pinned.
+    /// Returns the CPUs to which the session has pinned a thread of a member. `None` if the thread
+    /// is not pinned.
     fn ordered_of(&self, row: &Row, tid: Tid) -> Option<CpuSet> {
         match &row.tree {
             Some(tree) => tree.kept_on(),
@@ -270,8 +272,8 @@ impl Session {
         }
     }
 
-    /// Checks the groups of a member's threads for moves, freezes and limits, and the threads for
-    /// stops. For a contested member, checks whether the change has been undone.
+    /// Checks the cgroups of a member's threads for moves, freezes and limits, and the processes
+    /// for stops by signals. If the member is contested, checks if the change has been undone.
     fn look_around(
         &mut self,
         id: JoinId,
@@ -313,7 +315,7 @@ impl Session {
     }
 
     /// Returns the threads whose cgroups are checked for a member, each as (process, thread). For a
-    /// process tree that is one thread, which stands for all.
+    /// process tree it is a single thread.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -358,8 +360,8 @@ impl Session {
         Some(ForeignChange::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
-    /// Returns a cgroup of a thread that another program has frozen, or one of the session's
-    /// freezer groups whose state another program has changed.
+    /// Returns a cgroup of a thread that another program has frozen. It may be one of the session's
+    /// freezer cgroups whose state another program has changed.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -397,7 +399,7 @@ impl Session {
         }
     }
 
-    /// Respects a change by another program: marks the member as contested from now on.
+    /// Respects a change by another program: the member counts as contested from now on.
     fn contest(
         &mut self,
         id: JoinId,
@@ -458,8 +460,8 @@ impl Session {
         Ok(())
     }
 
-    /// Schedules a contested member again, unless the change still keeps its threads from the CPUs
-    /// on which it is scheduled.
+    /// Schedules a contested member again, unless the other program's change still keeps its
+    /// threads away from the scheduled CPUs.
     pub(super) fn take_back_if_possible(&mut self, id: JoinId) -> Result<(), RequestError> {
         let Some(found) = self.changes(id).and_then(|changes| changes.found.clone()) else {
             return Ok(());
@@ -499,7 +501,7 @@ fn user_of(tid: Tid) -> u32 {
     effective.and_then(|user| user.parse().ok()).unwrap_or(0)
 }
 
-/// Ignores the failure of a request unless it ended the session.
+/// Ignores the failure of a request, unless it ended the session.
 fn unless_over(error: RequestError) -> Result<(), SessionError> {
     match error {
         RequestError::Host(error) => Err(error.into()),

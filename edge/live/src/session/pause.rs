@@ -1,4 +1,5 @@
-//! Pausing and resuming members, either by request or because they left their CPUs too often.
+//! Pausing and resuming of members (scheduled vCPUs). A member is paused on request, or because its
+//! threads left their CPUs too often.
 
 use slackline_units::Time;
 
@@ -6,8 +7,8 @@ use super::ids::JoinId;
 use super::{RequestError, Session};
 
 impl Session {
-    /// Pauses a member: the member does not run at all until it is resumed. Its reservation stays
-    /// admitted. A member that is paused already stays paused.
+    /// Pauses a member, which does not run until it is resumed. Its reservation stays admitted. A
+    /// member that is paused already stays paused.
     ///
     /// # Errors
     /// The reason for the failure. The member is not paused.
@@ -33,8 +34,8 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a paused member, and schedules a contested one again. A member that is neither is
-    /// unaffected.
+    /// Resumes a paused member, and schedules a contested one again. A member that is neither
+    /// paused nor contested is not changed.
     ///
     /// # Errors
     /// The reason for the failure. Nothing has changed.

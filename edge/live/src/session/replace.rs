@@ -1,4 +1,4 @@
-//! Replacing members without threads by a group with threads, in one step.
+//! Replacement of members without threads by a group of members with threads, in one step.
 
 use slackline_units::{CpuId, CpuSet, CpuShare, Span};
 
@@ -10,8 +10,8 @@ use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
     /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
-    /// group, at one instant. So no other vCPU gets the capacity that was reserved for them. A vCPU
-    /// with the id of one of them takes over its account.
+    /// group, at one instant. So no other vCPU gets the capacity that was reserved for them. A new
+    /// vCPU with the id of a replaced member takes over its account in the policy.
     ///
     /// # Errors
     /// The request that failed, and the reason. The replaced members are present again with their
@@ -53,9 +53,9 @@ impl Session {
         }
     }
 
-    /// Returns the longest slice per `period` that would be admitted now for one more vCPU that may
-    /// run on `cpus`, or on all CPUs if `None`. A slice of exactly this length is admitted, a
-    /// longer one is not. `None` under a policy without such a limit.
+    /// Returns the longest slice per `period` that one more vCPU with the affinity `cpus` could
+    /// reserve now. If `cpus` is `None`, it may run on all CPUs. A slice of exactly this length is
+    /// admitted, a longer one is not. `None` if the policy has no such limit.
     ///
     /// # Errors
     /// If the session has no such CPUs, or is over.
@@ -70,7 +70,7 @@ impl Session {
     }
 
     /// Returns the sum of all reservations on a CPU of the session, without dispatch overhead.
-    /// `None` under a policy that reserves no slices on single CPUs.
+    /// `None` if the policy does not reserve slices on single CPUs.
     ///
     /// # Errors
     /// If the session is over.
@@ -82,7 +82,7 @@ impl Session {
         reserved.map_err(|error| self.not_done(NotDone::from(error)))
     }
 
-    /// Returns the parameters with which a member without threads could join again.
+    /// Returns the parameters with which a member without threads would join again.
     fn nobody(&self, id: JoinId) -> Result<Joining, RequestError> {
         let row = self.row(id)?;
         if !row.is_nobody() {

@@ -17,25 +17,25 @@ use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 use slackline_linux::with_causes;
 
-/// Target that is scheduled as one vCPU.
+/// Process, thread, tree or cgroup that is scheduled as one vCPU.
 #[derive(Clone, Debug)]
 pub enum JoinTarget {
-    /// All threads that a process has when it joins. For a process that starts no other processes.
-    /// All its threads are stopped together.
-    Process(Tid),
-    /// A process, its descendants, and all processes that these start. All of them are frozen
+    /// All threads of a process that starts no other processes. All its threads are stopped
     /// together.
+    Process(Tid),
+    /// A process, its descendants, and all processes that these start. Together they are frozen by
+    /// a cgroup.
     Tree(Tid),
     /// A process tree like `Tree` that runs on all of these CPUs at once, as numbered by the
-    /// kernel. They count as one CPU, the one on which the vCPU is scheduled, and its CPU time is
-    /// divided by their number. No other vCPU should have a reservation on the others.
+    /// kernel. The CPUs count as a single CPU, on which the vCPU is scheduled, and the CPU time of
+    /// the tree is divided by their number. On the other CPUs no vCPU should have a reservation.
     Wide(Tid, CpuSet),
-    /// All threads in a cgroup of version 2, and all threads that these start.
+    /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),
     /// One thread, such as that of a vCPU of a VM. It is frozen alone.
     Thread(ThreadRef),
-    /// No threads yet: reserves capacity for a target that will exist later. Such a vCPU is never
-    /// runnable and never ends.
+    /// No threads yet: capacity is reserved for a target that will exist later. Such a vCPU is
+    /// never runnable and never ends.
     Nobody,
 }
 
@@ -45,8 +45,8 @@ pub enum RequestedId {
     /// Any free id. All vCPUs of a group get the same domain.
     #[default]
     Anything,
-    /// This vCPU number in this domain, in any slot. A VM that rejoins under its old id gets its
-    /// old account in the policy.
+    /// This vCPU number in this domain, in any slot. A VM that joins again with its old domain and
+    /// number gets its old account in the policy.
     As(DomId, u16),
     /// Exactly this id, including its slot.
     Exactly(VcpuId),
@@ -55,17 +55,17 @@ pub enum RequestedId {
 /// A request to join a session.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// Target to schedule as a vCPU.
+    /// Process, thread, tree or cgroup to schedule as a vCPU.
     pub who: JoinTarget,
-    /// Name of the vCPU for people.
+    /// Name of the vCPU that users see.
     pub name: String,
-    /// Name of the vCPU's domain for people.
+    /// Name of the vCPU's domain that users see.
     pub domain: String,
-    /// Id by which records are to name the vCPU.
+    /// Id that the vCPU gets in records and in the policy.
     pub called: RequestedId,
     /// Share of the vCPU under the policy.
     pub share: Values,
-    /// CPUs of the session that the vCPU may run on. `None` allows all.
+    /// CPUs of the session on which the vCPU may run. `None` allows all.
     pub cpus: Option<CpuSet>,
 }
 
@@ -79,8 +79,8 @@ pub struct GroupError {
     pub error: RequestError,
 }
 
-/// A group whose threads the fence holds (it has recorded their state), and that has not joined
-/// yet. No order has been given to the threads.
+/// A group that is prepared to join: the fence has recorded the state of its threads. The threads
+/// have not been changed yet.
 #[derive(Debug)]
 #[must_use]
 pub struct PreparedGroup {
@@ -90,44 +90,44 @@ pub struct PreparedGroup {
     pub(super) joining: Vec<Joining>,
 }
 
-/// State of a member in the session.
+/// State of one member in the session.
 #[derive(Debug)]
 pub(super) struct Row {
     pub(super) threads: Vec<ThreadRef>,
-    /// Process tree of the member, whose threads start and end. `None` if it is not a tree.
+    /// Process tree of the member. `None` if the member is not a process tree.
     pub(super) tree: Option<HeldTree>,
-    /// Means of stopping the member's threads.
+    /// Means by which the member's threads can be stopped.
     hold: Hold,
     /// True if the member has a hard limit.
     pub(super) is_exact: bool,
-    /// True if everything that is needed to stop the member has been prepared, such as its freezer
-    /// group.
+    /// True if the means to stop the member, such as its freezer cgroup, has been prepared.
     pub(super) has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
     pub(super) is_paused: bool,
     pub(super) has_joined: bool,
-    /// True if the member is a vCPU of a VM of libvirt. Libvirt itself moves such threads between
+    /// True if the member is a vCPU of a libvirt VM. Libvirt moves the threads of its VMs between
     /// cgroups.
     pub(super) is_of_libvirt: bool,
     pub(super) changes: Changes,
 }
 
 impl Row {
-    /// Returns true if this is a reservation without threads.
+    /// Returns true if the member is a reservation without threads.
     pub(super) fn is_nobody(&self) -> bool {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// Returns true if the member is stopped by a signal to its process, not by the freezer.
+    /// Returns true if the member is stopped by a signal to its process. False if it is stopped by
+    /// a freezer cgroup.
     pub(super) fn is_stopped_by_signal(&self) -> bool {
         self.hold == Hold::Process
     }
 }
 
-/// Requests by the session's owner.
+/// Requests that the owner of the session makes.
 impl Session {
-    /// Adds a group, such as the vCPUs of one VM, as a whole or not at all.
+    /// Adds a group, such as the vCPUs of a VM. It is added as a whole or not at all.
     ///
     /// # Errors
     /// The request that failed, and the reason.
@@ -139,15 +139,16 @@ impl Session {
         joined.into_iter().next().expect("one group gets one answer")
     }
 
-    /// Records the threads of a group with the fence before the group joins.
+    /// Records the state of a group's threads with the fence, before the group joins.
     ///
     /// # Errors
-    /// The request that failed, and the reason. No thread stays recorded.
+    /// The request that failed, and the reason. The fence then has dropped all records of the
+    /// group.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<PreparedGroup, GroupError> {
         self.prepare_after(group, &[])
     }
 
-    /// Records the threads of a group with the fence, for a join that takes place once the members
+    /// Records the state of a group's threads with the fence. The group will join after the members
     /// `leaving` have left.
     pub(super) fn prepare_after(
         &mut self,
@@ -192,9 +193,9 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Adds prepared groups, all at one instant, so that periods that start together are handled in
-    /// one pass. The groups join in this order, each as a whole if enough capacity is available,
-    /// and otherwise not at all.
+    /// Adds prepared groups at one instant, so that their periods start together. The groups join
+    /// in the given order. Each joins as a whole if enough capacity is available, and otherwise not
+    /// at all.
     ///
     /// # Errors
     /// The reason why the session is over. For each group, the request that failed and the reason.
@@ -253,12 +254,11 @@ impl Session {
         }
     }
 
-    /// Removes a member. Its threads are as they were before it joined, and its id is no longer
-    /// valid.
+    /// Removes a member and restores its threads. The id of the member is no longer valid.
     ///
     /// # Errors
     /// If the member is not present, or if some of its threads could not be restored. In the second
-    /// case it has left all the same.
+    /// case the member has been removed too.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
         let left = self.host.leave(id.vcpu());
@@ -268,8 +268,7 @@ impl Session {
         released
     }
 
-    /// Returns the processes that belong to a process tree now. Empty for a member that is not a
-    /// tree.
+    /// Returns the processes that a process tree has at present. Empty if the member is not a tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
@@ -299,8 +298,8 @@ impl Session {
         ended
     }
 
-    /// Refuses the domain and number of a member that is not among `leaving`: two members must not
-    /// share an account in the policy.
+    /// Checks that no member except those in `leaving` has this domain and number. Two members must
+    /// not share an account in the policy.
     fn check_free(&self, who: (DomId, u16), leaving: &[JoinId]) -> Result<(), RequestError> {
         let is_it = |id: &JoinId| (id.vcpu().domain(), id.vcpu().number()) == who;
         let there = self.members.iter().map(|(id, _)| id).find(|id| is_it(id));
@@ -350,8 +349,8 @@ impl Session {
         self.check_cpuset(request)
     }
 
-    /// Refuses a reservation on a host where context switches cannot be observed, since it could
-    /// not be enforced.
+    /// Checks that context switches can be observed, if `share` has a reservation. Without them it
+    /// could not be enforced.
     pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
@@ -397,7 +396,7 @@ impl Session {
         }
     }
 
-    /// Records with the fence the threads of a member that has a row.
+    /// Records the state of a member's threads with the fence. The member already has a row.
     fn hold(&mut self, id: JoinId, who: &JoinTarget) -> Result<VcpuThreads, RequestError> {
         let threads = match who {
             JoinTarget::Thread(thread) => vec![thread.clone()],
@@ -467,7 +466,7 @@ impl Session {
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
-    /// Prepares the means of stopping a member, such as its freezer group.
+    /// Prepares the means to stop a member, such as its freezer cgroup.
     pub(super) fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
@@ -479,8 +478,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the means of stopping a member, after its threads have been resumed. If they cannot
-    /// be removed they stay prepared, which does no harm.
+    /// Removes the means to stop a member, after its threads have been resumed. If the removal
+    /// fails, the means remain, which does no harm.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };
@@ -523,7 +522,7 @@ impl RequestError {
     }
 }
 
-/// Opens the threads of a process. Threads that exit in the meantime are left out.
+/// Opens the threads of a process. Threads that exit meanwhile are left out.
 fn open_all(pid: Tid) -> Result<Vec<ThreadRef>, RequestError> {
     let mut threads = Vec::new();
     let mut gone = None;

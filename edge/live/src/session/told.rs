@@ -1,4 +1,4 @@
-//! Connections to agents in guests and relays to guests.
+//! Connections of a session to agents in guests, and relays to guests.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use crate::relay::{Relay, RelayError, RelayStatistics};
 /// Error of connecting to an agent or of setting up a relay.
 #[derive(Debug, thiserror::Error)]
 pub enum HearError {
-    /// The path cannot be that of an agent's socket.
+    /// The path cannot be the path of an agent's socket.
     #[error(transparent)]
     Nowhere(#[from] AgentError),
     /// The relay's sockets cannot be set up.
@@ -23,9 +23,9 @@ pub enum HearError {
 }
 
 impl Session {
-    /// Reads reports of the agent in one guest from now on, whenever the agent listens on the
-    /// socket `path`. `ids` are the guest's vCPUs in the order of the CPUs in the guest. Reports go
-    /// to the policy as hints. A claim that is not repeated lapses after
+    /// Starts reading reports from the agent of a guest, whenever it listens on the socket `path`.
+    /// `ids` are the guest's vCPUs in the order of the CPUs in the guest. Reports go to the policy
+    /// as hints. A report of urgent work that is not repeated expires after
     /// [`LEASE`](crate::agents::LEASE).
     ///
     /// # Errors
@@ -43,9 +43,9 @@ impl Session {
         Ok(())
     }
 
-    /// Relays data between clients and the guest of a vCPU from now on. The hypervisor listens on
-    /// the socket `guest`, and clients connect to the socket `outside`. The amount of data pending
-    /// for the guest is reported to the policy.
+    /// Starts relaying data between clients and the guest of a vCPU. The guest's virtual machine
+    /// monitor listens on the socket `guest`, and clients connect to the socket `outside`. The
+    /// amount of data pending for the guest is reported to the policy.
     ///
     /// # Errors
     /// If one of the sockets cannot be set up, or the thread cannot be started.
@@ -63,13 +63,13 @@ impl Session {
         Ok(())
     }
 
-    /// Returns the statistics of all relays so far.
+    /// Returns the current statistics of all relays.
     #[must_use]
     pub fn relayed(&self) -> Vec<RelayStatistics> {
         self.relays.iter().map(|relay| relay.relayed()).collect()
     }
 
-    /// Returns the statistics of all agents so far.
+    /// Returns the current statistics of the connections to all agents.
     #[must_use]
     pub fn heard(&self) -> Vec<AgentStatistics> {
         self.agents.heard()

@@ -1,4 +1,4 @@
-//! Connecting to a QEMU monitor, and checking which process listens.
+//! Connecting to a QEMU monitor, and checking which process listens on its socket.
 
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -24,7 +24,7 @@ pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     Ok(stream)
 }
 
-/// Converts the error of connecting to a monitor.
+/// Converts the error of a failed connection to a monitor.
 pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     match Errno::from_io_error(&error) {
         Some(Errno::AGAIN) => QmpError::Busy,
@@ -32,8 +32,8 @@ pub(super) fn failed_to_connect(error: io::Error) -> QmpError {
     }
 }
 
-/// Checks that this process, or another process of its user, listens at the other end of the
-/// socket.
+/// Checks that the VM's process `pid`, or another process of the user `uid`, listens at the other
+/// end of the socket.
 pub(super) fn check_peer(stream: &UnixStream, pid: i32, uid: u32) -> Result<(), QmpError> {
     let peer = sockopt::socket_peercred(stream);
     let peer = peer.map_err(|errno| QmpError::Connect(errno.into()))?;

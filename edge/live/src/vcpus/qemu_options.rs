@@ -4,7 +4,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-/// A value of QEMU's command line: `backend,key=value,key,…`, where `,,` is a comma in a value.
+/// Value of an option on QEMU's command line: `backend,key=value,key,…`. A comma inside a value is
+/// written as `,,`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QemuOptions(Vec<Vec<u8>>);
 
@@ -30,7 +31,8 @@ impl QemuOptions {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key, from the first part of the option that has the key.
+    /// Returns the value of a key. If several parts of the option have the key, the first part
+    /// counts.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
@@ -40,14 +42,14 @@ impl QemuOptions {
         self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
     }
 
-    /// Returns true if QEMU listens on this socket. Without `server` in its options it connects to
-    /// another process.
+    /// Returns true if QEMU listens on this socket. Without `server` in its options, QEMU connects
+    /// to another process.
     fn listens(&self) -> bool {
         self.is_on("server") && !self.is_on("abstract")
     }
 }
 
-/// Returns the QMP socket that a QEMU with these arguments listens on. Monitors with `pretty` are
+/// Returns the QMP socket on which a QEMU with these arguments listens. Monitors with `pretty` are
 /// skipped, because their messages take several lines each.
 pub(super) fn qmp_socket_among(words: &[&[u8]]) -> Option<PathBuf> {
     let options = || {

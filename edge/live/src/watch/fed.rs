@@ -1,4 +1,4 @@
-//! Events from memory, supplied by a test or a bench.
+//! Events from memory, which a test or bench supplies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::perf::WatchError;
 use super::{DrainReport, Event, EventSource};
 
-/// Queue of the events of one CPU: a test appends them, the host drains them. Clones share the
+/// Queue of the events of one CPU. A test appends events, and the host reads them. Clones share the
 /// queue.
 #[derive(Clone, Debug, Default)]
 pub struct FedEvents(Arc<Mutex<QueuedEvents>>);
@@ -18,12 +18,12 @@ struct QueuedEvents {
 }
 
 impl FedEvents {
-    /// Appends an event. Events must be appended in the order of their times.
+    /// Appends an event. Events must be appended in order of time.
     pub fn put(&self, event: Event) {
         self.fed().events.push_back(event);
     }
 
-    /// Loses all events that have not been drained. The next drain reports the loss.
+    /// Drops all events that were not read yet. The next read reports the loss.
     pub fn lose(&self) {
         let mut fed = self.fed();
         fed.lost += fed.events.len() as u64;

@@ -1,10 +1,11 @@
-//! Switches and wakes of all threads of a host, for a recorder. They take two descriptors per CPU,
-//! nothing per thread, and no filter.
+//! Context switches and wakes of all threads of a host, for a recorder. They need two descriptors
+//! per CPU, none per thread, and no filter.
 //!
-//! Switches come from side records of perf events and not from a tracepoint: on some virtual
-//! machines tracepoints do not fire when a CPU leaves idle. Wakes come from the tracepoint
+//! Switches come from side-band records of perf events and not from a tracepoint, since on some
+//! virtual machines tracepoints do not fire when a CPU leaves idle. Wakes come from the tracepoint
 //! `sched_waking`, which fires on the CPU of the waker. So a wake is not lost if the CPU of the
-//! woken thread is idle. The kernel notifies no thread: the recorder drains the rings periodically.
+//! woken thread is idle. The kernel does not notify the recorder, which reads the rings
+//! periodically.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -19,10 +20,10 @@ use super::perf::{PerfRing, WatchError, check_namespace, refused, wakes_of};
 use super::{Event, EventSource};
 
 /// Size of the ring for the records of one CPU, in bytes. A switch takes 128 bytes and a wake 64.
-/// The ring holds 50 ms of a CPU that does nothing but switch.
+/// So the ring has space for 50 ms of a CPU that does nothing but switch.
 pub const RING_BYTES: usize = 4 << 20;
 
-/// Switches and wakes of a host.
+/// Source of context switches and wakes of all threads of a host.
 #[derive(Debug)]
 pub struct HostWatch {
     rings: Vec<PerfRing>,
@@ -30,7 +31,7 @@ pub struct HostWatch {
     mark: WakeMark,
 }
 
-/// Loss of events of a CPU.
+/// Report that events of a CPU were lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// CPU whose events were lost.
@@ -40,11 +41,11 @@ pub struct Loss {
 }
 
 impl HostWatch {
-    /// Opens the events of all CPUs that are online, with a ring of this many bytes for each.
+    /// Opens the events of all online CPUs, with a ring of `bytes` bytes for each.
     ///
     /// # Errors
-    /// If the kernel or a missing right does not allow it, tracefs is not available, or there is no
-    /// memory.
+    /// If the kernel does not allow it, this process lacks a right, tracefs is not available, or
+    /// there is not enough memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
         if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
@@ -76,13 +77,14 @@ impl HostWatch {
         self.rings.iter().map(PerfRing::cpu)
     }
 
-    /// Returns the kind of event that marks a wake on this kernel.
+    /// Returns the kind of event that stands for a wake on this kernel.
     #[must_use]
     pub const fn mark(&self) -> WakeMark {
         self.mark
     }
 
-    /// Appends the events since the last call, those of each CPU in order, and returns the losses.
+    /// Appends the events since the last call, in order of time for each CPU, and returns the
+    /// losses.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.
@@ -99,8 +101,8 @@ impl HostWatch {
     }
 }
 
-/// Removes the events up to `until` and returns them in the order of their times. Later events
-/// stay, because another CPU may still have earlier ones.
+/// Removes the events up to `until` and returns them in order of time. Later events remain, because
+/// another CPU can still report earlier events.
 pub fn take_until(events: &mut Vec<Event>, until: Time) -> Vec<Event> {
     events.sort_by_key(|event| event.at);
     let end = events.partition_point(|event| event.at <= until);

@@ -1,11 +1,11 @@
-//! Notices of CPU time that a vCPU receives while it counts as blocked. Not every kernel reports a
-//! wake on an idle CPU, and a vCPU with a hard limit must not run past its slice until the next
-//! pass.
+//! Notifications of CPU time that a vCPU receives while it counts as blocked. They are needed
+//! because some kernels do not report every wake on an idle CPU. A vCPU with a hard limit could
+//! then run past its slice until the next pass.
 //!
-//! A perf event counts the CPU time of the vCPU. It wakes the dispatcher whenever the vCPU has
-//! received another fixed part of its slice. The event is on while nothing else would stop the
-//! vCPU. It is off while the vCPU is entitled to run, since the dispatcher's timer is set then, and
-//! while the vCPU is stopped.
+//! A perf event counts the CPU time of the vCPU. It wakes the dispatcher each time that the vCPU
+//! has received a fixed part of its slice. The event is off while the vCPU is entitled to run,
+//! since the dispatcher's timer then ends its slice. It is also off while the vCPU is stopped, and
+//! on at all other times.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,17 +18,17 @@ use slackline_units::{CpuId, CpuSet, Span};
 use super::perf::UseRings;
 use slackline_linux::sys::{CountTarget, Tid, open_use, share_ring, switch_off, switch_on};
 
-/// Threads whose CPU time is counted for notices.
+/// Threads whose CPU time is counted for the notifications.
 #[derive(Clone, Debug)]
 pub(crate) enum NoticeOf {
     /// Each of these threads, counted separately.
     Threads(Vec<Tid>),
-    /// All threads of the cgroup at this path together. With CPUs given, the group runs on all of
+    /// All threads of a cgroup together, by its path. If CPUs are given, the threads run on all of
     /// them at once.
     Group(PathBuf, Option<CpuSet>),
 }
 
-/// Notices of CPU time use for one vCPU.
+/// Notifications about the CPU time use of one vCPU.
 #[derive(Debug)]
 pub(crate) struct UseNotice {
     of: NoticeOf,
@@ -36,18 +36,18 @@ pub(crate) struct UseNotice {
     rings: UseRings,
     /// Open perf events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
-    /// CPUs on which the perf events are on.
+    /// CPUs on which the perf events are switched on.
     on: Vec<CpuId>,
 }
 
 impl UseNotice {
-    /// Creates notices, one for each `every` of CPU time. All are switched off.
+    /// Creates notifications, one for each `every` of CPU time. They are switched off at first.
     pub(crate) const fn new(of: NoticeOf, every: Span, rings: UseRings) -> UseNotice {
         UseNotice { of, every, rings, events: BTreeMap::new(), on: Vec::new() }
     }
 
-    /// Switches the notices on for the CPU that the vCPU is pinned to. `None` switches them on for
-    /// all CPUs.
+    /// Switches the notifications on for the CPU to which the vCPU is pinned, or for all CPUs if
+    /// `cpu` is `None`.
     ///
     /// # Errors
     /// If the kernel does not support such perf events, or there are no descriptors left.
@@ -76,7 +76,7 @@ impl UseNotice {
         Ok(())
     }
 
-    /// Switches the notices off on all CPUs.
+    /// Switches the notifications off on all CPUs.
     pub(crate) fn switch_off(&mut self) {
         for cpu in std::mem::take(&mut self.on) {
             for event in self.events.get(&cpu).into_iter().flatten() {
@@ -122,7 +122,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn wake_notice_is_given_only_while_enabled_and_the_thread_runs() {
+    fn wake_notice_is_given_only_while_it_is_enabled_and_the_thread_runs() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;

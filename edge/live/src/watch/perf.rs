@@ -1,38 +1,36 @@
 //! Exact scheduling events from the kernel's perf events.
 //!
-//! Each CPU has a ring into which the kernel writes every switch on that CPU and every wake carried
-//! out there (tracepoint `sched_wakeup`). The events take four descriptors per CPU, however many
-//! threads there are. Switches are read from side records of the events and not from a tracepoint.
-//! On the virtual machines described below, tracepoints do not fire when a CPU goes from idle to a
-//! thread. A filter in the kernel drops wakes of threads whose ids are outside a few ranges, which
-//! cover all watched threads. Switches of all threads are reported, and so are wakes of other
-//! threads with ids in the ranges.
+//! Each CPU has a ring, into which the kernel writes every context switch on that CPU and every
+//! wake that happens there (tracepoint `sched_wakeup`). The events need four descriptors per CPU,
+//! for any number of threads. Switches are read from side-band records of the events and not from a
+//! tracepoint. On the virtual machines described below, tracepoints do not fire when a CPU goes
+//! from idle to a thread. A filter in the kernel drops wakes of threads whose ids are outside a few
+//! ranges, which cover all watched threads. Switches of all threads are reported, and so are wakes
+//! of other threads with ids in the ranges.
 //!
-//! A switch does not wake the watcher, since waking it would cause another switch. A wake of a
-//! thread wakes the watcher, unless the thread is raised to a real-time priority
-//! ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised thread without the watcher's
-//! help, or right after those before it. Nearly all wakes of raised threads are caused by
-//! Slackline, which resumes threads that it stopped. Wakes of threads with a higher priority, such
-//! as our own dispatchers, are not recorded at all.
+//! The reader of a ring is not woken for a switch, since waking it would cause another switch. It
+//! is woken for a wake of a thread, unless Slackline has raised that thread to a real-time priority
+//! ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised thread by itself, in the order of
+//! priorities. Nearly all wakes of raised threads are caused by Slackline, which resumes threads
+//! that it stopped. Wakes of threads with a higher priority, such as the dispatchers, are not
+//! recorded.
 //!
-//! Times are `CLOCK_MONOTONIC`, read by the kernel where the event happens. The events of one CPU
-//! come in the order in which they happened. Limits of what the kernel can report:
+//! Times are `CLOCK_MONOTONIC`, read by the kernel when the event happens. The events of one CPU
+//! are in the order in which they happened. Limits of what the kernel can report:
 //!
-//! - A wake is recorded on the CPU that carries it out, often that of the waker, not where the
-//!   thread waits. So a wake of a thread may be read before the block that it ends.
+//! - A wake is recorded on the CPU on which it happens, often that of the waker, and not on the CPU
+//!   of the woken thread. So a wake may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
-//!   and is woken when it continues. It runs for a moment first, even if it was blocked, to stop
-//!   itself.
+//!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
-//! - A yield is not reported as such. A thread that is alone at its real-time priority, as the
-//!   chosen one is, continues and is not switched out. Any other appears as preempted.
+//! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
+//!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
 //! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
 //!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
-//!   switched in without a wake, and no watcher is notified.
+//!   switched in without a wake, and no reader is woken.
 //! - CPUs that come online later are not covered.
 //!
-//! Some wakes end no block: the kernel also reports waking a thread that had not yet got round to
-//! blocking.
+//! Some reported wakes do not end a block: the thread was about to block and had not blocked yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -56,20 +54,20 @@ use slackline_linux::version::KernelVersion;
 /// Capacity of the ring of one CPU, in bytes.
 ///
 /// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
-/// about 400,000 switches a second, so the ring holds 40 ms of that. A ring that is half full
-/// notifies its watcher.
+/// about 400,000 switches a second, so the ring holds 40 ms of that. The reader is woken when the
+/// ring is half full.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Maximum number of ranges that the kernel compares each id with. More ranges make the filter text
-/// longer, which is limited to a page, and each wake slower.
+/// Maximum number of ranges of thread ids in the kernel's filter. More ranges make each wake
+/// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids beyond the newest thread of a tree that the filter covers in advance.
-/// Replacing the filter takes the kernel tens of milliseconds, but each wake of an unrelated thread
+/// Number of thread ids that the filter covers in advance, above the id of a tree's newest thread.
+/// Replacing the filter takes the kernel tens of milliseconds. But each wake of an unrelated thread
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
-/// Reason why threads cannot be watched.
+/// Reason why the events of threads cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum WatchError {
     /// The kernel has no perf events, or a sandbox hides them.
@@ -89,7 +87,7 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel is too old: it does not report whether a thread that left its CPU is still
+    /// The kernel is too old: its switch records do not show if a preempted thread is still
     /// runnable.
     #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
@@ -102,10 +100,10 @@ pub enum WatchError {
         /// Name of the tracepoint.
         name: &'static str,
     },
-    /// The kernel reports thread ids that mean nothing in this process's pid namespace.
+    /// The thread ids that the kernel reports are not valid in this process's PID namespace.
     #[error("tracepoints report thread ids of the host, but this is {namespace}")]
     Namespace {
-        /// The pid namespace of this process, as procfs writes it.
+        /// PID namespace of this process, as procfs shows it.
         namespace: String,
     },
     /// The thread has exited.
@@ -138,7 +136,7 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel refuses this CPU for another reason.
+    /// The kernel refuses an event on this CPU for another reason.
     #[error("cannot observe {cpu}: {source}")]
     Refused {
         /// CPU that was refused.
@@ -156,7 +154,7 @@ pub enum WatchError {
     },
 }
 
-/// Watch of threads on all CPUs. Holds the kernel's events and filters.
+/// The kernel's events and filters for the watched threads, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
     wakes: Tracepoint<2>,
@@ -170,11 +168,11 @@ pub struct PerfWatch {
     ranges: Vec<RangeInclusive<i32>>,
 }
 
-/// Rings of all CPUs, which further events can share.
+/// Rings of all CPUs, into which additional events can write too.
 #[derive(Debug)]
 pub(crate) struct UseRings(pub(crate) BTreeMap<CpuId, Arc<OwnedFd>>);
 
-/// Events that are open for one CPU.
+/// Perf events that are open for one CPU.
 #[derive(Debug)]
 struct CpuEvents {
     cpu: CpuId,
@@ -187,7 +185,7 @@ struct CpuEvents {
 }
 
 impl PerfWatch {
-    /// Opens a watch of no threads, and the ring of each online CPU, if this host allows it.
+    /// Opens a watch without threads, and the ring of each online CPU.
     ///
     /// # Errors
     /// Any [`WatchError`] except [`WatchError::NoThread`] and [`WatchError::Garbled`].
@@ -195,8 +193,8 @@ impl PerfWatch {
         PerfWatch::with_rings_of(RING_BYTES)
     }
 
-    /// Opens a watch like [`PerfWatch::open`], with rings of this size in bytes: a power of two,
-    /// and at least a page.
+    /// Opens a watch as [`PerfWatch::open`] does, with rings of `bytes` bytes. The size must be a
+    /// power of two and at least a page.
     ///
     /// # Errors
     /// As for [`PerfWatch::open`].
@@ -232,8 +230,8 @@ impl PerfWatch {
         Ok((PerfWatch { wakes, cpus, threads, trees, ranges }, rings))
     }
 
-    /// Watches a thread from now on, on all CPUs. The first call may take tens of milliseconds,
-    /// while the kernel activates its tracepoint.
+    /// Starts watching a thread on all CPUs. The first call can take tens of milliseconds, while
+    /// the kernel activates its tracepoint.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel has no descriptors.
@@ -244,8 +242,8 @@ impl PerfWatch {
         self.add_all(&[tid], Vec::new())
     }
 
-    /// Watches threads that exist, and the threads of trees. The filter is replaced once for all of
-    /// them, which takes the kernel no longer than for one thread.
+    /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
+    /// all of them, which takes as long as for one thread.
     ///
     /// # Errors
     /// If the kernel has no descriptors.
@@ -265,9 +263,9 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Watches the threads that are in a process tree now and ends the watch of those that have
-    /// left it. The filter also covers the threads that the tree starts next, since the kernel
-    /// assigns ids in order.
+    /// Starts watching the threads that a process tree has at present, and stops watching those
+    /// that have left it. The filter also covers the threads that the tree starts next, since the
+    /// kernel assigns ids in order.
     ///
     /// # Errors
     /// If the kernel has no descriptors.
@@ -277,8 +275,8 @@ impl PerfWatch {
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Ends the watch of a tree. The filter still covers the tree's threads until it is next
-    /// replaced.
+    /// Stops watching a tree. The filter still covers the tree's threads until it is replaced the
+    /// next time.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
@@ -287,8 +285,8 @@ impl PerfWatch {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
 
-    /// Replaces the kernel's filter by one that covers all watched threads and the ids that follow
-    /// `newest`.
+    /// Replaces the kernel's filter by a filter that covers all watched threads and the ids that
+    /// follow `newest`.
     fn renew(&mut self, newest: Option<Tid>) -> Result<(), WatchError> {
         let of_trees = self.trees.values().flatten();
         let mut ranges = ranges(&self.threads.iter().chain(of_trees).copied().collect());
@@ -298,29 +296,30 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Ends the watch of a thread. The filter still covers the thread until it is next replaced.
+    /// Stops watching a thread. The filter still covers the thread until it is replaced the next
+    /// time.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }
 
-    /// Returns one descriptor per CPU, the same ones for as long as this watch lives. A descriptor
-    /// polls readable once after one or more wakes on its CPU, and when the ring is half full. A
-    /// poll consumes the notification. A drain does not, so the first poll after a drain may report
-    /// readiness without new events.
+    /// Returns one descriptor per CPU. They stay the same for the lifetime of this watch. A
+    /// descriptor becomes readable after a wake on its CPU, and when the ring is half full. Polling
+    /// resets it, but reading the ring does not. So the first poll after a read can return without
+    /// new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
 
-    /// Returns the rings of all CPUs, into which notices of CPU time are written.
+    /// Returns the rings of all CPUs, into which notifications of CPU time are written too.
     pub(crate) fn rings(&self) -> UseRings {
         let ring = |opened: &CpuEvents| (opened.cpu, Arc::clone(&opened.holder));
         UseRings(self.cpus.iter().map(ring).collect())
     }
 
-    /// Asks the kernel to record the wakes of threads with ids in these ranges.
+    /// Requests that the kernel records the wakes of threads with ids in these ranges.
     ///
-    /// A filter cannot be changed, so the new events are opened before the old ones are closed. A
-    /// wake that both record does no harm, because the thread is switched in only once.
+    /// A filter cannot be changed, so the new events are opened before the old events are closed. A
+    /// wake that both record does no harm, because its thread is switched in only once.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
@@ -350,7 +349,7 @@ impl PerfWatch {
     }
 }
 
-/// Records of one CPU, in the ring that the kernel writes.
+/// Reader of the records of one CPU, from the ring that the kernel writes.
 #[derive(Debug)]
 pub struct PerfRing {
     pub(super) cpu: CpuId,
@@ -359,7 +358,7 @@ pub struct PerfRing {
 }
 
 impl PerfRing {
-    /// Returns the CPU whose records these are.
+    /// Returns the CPU to which the ring belongs.
     #[must_use]
     pub const fn cpu(&self) -> CpuId {
         self.cpu
@@ -409,11 +408,12 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size in bytes of the largest record that is read from the ring, a wake, plus a report of lost
-/// records. If the ring has less free space than that, the kernel may have dropped a record.
+/// Size in bytes of the largest record in the ring, which is a wake, plus the size of a report of
+/// lost records. If the ring has less free space than this size, the kernel may have dropped a
+/// record.
 const LARGEST: usize = 64 + 40;
 
-/// Reads a switch. `None` for the idle task.
+/// Parses a context switch. `None` if the thread is the idle task.
 fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     // { other process, other thread }, { process, thread }, time
     let tid = Tid::new(i32::try_from(record.half(12)?).ok()?)?;
@@ -425,7 +425,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Reads the start or the exit of a thread. `None` if the record has an impossible thread id.
+/// Parses the start or exit of a thread. `None` if the record has an impossible thread id.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     // { process, its parent }, { thread, who started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
@@ -438,8 +438,8 @@ fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Reads a wake: the woken thread, and the CPU on which it waits to run. `None` if the record is
-/// not a wake.
+/// Parses a wake: the woken thread, and the CPU on which it will run. `None` if the record is not a
+/// wake.
 fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     // The time and the size come before what the tracepoint records.
     let field = |offset: usize| record.half(8 + 4 + offset);
@@ -448,7 +448,8 @@ fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[0]), tid, cpu, what: ThreadEventKind::Woke })
 }
 
-/// Returns the condition, in the kernel's filter language, that a field is in one of these ranges.
+/// Returns a condition in the kernel's filter language that is true if the field is in one of these
+/// ranges.
 fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     let one = |range: &RangeInclusive<i32>| {
         let (first, last) = (range.start(), range.end());
@@ -461,9 +462,9 @@ fn within(field: &str, ranges: &[RangeInclusive<i32>]) -> String {
     ranges.iter().map(one).collect::<Vec<_>>().join("||")
 }
 
-/// Returns at most [`RANGES`] ranges that contain all these ids and as few others as possible. With
-/// many threads the last range extends beyond the highest id, so that not every new thread needs a
-/// new filter.
+/// Returns at most [`RANGES`] ranges that contain all given ids and as few other ids as possible.
+/// With many threads the last range extends beyond the highest id, so that not every new thread
+/// needs a new filter.
 fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     let numbers: Vec<i32> = threads.iter().copied().collect();
     let mut gaps: Vec<usize> = (1..numbers.len()).collect();
@@ -481,8 +482,8 @@ fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
     ranges.collect()
 }
 
-/// Checks that this process is in the host's pid namespace, because tracepoints report the host's
-/// thread ids.
+/// Checks that this process is in the host's PID namespace. Tracepoints report thread ids of that
+/// namespace.
 pub(super) fn check_namespace() -> Result<(), WatchError> {
     // Inode number of the kernel's initial pid namespace.
     const OF_THE_HOST: &str = "pid:[4026531836]";
@@ -493,7 +494,7 @@ pub(super) fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// Finds the tracepoint of wakes and the offsets of the fields that are read.
+/// Finds the tracepoint of wakes, and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }
@@ -507,7 +508,7 @@ pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, 
     Ok(found)
 }
 
-/// Converts the kernel's refusal of an event to the error whose hint helps.
+/// Converts the kernel's refusal of an event to an error with a suitable hint.
 pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
@@ -530,13 +531,13 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_of_few_threads_has_exact_ranges() {
+    fn perf_filter_for_a_few_threads_matches_exactly_these_threads() {
         assert_eq!(ranges_of([]), []);
         assert_eq!(ranges_of([7, 5, 900]), [5..=5, 7..=7, 900..=900]);
     }
 
     #[test]
-    fn perf_filter_of_many_threads_joins_ranges_across_the_narrowest_gaps() {
+    fn perf_filter_for_many_threads_merges_ranges_across_the_narrowest_gaps() {
         // Two thousand in pairs, with one gap among them that is wider than all others.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
@@ -550,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_condition_fits_on_one_page() {
+    fn condition_of_a_perf_filter_fits_into_one_page() {
         let most = ranges_of((0..10_000).map(|at| 4_000_000 + at * 10));
         let both = within("prev_pid", &most).len() + within("next_pid", &most).len();
         assert!(both < 4000, "{both}");

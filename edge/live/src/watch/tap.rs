@@ -1,5 +1,5 @@
-//! Tap: a copy of the events that a session sees, for a flight recorder. No further events are
-//! requested from the kernel.
+//! Tap of a session: a copy of the events that it reads, for a flight recorder. It requests no
+//! additional events from the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,8 @@ use super::host::Loss;
 use super::perf::WatchError;
 use super::{DrainReport, Event, EventSource};
 
-/// Maximum number of events of a CPU that are kept until they are taken: 1.5 s at 40,000 events per
-/// second.
+/// Maximum number of a CPU's events that are kept until the recorder takes them. It corresponds to
+/// 1.5 s at 40,000 events per second.
 const LIMIT: usize = 1 << 16;
 
 /// Copies of the events of all CPUs. Copying starts when the tap is turned on.
@@ -28,14 +28,14 @@ struct EventBuffer {
 }
 
 impl Tap {
-    /// Creates a tap of these CPUs of the host. It is off.
+    /// Creates a tap for these CPUs of the host. It is turned off.
     #[must_use]
     pub fn new(cpus: impl Iterator<Item = CpuId>) -> Tap {
         let cpus = cpus.map(|cpu| (cpu, Mutex::default())).collect();
         Tap { is_on: AtomicBool::new(false), cpus }
     }
 
-    /// Starts to copy the events of all CPUs.
+    /// Starts copying the events of all CPUs.
     pub fn turn_on(&self) {
         self.is_on.store(true, Ordering::Relaxed);
     }
@@ -63,7 +63,7 @@ impl Tap {
     }
 }
 
-/// A source of events that are copied as they are drained.
+/// Event source that copies its events to a tap when they are read.
 pub(crate) struct TappedSource<S> {
     source: S,
     tap: Arc<Tap>,
@@ -72,8 +72,8 @@ pub(crate) struct TappedSource<S> {
 }
 
 impl<S: EventSource> TappedSource<S> {
-    /// Creates a source that copies the events of `source`. `place` is the index of its CPU among
-    /// those of the tap.
+    /// Creates a source that copies the events of `source` to `tap`. `place` is the index of its
+    /// CPU in the tap.
     pub(crate) fn new(source: S, tap: &Arc<Tap>, place: usize) -> TappedSource<S> {
         TappedSource { source, tap: Arc::clone(tap), place, batch: Vec::new() }
     }
@@ -108,7 +108,7 @@ mod tests {
     use crate::watch::fed::FedEvents;
 
     #[test]
-    fn event_tap_copies_events_only_while_on_and_counts_losses() {
+    fn event_tap_copies_events_only_while_enabled_and_counts_lost_events() {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
         let mut tapped = TappedSource::new(fed.clone(), &tap, 0);

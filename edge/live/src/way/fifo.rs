@@ -1,6 +1,6 @@
-//! Enforcement by `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen one has the highest
-//! priority, those in line behind it have lower ones. A vCPU that must not run is stopped or
-//! frozen.
+//! Enforcement with `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen vCPU has the highest
+//! priority, and the vCPUs that would be picked after it have lower priorities. A vCPU that must
+//! not run is stopped or frozen.
 
 use slackline_units::CpuId;
 
@@ -9,7 +9,7 @@ use slackline_fence::HeldThread;
 use slackline_linux::step::ActError;
 use slackline_linux::step::priority::Ladder;
 
-/// Enforcement by real-time priority, stop signal and freezer.
+/// Enforcement with real-time priorities, stop signals and freezer cgroups.
 #[derive(Debug)]
 pub(crate) struct Fifo;
 
@@ -66,9 +66,8 @@ fn put_up(
     }
 }
 
-/// Returns a vCPU to ordinary scheduling, or stops it. The threads of a stopped vCPU stay
-/// real-time. Each of them stops as soon as the dispatcher sleeps, and later only has to be
-/// resumed.
+/// Sets a vCPU to ordinary scheduling, or stops it. The threads of a stopped vCPU stay real-time.
+/// Each of them stops as soon as the dispatcher sleeps, and later only has to be resumed.
 fn put_down(
     handle: &VcpuHandle,
     state: &mut HandleState,
@@ -101,8 +100,9 @@ fn put_down(
     and_then(given, || let_go(handle, state))
 }
 
-/// Runs the next step if the step before succeeded, or failed only because a thread has exited. The
-/// other threads are then stopped or resumed all the same. Returns the first failure.
+/// Runs the next step of an order, unless the step before failed. The failure does not count if a
+/// thread has exited, so that the other threads are still stopped or resumed. Returns the first
+/// failure.
 fn and_then(
     before: Result<(), ActError>,
     next: impl FnOnce() -> Result<(), ActError>,
@@ -138,8 +138,8 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
     }
 }
 
-/// Applies an order to each thread of a vCPU, even if it fails for some. Returns the first failure.
-/// The failure of an exited thread is returned only if there is no other.
+/// Applies an order to each thread of a vCPU, even if it fails for some threads. Returns the first
+/// failure. A failure because a thread has exited is returned only if there is no other.
 fn each(
     members: &[HeldThread],
     order: impl Fn(&HeldThread) -> Result<(), ActError>,

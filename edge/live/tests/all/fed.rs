@@ -1,5 +1,5 @@
-//! Reactions of the live host to events that a test supplies from memory, without the kernel, real
-//! time or threads.
+//! Tests of the live host's reactions to events. The test supplies the events from memory, without
+//! a kernel, real time or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -46,7 +46,7 @@ fn us(us: u64) -> Time {
 
 const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
-/// Returns the class of the last order for a vCPU. `None` if it has had none.
+/// Returns the class of the last order for a vCPU. `None` if there was no order.
 fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
@@ -59,8 +59,8 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
     ran.sum()
 }
 
-/// Returns a host with two vCPUs, each on a CPU of its own. The second vCPU has been chosen on CPU
-/// 1, and is blocked.
+/// Returns a host with two vCPUs that are pinned to different CPUs. The second vCPU has been chosen
+/// on CPU 1, and is blocked.
 fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
@@ -83,7 +83,7 @@ fn pair() -> FedHost {
 }
 
 #[test]
-fn counted_cpu_time_is_recorded_in_its_run_interval() {
+fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
     let host = pair();
     let records = host.records();
     let stretch = records.iter().find_map(|record| match *record {
@@ -95,9 +95,9 @@ fn counted_cpu_time_is_recorded_in_its_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count of CPU time is read once for two run intervals of different vCPUs.
+/// The kernel's count of CPU time is read only once for two run intervals of different vCPUs.
 #[test]
-fn two_run_intervals_are_each_charged_their_own_cpu_time() {
+fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
@@ -121,7 +121,7 @@ fn two_run_intervals_are_each_charged_their_own_cpu_time() {
 }
 
 #[test]
-fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
+fn wake_recorded_on_another_cpu_is_dispatched_on_the_cpu_of_the_vcpu() {
     let host = pair();
     host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
@@ -134,7 +134,7 @@ fn wake_recorded_on_another_cpu_is_dispatched_on_the_vcpus_cpu() {
 }
 
 #[test]
-fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
+fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], us(41), vcpu(1), ThreadEventKind::SwitchedIn);
@@ -156,7 +156,7 @@ fn wake_event_read_before_its_block_event_leaves_vcpu_runnable() {
 }
 
 #[test]
-fn block_event_read_after_a_later_wake_is_ignored() {
+fn block_event_that_is_read_after_a_later_wake_is_ignored() {
     let host = pair();
     // A vCPU without a home is followed by any CPU that sees it.
     let mut host = host;
@@ -174,7 +174,7 @@ fn block_event_read_after_a_later_wake_is_ignored() {
 }
 
 #[test]
-fn cpu_time_is_charged_once_if_switch_events_are_lost() {
+fn cpu_time_is_charged_only_once_if_switch_events_are_lost() {
     let host = pair();
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::SwitchedIn);
@@ -202,7 +202,7 @@ fn cpu_time_is_charged_once_if_switch_events_are_lost() {
 }
 
 #[test]
-fn events_of_unscheduled_threads_are_ignored() {
+fn events_of_threads_that_are_not_scheduled_are_ignored() {
     let host = pair();
     let _ = host.records();
     host.note_thread(CPUS[1], us(40), 12_345, ThreadEventKind::Woke);
@@ -216,7 +216,7 @@ fn events_of_unscheduled_threads_are_ignored() {
 }
 
 #[test]
-fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
+fn vcpu_that_the_kernel_refuses_to_schedule_is_skipped_and_retried() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -241,9 +241,9 @@ fn vcpu_refused_by_the_kernel_is_skipped_and_retried() {
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
 }
 
-/// The kernel refuses an order again as soon as the order is repeated.
+/// If the order were repeated, the kernel would refuse it again.
 #[test]
-fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
+fn vcpu_refused_by_the_kernel_is_not_ordered_again_before_its_retry() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -265,7 +265,7 @@ fn vcpu_refused_in_queue_is_ordered_once_until_retry() {
 }
 
 #[test]
-fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
+fn number_of_thread_orders_per_switch_is_independent_of_vcpu_count() {
     let told = [10, 1000].map(|count: u32| {
         let mut host = host(1);
         for slot in 0..count {
@@ -294,7 +294,7 @@ fn thread_orders_per_switch_do_not_grow_with_number_of_vcpus() {
 /// In one pass three vCPUs wake, and one vCPU wakes and blocks again. The CPU is rescheduled once
 /// for all these events.
 #[test]
-fn dispatcher_pass_reschedules_once_for_all_its_events() {
+fn dispatcher_pass_with_several_events_reschedules_its_cpu_once() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("1ms", "10ms"), true).unwrap();
@@ -316,10 +316,10 @@ fn dispatcher_pass_reschedules_once_for_all_its_events() {
     assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
 }
 
-/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it,
-/// whichever is chosen. So the vCPU that is not chosen is put behind all ordinary threads.
+/// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it. So
+/// the vCPU that is not chosen gets the lowest priority, below all ordinary threads.
 #[test]
-fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
+fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
     let spec = find("sedf").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut host = FedHost::new(spec, &values, &Topology::flat(1)).unwrap();
@@ -350,11 +350,11 @@ fn only_the_vcpu_picked_for_slack_runs_as_an_ordinary_thread() {
     assert!(light >= 9 && heavy.abs_diff(3 * light) <= 4, "{turns:?}");
 }
 
-/// Two vCPUs with 0.45 ms of each millisecond leave 50 us that can be reserved for dispatch
+/// Two vCPUs with 0.45 ms of each millisecond leave 50 us of each millisecond for dispatch
 /// overhead. Two passes per period and vCPU fit into that if each takes 12 us, and do not fit if
 /// each takes 13 us.
 #[test]
-fn reservation_that_fits_only_without_dispatch_overhead_is_refused() {
+fn reservation_that_leaves_no_time_for_dispatch_overhead_is_refused() {
     let second = |look| {
         let mut host = host_of(&Topology::flat(1).with_dispatch(Span::from_us(look)));
         host.join(vcpu(0), &share("450us", "1ms"), true).unwrap();
@@ -366,8 +366,8 @@ fn reservation_that_fits_only_without_dispatch_overhead_is_refused() {
     assert_eq!(second(13).unwrap_err(), says);
 }
 
-/// Returns a host with a stopped process tree: a shell (thread 100) that waits for one child
-/// (thread 200), which has used the slice.
+/// Returns a host with a stopped process tree: a shell (thread 100) that waits for its child
+/// (thread 200), which has used up the slice.
 fn stopped_tree() -> FedHost {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[100]), &share("2ms", "10ms"), true).unwrap();
@@ -391,7 +391,7 @@ fn stopped_tree() -> FedHost {
 }
 
 #[test]
-fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
+fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
     let host = stopped_tree();
     // The child was exiting when it was stopped. That wakes the shell, which stops in turn.
     host.note_thread(CPUS[0], us(2012), 200, ThreadEventKind::Ending);
@@ -420,7 +420,7 @@ fn throttled_process_tree_runs_next_period_after_its_runnable_thread_ended() {
 }
 
 #[test]
-fn throttled_process_tree_without_threads_is_restored_next_period() {
+fn throttled_process_tree_is_resumed_next_period_if_all_threads_ended() {
     let host = stopped_tree();
     for thread in [200, 100] {
         host.note_thread(CPUS[0], us(2012), thread, ThreadEventKind::Ending);
@@ -431,9 +431,9 @@ fn throttled_process_tree_without_threads_is_restored_next_period() {
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::Original));
 }
 
-/// Runs a process tree for nine periods as the kernel would. One thread (1) is blocked and three (2
-/// to 4) always have work. A thaw wakes all four, and a stop makes each run for a moment. Returns
-/// the number of timeslices that each of the three received.
+/// Runs a process tree for nine periods as the kernel would. Thread 1 is blocked, and threads 2 to
+/// 4 are always runnable. Thawing wakes all four, and each runs for a moment before it is frozen.
+/// Returns the number of timeslices that threads 2 to 4 received.
 fn timeslices_of_three() -> [u32; 3] {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4]), &share("2ms", "10ms"), true).unwrap();
@@ -471,14 +471,14 @@ fn timeslices_of_three() -> [u32; 3] {
 }
 
 #[test]
-fn busy_threads_of_a_process_tree_receive_equal_timeslices() {
+fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
     assert_eq!(timeslices_of_three(), [3; 3]);
 }
 
-/// A thaw wakes all threads of a tree. Four of them are blocked and one has just become runnable.
-/// The host learns which thread is runnable only when the threads run.
+/// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
+/// become runnable. The host learns which thread is runnable only when the threads run.
 #[test]
-fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
+fn thread_that_has_not_run_since_a_thaw_precedes_a_thread_that_has_run() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);
@@ -499,10 +499,10 @@ fn thawed_threads_of_a_tree_run_before_one_that_has_run() {
     assert_eq!(host.front(), [1, 2, 3, 4, 5, 6]);
 }
 
-/// A vCPU that missed time because the kernel kept it from running makes up for it as a real-time
-/// thread. As an ordinary thread it would wait for real-time threads of other programs.
+/// A vCPU that missed time because the kernel kept it from running catches up as a real-time
+/// thread. As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
-fn missed_slices_are_repaid_at_real_time_priority() {
+fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
@@ -527,9 +527,9 @@ fn missed_slices_are_repaid_at_real_time_priority() {
 }
 
 /// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
-/// were real-time all the time, the kernel would keep all of them from running for 50 ms.
+/// were real-time all the time, the kernel would stop all of them for 50 ms in every second.
 #[test]
-fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
+fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
@@ -555,8 +555,8 @@ fn ordinary_threads_receive_fair_server_time_on_a_halved_overcommitted_cpu() {
 }
 
 /// Runs a vCPU with a hard limit of 8.4 s in 10 s beside ordinary threads for three periods.
-/// Returns the CPU time that it received in each period, and the largest part of that time that it
-/// received as an ordinary thread.
+/// Returns the CPU time that it received in each period, and the largest part that it received as
+/// an ordinary thread in any period.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -587,10 +587,10 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// While a vCPU uses a slice of several seconds, ordinary threads get nothing for so long that the
-/// kernel would stop the vCPU.
+/// While a vCPU uses a slice of several seconds as a real-time thread, ordinary threads would
+/// receive nothing for so long that the kernel would stop the vCPU.
 #[test]
-fn exact_vcpu_receives_only_its_slices_while_repaying_fair_server_debt() {
+fn exact_vcpu_receives_only_its_slices_while_fair_server_debt_is_repaid() {
     let (received, as_ordinary) = exact_in_three_long_periods();
     assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: nothing was repaid");
     for received in received {

@@ -1,5 +1,5 @@
-//! Reservations for vCPUs that do not exist yet or have left. Such a reservation counts in
-//! admission, and only the vCPU that it is for can use it. Leaving and rejoining gains no CPU time.
+//! Tests of reservations for vCPUs that do not exist yet or have left. Such a reservation counts in
+//! admission, and only its vCPU can use it. A vCPU gains no CPU time by leaving and joining again.
 //! Needs root.
 
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ fn open(state: &tempfile::TempDir) -> Session {
     Session::open(&options(cpus(1), state.path())).unwrap()
 }
 
-/// Returns a request for vCPU `number` of the one VM in these tests. `slice` is in microseconds, in
-/// every 10 ms.
+/// Returns a request for vCPU `number` of the VM in these tests. `slice` is in microseconds, and
+/// the period is 10 ms.
 fn vcpu(number: u16, who: JoinTarget, slice: u64) -> Request {
     let called = RequestedId::As(DOMAIN, number);
     Request { called, ..request(who, share(slice, 10_000, true)) }
@@ -50,7 +50,7 @@ fn room(session: &Session) -> Span {
 }
 
 #[test]
-fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
+fn capacity_reserved_before_threads_exist_is_kept_until_vcpus_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -103,7 +103,7 @@ fn reserved_capacity_without_threads_stays_reserved_until_its_vcpus_join() {
 }
 
 #[test]
-fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
+fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -133,11 +133,11 @@ fn failed_join_of_reserved_vcpus_leaves_their_reservation_unchanged() {
     machine.is_given_back();
 }
 
-/// A vCPU with 100 ms in every second leaves and rejoins ten times a second. It gets its
-/// reservation and one slice in all, not a whole slice each time. Half as much again is allowed for
-/// a test machine that stops it late.
+/// A vCPU with 100 ms in every second leaves and joins again ten times a second. It receives its
+/// reservation and at most one additional slice, and not a whole slice each time. A tolerance of 50
+/// % allows for a test machine that stops it late.
 #[test]
-fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
+fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -171,8 +171,7 @@ fn vcpu_that_leaves_and_rejoins_repeatedly_gains_no_cpu_time() {
 const LONG: Span = Span::from_ms(40);
 const MS: u64 = 1_000_000;
 
-/// Returns a request for a VM with 4 ms in every 40 ms, whose periods begin 7 ms after whole
-/// periods of the wall clock.
+/// Returns a request for a VM with 4 ms in every 40 ms and a phase of 7 ms on the wall clock.
 fn in_phase(number: u16, target: &Target) -> Request {
     let edf = find("edf").unwrap();
     let given = [("slice", "4ms"), ("period", "40ms"), ("phase", "7ms")];
@@ -182,15 +181,15 @@ fn in_phase(number: u16, target: &Target) -> Request {
     Request { called: RequestedId::As(DOMAIN, number), ..target.as_one(share) }
 }
 
-/// Returns the offset of `at`, a time of the session, from the begin of the VMs' period on the wall
-/// clock.
+/// Returns the offset of `at`, a time of the session, from the start of the VMs' current period on
+/// the wall clock.
 fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
     let ahead = clock.now().since(session.now());
     (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
 }
 
-/// Returns the offsets in their periods at which the two VMs begin to run, as medians of many
-/// periods. A test machine whose hypervisor is busy may let them begin late in some.
+/// Returns for each VM the offset from the start of its period at which it begins to run. It is the
+/// median of many periods, since a busy hypervisor can delay the VMs in some.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {
@@ -218,8 +217,8 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     })
 }
 
-/// Asserts that the first VM begins to run at the begin of its period, and the second one when the
-/// first has used its slice.
+/// Asserts that the first VM begins to run at the start of its period, and the second VM when the
+/// first VM has used up its slice.
 fn are_in_phase(begins: [Span; 2]) {
     let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
     assert!(first < Span::from_ms(3), "{begins:?}");
@@ -227,7 +226,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_with_phase_begin_periods_together_whenever_they_joined() {
+fn vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

@@ -1,6 +1,6 @@
-//! Reservations are delivered in each period, both on hosts with late timers and expensive passes
-//! and on hosts with cheap ones. The test plays the kernel: one CPU on which all vCPUs spin, and a
-//! dispatcher that wakes late and takes a set time for a pass.
+//! Tests that reservations are delivered in each period, on hosts with late timers and expensive
+//! passes and on hosts with cheap passes. The test simulates the kernel: one CPU on which all vCPUs
+//! always compute, and a dispatcher that wakes late and takes a given time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -10,30 +10,30 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const CPU: CpuId = CpuId::new(0);
 /// Longest sleep of a dispatcher.
 const NAP: Span = Span::from_ms(20);
-/// Tolerance of comparisons: the precision with which a live host measures CPU time.
+/// Tolerance of comparisons: the accuracy with which a live host measures CPU time.
 const UNTOLD: Span = Span::from_us(5);
 
-/// Lateness of a host's timers and overhead of its passes.
+/// Lateness of a simulated host's timers, and overhead of its dispatcher passes.
 #[derive(Clone, Copy)]
 struct Timers {
     look: u64,
     late: fn(u64) -> u64,
-    /// Upper bound of the average lateness beyond the minimum lateness, in microseconds.
+    /// Upper bound of the average lateness above the minimum lateness, in microseconds.
     unsteady: u64,
 }
 
-/// Bare metal: timers are 2 to 6 us late, and a pass takes 4 us.
+/// Physical host: timers are 2 to 6 us late, and a pass takes 4 us.
 const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 2 };
 
-/// Virtual machine: timers are 15 to 30 us late and sometimes 60 us, and a pass takes 20 us.
+/// Virtual host: timers are 15 to 30 us late and sometimes 60 us, and a pass takes 20 us.
 const DEAR: Timers = Timers {
     look: 20,
     late: |round| if round % 499 == 0 { 60 } else { 15 + round * 7919 % 16 },
     unsteady: 8,
 };
 
-/// Values measured on one virtual host: half of the timers are 34 us late or more, one in a hundred
-/// 60 to 70 us, and a pass takes 23 us.
+/// Virtual host with measured values: half of the timers are at least 34 us late, one in a hundred
+/// is 60 to 70 us late, and a pass takes 23 us.
 const DEARER: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
@@ -43,7 +43,7 @@ const DEARER: Timers = Timers {
     unsteady: 16,
 };
 
-/// Virtual machine on a host whose other guests are busy: timers are 15 to 80 us late.
+/// Virtual host whose physical host is busy with other guests: timers are 15 to 80 us late.
 const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 34 };
 
 const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
@@ -54,10 +54,10 @@ struct Kernel {
     timers: Timers,
     now: Time,
     round: u64,
-    /// vCPUs in the order in which the kernel runs them: real-time ones, highest priority first, or
-    /// those first among ordinary threads.
+    /// vCPUs in the order in which the kernel runs them: first the real-time vCPUs by priority,
+    /// then the vCPU with the highest ordinary priority.
     line: Vec<VcpuId>,
-    /// Run intervals: vCPU, start and end.
+    /// Run intervals so far: vCPU, start and end.
     ran: Vec<(VcpuId, Time, Time)>,
 }
 
@@ -71,8 +71,8 @@ impl Kernel {
         Kernel::with(timers, promises, "forgive")
     }
 
-    /// Creates the same host as `new`, with the given setting of `overrun`: overruns forgiven or
-    /// repaid.
+    /// Creates the same host as `new`, with a value for the parameter `overrun`, which forgives or
+    /// repays overruns.
     fn with(timers: Timers, promises: &[(u64, u64)], overrun: &str) -> Result<Kernel, String> {
         let edf = find("edf").unwrap();
         let values = Values::defaults(edf.policy_fields).unwrap();
@@ -119,7 +119,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the CPU time that a vCPU received in each of its periods but the first.
+    /// Returns the CPU time that a vCPU received in each of its periods except the first.
     fn received(&self, slot: usize, period: Span, until: Time) -> Vec<Span> {
         let mut periods =
             vec![Span::ZERO; usize::try_from((until - Time::START) / period).unwrap()];
@@ -139,7 +139,7 @@ fn vcpu(slot: usize) -> VcpuId {
 }
 
 /// Asserts that each vCPU receives its whole slice in every period, and that its total over many
-/// periods exceeds the slices by at most half a percent or the usual lateness.
+/// periods exceeds the slices by at most half a percent, or by the usual lateness of timers.
 fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();
@@ -161,7 +161,7 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
 }
 
 #[test]
-fn vcpus_receive_their_whole_slice_each_period_despite_late_timers() {
+fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
     let promises: [&[(u64, u64)]; 7] = [
         &[(100, 10_000)],
         &[(300, 1_000)],
@@ -178,10 +178,10 @@ fn vcpus_receive_their_whole_slice_each_period_despite_late_timers() {
     }
 }
 
-/// While the lateness of timers fits into the unreserved time, no slice is short, however much the
-/// lateness varies.
+/// As long as the lateness of timers fits into the unreserved time, every slice is complete, even
+/// if the lateness varies.
 #[test]
-fn unsteady_timers_shorten_no_slice_while_slack_covers_their_lateness() {
+fn timers_of_varying_lateness_shorten_no_slice_while_slack_covers_it() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -194,10 +194,10 @@ fn unsteady_timers_shorten_no_slice_while_slack_covers_their_lateness() {
     }
 }
 
-/// A vCPU with `overrun = "repay"` gets its share over many periods, and is at most two overruns
-/// ahead of it.
+/// A vCPU with `overrun = "repay"` receives exactly its share over many periods, and is never more
+/// than two overruns ahead.
 #[test]
-fn repaying_vcpu_stays_within_two_overruns_of_its_share() {
+fn vcpu_that_repays_overruns_stays_within_two_overruns_of_its_share() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, DEAR, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -211,10 +211,10 @@ fn repaying_vcpu_stays_within_two_overruns_of_its_share() {
     }
 }
 
-/// The longest slice that admission accepts is received whole. A slice that is one microsecond
-/// longer is refused.
+/// The longest slice that admission accepts is delivered completely. A slice that is one
+/// microsecond longer is refused.
 #[test]
-fn longest_admitted_slice_is_received_and_one_microsecond_more_refused() {
+fn longest_admitted_slice_is_received_and_one_microsecond_more_is_refused() {
     for (_, timers) in MACHINES {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
@@ -228,14 +228,14 @@ fn longest_admitted_slice_is_received_and_one_microsecond_more_refused() {
     }
 }
 
-/// Virtual machine whose hypervisor halts it for 4 ms now and then without reporting it.
+/// Virtual host that its hypervisor sometimes halts for 4 ms without reporting it as steal time.
 const HALTED: Timers =
     Timers { look: 20, late: |round| if round % 40 == 0 { 4_000 } else { 15 }, unsteady: 100 };
 
-/// While there is slack, a very late stop shortens no later slice, except in the period that the
-/// halt itself takes.
+/// While there is slack, a vCPU that was stopped very late receives complete slices afterwards.
+/// Only the slice of the halted period is incomplete.
 #[test]
-fn very_late_enforcement_shortens_no_later_slice_while_slack_lasts() {
+fn very_late_enforcement_shortens_no_later_slice_while_there_is_slack() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

@@ -1,4 +1,4 @@
-//! Tests that need no CPU for themselves alone.
+//! Tests that do not need a CPU for themselves.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -8,14 +8,14 @@ mod kept_places;
 mod late_timers;
 mod recorder;
 
-/// Runs as the keeper of a session if this process was started as one.
+/// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]
-fn part_keeper() {
+fn helper_process_runs_as_keeper() {
     common::play_keeper();
 }
 
-/// Runs as a scheduled process if this process was started as one.
+/// Runs as a process to be scheduled, if a test has started this program as such a process.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     common::play_target();
 }

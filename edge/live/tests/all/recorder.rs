@@ -1,5 +1,5 @@
-//! Conversion of switches and wakes to records: scripted events, and every pair of CPUs in any
-//! order.
+//! Tests of the conversion of switches and wakes to trace records. They use scripted events, and
+//! the events of two CPUs read in any order.
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
@@ -11,7 +11,7 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
-/// Fictitious identities: each thread is a process of its own, and none exists on this host.
+/// Fictitious thread identities. Each thread is its own process, and none exists on this host.
 struct Numbered;
 
 impl Identify for Numbered {
@@ -49,7 +49,7 @@ const IN: ThreadEventKind = ThreadEventKind::SwitchedIn;
 const BLOCKS: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
 const LOSES: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
-/// Returns the records made from these events of CPU 3 of the host, which is CPU 0 of the trace.
+/// Returns the records made from these events of the host's CPU 3, which is CPU 0 of the trace.
 fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
@@ -77,7 +77,7 @@ fn has(entries: &[Entry], record: Record) -> bool {
 }
 
 #[test]
-fn recorder_turns_switches_and_wakes_into_run_intervals() {
+fn recorder_converts_switch_and_wake_events_into_run_intervals() {
     let entries = records(
         &[
             event(10, 1, 3, IN),
@@ -102,19 +102,19 @@ fn recorder_turns_switches_and_wakes_into_run_intervals() {
 }
 
 #[test]
-fn thread_first_recorded_leaving_a_cpu_ran_since_recording_start() {
+fn thread_first_seen_leaving_a_cpu_counts_as_running_since_recording_began() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }
 
 #[test]
-fn missing_wake_is_recorded_when_the_thread_gets_the_cpu() {
+fn missing_wake_event_is_recorded_when_its_thread_starts_to_run() {
     let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
     assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
 }
 
 #[test]
-fn wake_recorded_during_a_switch_ends_the_block_after_it() {
+fn wake_event_recorded_just_before_its_block_event_still_ends_the_block() {
     let during = [
         event(10, 0, 3, IN),
         event(58, 0, 1, ThreadEventKind::Woke),
@@ -133,14 +133,14 @@ fn wake_recorded_during_a_switch_ends_the_block_after_it() {
 }
 
 #[test]
-fn run_interval_with_a_lost_switch_ends_at_the_next_switch() {
+fn run_interval_with_a_lost_end_is_ended_by_the_next_switch_on_its_cpu() {
     let entries = records(&[event(10, 5, 3, IN), event(40, 6, 3, IN), event(50, 6, 3, BLOCKS)], 60);
     let expected = [(1, 10, 40, OffCpu::Unknown), (2, 40, 50, OffCpu::Blocked)];
     assert_eq!(on_cpu(&entries), expected);
 }
 
 #[test]
-fn recorder_distinguishes_an_ended_thread_from_a_reused_thread_id() {
+fn recorder_distinguishes_an_ended_thread_from_a_new_one_with_its_id() {
     let events = [
         event(10, 5, 3, IN),
         event(20, 5, 3, ThreadEventKind::Ending),
@@ -158,7 +158,7 @@ fn recorder_distinguishes_an_ended_thread_from_a_reused_thread_id() {
 }
 
 #[test]
-fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_there() {
+fn recorder_omits_unmanaged_cpus_but_keeps_wakes_recorded_on_them() {
     let entries = records(&[event(10, 5, 1, IN), event(20, 0, 1, ThreadEventKind::Woke)], 60);
     assert_eq!(on_cpu(&entries), []);
     assert!(has(&entries, Record::Woke { at: of_trace(20), vcpu: WEB }));

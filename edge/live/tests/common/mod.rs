@@ -1,16 +1,16 @@
-//! Common parts of the tests of a whole session. Only one live run takes place at a time. Each
-//! target process can be compared with its state before the run.
+//! Common parts of the tests of a whole session. Only one test runs live at a time. Each target
+//! process can be compared with its state before the run.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
 
+pub mod turn;
 pub mod waiting;
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio, exit};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
@@ -25,10 +25,11 @@ use slackline_linux::thread::{ThreadRef, threads_of};
 use slackline_live::session::{JoinTarget, Options, Request, RequestedId};
 use slackline_units::{CpuId, CpuSet, Span};
 
+use turn::Turn;
 #[allow(unused_imports)] // Each topic uses its own part.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
-/// Environment variable that tells a process which part of a test it plays. Unset in the test
+/// Environment variable that tells a child process which role it plays. It is not set in the test
 /// process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
@@ -36,8 +37,8 @@ pub fn plays(part: &str) -> bool {
     env::var(PART).is_ok_and(|played| played == part)
 }
 
-/// Runs the keeper if the variable [`PART`] says so, and otherwise does nothing. Test functions
-/// call it as their whole body.
+/// Runs as the keeper process if the variable [`PART`] says so, and otherwise does nothing. The
+/// test functions for the keeper consist only of this call.
 pub fn play_keeper() {
     if plays("keeper") {
         exit(i32::from(keeper_main() != ExitCode::SUCCESS));
@@ -82,10 +83,10 @@ pub fn play_target() {
 }
 
 /// Returns a command that runs this test program again, to play a part. `test` is the name of the
-/// test `part_NAME`, and may contain its module.
+/// test that ends with `runs_as_PART`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
-    let (_, part) = test.rsplit_once("part_").expect("a test that plays a part");
+    let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
     command.args(["--exact", test, "--nocapture", "--quiet"]).env(PART, part);
     command
 }
@@ -93,7 +94,9 @@ pub fn again(test: &str) -> Command {
 /// Returns the command that starts this program as the keeper, with its journal in a folder of the
 /// test.
 pub fn keeper(state: &Path) -> KeeperCommand {
-    let script = format!("exec env {PART}=keeper \"$0\" --exact part_keeper --nocapture --quiet");
+    let script = format!(
+        "exec env {PART}=keeper \"$0\" --exact helper_process_runs_as_keeper --nocapture --quiet"
+    );
     let program = env::current_exe().expect("this program");
     KeeperCommand {
         program: "/bin/sh".into(),
@@ -102,7 +105,7 @@ pub fn keeper(state: &Path) -> KeeperCommand {
     }
 }
 
-/// Returns the cgroups that Slackline made for a thread, in the roots of all mounted hierarchies.
+/// Returns the cgroups that Slackline made for a thread, in all mounted hierarchies.
 pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").expect("procfs");
     let points = mounts.lines().filter(|line| line.contains(" - cgroup"));
@@ -116,31 +119,23 @@ pub fn our_groups(tid: Tid) -> Vec<PathBuf> {
     names.filter(is_ours).collect()
 }
 
-/// Permission to run live, which only one of these tests has at a time.
-pub struct Alone(#[allow(dead_code)] MutexGuard<'static, ()>, #[allow(dead_code)] File);
-
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-
-/// Waits for the permission to run live. `None`, after printing the reason, if no live test can run
-/// on this host.
-pub fn begin() -> Option<Alone> {
-    let alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+/// Waits until no other live test runs. Returns `None`, after printing the reason, if no live test
+/// can run on this host.
+pub fn begin() -> Option<Turn> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let lock = File::create(env::temp_dir().join("slackline-live-tests.lock")).expect("a lock");
-    lock.lock().expect("a lock");
-    Some(Alone(alone, lock))
+    Some(Turn::on_all_cpus())
 }
 
-/// Returns at most this many CPUs of this host, the last ones first.
+/// Returns at most `most` CPUs of this host, starting with the last CPU.
 pub fn cpus(most: usize) -> Vec<CpuId> {
     let online: Vec<CpuId> = online_cpus().expect("CPUs").iter().collect();
     online.into_iter().rev().take(most).collect()
 }
 
-/// Returns the options of a session under EDF.
+/// Returns the options of a session with the policy `edf`.
 pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     let policy = find("edf").expect("a policy");
     let values = Values::defaults(policy.policy_fields).expect("defaults");
@@ -149,7 +144,7 @@ pub fn options(cpus: Vec<CpuId>, state: &Path) -> Options {
     Options { cpus, owned: None, policy, values, keeper, dispatch, origin, wall_clock }
 }
 
-/// Returns an EDF share with this slice in every period, both in microseconds.
+/// Returns a share of the policy `edf` with this slice and period, both in microseconds.
 pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     let (slice, period) = (format!("{slice}us"), format!("{period}us"));
     let given = [
@@ -161,7 +156,7 @@ pub fn share(slice: u64, period: u64, exact: bool) -> Values {
     Values::read(policy.share_fields, given.into_iter()).expect("a share")
 }
 
-/// Scheduling state of a thread.
+/// State of a thread that scheduling can change.
 #[derive(Clone, Debug, PartialEq)]
 pub struct State {
     pub tid: Tid,
@@ -171,7 +166,7 @@ pub struct State {
     pub groups: String,
 }
 
-/// A target process, with the scheduling state that it had before it was scheduled.
+/// A target process, with the state of its threads before it was scheduled.
 pub struct Target {
     pub child: Child,
     before: Vec<State>,
@@ -191,7 +186,7 @@ impl Target {
         Target::new(command.spawn().expect("a shell"))
     }
 
-    /// Starts a process with several threads. The last two never block.
+    /// Starts a process with several threads. The last two threads never block.
     pub fn threaded() -> Target {
         Target::of_part("threads")
     }
@@ -220,7 +215,7 @@ impl Target {
     }
 
     fn of_part(part: &str) -> Target {
-        let mut command = again("part_target");
+        let mut command = again("helper_process_runs_as_target");
         command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         die_with_us(&mut command);
         let mut child = command.spawn().expect("this program can be started");
@@ -290,7 +285,7 @@ impl Target {
         self.state().iter().all(|state| state.is_stopped)
     }
 
-    /// Asserts that the scheduling of every thread is as it was before the process was scheduled.
+    /// Asserts that every thread is scheduled as it was before the test scheduled the process.
     #[track_caller]
     pub fn is_given_back(&self) {
         let deadline = Instant::now() + PATIENCE;
@@ -300,7 +295,7 @@ impl Target {
         assert_eq!(self.state(), self.before, "the target was not given back: {}", self.says());
     }
 
-    /// Asserts that the process really uses CPU time, and is not only allowed to.
+    /// Asserts that the process uses CPU time at present.
     #[track_caller]
     pub fn runs(&self) {
         let before = self.used();
@@ -314,8 +309,8 @@ impl Target {
         self.rests_frozen();
     }
 
-    /// Asserts that the threads that never block are frozen. A thread on its way to being frozen or
-    /// stopped may use a moment of CPU time.
+    /// Asserts that the threads that never block are frozen. A thread that is just being frozen or
+    /// stopped can still use a little CPU time.
     #[track_caller]
     pub fn rests_frozen(&self) {
         let before = self.used();
@@ -324,12 +319,12 @@ impl Target {
         assert!(used < Span::from_ms(2), "it ran {used} although it was paused");
     }
 
-    /// Returns a request for the whole process as one vCPU.
+    /// Returns a request to schedule the whole process as one vCPU.
     pub fn as_one(&self, share: Values) -> Request {
         request(JoinTarget::Process(self.pid()), share)
     }
 
-    /// Returns each thread that never blocks as the target of a vCPU of its own.
+    /// Returns each thread that never blocks, as the target of a separate vCPU.
     pub fn by_thread(&self) -> Vec<JoinTarget> {
         let threads = threads_of(self.pid()).expect("the target is there");
         let open = |&tid: &Tid| ThreadRef::open(self.pid(), tid).expect("the target is there");

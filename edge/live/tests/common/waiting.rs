@@ -1,12 +1,12 @@
-//! Waiting for other processes and ending them, on a test machine that may be busy. Live tests of
-//! the crate `slackline` use this file too.
+//! Waiting for other processes, and ending them, on a test machine that may be busy. The live tests
+//! of the crate `slackline` use this file too.
 
 use std::thread::park_timeout;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Timeout for events that take milliseconds on an idle test machine.
+/// Timeout for conditions that take milliseconds on an idle test machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
 pub fn kill(pid: i32, signal: Signal) {
@@ -14,8 +14,9 @@ pub fn kill(pid: i32, signal: Signal) {
     let _ = kill_process(Pid::from_raw(pid).expect("a process id"), signal);
 }
 
-/// Polls until the condition holds, at most 40 times a second. The test machine may be busy with
-/// the work that is waited for, and a daemon refuses more than 50 requests a second.
+/// Polls a condition until it holds, at most 40 times a second. It panics with `what` after
+/// [`PATIENCE`]. The test machine may be busy with the work that is waited for, and a daemon
+/// refuses more than 50 requests a second.
 #[track_caller]
 pub fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
@@ -29,7 +30,7 @@ pub fn nap() {
     park_timeout(Duration::from_millis(5));
 }
 
-/// Sleeps for this long.
+/// Sleeps for the given time.
 pub fn let_pass(time: Duration) {
     let until = Instant::now() + time;
     while let Some(left) = until.checked_duration_since(Instant::now()).filter(|it| !it.is_zero()) {

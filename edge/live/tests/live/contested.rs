@@ -1,5 +1,5 @@
-//! Limits of CPU time and scheduling classes that other programs set on members of a session. Needs
-//! root.
+//! Tests with CPU limits and scheduling classes that other programs set on members of a session.
+//! Needs root.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, get_scheduling, set_sc
 use slackline_linux::thread::ThreadRef;
 use slackline_live::session::{ForeignChange, JoinTarget};
 
-/// Maximum time until a session notices a change by another program.
+/// Maximum time until a session must have noticed a change by another program.
 const NOTICED: Duration = Duration::from_secs(3);
 
-/// A cgroup of the version 1 controller `cpu`, in which real-time threads are allowed.
+/// A cgroup with the version 1 controller `cpu` in which real-time threads are allowed.
 struct CpuGroup(PathBuf);
 
 impl CpuGroup {
@@ -47,8 +47,8 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Asserts three things: the change is noticed in time, the target runs as ordinary threads until
-/// the change is undone, and it is scheduled again after that.
+/// Asserts that a session notices a change in time, that the target runs as ordinary threads until
+/// the change is undone, and that it is scheduled again afterwards.
 #[track_caller]
 fn contests_until_undone(
     target: &Target,
@@ -81,10 +81,10 @@ fn thread(target: &Target) -> JoinTarget {
     JoinTarget::Thread(ThreadRef::open(target.pid(), target.pid()).unwrap())
 }
 
-/// Another program sets a quota in a version 1 and in a version 2 hierarchy, on a process tree and
-/// on a thread.
+/// Another program sets a quota in a version 1 hierarchy and in a version 2 hierarchy, on a process
+/// tree and on a thread.
 #[test]
-fn target_with_quota_set_by_another_program_is_contested_until_undone() {
+fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -114,7 +114,7 @@ fn target_with_quota_set_by_another_program_is_contested_until_undone() {
     }
 }
 
-/// A cgroup with a name that only libvirt gives, below the slice of all VMs.
+/// A cgroup with a name that only libvirt gives, below the systemd slice of all VMs.
 struct LibvirtGroup(PathBuf);
 
 impl LibvirtGroup {
@@ -141,7 +141,7 @@ impl Drop for LibvirtGroup {
 }
 
 #[test]
-fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
+fn libvirt_vcpu_is_in_state_contested_while_root_changed_its_scheduling_class() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {
@@ -157,10 +157,10 @@ fn class_change_by_root_makes_libvirt_vcpu_contested_until_undone() {
     drop(target);
 }
 
-/// A change of class counts as made by the target itself. It is undone, and the log calls it
+/// A change of class counts as made by the target itself. The session undoes it and reports it as
 /// `meddled`.
 #[test]
-fn scheduling_class_of_a_tree_changed_by_root_is_undone() {
+fn scheduling_class_of_a_process_tree_that_root_changed_is_restored() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);

@@ -1,5 +1,5 @@
-//! The examination of this host, run as the user of the tests. If that is root, it is run again
-//! without privileges.
+//! Tests of the examination by `doctor`, run as the user of the tests. If that user is root, it is
+//! also run without privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -7,7 +7,7 @@ use std::process::Command;
 
 use slackline_live::doctor::{Finding, Ink, Report, State, Topic, examine};
 
-/// Environment variable that is set for the copy of this program that runs without privileges.
+/// Environment variable that is set for a copy of this program without privileges.
 const UNPRIVILEGED: &str = "SLACKLINE_TEST_UNPRIVILEGED";
 
 fn is_root() -> bool {
@@ -28,7 +28,7 @@ fn check_shape(report: &Report) {
 }
 
 #[test]
-fn doctor_topic_ids_are_unique_and_fit_their_column() {
+fn ids_of_doctor_topics_are_unique_and_fit_their_column() {
     let mut ids = Topic::ALL.map(Topic::id);
     assert!(ids.iter().all(|id| id.len() <= 14));
     ids.sort_unstable();
@@ -36,13 +36,13 @@ fn doctor_topic_ids_are_unique_and_fit_their_column() {
 }
 
 #[test]
-fn doctor_topics_are_grouped_by_section() {
+fn doctor_topics_are_sorted_by_section() {
     let sections = Topic::ALL.map(Topic::section);
     assert!(sections.windows(2).all(|pair| pair[0] <= pair[1]), "{sections:?}");
 }
 
 #[test]
-fn doctor_examines_every_topic() {
+fn doctor_command_examines_every_topic() {
     let report = examine();
     check_shape(&report);
     println!("{}", report.render(100, Ink::Plain));
@@ -55,7 +55,7 @@ fn doctor_examines_every_topic() {
 }
 
 #[test]
-fn repeated_doctor_runs_leak_no_deadline_bandwidth() {
+fn repeated_doctor_runs_do_not_use_up_deadline_bandwidth() {
     if !is_root() {
         println!("skipped: needs root to ask for deadline bandwidth");
         return;
@@ -72,7 +72,7 @@ fn repeated_doctor_runs_leak_no_deadline_bandwidth() {
 }
 
 #[test]
-fn doctor_reports_missing_privileges_without_root() {
+fn doctor_command_reports_missing_privileges_without_root() {
     if std::env::var_os(UNPRIVILEGED).is_some() {
         unprivileged();
         return;
@@ -92,7 +92,11 @@ fn doctor_reports_missing_privileges_without_root() {
     let output = Command::new("setpriv")
         .args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"])
         .arg(&copy)
-        .args(["--exact", "doctor::doctor_reports_missing_privileges_without_root", "--nocapture"])
+        .args([
+            "--exact",
+            "doctor::doctor_command_reports_missing_privileges_without_root",
+            "--nocapture",
+        ])
         .current_dir("/")
         .env(UNPRIVILEGED, "1")
         .output();

@@ -1,5 +1,5 @@
-//! Members without privileges that try to escape their limit, and changes that other programs make
-//! to members. Needs root and two CPUs.
+//! Tests with unprivileged members that try to escape their limit, and with changes that other
+//! programs make to members. Needs root and two CPUs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -19,10 +19,10 @@ use slackline_live::session::{ForeignChange, JoinId, JoinTarget, Session, Sessio
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// User that the adversary runs as: `nobody`.
+/// User id of the adversary process: `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Maximum time that a change may last: two audits, and more on a busy test machine.
+/// Maximum time that a change may last: two checks, and more on a busy test machine.
 const SOON: Duration = Duration::from_millis(1_000);
 
 fn spin(length: Duration) {
@@ -32,10 +32,10 @@ fn spin(length: Duration) {
     }
 }
 
-/// Runs as an adversary without privileges, if this process was started as one. It prints its
-/// thread id, then begins.
+/// Runs as an adversary without privileges, if a test has started this program as such an
+/// adversary. It prints its thread id and then tries to escape.
 #[test]
-fn part_adversary() {
+fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let Some(how) = part.strip_prefix("adversary ") else { return };
     let class = |class| SchedulingOf { class, reset_on_fork: false };
@@ -62,8 +62,8 @@ fn part_adversary() {
     }
 }
 
-/// A process that moves itself to the first CPU as often as it can and spins there. No session
-/// schedules that CPU.
+/// A process that tries to escape: it moves itself to the first CPU as often as it can, and
+/// computes there. No session schedules that CPU.
 struct Adversary {
     child: std::process::Child,
     tid: Tid,
@@ -72,7 +72,7 @@ struct Adversary {
 impl Adversary {
     fn start(how: &str) -> Adversary {
         use std::io::BufRead;
-        let mut command = common::again("escapes::part_adversary");
+        let mut command = common::again("escapes::helper_process_runs_as_adversary");
         command.env(common::PART, format!("adversary {how}"));
         command.stdout(std::process::Stdio::piped());
         slackline_linux::sys::die_with_us(&mut command);
@@ -100,7 +100,7 @@ impl Drop for Adversary {
     }
 }
 
-/// A cgroup of version 2 that no session made.
+/// A version 2 cgroup that was not created by a session.
 pub(crate) struct Group(pub(crate) PathBuf);
 
 impl Group {
@@ -123,7 +123,7 @@ impl Drop for Group {
     }
 }
 
-/// A session on the last CPU, with one member, in a test.
+/// An open session of a test on the last CPU, with one member.
 pub(crate) struct Open {
     pub(crate) session: Session,
     id: JoinId,
@@ -167,7 +167,7 @@ impl Open {
         self.seen.iter().map(|seen| seen.settled.len()).sum()
     }
 
-    /// Returns the CPU time of the member in the session's records, on all CPUs.
+    /// Returns the CPU time of the member on all CPUs, according to the session's records.
     fn told(&self) -> Span {
         let used = |entry: &Entry| match entry {
             Entry::Record(
@@ -188,8 +188,8 @@ fn scheduled() -> CpuSet {
     cpus(1).into_iter().collect()
 }
 
-/// Asserts that an adversary held in this way stays within its limit for 2 s, and that the records
-/// agree with the kernel.
+/// Asserts that an adversary stays within its limit for 2 s, and that the session's records agree
+/// with the kernel. `hold` returns the target to schedule.
 #[track_caller]
 fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<JoinTarget>) {
     let adversary = Adversary::start(how);
@@ -225,7 +225,7 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Joi
 const CALLS: [&str; 5] = ["affinity", "everywhere", "class", "idle", "priority"];
 
 #[test]
-fn tree_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn process_tree_that_changes_its_own_scheduling_stays_within_its_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         stays_within_its_limit(how, |adversary| Some(JoinTarget::Tree(adversary.pid())));
@@ -242,9 +242,9 @@ fn thread_that_changes_its_own_scheduling_stays_within_its_limit() {
     }
 }
 
-/// A thread that executes another program takes over the id of its process.
+/// A thread executes another program, and so takes over the id of its process.
 #[test]
-fn thread_that_executes_another_program_is_restored() {
+fn thread_that_executes_another_program_is_restored_afterwards() {
     let Some(_alone) = begin() else { return };
     let adversary = Adversary::start("program");
     let thread = ThreadRef::open(adversary.pid(), adversary.tid).unwrap();
@@ -258,10 +258,10 @@ fn thread_that_executes_another_program_is_restored() {
     assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
 }
 
-/// A session makes no cpuset around a cgroup that it did not create. So it moves the target back
-/// and stops it.
+/// A session creates no cpuset around a cgroup that it did not create. So it moves the escaped
+/// target back and stops it.
 #[test]
-fn cgroup_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn cgroup_with_processes_that_change_their_scheduling_stays_limited() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         let mut group = None;
@@ -293,9 +293,9 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
     target.is_given_back();
 }
 
-/// The session respects a change of cpuset by root.
+/// Root changes the cpuset of a vCPU. The session respects the change.
 #[test]
-fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
+fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -326,7 +326,7 @@ fn vcpu_in_cpuset_without_managed_cpu_is_contested_until_undone() {
     drop(target);
 }
 
-/// A cpuset of cgroup version 1. Tests that use it need two CPUs.
+/// A version 1 cpuset that restricts a target. Tests that use it need two CPUs.
 struct Pinned(PathBuf);
 
 impl Pinned {
@@ -361,7 +361,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
+fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -382,7 +382,7 @@ fn process_tree_stopped_by_sigstop_is_contested_until_sigcont() {
 }
 
 #[test]
-fn freeze_or_quota_by_root_makes_a_tree_contested_naming_its_cgroup() {
+fn process_tree_is_in_state_contested_while_root_freezes_or_limits_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

@@ -1,9 +1,9 @@
-//! Every thread is restored, whichever process is killed and whenever that happens. Needs root:
-//! threads are really stopped, frozen, made real-time and pinned, and their owners really killed.
+//! Tests that every thread is restored, whichever process is killed and at any time. Needs root:
+//! threads are really stopped, frozen, made real-time and pinned, and their owners are really
+//! killed.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
-//! kills them. Both are this test program run again, for one test that plays the part named in the
-//! environment.
+//! kills them. Both are copies of this test program, in the role that the environment names.
 
 use std::env;
 use std::fs;
@@ -27,24 +27,24 @@ use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_units::{CpuId, CpuSet, Span};
 use tempfile::TempDir;
 
-/// Environment variable with the target that the owner holds: process id, thread id and means of
+/// Environment variable that tells the owner its target: process id, thread id and means of
 /// stopping it.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Environment variable with the directory of the owner's journal.
+/// Environment variable that tells the owner the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
-/// Environment variable with the step after which the owner kills itself. If the number is never
-/// reached, the owner repeats all steps. If it is unset, the owner stops the thread and waits for
-/// commands.
+/// Environment variable with the number of the step after which the owner kills itself. If there is
+/// no such step, the owner repeats all steps. If the variable is not set, the owner stops the
+/// thread and waits for commands.
 const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
 // Parts that child processes play.
 
-/// Runs as a process of two threads, if this process was started as one. The second thread never
-/// blocks and prints its id.
+/// Runs as a target process with two threads, if a test has started this program as such a process.
+/// The second thread never blocks and prints its id.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     if plays("target") {
         spawn(|| {
             println!("@{}", own_tid());
@@ -59,8 +59,8 @@ fn part_target() {
 }
 
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     // Real-time, as a scheduler of real-time threads must be so that they do not starve it.
@@ -86,7 +86,7 @@ fn part_owner() {
     }
 }
 
-/// Holds the target and gives it every kind of order, up to the requested step.
+/// Registers the target with the fence, and gives it every kind of order up to the requested step.
 fn take_hold(fence: &mut Fence) -> HeldThread {
     let target = env::var(TARGET).unwrap();
     let (id, way) = target.rsplit_once(' ').unwrap();
@@ -134,7 +134,7 @@ fn tid_of(text: &str) -> Tid {
     Tid::new(text.trim().parse().unwrap()).unwrap()
 }
 
-/// A process that is killed at the end of its test, with its standard input and output.
+/// A process with its standard input and output. It is killed at the end of its test.
 struct Process {
     child: Child,
     to: ChildStdin,
@@ -156,8 +156,8 @@ impl Process {
         tid_of(&self.child.id().to_string())
     }
 
-    /// Reads the number on the next output line with `@`. Lines that the test harness prints are
-    /// skipped.
+    /// Returns the number on the next output line that has an `@`. Other lines come from the test
+    /// harness.
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
@@ -185,7 +185,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread for the owner to hold, and its state before that.
+/// A thread that an owner controls, and the thread's state before the owner changed it.
 struct Target {
     process: Process,
     thread: Tid,
@@ -212,7 +212,7 @@ impl Target {
 
     /// Starts a target process with two threads, of which one never blocks.
     fn thread() -> Target {
-        let mut process = Process::start(&mut again("fence::part_target"));
+        let mut process = Process::start(&mut again("fence::helper_process_runs_as_target"));
         let thread = process.says();
         Target::of(process, thread, "thread")
     }
@@ -228,7 +228,7 @@ impl Target {
         ThreadRef::open(self.process.tid(), self.thread).unwrap()
     }
 
-    /// Starts an owner process that has given the target every order.
+    /// Starts an owner process that has given every kind of order to the target.
     fn owner(&self, state: &Path) -> (Process, Tid) {
         let mut owner = Process::start(&mut self.owner_command(state));
         let keeper = owner.says();
@@ -237,7 +237,7 @@ impl Target {
     }
 
     fn owner_command(&self, state: &Path) -> Command {
-        let mut command = again("fence::part_owner");
+        let mut command = again("fence::helper_process_runs_as_scheduler");
         let target = format!("{} {} {}", self.process.tid(), self.thread, self.way);
         command.env(TARGET, target).env(STATE, state).stderr(Stdio::null());
         command
@@ -266,7 +266,8 @@ impl Target {
         thread_cpu_time(self.thread).unwrap()
     }
 
-    /// Returns true if scheduling, affinity and cgroups of the target are as before.
+    /// Returns true if scheduling, affinity and cgroups of the target are as they were before the
+    /// test.
     fn is_back(&self) -> bool {
         get_scheduling(self.thread).unwrap() == self.scheduling
             && get_affinity(self.thread).unwrap() == self.affinity
@@ -285,14 +286,13 @@ fn groups(pid: Tid, tid: Tid) -> Vec<u8> {
     fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).unwrap()
 }
 
-/// Returns true if a process has ended. It may remain a zombie for a long time, since this process
+/// Returns true if a process has ended. It can remain a zombie for a long time, since this process
 /// cannot reap it.
 fn is_gone(process: Tid) -> bool {
     TaskFd::open(process).map_or(true, |held| held.has_exited().unwrap())
 }
 
-/// Returns true if the directory contains no journal. The lock file of a running keeper does not
-/// count.
+/// Returns true if the folder contains no journal. The lock file of a running keeper is ignored.
 fn is_empty(directory: &TempDir) -> bool {
     let names = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
     names.filter(|path| path.extension().is_none_or(|end| end != "keeper")).count() == 0
@@ -305,7 +305,7 @@ fn targets() -> [Target; 2] {
 // Tests of restoring.
 
 #[test]
-fn keeper_restores_threads_and_removes_journal_after_owner_is_killed() {
+fn keeper_process_restores_threads_if_the_scheduling_process_is_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -318,7 +318,7 @@ fn keeper_restores_threads_and_removes_journal_after_owner_is_killed() {
 }
 
 #[test]
-fn keeper_restores_threads_however_the_owner_process_ends() {
+fn keeper_process_restores_threads_however_the_scheduling_process_ends() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for ending in ["return", "exit", "panic", "terminate", "end of input"] {
@@ -340,7 +340,7 @@ fn keeper_restores_threads_however_the_owner_process_ends() {
     }
 }
 
-/// Returns a pipe that is not the input of a process under test.
+/// Returns a pipe to take the place of a process's standard input.
 fn spare_input() -> ChildStdin {
     let mut child = Command::new("true").stdin(Stdio::piped()).spawn().unwrap();
     let input = child.stdin.take().unwrap();
@@ -349,7 +349,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn kill_of_owner_at_any_step_restores_threads() {
+fn threads_are_restored_if_scheduler_dies_at_any_step() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST {
@@ -364,9 +364,9 @@ fn kill_of_owner_at_any_step_restores_threads() {
 }
 
 #[test]
-fn kill_of_owner_at_any_moment_restores_threads() {
-    /// One round of all steps takes an owner about 300 us. The moments are spread over more than
-    /// that, and do not repeat.
+fn threads_are_restored_if_the_scheduling_process_is_killed_at_any_time() {
+    /// Number of different times at which the owner is killed. An owner takes about 300 us for one
+    /// round of all steps. The times are spread over a longer interval, so that every step is hit.
     const MOMENTS: u32 = 40;
     let Some(_alone) = begin() else { return };
     for target in targets() {
@@ -387,7 +387,7 @@ fn kill_of_owner_at_any_moment_restores_threads() {
 }
 
 #[test]
-fn killed_keeper_process_is_replaced_while_threads_stay_scheduled() {
+fn keeper_process_that_was_killed_is_replaced_without_restoring_threads() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -405,7 +405,7 @@ fn killed_keeper_process_is_replaced_while_threads_stay_scheduled() {
 }
 
 #[test]
-fn journal_restores_threads_after_owner_and_keeper_are_killed() {
+fn journal_restores_threads_if_scheduling_process_and_keeper_are_killed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -435,7 +435,7 @@ fn journal_restores_threads_after_owner_and_keeper_are_killed() {
 }
 
 #[test]
-fn keeper_process_removes_journal_and_ends_if_target_has_ended() {
+fn keeper_process_removes_the_journal_and_ends_if_its_target_has_ended() {
     let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
@@ -449,7 +449,7 @@ fn keeper_process_removes_journal_and_ends_if_target_has_ended() {
 }
 
 #[test]
-fn other_threads_of_a_process_run_while_one_is_frozen() {
+fn threads_of_a_process_continue_while_one_other_thread_is_frozen() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
@@ -462,7 +462,7 @@ fn other_threads_of_a_process_run_while_one_is_frozen() {
 }
 
 #[test]
-fn each_freezer_cgroup_version_stops_a_single_thread() {
+fn freezer_of_each_cgroup_version_stops_a_single_thread() {
     let Some(_alone) = begin() else { return };
     let target = Target::thread();
     for place in Place::find(&target.reference(), Controller::Freezer).unwrap() {
@@ -485,7 +485,7 @@ fn each_freezer_cgroup_version_stops_a_single_thread() {
 }
 
 #[test]
-fn dropped_fence_restores_threads_and_refuses_further_orders() {
+fn dropped_thread_guard_restores_threads_and_refuses_further_orders() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -504,10 +504,10 @@ fn dropped_fence_restores_threads_and_refuses_further_orders() {
     }
 }
 
-/// An order that arrives late must not outlive the removal of its stop. So the thread is resumed
-/// before the stop is removed.
+/// An order that arrives late must not stop a thread whose stop is being removed. So the thread is
+/// resumed before its stop is removed.
 #[test]
-fn drop_stop_resumes_thread_before_forgetting_it() {
+fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -525,7 +525,7 @@ fn drop_stop_resumes_thread_before_forgetting_it() {
 }
 
 #[test]
-fn target_that_is_stopped_ended_or_already_scheduled_is_refused() {
+fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut fence = Fence::start(keeper(state.path())).unwrap();
@@ -562,7 +562,7 @@ fn target_that_is_stopped_ended_or_already_scheduled_is_refused() {
 }
 
 #[test]
-fn threads_are_restored_on_drop_if_no_journal_can_be_written() {
+fn threads_are_restored_on_drop_even_if_no_journal_could_be_written() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

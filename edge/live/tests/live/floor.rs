@@ -1,4 +1,5 @@
-//! An exact reservation is a floor and a ceiling, whatever else runs on its CPU. Needs root.
+//! Tests that a reservation with a hard limit is delivered exactly, also if other programs run on
+//! its CPU. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -7,10 +8,10 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, set_affinity, set_schedulin
 use slackline_live::session::{JoinTarget, Session};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// Ordinary threads beside the tree.
+/// Number of ordinary threads that compute on the tree's CPU.
 const ORDINARY: usize = 20;
 
-/// A target that spins on one CPU, in this class.
+/// Returns a target that computes on one CPU in the scheduling class `class`.
 fn spinner_on(cpu: CpuId, class: Scheduling) -> Target {
     let target = Target::spinner();
     set_affinity(target.pid(), &CpuSet::one(cpu)).unwrap();
@@ -18,7 +19,8 @@ fn spinner_on(cpu: CpuId, class: Scheduling) -> Target {
     target
 }
 
-/// CPU time that a target receives in each second, and how long that second was.
+/// Returns the CPU time that a target receives in each of `count` seconds, and the exact length of
+/// each second.
 fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, Span)> {
     let mut seconds = Vec::new();
     let (mut began, mut before) = used_now(target);
@@ -35,8 +37,8 @@ fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, S
     seconds
 }
 
-/// Reads the CPU time of a target. Reads again if this thread was preempted meanwhile, for up to a
-/// second: the time and the CPU time would be of different instants.
+/// Reads the CPU time of a target together with the time. If this thread was preempted between the
+/// two, they belong to different instants. Then it reads again, for up to a second.
 fn used_now(target: &Target) -> (Instant, Span) {
     let first = Instant::now();
     loop {
@@ -47,8 +49,9 @@ fn used_now(target: &Target) -> (Instant, Span) {
     }
 }
 
-/// Holds a tree to 30 % beside ordinary spinners and one under SCHED_FIFO. Returns the CPU time
-/// that the tree receives in each of six seconds, and the length of each.
+/// Schedules a tree with a hard limit of 30 % beside ordinary threads and one `SCHED_FIFO` thread,
+/// all of which always compute. Returns the CPU time that the tree receives in each of six seconds,
+/// and the length of each second.
 fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
     let cpu = cpus(1)[0];
     let mut others = Vec::new();
@@ -69,11 +72,11 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
     seconds
 }
 
-/// The kernel takes 50 ms of each second from all real-time threads for the ordinary ones. The tree
-/// makes up for that. One of three runs must show it: a host whose hypervisor takes the CPU away
-/// delays a slice beyond the end of a second.
+/// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
+/// runs. The tree catches up on that time. One of three runs must show it, since a hypervisor can
+/// take the CPU and so delay a slice beyond the end of a second.
 #[test]
-fn exact_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
+fn exact_process_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     let Some(_alone) = begin() else { return };
     let is_even = |&(used, length): &(Span, Span)| {
         // A period at either end of the second, and stops that are late.

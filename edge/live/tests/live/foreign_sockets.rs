@@ -1,5 +1,5 @@
-//! Monitors named on the command line of a process of one user, and sockets that belong to another
-//! user. Needs root.
+//! Tests with monitors that are named on the command line of one user's process, and with sockets
+//! that belong to another user. Needs root.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -12,7 +12,8 @@ use std::thread;
 
 use slackline_live::vcpus::{FindError, QmpError, find};
 
-/// A process of another user. Its command line is like that of a QEMU with this monitor.
+/// A process of another user, with a command line like that of a QEMU that has a given monitor
+/// socket.
 struct Stranger(Child);
 
 impl Stranger {
@@ -43,7 +44,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn monitor_socket_that_its_own_user_may_not_open_is_refused() {
+fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -75,10 +76,10 @@ fn monitor_socket_that_its_own_user_may_not_open_is_refused() {
     assert_eq!(heard, b"", "nothing was said to it");
 }
 
-/// The socket is not opened, whichever way the command line names it and wherever its symbolic
+/// Slackline does not open the socket, however the command line names it and wherever symbolic
 /// links lead.
 #[test]
-fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
+fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -123,10 +124,10 @@ fn monitor_socket_forbidden_to_the_vms_user_is_never_opened() {
     }
 }
 
-/// A symbolic link leads to a monitor of its own user while it is checked, and to root's socket
-/// afterwards.
+/// While the path is checked, a symbolic link leads to a monitor of the VM's own user. Afterwards
+/// it leads to root's socket.
 #[test]
-fn monitor_link_swapped_to_another_users_socket_is_not_written_to() {
+fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

@@ -1,8 +1,8 @@
-//! Limits of CPU time on processes. Each kind of limit works, and is removed when its owner ends,
-//! however the owner ends. Needs root.
+//! Tests of limits of CPU time on processes. Each kind of limit works, and is removed when its
+//! owner ends in any way. Needs root.
 //!
 //! The owner and its keeper must be processes other than the test, because the test kills them.
-//! Both are this test program run again, for one test that plays the part named in the environment.
+//! Both are copies of this test program, in the role that the environment names.
 
 use std::env;
 use std::fs;
@@ -21,18 +21,18 @@ use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sampler,
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
-/// Environment variable with the target that the owner limits, and the kind of limit.
+/// Environment variable that tells the owner its target and the kind of limit.
 const TARGET: &str = "SLACKLINE_TEST_TARGET";
-/// Environment variable with the directory of the owner's journal.
+/// Environment variable that tells the owner the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// Limiter script as users write them: it stops and continues a process, and undoes nothing when it
-/// is killed.
+/// Limiter script as users write them. It stops and continues a process, and leaves it as it is
+/// when the script is killed.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_limiter() {
+    if !plays("limiter") {
         return;
     }
     let text = env::var(TARGET).unwrap();
@@ -50,7 +50,7 @@ fn part_owner() {
     exit(0);
 }
 
-/// Returns all kinds of limits. The one that runs a user's program gets a program of the test.
+/// Returns all kinds of limits. The kind that runs a user's program gets the script [`SCRIPT`].
 fn ways(scratch: &Path) -> Vec<LimitInterface> {
     let script = scratch.join("limiter");
     fs::write(&script, SCRIPT).unwrap();
@@ -70,7 +70,7 @@ fn tenth(way: &LimitInterface) -> Reservation {
     target(share, way.usual_period(share)).unwrap()
 }
 
-/// A process of one thread that never blocks.
+/// A process with one thread that never blocks.
 struct Hog {
     child: Child,
     before: (SchedulingOf, CpuSet, String),
@@ -95,7 +95,8 @@ impl Hog {
         self.tid().raw()
     }
 
-    /// Asserts that the process is as it was before the limit, and uses CPU time.
+    /// Asserts that the state of the process is as it was before the limit, and that it uses CPU
+    /// time.
     #[track_caller]
     fn is_free(&self) {
         wait_until("it is as it was", || state(self.tid()) == self.before);
@@ -125,7 +126,8 @@ fn state(tid: Tid) -> (SchedulingOf, CpuSet, String) {
     (get_scheduling(tid).unwrap(), get_affinity(tid).unwrap(), groups)
 }
 
-/// Skips a kind of limit if the error says that this host does not support it.
+/// Returns `None` if the error says that this host does not support the kind of limit. Panics on
+/// any other error.
 fn unless_impossible(
     way: &LimitInterface,
     result: Result<LimitedProcess, LimitError>,
@@ -140,7 +142,7 @@ fn unless_impossible(
 }
 
 #[test]
-fn each_limit_interface_limits_the_process_until_dropped() {
+fn each_mechanism_limits_a_process_until_the_limit_is_dropped() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     for way in ways(scratch.path()) {
@@ -161,7 +163,7 @@ fn each_limit_interface_limits_the_process_until_dropped() {
 }
 
 #[test]
-fn limit_is_removed_after_its_owner_process_is_killed() {
+fn limit_is_removed_if_the_process_that_set_it_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");
@@ -197,7 +199,7 @@ fn limit_is_removed_after_its_owner_process_is_killed() {
 }
 
 fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
-    let mut command = again("limit::part_owner");
+    let mut command = again("limit::helper_process_runs_as_limiter");
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
@@ -242,14 +244,14 @@ fn kill_keeper_of(owner: &Child) {
         status.lines().any(|line| line == format!("PPid:\t{}", owner.id()))
     };
     for (pid, words) in processes() {
-        if words.iter().any(|word| word == "part_keeper") && child_of(&pid) {
+        if words.iter().any(|word| word == "helper_process_runs_as_keeper") && child_of(&pid) {
             kill(pid.parse().unwrap(), Signal::KILL);
         }
     }
 }
 
 #[test]
-fn impossible_limit_is_refused_with_a_reason() {
+fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let keeper = || keeper(&scratch.path().join("state"));

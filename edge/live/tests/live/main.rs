@@ -16,14 +16,14 @@ mod soak;
 mod vcpus;
 mod watch;
 
-/// Runs as the keeper of a session if this process was started as one.
+/// Runs as the keeper process of a session, if a test has started this program as one.
 #[test]
-fn part_keeper() {
+fn helper_process_runs_as_keeper() {
     common::play_keeper();
 }
 
-/// Runs as a scheduled process if this process was started as one.
+/// Runs as a process to be scheduled, if a test has started this program as one.
 #[test]
-fn part_target() {
+fn helper_process_runs_as_target() {
     common::play_target();
 }

@@ -1,5 +1,5 @@
-//! The threads or processes of a target that counts as one vCPU receive equal parts of its CPU
-//! time. Needs root.
+//! Tests that the threads or processes of a target that is scheduled as one vCPU receive equal
+//! parts of its CPU time. Needs root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -17,7 +17,7 @@ use slackline_units::{CpuSet, Span};
 /// Number of threads or processes of a target.
 const MEMBERS: usize = 5;
 
-/// Period of the reservations. A delay on a busy test machine is short compared with it.
+/// Period of the reservations. It is long compared with the delays on a busy test machine.
 const PERIOD: Span = Span::from_ms(100);
 
 /// Number of consecutive periods over which each member receives its equal share.
@@ -32,10 +32,10 @@ fn spin(nice: i32) -> ! {
     }
 }
 
-/// Runs as a target whose threads or processes always have work, if this process was started as
-/// one. Each of them prints its thread id.
+/// Runs as a target whose threads or processes compute all the time, if a test has started this
+/// program as such a target. Each of them prints its thread id.
 #[test]
-fn part_members() {
+fn helper_process_runs_as_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
     let words: Vec<&str> = part.split(' ').collect();
     let nice = |step: &str, at: i32| step.parse::<i32>().unwrap() * at;
@@ -47,7 +47,7 @@ fn part_members() {
         }
         ["members", "processes", step] => {
             for at in 0..members {
-                let mut command = common::again("rotation::part_members");
+                let mut command = common::again("rotation::helper_process_runs_as_busy_target");
                 command.env(common::PART, format!("member {}", nice(step, at)));
                 die_with_us(&mut command);
                 std::mem::forget(command.spawn().unwrap());
@@ -61,17 +61,17 @@ fn part_members() {
     }
 }
 
-/// A target process whose threads or child processes, its members, always have work.
+/// A target process whose threads or child processes (members) compute all the time.
 struct Members {
     child: Child,
     tids: Vec<Tid>,
 }
 
 impl Members {
-    /// Starts the members as `threads` or `processes`. Each has a nice value that is higher by
-    /// `step` than the one before.
+    /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
+    /// `step` than the nice value of the previous member.
     fn start(kind: &str, step: i32) -> Members {
-        let mut command = common::again("rotation::part_members");
+        let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));
         command.stdout(Stdio::piped());
         die_with_us(&mut command);
@@ -104,25 +104,25 @@ impl Drop for Members {
 struct Held {
     kind: &'static str,
     nice_step: i32,
-    /// CPU time in each period for all members together, on each CPU.
+    /// Slice that all members together receive in each period, on each CPU.
     slice: Span,
     cpus: usize,
     is_exact: bool,
     is_group: bool,
 }
 
-/// Distances between the CPU time of each member of a target and an equal share.
+/// Differences between the CPU time of a target's members and an equal share.
 struct Unevenness {
-    /// Largest distance of any member from an equal share in any ten consecutive periods.
+    /// Largest difference of any member from an equal share, in any ten consecutive periods.
     worst: Span,
-    /// Least CPU time that any member received in the whole run.
+    /// Smallest CPU time that a member received in the whole run.
     least: Span,
-    /// Equal share of a member in the whole run.
+    /// CPU time of an equal share in the whole run.
     even: Span,
 }
 
-/// Schedules a target and measures how its members share its CPU time. `None` without cgroups of
-/// version 2.
+/// Schedules a target and measures how its members share its CPU time. `None` if the host has no
+/// version 2 cgroups.
 fn unevenness(held: Held) -> Option<Unevenness> {
     let members = Members::start(held.kind, held.nice_step);
     let group = if held.is_group { Some(Group::with(members.pid())?) } else { None };
@@ -146,7 +146,7 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     let began = Instant::now();
     let elapsed = || Span::from_us(u64::try_from(began.elapsed().as_micros()).unwrap());
     let mut seen: Vec<(Span, Vec<Span>)> = Vec::new();
-    while elapsed() < PERIOD * 35 {
+    while elapsed() < PERIOD * 26 {
         session.poll(&mut Vec::new()).unwrap();
         let _ = session.wait(&[], Span::from_ms(10));
         seen.push((elapsed(), members.used()));
@@ -182,9 +182,9 @@ const HELD: Held = Held {
     is_group: false,
 };
 
-/// Asserts that each member of a target on one CPU is within one slice of an equal share. A target
-/// with a hard limit receives CPU time only in slices, one for one member in each period. On
-/// several CPUs each member must receive at least half of an equal share.
+/// Asserts that each member of a target on one CPU is within one slice of an equal share. With a
+/// hard limit, one member receives a whole slice in each period. On several CPUs each member must
+/// receive at least half of an equal share.
 fn is_even(held: Held) {
     let Some(Unevenness { worst, least, even }) = unevenness(held) else {
         println!("skipped: needs cgroups of version 2 that can be written");
@@ -209,7 +209,7 @@ fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_an_at_least_target_receive_equal_time_in_ten_periods() {
+fn threads_of_a_work_conserving_target_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });
@@ -227,7 +227,7 @@ fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_a_two_cpu_target_receive_half_their_share_or_more() {
+fn threads_of_a_target_on_two_cpus_receive_half_their_share_or_more() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

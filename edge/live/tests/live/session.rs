@@ -1,5 +1,5 @@
-//! A session without a scenario: vCPUs join, change parameters, are paused and moved, and leave. A
-//! request that fails changes nothing. Needs root.
+//! Tests of a session without a scenario: vCPUs join, change parameters, are paused and migrated,
+//! and leave. A request that fails changes nothing. Needs root.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Continues the session for this long. Returns the members that ended in that time.
+    /// Continues the session for a length of time. Returns the members that ended in that time.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -46,7 +46,7 @@ impl Open {
         ended
     }
 
-    /// Returns the changes by other programs that the session undoes in its next two audits.
+    /// Returns the changes by other programs that the session undoes in its next two checks.
     fn undone(&mut self) -> Vec<(JoinId, ForeignChange)> {
         let until = self.session.now() + Span::from_ms(110);
         let mut undone = Vec::new();
@@ -58,7 +58,8 @@ impl Open {
         undone
     }
 
-    /// Returns the CPU time that a member has used since an instant, and the CPUs on which it ran.
+    /// Returns the CPU time that a member has used since a time of the session, and the CPUs on
+    /// which it ran.
     fn ran(&self, id: JoinId, since: Time) -> (Span, CpuSet) {
         let mut ran = (Span::ZERO, CpuSet::NONE);
         for record in &self.records {
@@ -83,12 +84,12 @@ impl Open {
 
 const NOW: Time = Time::START;
 
-/// Maximum excess of CPU time over the share. On a busy test machine the timer of a stop may be
-/// late by this much, and the excess is paid back only afterwards.
+/// Maximum excess of CPU time over the share. On a busy test machine a vCPU may be stopped late by
+/// this amount, and the excess is paid back only afterwards.
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn session_member_is_limited_to_its_share_until_it_leaves() {
+fn vcpu_in_a_session_is_limited_to_its_share_until_it_leaves() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -113,9 +114,9 @@ fn session_member_is_limited_to_its_share_until_it_leaves() {
     assert!(matches!(records.last(), Some(Entry::Record(Record::Ended { .. }))));
 }
 
-/// Two sessions that did not know about each other would reserve the same time of a CPU twice.
+/// If two sessions scheduled the same CPU, both would reserve the same CPU time.
 #[test]
-fn second_session_on_a_scheduled_cpu_is_refused() {
+fn second_session_on_a_cpu_that_is_already_managed_is_refused() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -132,7 +133,7 @@ fn second_session_on_a_scheduled_cpu_is_refused() {
 }
 
 #[test]
-fn change_refused_by_admission_leaves_the_old_share() {
+fn share_change_refused_by_admission_keeps_the_old_share() {
     let Some(_alone) = begin() else { return };
     let (one, other) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -162,7 +163,7 @@ fn change_refused_by_admission_leaves_the_old_share() {
 }
 
 #[test]
-fn paused_session_member_uses_no_cpu_time_until_resumed() {
+fn vcpu_paused_in_a_session_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -196,9 +197,9 @@ fn paused_session_member_uses_no_cpu_time_until_resumed() {
     }
 }
 
-/// A vCPU that is woken while it is paused is runnable when it is resumed.
+/// A vCPU that is woken during its pause is runnable when it is resumed.
 #[test]
-fn blocked_session_member_can_be_paused() {
+fn vcpu_that_is_blocked_can_be_paused_and_resumed() {
     let Some(_alone) = begin() else { return };
     let target = Target::sleeper();
     let mut open = Open::on(cpus(1));
@@ -216,7 +217,7 @@ fn blocked_session_member_can_be_paused() {
 
 /// Two vCPUs are threads of one process. Orders to one vCPU do not affect the other.
 #[test]
-fn single_thread_of_a_process_can_be_paused() {
+fn one_thread_of_a_process_can_be_paused_while_others_run() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let mut open = Open::on(cpus(1));
@@ -245,7 +246,7 @@ fn single_thread_of_a_process_can_be_paused() {
 }
 
 #[test]
-fn member_with_changed_affinity_runs_only_on_its_new_cpu() {
+fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     if real.len() < 2 {
@@ -317,7 +318,7 @@ fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
 }
 
 #[test]
-fn join_id_of_an_ended_member_is_unknown_after_slot_reuse() {
+fn join_id_of_a_vcpu_that_ended_is_unknown_even_if_its_slot_is_reused() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -344,7 +345,7 @@ fn join_id_of_an_ended_member_is_unknown_after_slot_reuse() {
 }
 
 #[test]
-fn failed_session_join_restores_threads_and_affects_no_other_member() {
+fn failed_join_restores_its_threads_and_affects_no_other_vcpu() {
     let Some(_alone) = begin() else { return };
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
@@ -412,7 +413,7 @@ fn target_stopped_by_sigstop_stays_stopped_and_cannot_join_as_exact() {
 }
 
 #[test]
-fn session_reports_ended_members_and_replaces_dead_keeper_processes() {
+fn session_reports_ended_vcpus_and_replaces_dead_keeper_processes() {
     let Some(_alone) = begin() else { return };
     let (stays, goes) = (Target::spinner(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -450,10 +451,10 @@ fn session_reports_ended_members_and_replaces_dead_keeper_processes() {
     other.is_given_back();
 }
 
-/// A thread of a target exits while the target is scheduled. The other threads are still stopped
-/// and resumed.
+/// A thread of the target exits while the target is scheduled. The remaining threads are still
+/// stopped and resumed.
 #[test]
-fn member_stays_limited_after_one_of_its_threads_exits() {
+fn target_stays_limited_after_one_of_its_threads_exits() {
     let Some(_alone) = begin() else { return };
     let (mut target, hog) = (Target::ending(), Target::spinner());
     let mut open = Open::on(cpus(1));
@@ -482,7 +483,7 @@ fn member_stays_limited_after_one_of_its_threads_exits() {
 
 /// A hundred members share one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn hundred_session_members_on_one_cpu_stay_within_their_shares() {
+fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
     // Opened first: a keeper that starts beside a hundred spinners may take too long.
     let mut open = Open::on(cpus(1));
@@ -510,10 +511,11 @@ fn hundred_session_members_on_one_cpu_stay_within_their_shares() {
 }
 
 /// A member with 100 ms in every second changes its slice by a millisecond up and down, ten times a
-/// second. It gets its reservation and one slice, and not half of the CPU, as it would with a whole
-/// slice at each change. Half as much again is allowed for a test machine that stops it late.
+/// second. It receives its reservation and at most one additional slice. With a whole slice at each
+/// change it would receive half of the CPU. A tolerance of 50 % allows for a test machine that
+/// stops it late.
 #[test]
-fn member_that_changes_parameters_repeatedly_gains_no_cpu_time() {
+fn vcpu_that_changes_its_slice_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));

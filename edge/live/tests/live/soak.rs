@@ -1,6 +1,6 @@
-//! Fifty processes join, change, pause, move and leave, while the process that owns the session and
-//! its keeper are killed in turn. After each death no process is left stopped, real-time, pinned or
-//! frozen. Needs root.
+//! Soak test of a session: fifty processes join, change, pause, migrate and leave. The process that
+//! owns the session and its keeper are killed in turn. After each kill, no target stays stopped,
+//! real-time, pinned or frozen. Needs root.
 //!
 //! The test takes fifteen seconds. `cargo xtask soak --minutes 5` runs it for longer.
 
@@ -21,9 +21,10 @@ use slackline_live::Punctual;
 use slackline_live::session::{JoinId, JoinTarget, Request, RequestError, Session};
 use slackline_units::{CpuId, CpuSet, Span};
 
-/// Environment variable with the length of the test in seconds. Unset for the usual length.
+/// Environment variable with the length of the test in seconds. If it is not set, the test has its
+/// default length.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
-/// Environment variables with the processes that the owner schedules, and with the directory of its
+/// Environment variables that tell the owner the processes to schedule, and the folder of its
 /// journal.
 const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
 const STATE: &str = "SLACKLINE_SOAK_STATE";
@@ -32,10 +33,11 @@ const SEED: &str = "SLACKLINE_SOAK_SEED";
 /// Number of target processes.
 const PROCESSES: usize = 50;
 
-/// Opens a session and makes requests without end, if this process was started for that.
+/// Opens a session and sends requests to it all the time, if a test has started this program for
+/// that.
 #[test]
-fn part_owner() {
-    if !plays("owner") {
+fn helper_process_runs_as_scheduler() {
+    if !plays("scheduler") {
         return;
     }
     let text = |name| env::var(name).expect("the test sets the variable");
@@ -50,7 +52,7 @@ fn part_owner() {
     owner.ask();
 }
 
-/// A pseudo-random sequence, the same for the same seed.
+/// A generator of pseudo-random numbers. The sequence depends only on the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -70,7 +72,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// Makes random requests until this process is killed.
+    /// Sends random requests to the session until this process is killed.
     fn ask(&mut self) {
         let (mut records, mut asked, mut keeper) = (Vec::new(), 0_u64, self.session.keeper_id());
         loop {
@@ -122,8 +124,8 @@ impl Owner {
     }
 }
 
-/// Asserts that a failed request concerns a process that has ended. That may happen at any time in
-/// this test.
+/// Asserts that a request failed because a process has ended. In this test a process can end at any
+/// time.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
     let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");
@@ -131,7 +133,7 @@ fn expected(error: &RequestError) {
     assert!(is_gone || text.contains("Unreadable"), "{text}");
 }
 
-/// Handle of the owner process, which the test kills.
+/// Handle of a process that owns a session and that the test kills.
 struct Running {
     child: Child,
     said: std::sync::mpsc::Receiver<String>,
@@ -142,7 +144,9 @@ struct Running {
 impl Running {
     fn start(targets: &[Target], state: &Path, seed: u64) -> Running {
         let mut command = Command::new(env::current_exe().expect("this program"));
-        command.args(["--exact", "soak::part_owner", "--nocapture", "--quiet"]).env(PART, "owner");
+        command
+            .args(["--exact", "soak::helper_process_runs_as_scheduler", "--nocapture", "--quiet"])
+            .env(PART, "scheduler");
         die_with_us(&mut command);
         let pids: Vec<String> = targets.iter().map(|target| target.pid().to_string()).collect();
         command.env(TARGETS, pids.join(",")).env(STATE, state).env(SEED, seed.to_string());
@@ -173,7 +177,8 @@ impl Running {
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// Lets the owner continue for this long, and asserts that it makes requests in that time.
+    /// Lets the owner continue for a length of time, and asserts that it sends requests in that
+    /// time.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
@@ -195,7 +200,7 @@ impl Running {
     }
 }
 
-/// Processes that the test kills in a round.
+/// Processes that the test kills in one round.
 #[derive(Clone, Copy, Debug)]
 enum Whom {
     Owner,
@@ -204,7 +209,7 @@ enum Whom {
 }
 
 #[test]
-fn soak_of_owner_and_keeper_kills_leaves_every_target_restored() {
+fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);
@@ -245,8 +250,8 @@ fn soak_of_owner_and_keeper_kills_leaves_every_target_restored() {
     assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
 }
 
-/// Asserts that no target is stopped: each has run since the check began or is runnable. With many
-/// targets that never block, a runnable one may wait for a long time.
+/// Asserts that no target is stopped: each is runnable, or has run since the check began. With many
+/// targets that never block, a runnable target can wait for a long time.
 fn everybody_may_run(targets: &[Target]) {
     let before: Vec<Span> = targets.iter().map(Target::used).collect();
     let deadline = Instant::now() + crate::common::PATIENCE;
@@ -263,7 +268,8 @@ fn everybody_may_run(targets: &[Target]) {
     }
 }
 
-/// Kills the processes of `whom`, and waits until the effect shows.
+/// Kills the processes that `whom` selects, and waits until all targets are restored. Returns the
+/// number of requests that the owner had sent.
 fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
     let keeper = running.keeper.expect("the owner has printed its keeper");
     match whom {

@@ -1,4 +1,4 @@
-//! vCPU threads are found by name, over QMP, and in a real QEMU process.
+//! Tests of finding vCPU threads by name, over QMP, and in a real QEMU process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -18,15 +18,15 @@ const GREETING: &str = r#"{"QMP": {"version": {}, "capabilities": ["oob"]}}"#;
 const DONE: &str = r#"{"return": {}}"#;
 const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event": "RESUME"}"#;
 
-/// Steps of the scripted monitor, in order.
+/// A step of the scripted monitor.
 enum Step {
     /// Sends a line of text.
     Say(String),
-    /// Waits for a line that contains this text.
+    /// Waits for a line from the client that contains this text.
     Hear(&'static str),
-    /// Sends bytes without an end of line.
+    /// Sends bytes without a line break.
     Begin(Vec<u8>),
-    /// Sends this line until the client has closed the connection.
+    /// Sends this line repeatedly until the client has closed the connection.
     Repeat(&'static str),
     /// Sends nothing until the client closes the connection.
     Silence,
@@ -87,7 +87,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
     }
 }
 
-/// Returns a monitor that sends its greeting and gives this answer to the question about vCPUs.
+/// Returns a monitor that sends a greeting, and answers the query for vCPUs with `answer`.
 fn answering(answer: &str) -> Monitor {
     let ask = Step::Hear(r#"{"execute":"query-cpus-fast"}"#);
     Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities"), say(DONE), ask, say(answer)])
@@ -98,7 +98,7 @@ fn told(index: u32, tid: i32) -> VcpuThread {
 }
 
 #[test]
-fn qmp_events_before_an_answer_are_skipped() {
+fn events_that_a_qmp_monitor_sends_before_its_answer_are_skipped() {
     let cpus = r#"{"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"},
         {"thread-id": 9, "cpu-index": 0}]}"#
         .replace('\n', " ");
@@ -119,14 +119,14 @@ fn qmp_events_before_an_answer_are_skipped() {
 }
 
 #[test]
-fn qmp_vcpus_that_share_a_thread_are_returned_once() {
+fn vcpus_that_share_a_thread_according_to_qmp_are_returned_once() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
 }
 
 #[test]
-fn qmp_refusal_is_quoted_in_the_error() {
+fn error_after_a_qmp_refusal_quotes_the_refusal() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("declined");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -135,7 +135,7 @@ fn qmp_refusal_is_quoted_in_the_error() {
 }
 
 #[test]
-fn malformed_qmp_answer_is_quoted_in_the_error() {
+fn error_after_a_malformed_qmp_answer_quotes_the_answer() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,
@@ -150,7 +150,7 @@ fn malformed_qmp_answer_is_quoted_in_the_error() {
 }
 
 #[test]
-fn invalid_qmp_greeting_is_an_error() {
+fn invalid_greeting_of_a_qmp_monitor_is_an_error() {
     let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("not JSON");
     let QmpError::NotJson { awaited: "the greeting", received, .. } = error else {
         panic!("{error}")
@@ -162,7 +162,7 @@ fn invalid_qmp_greeting_is_an_error() {
 }
 
 #[test]
-fn endless_qmp_line_is_an_error_at_the_size_limit() {
+fn line_of_a_qmp_monitor_without_end_is_an_error_at_the_size_limit() {
     let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
     let error = endless.ask().expect_err("too long");
     let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
@@ -170,7 +170,7 @@ fn endless_qmp_line_is_an_error_at_the_size_limit() {
 }
 
 #[test]
-fn qmp_monitor_that_stops_answering_times_out() {
+fn qmp_request_times_out_if_the_monitor_stops_answering() {
     let half = Step::Begin(br#"{"return": "#.to_vec());
     let script = vec![say(GREETING), say(EVENT), Step::Hear("qmp_cap"), half, Step::Silence];
     let error = Monitor::with(script).ask().expect_err("silence");
@@ -180,14 +180,14 @@ fn qmp_monitor_that_stops_answering_times_out() {
 }
 
 #[test]
-fn qmp_monitor_that_sends_only_events_times_out() {
+fn qmp_request_times_out_if_the_monitor_sends_only_events() {
     let error = Monitor::with(vec![say(GREETING), Step::Repeat(EVENT)]).ask();
     let error = error.expect_err("nothing but events");
     assert!(matches!(error, QmpError::TooLate { events: 2.., .. }), "{error}");
 }
 
 #[test]
-fn qmp_connection_closed_by_the_monitor_has_its_own_error() {
+fn qmp_connection_that_the_monitor_closes_causes_a_specific_error() {
     let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
     let error = error.expect_err("hung up");
     assert!(
@@ -197,7 +197,7 @@ fn qmp_connection_closed_by_the_monitor_has_its_own_error() {
 }
 
 #[test]
-fn qmp_monitor_with_a_full_connection_queue_is_reported_busy() {
+fn qmp_monitor_with_a_full_connection_queue_is_reported_as_busy() {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -209,7 +209,7 @@ fn qmp_monitor_with_a_full_connection_queue_is_reported_busy() {
 }
 
 #[test]
-fn qmp_data_of_a_foreign_socket_appears_in_no_error_message() {
+fn data_read_from_a_socket_that_is_no_qmp_monitor_is_in_no_error_message() {
     for answer in ["220 ROOT-ONLY-SECRET", r#"{"ROOT-ONLY-SECRET":1}"#] {
         let error = Monitor::with(vec![say(answer)]).ask().expect_err("no monitor");
         let mut text = error.to_string();
@@ -226,13 +226,13 @@ fn qmp_data_of_a_foreign_socket_appears_in_no_error_message() {
 }
 
 #[test]
-fn missing_qmp_socket_is_named_in_the_error() {
+fn error_about_a_missing_qmp_socket_states_its_path() {
     let error = find_by_qmp(Path::new("no/such/socket")).expect_err("nothing there");
     assert!(error.to_string().contains("no/such/socket"), "{error}");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
 
-/// Threads of this process that do nothing until the test ends them.
+/// Threads of this process that only wait until the test ends them.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
     end: Vec<Sender<()>>,
@@ -271,7 +271,8 @@ fn this_process() -> i32 {
     i32::try_from(std::process::id()).expect("a process id")
 }
 
-/// A single test, because all tests of this file share the process whose threads are examined.
+/// All names are tested in a single test, because all tests in this file share the process whose
+/// threads are examined.
 #[test]
 fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
     // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
@@ -312,16 +313,16 @@ fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
 }
 
 #[test]
-fn vcpu_search_in_a_missing_process_is_an_error() {
+fn vcpu_search_in_a_process_that_does_not_exist_is_an_error() {
     let mut child = Command::new("true").spawn().expect("a process");
     let pid = i32::try_from(child.id()).expect("a process id");
     child.wait().expect("the process can be reaped");
     assert!(matches!(find(pid), Err(FindError::NoProcess { pid: gone }) if gone == pid));
 }
 
-/// The user who starts a VM must not be able to pass off another user's thread as a vCPU.
+/// A user who starts a VM must not be able to present another user's thread as a vCPU.
 #[test]
-fn threads_of_other_processes_reported_by_monitor_are_refused() {
+fn thread_of_another_process_that_a_qmp_monitor_reports_is_refused() {
     let cpus = r#"{"return": [{"cpu-index": 0, "thread-id": TID}]}"#;
     let monitor = answering(&cpus.replace("TID", &this_process().to_string()));
     let socket = monitor.folder.path().join("qmp");
@@ -341,7 +342,7 @@ fn threads_of_other_processes_reported_by_monitor_are_refused() {
     assert_eq!(tid, this_process());
 }
 
-/// A QEMU process that has its vCPU threads but does not run them. It is killed when this is
+/// A QEMU process that has its vCPU threads but does not run them. It is killed when this value is
 /// dropped.
 struct Qemu {
     process: Child,
@@ -356,7 +357,8 @@ impl Drop for Qemu {
 }
 
 impl Qemu {
-    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument becomes a fresh path.
+    /// Starts QEMU. `None` if it is not installed. `SOCKET` in an argument is replaced by a new
+    /// path.
     fn with(arguments: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");
@@ -381,7 +383,7 @@ impl Qemu {
         Some(qemu)
     }
 
-    /// Waits until QEMU answers a command, which it does only once the whole VM has been created.
+    /// Waits until QEMU answers a command. It does so only after the whole VM has been created.
     fn wait_until_up(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");
@@ -405,7 +407,7 @@ fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
 }
 
 #[test]
-fn thread_names_and_qmp_give_the_same_vcpus_on_real_qemu() {
+fn thread_names_and_qmp_give_equal_vcpus_for_a_real_qemu_process() {
     let options = ["-smp", "2", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -420,7 +422,7 @@ fn thread_names_and_qmp_give_the_same_vcpus_on_real_qemu() {
 }
 
 #[test]
-fn real_qemu_without_thread_names_is_asked_over_qmp() {
+fn real_qemu_process_without_thread_names_is_queried_over_qmp() {
     let device = "socket,id=c,path=SOCKET,server=on,wait=off";
     for monitor in [
         ["-qmp", "unix:SOCKET,server,nowait"].as_slice(),
@@ -436,7 +438,7 @@ fn real_qemu_without_thread_names_is_asked_over_qmp() {
 }
 
 #[test]
-fn real_qemu_with_single_threaded_emulation_has_one_vcpu_thread() {
+fn real_qemu_process_with_single_threaded_emulation_has_one_vcpu_thread() {
     let options = ["-smp", "2", "-accel", "tcg,thread=single", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -448,7 +450,7 @@ fn real_qemu_with_single_threaded_emulation_has_one_vcpu_thread() {
 }
 
 #[test]
-fn real_qemu_without_names_or_monitor_is_an_error() {
+fn real_qemu_process_without_thread_names_or_qmp_monitor_is_an_error() {
     for options in [
         [].as_slice(),
         // A monitor for people, and one that prints prettily.

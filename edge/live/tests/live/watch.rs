@@ -1,7 +1,8 @@
-//! Watches real threads and checks properties that must hold on any host, however busy.
+//! Tests of the watch with real threads. They check properties that must hold on any host, however
+//! busy.
 //!
-//! No test sleeps for a fixed time. A test that needs a thread to be blocked drains until the watch
-//! reports it, and fails at the timeout below.
+//! No test sleeps for a fixed time. A test that needs a thread to be blocked reads events until the
+//! watch reports the block, and fails after [`PATIENCE`].
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
@@ -24,18 +25,19 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 /// Timeout after which a test counts as hung.
 const PATIENCE: Span = Span::from_secs(60);
 
-/// Maximum time of one switch. The kernel's clock of a thread starts before the switch, the
-/// switched-in record is written after it, and likewise at the other end. The measured value is 1
-/// us. The rest is for a host that a hypervisor interrupts in the middle.
+/// Maximum duration of one context switch. A thread's CPU clock starts before the switch, and the
+/// record of the switch is written after it. The same holds when the thread is switched out. The
+/// measured duration is 1 us. The larger limit allows for a hypervisor that interrupts the host
+/// during a switch.
 const SWITCH: Span = Span::from_us(50);
 
-/// Rings of all CPUs together, and the threads whose events are kept.
+/// Event rings of all CPUs, and the threads whose events are kept.
 struct Watch {
     opened: PerfWatch,
     rings: Vec<PerfRing>,
     tids: Vec<Tid>,
-    /// Events that were read but cannot be delivered yet: an earlier event may still be in a ring
-    /// that was drained before.
+    /// Events that were read but whose order is not final: an earlier event may still be in a ring
+    /// that was read before.
     unripe: Vec<Event>,
 }
 
@@ -56,8 +58,7 @@ impl Watch {
         self.opened.wake_fds().map(|(_, fd)| fd).collect()
     }
 
-    /// Appends the events of all CPUs in the order in which they happened. Returns the number of
-    /// lost events.
+    /// Appends the events of all CPUs in order of time. Returns the number of lost events.
     fn drain(&mut self, into: &mut Vec<Event>) -> u64 {
         // The kernel records a block before it allows the wake. So all predecessors of events
         // earlier than this have been read.
@@ -99,7 +100,7 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
     }
 }
 
-/// A thread that does one thing when it is started, and then lives until it is dropped.
+/// A thread that performs one action when it is started, and then waits until it is dropped.
 struct Worker {
     tid: Tid,
     go: Option<Sender<()>>,
@@ -139,7 +140,7 @@ impl Drop for Worker {
     }
 }
 
-/// Uses this much CPU time in the calling thread.
+/// Uses an amount of CPU time in the calling thread.
 fn burn(time: Span) {
     let start = thread_cpu_time(own_tid()).unwrap();
     while thread_cpu_time(own_tid()).unwrap() - start < time {}
@@ -157,7 +158,7 @@ fn drain(watch: &mut Watch, events: &mut Vec<Event>) {
     assert_eq!(watch.drain(events), 0);
 }
 
-/// Drains events until the last event of a thread is `what`.
+/// Reads events until the last event of a thread is `what`.
 fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: ThreadEventKind) {
     let start = monotonic();
     loop {
@@ -170,7 +171,7 @@ fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: Threa
     }
 }
 
-/// Returns the blocks, wakes and runs of one thread, oldest first.
+/// Returns the blocks, wakes and switches of one thread, oldest first.
 fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     let is_of = |event: &Event| event.tid == tid && !is_of_life(event.what);
     events.iter().copied().filter(is_of).collect()
@@ -188,7 +189,7 @@ fn count(events: &[Event], what: ThreadEventKind) -> usize {
 const ASLEEP: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
 const PREEMPTED: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
-/// Asserts that the events of one thread are in a possible order.
+/// Asserts that the events of one thread are in an order that is possible.
 fn check_order(events: &[Event]) {
     for pair in events.windows(2) {
         let [first, second] = pair else { unreachable!() };
@@ -212,7 +213,7 @@ fn check_order(events: &[Event]) {
     }
 }
 
-/// Returns the run intervals of a thread, from each switch in to the next switch out.
+/// Returns the run intervals of a thread: from each switch in to the next switch out.
 fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
     let mut stretches = Vec::new();
     let mut since = None;
@@ -240,10 +241,10 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
 }
 
-/// The start of a process is reported before it runs, and its exit before it leaves its CPU for the
-/// last time. So all events of the process lie between the two reports.
+/// The start of a process is reported before it runs, and its exit before it is switched out for
+/// the last time. So all events of the process lie between the two reports.
 #[test]
-fn fork_is_reported_before_child_runs_and_exit_before_end() {
+fn fork_is_reported_before_the_child_runs_and_exit_before_its_last_event() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -272,7 +273,7 @@ fn fork_is_reported_before_child_runs_and_exit_before_end() {
 }
 
 #[test]
-fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
+fn thread_that_sleeps_is_reported_to_block_and_wake_in_turn() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -296,7 +297,7 @@ fn sleeping_thread_is_reported_blocking_and_waking_alternately() {
 }
 
 #[test]
-fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
+fn wake_on_the_cpu_of_the_waker_is_recorded_and_notified_once() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();
@@ -332,8 +333,8 @@ fn wake_on_the_same_cpu_is_recorded_and_notifies_once() {
     sleeper.finished();
 }
 
-/// Drains events until a thread that blocks in a read has nothing more to do. That is so when
-/// procfs shows it as sleeping twice with no event in between.
+/// Reads events until a thread that waits in a read is idle. It counts as idle when procfs shows it
+/// as sleeping twice, with no event between.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
     let asleep = || {
@@ -354,7 +355,7 @@ fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
 }
 
 #[test]
-fn run_intervals_add_up_to_the_cpu_time_used() {
+fn run_intervals_of_a_thread_add_up_to_its_cpu_time() {
     let Some(mut watch) = watch() else { return };
     let spinner = Worker::new(|| burn(Span::from_ms(200)));
     watch.add(spinner.tid).unwrap();
@@ -386,7 +387,7 @@ fn run_intervals_add_up_to_the_cpu_time_used() {
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
-/// hundredths of a second, each of the kinds rounded down.
+/// hundredths of a second. Each kind is rounded down.
 fn taken_from_threads() -> u64 {
     let stat = std::fs::read_to_string("/proc/stat").unwrap();
     let all = stat.lines().next().unwrap().split_ascii_whitespace().skip(1);
@@ -420,7 +421,7 @@ fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
 }
 
 #[test]
-fn full_perf_ring_reports_lost_records() {
+fn perf_ring_that_is_full_reports_the_number_of_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
@@ -470,7 +471,7 @@ impl Drop for Process {
 }
 
 #[test]
-fn stopped_process_is_reported_blocked_until_it_continues() {
+fn process_that_is_stopped_is_reported_blocked_until_it_continues() {
     let Some(mut watch) = watch() else { return };
     let mut command = Command::new("sh");
     command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -498,7 +499,8 @@ fn stopped_process_is_reported_blocked_until_it_continues() {
     watch.drain(&mut events);
 }
 
-/// Resuming a stopped thread must not wake the thread that resumes it.
+/// The resumed thread has a real-time priority. Its wake must not wake the dispatcher that resumes
+/// it.
 #[test]
 fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
     let Some(mut watch) = watch() else { return };
@@ -537,7 +539,7 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
 }
 
 #[test]
-fn watch_of_an_exited_thread_is_refused_with_its_id() {
+fn watch_of_a_thread_that_has_exited_is_refused_with_the_thread_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // Joining returns when the kernel clears the thread's id, just before the thread is gone.
@@ -554,7 +556,7 @@ fn watch_of_an_exited_thread_is_refused_with_its_id() {
 }
 
 #[test]
-fn thread_removed_from_the_watch_is_no_longer_reported() {
+fn thread_that_was_removed_from_the_watch_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

@@ -1,4 +1,5 @@
-//! Pings: one packet, its answer, and the next; or packets at a rate of their own.
+//! Ping clients. A client either sends each packet after the answer to the previous packet, or
+//! sends packets at a fixed rate without waiting for answers.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -15,18 +16,18 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::net::{PING, here};
 
-/// Time after which a packet that has not come back is lost.
+/// Time after which a packet without an answer counts as lost.
 const TIMEOUT: Span = Span::from_secs(5);
-/// Time until the next packet after a loss. If no process listens, that is known at once, and must
-/// not be retried without end.
+/// Time from a lost packet to the next packet. If no process listens, the loss is known at once;
+/// without this delay the client would retry in a busy loop.
 const RETRY: Span = Span::from_secs(1);
 
-/// Transport of the packets: datagrams, or a stream.
+/// Transport of the packets: UDP datagrams, or a Unix stream socket.
 enum PingTransport {
     Packets(UdpSocket),
     Stream {
         stream: UnixStream,
-        /// Bytes of the next packet so far.
+        /// Bytes of a packet that has not arrived completely.
         came: Vec<u8>,
         /// True if the other end has closed the connection for good.
         has_ended: bool,
@@ -119,7 +120,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends one packet after the other, whatever becomes of those before.
+    /// Sends packets at the intervals `every`, without waiting for the answers to earlier packets.
     pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
         let mut way = self.way()?;
         let mut next = self.began.after(self.draws.draw(every));
@@ -173,7 +174,8 @@ impl Client<'_> {
         Ok(PingTransport::Packets(socket))
     }
 
-    /// Waits for the answer. Returns true if it comes, `None` if the load is over.
+    /// Waits for the answer to the latest packet. Returns true if it arrives, false if the packet
+    /// is lost, `None` if the load ends first.
     fn pong(
         &mut self,
         way: &mut PingTransport,

@@ -1,4 +1,5 @@
-//! HTTP requests: at a rate of their own whatever becomes of them, or a fixed number at once.
+//! HTTP clients. A client either sends requests at a fixed rate without waiting for answers (open),
+//! or keeps a fixed number of requests under way (closed).
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -17,8 +18,8 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::net::{self, Head, REQUEST};
 
-/// Time until a client with a fixed number at once repeats a lost request. A server that is not
-/// there must not be asked without end.
+/// Time after which a closed client, which keeps a fixed number of requests under way, repeats a
+/// lost request. Without this delay it would retry in a busy loop if no server listens.
 const RETRY: Span = Span::from_secs(1);
 
 /// A request that has not been answered.
@@ -31,9 +32,9 @@ struct Pending {
 
 enum State {
     Connecting,
-    /// The header of the answer is not complete.
+    /// The connection is made, and the header of the answer is not complete yet.
     Heading(Head),
-    /// This number of bytes of the answer has not arrived.
+    /// The header has arrived. The number of bytes of the body that are still missing.
     Reading(u64),
 }
 
@@ -44,11 +45,11 @@ enum RequestState {
     Lost,
 }
 
-/// Times at which the next questions are asked.
+/// Rule for the time of the next request.
 enum Pace<'a> {
-    /// At a rate of their own.
+    /// Requests are sent at these intervals, even if earlier requests are still unanswered.
     Open(&'a Draw),
-    /// This long after an answer.
+    /// The next request is sent when this think time has passed since an answer.
     Closed(&'a Draw),
 }
 
@@ -63,7 +64,8 @@ impl Client<'_> {
         self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
-    /// Runs a client that asks its next questions at the times in `due`.
+    /// Sends requests at the times in `due`, until the client may send no more and all requests are
+    /// answered or lost.
     fn requests(
         &mut self,
         pace: &Pace<'_>,
@@ -130,7 +132,8 @@ impl Client<'_> {
         }
     }
 
-    /// Asks a question. `None` if it is lost at once.
+    /// Starts a request. Returns `None` if the request is lost at once, for example because no
+    /// process listens.
     fn request(&mut self, timeout: Span) -> Result<Option<Pending>, LoadError> {
         let asked = monotonic();
         self.done.asked += 1;
@@ -144,7 +147,8 @@ impl Client<'_> {
     }
 }
 
-/// Schedules the next question of a client with a fixed number at once.
+/// Schedules the next request of a closed client at `at`. Does nothing for an open client, whose
+/// requests come at a fixed rate.
 fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
     if matches!(pace, Pace::Closed(_)) {
         due.push(Reverse(at));
@@ -168,7 +172,8 @@ impl Pending {
         PollFd::from_borrowed_fd(self.stream.as_fd(), wanted)
     }
 
-    /// Does everything that is possible without waiting. `received` counts the bytes of the answer.
+    /// Advances a request until its socket would block. Adds the bytes of the answer that arrive to
+    /// `received`.
     fn go_on(&mut self, received: &mut u64) -> RequestState {
         if matches!(self.state, State::Connecting) {
             let is_there = matches!(socket_error(&self.stream), Ok(Ok(())));

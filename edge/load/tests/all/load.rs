@@ -17,10 +17,10 @@ use slackline_load::{
 use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
-/// Maximum length of the last burst of computing, which may be too long by as much. See the crate's
-/// module on using CPU time.
+/// Maximum length of the last burst of a computing step, and so its maximum overshoot. See the
+/// crate's module on using CPU time.
 const OVERSHOOT: Span = Span::from_us(20);
-/// Cost of a run itself: a generous bound for a handful of system calls.
+/// Generous bound for the CPU time of a run itself, which makes a handful of system calls.
 const OWN_COST: Span = Span::from_us(50);
 
 fn draws() -> Stream {
@@ -53,7 +53,7 @@ fn read_all(pipe: OwnedFd) -> Vec<Job> {
 }
 
 #[test]
-fn compute_step_uses_the_configured_cpu_time() {
+fn compute_step_of_a_load_uses_the_configured_cpu_time() {
     let wanted = Span::from_ms(50);
     let runs: Vec<Report> =
         (0..5).map(|_| run_plainly(&Program::batch(wanted), Options::default())).collect();
@@ -67,7 +67,7 @@ fn compute_step_uses_the_configured_cpu_time() {
 }
 
 #[test]
-fn many_short_compute_steps_use_their_total_cpu_time() {
+fn many_short_compute_steps_of_a_load_use_their_total_cpu_time() {
     let (each, rounds) = (Span::from_us(300), 100);
     let program = Program::once(vec![Step::Compute(Draw::Fixed(each)); rounds]);
     let wanted = each * 100;
@@ -82,7 +82,7 @@ fn many_short_compute_steps_use_their_total_cpu_time() {
 }
 
 #[test]
-fn periodic_load_jobs_are_released_exactly_one_period_apart() {
+fn jobs_of_a_periodic_load_are_released_exactly_one_period_apart() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let start = monotonic() + Span::from_ms(5);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
@@ -103,7 +103,7 @@ fn periodic_load_jobs_are_released_exactly_one_period_apart() {
 }
 
 #[test]
-fn missed_job_releases_are_run_back_to_back() {
+fn jobs_released_while_a_load_was_late_are_run_without_pause() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // With a start 100 ms ago, all twenty releases have passed already.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
@@ -116,9 +116,9 @@ fn missed_job_releases_are_run_back_to_back() {
     assert!(jobs.iter().all(|job| job.done > job.deadline.unwrap()));
 }
 
-/// Each burst begins at an instant of the clock after the one before it was done.
+/// Each burst begins at an instant of the clock that comes after the end of the previous burst.
 #[test]
-fn clock_load_bursts_begin_at_instants_of_the_clock() {
+fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
@@ -135,9 +135,10 @@ fn clock_load_bursts_begin_at_instants_of_the_clock() {
     }
 }
 
-/// The program begins at `origin` and computes for 20 ms of its clock, also if it has few of a CPU.
+/// The program begins at `origin` and computes for 20 ms of its clock, even if it receives a small
+/// share of a CPU.
 #[test]
-fn batch_load_until_an_instant_ends_after_that_instant() {
+fn batch_load_limited_to_a_clock_time_ends_after_that_time() {
     let began = monotonic();
     let report = run_plainly(&Program::until(Span::from_ms(20)), Options::default());
     assert_eq!(report.ending, Ending::Finished);
@@ -145,9 +146,9 @@ fn batch_load_until_an_instant_ends_after_that_instant() {
     assert!(report.used > Span::ZERO, "{report:?}");
 }
 
-/// The program continues after each yield, and yielding takes no CPU time that would count.
+/// The program continues after each yield, and the yields add no countable CPU time.
 #[test]
-fn yielding_program_continues_after_each_yield() {
+fn load_program_that_yields_continues_after_each_yield() {
     let each = Span::from_us(100);
     let program = Program::yielding(Draw::Fixed(each));
     let limit = Some(Span::from_ms(30));
@@ -160,14 +161,14 @@ fn yielding_program_continues_after_each_yield() {
 }
 
 #[test]
-fn load_program_of_yields_alone_is_refused() {
+fn load_program_that_only_yields_is_refused() {
     let program = Program::repeated(vec![Step::Yield]);
     let refused = run(&program, draws(), Options::default());
     assert!(matches!(refused, Err(LoadError::TakesNoTime)), "{refused:?}");
 }
 
 #[test]
-fn full_job_record_pipe_does_not_delay_the_work() {
+fn pipe_full_of_job_records_does_not_delay_the_work_of_a_load() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // A page is the smallest pipe: 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
@@ -179,7 +180,7 @@ fn full_job_record_pipe_does_not_delay_the_work() {
 }
 
 #[test]
-fn job_record_pipe_without_reader_is_no_error() {
+fn pipe_for_job_records_without_a_reader_causes_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program::once(vec![Step::Done; 3]);
@@ -188,7 +189,7 @@ fn job_record_pipe_without_reader_is_no_error() {
 }
 
 #[test]
-fn length_limit_ends_a_computing_or_sleeping_load() {
+fn length_option_ends_a_load_that_computes_or_sleeps() {
     let limit = Some(Span::from_ms(20));
     let asleep = Program::repeated(vec![Step::Sleep(Draw::Fixed(Span::from_secs(600)))]);
     for program in [Program::spin(), asleep] {
@@ -203,7 +204,7 @@ fn length_limit_ends_a_computing_or_sleeping_load() {
 }
 
 #[test]
-fn load_program_draws_the_numbers_of_its_random_stream() {
+fn load_program_takes_random_values_from_its_own_random_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
     let program = Program::once(vec![Step::Compute(draw); 20]);
     let mut stream = draws();
@@ -213,7 +214,7 @@ fn load_program_draws_the_numbers_of_its_random_stream() {
 }
 
 #[test]
-fn endless_program_that_takes_no_time_is_refused() {
+fn endless_load_program_that_takes_no_time_is_refused() {
     for steps in [vec![], vec![Step::Done], vec![Step::Sleep(Draw::Fixed(Span::ZERO))]] {
         let program = Program::repeated(steps);
         let result = run(&program, draws(), Options::default());
@@ -222,7 +223,7 @@ fn endless_program_that_takes_no_time_is_refused() {
 }
 
 #[test]
-fn job_record_descriptor_is_reopened_without_changing_the_original() {
+fn descriptor_for_job_records_is_reopened_without_changing_the_original() {
     use std::os::fd::AsRawFd;
     let (read, write) = rustix::pipe::pipe().unwrap();
     let again = jobs_on(u32::try_from(write.as_raw_fd()).unwrap()).unwrap();
@@ -235,10 +236,10 @@ fn job_record_descriptor_is_reopened_without_changing_the_original() {
     assert!(matches!(jobs_on(4_000_000), Err(LoadError::NotWritable { fd: 4_000_000, .. })));
 }
 
-/// Environment variable with the part of the next test that this copy of the program plays.
+/// Environment variable that selects the role of this test binary when it starts a copy of itself.
 const ROLE: &str = "SLACKLINE_TEST_ROLE";
 const PARENT: &str = "SLACKLINE_TEST_PARENT";
-const TIED: &str = "load::load_process_ends_with_its_parent";
+const TIED: &str = "load::load_process_ends_when_its_parent_process_ends";
 
 fn play(role: &str) -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
@@ -248,7 +249,7 @@ fn play(role: &str) -> Command {
     command
 }
 
-/// Returns the number in the first line that has one after `loading `.
+/// Returns the number after `loading ` in the first line that has such a number.
 fn announced(from: impl Read) -> i32 {
     let lines = BufReader::new(from).lines().map(Result::unwrap);
     let mut numbers = lines.filter_map(|line| line.split_once("loading ")?.1.parse().ok());
@@ -256,7 +257,7 @@ fn announced(from: impl Read) -> i32 {
 }
 
 #[test]
-fn load_process_ends_with_its_parent() {
+fn load_process_ends_when_its_parent_process_ends() {
     match env::var(ROLE).as_deref() {
         Ok("load") => {
             end_with(env::var(PARENT).unwrap().parse().unwrap()).unwrap();
@@ -285,7 +286,7 @@ fn load_process_ends_with_its_parent() {
 }
 
 #[test]
-fn load_process_without_its_parent_returns_an_error() {
+fn load_process_fails_with_an_error_if_its_parent_has_already_ended() {
     // On a thread of its own: the binding to this process's parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));

@@ -1,4 +1,4 @@
-//! Work that needs devices, and its clients, over the real loopback and a real disk.
+//! Tests of work that needs devices and of its clients, on the real loopback and a real disk.
 //!
 //! The assertions hold on any test machine, however busy: every request is answered or lost, and
 //! both sides count the same.
@@ -18,10 +18,10 @@ use slackline_scenario::io::{ClientKind, Direction, PingEnds};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
-/// Longer than anything in these tests takes.
+/// Time limit that none of these tests reaches.
 const LONG: Span = Span::from_secs(60);
 
-/// Returns what a scenario with this work describes.
+/// Returns the parameters of a system with this work from a scenario.
 fn serving(work: &str, from: SystemClients) -> SystemParameters {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -40,7 +40,7 @@ fn serving(work: &str, from: SystemClients) -> SystemParameters {
     }
 }
 
-/// A server on a thread, which runs until it is told to end.
+/// A server on a thread of the test, which runs until it is told to end.
 struct Server {
     ports: Ports,
     stop: OwnedFd,
@@ -104,7 +104,8 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
-/// Returns a client that asks again this long after each answer.
+/// Returns a closed client with `at_once` connections, which sends the next request `think` after
+/// each answer.
 fn closed(at_once: u32, think: Span) -> ClientKind {
     ClientKind::Closed { at_once, think: Draw::Fixed(think) }
 }
@@ -143,9 +144,9 @@ fn web_load_answers_every_request_and_both_sides_count_equally() {
     assert!(done.used >= Span::from_us(20) * 160, "{}", done.used);
 }
 
-/// Two connections think 20 ms after each of their first nine answers.
+/// A client with two connections waits 20 ms after each of its first nine answers.
 #[test]
-fn load_closed_client_waits_its_think_time_after_each_answer() {
+fn client_of_a_load_waits_its_think_time_after_each_answer() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let think = Span::from_ms(20);
     let (done, _) = client(closed(2, think), server.ports, Some(20), LONG);
@@ -153,9 +154,9 @@ fn load_closed_client_waits_its_think_time_after_each_answer() {
     assert!(done.elapsed >= think * 9, "no faster than it should: {}", done.elapsed);
 }
 
-/// 200 pings at 2,000 a second. They come back whatever is still on its way.
+/// 200 pings at 2,000 per second take at least as long as that rate implies, and all are answered.
 #[test]
-fn paced_load_pings_are_answered_no_faster_than_their_rate() {
+fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
     let server =
         Server::start(serving("", SystemClients { requests: true, ..SystemClients::default() }));
     let every = Draw::Fixed(Span::from_us(500));
@@ -169,7 +170,7 @@ fn paced_load_pings_are_answered_no_faster_than_their_rate() {
 }
 
 #[test]
-fn load_pings_are_answered_without_a_task_waiting() {
+fn ping_load_is_answered_even_if_no_task_of_the_server_waits() {
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
@@ -181,7 +182,7 @@ fn load_pings_are_answered_without_a_task_waiting() {
 }
 
 #[test]
-fn load_request_without_a_server_counts_as_lost() {
+fn request_of_a_load_counts_as_lost_if_there_is_no_server() {
     // Bound, so that no other process has the port, but not listened on.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -212,7 +213,7 @@ fn load_request_without_a_server_counts_as_lost() {
 }
 
 #[test]
-fn load_request_counts_as_lost_at_its_timeout() {
+fn request_of_a_load_counts_as_lost_after_its_timeout() {
     // Connections are made, and no task accepts them.
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
@@ -225,7 +226,7 @@ fn load_request_counts_as_lost_at_its_timeout() {
     server.end();
 }
 
-/// Starts a server that is not ours. It answers each request with these bytes and closes the
+/// Starts a bare test server, which answers `times` requests with `bytes` and closes each
 /// connection.
 fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -247,7 +248,7 @@ fn answers(bytes: &'static [u8], times: usize) -> (Ports, JoinHandle<()>) {
 }
 
 #[test]
-fn incomplete_or_unsuccessful_http_answer_counts_as_lost() {
+fn http_answer_that_is_incomplete_or_unsuccessful_counts_as_lost() {
     for bytes in [
         &b""[..],
         b"HTTP/1.0 200 OK\r\nContent-Le",
@@ -268,7 +269,7 @@ fn incomplete_or_unsuccessful_http_answer_counts_as_lost() {
 }
 
 #[test]
-fn load_stream_into_a_sink_arrives_to_the_last_byte() {
+fn stream_sent_by_a_load_arrives_completely() {
     let from = SystemClients { inward: true, ..SystemClients::default() };
     let server = Server::start(serving("work = { kind = \"sink\" }", from));
     let mut sent = 0;
@@ -283,7 +284,7 @@ fn load_stream_into_a_sink_arrives_to_the_last_byte() {
 }
 
 #[test]
-fn load_send_task_delivers_its_data_to_each_client_in_turn() {
+fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
@@ -302,7 +303,7 @@ fn load_send_task_delivers_its_data_to_each_client_in_turn() {
 }
 
 #[test]
-fn disk_load_reads_whole_blocks_and_leaves_no_file() {
+fn disk_load_reads_whole_blocks_and_leaves_no_file_behind() {
     let folder = tempfile::tempdir().unwrap();
     let work = "work = { kind = \"disk-read\", each = \"10us\", block = \"6KiB\", readers = 3 }";
     let here = SystemParameters {
@@ -341,7 +342,7 @@ fn compile_load_requests_files_until_its_total_is_computed() {
 }
 
 #[test]
-fn several_load_tasks_of_a_domain_run_concurrently() {
+fn several_tasks_of_one_load_process_run_concurrently() {
     let task = |work: &str| format!("[[domain.task]]\nwork = {work}\n");
     let work = task("{ kind = \"web-server\", each = \"10us\", response = \"1KiB\" }")
         + &task("{ kind = \"spin\" }")
@@ -355,7 +356,8 @@ fn several_load_tasks_of_a_domain_run_concurrently() {
     assert!(periods > 0, "{notes:?}");
 }
 
-/// Starts a server that answers this number of pings, and closes the connection.
+/// Starts a test server on a Unix socket that answers `answers` pings and then closes the
+/// connection.
 fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
     thread::spawn(move || {
         let (mut stream, _) = listener.accept().unwrap();
@@ -368,7 +370,7 @@ fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
 }
 
 #[test]
-fn load_ping_client_ends_when_its_socket_is_closed() {
+fn ping_client_of_a_load_ends_when_its_socket_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("it");
     let every = Span::from_ms(2);

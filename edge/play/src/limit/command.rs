@@ -1,9 +1,10 @@
-//! Limit by a program that the user names.
+//! Limits a process by running a program that the user names, such as `cpulimit`.
 //!
-//! The program is started in a process group of its own and ended with this process. It is asked
-//! first, so that it can clean up, and killed after a moment. Many such programs stop and continue
-//! the process, and may leave it stopped when they are killed. So the process is continued, and its
-//! scheduling and affinity are restored, once the program has ended.
+//! The program runs in a process group of its own and is ended when the limit is removed. It
+//! receives a signal first, so that it can clean up, and is killed if it has not ended after a
+//! second. Many such programs stop and continue the limited process, and may leave it stopped when
+//! they are killed. So Slackline continues the process and restores its scheduling and affinity
+//! once the program has ended.
 
 use std::fmt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -23,11 +24,11 @@ use slackline_linux::thread::ThreadRef;
 const PID: &str = "{pid}";
 const PERCENT: &str = "{percent}";
 
-/// Time that the program may take to clean up.
+/// Time that the limiting program may take to clean up before it is killed.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
-/// Command of a program that limits, as words. `{pid}` is replaced by the process, and `{percent}`
-/// by the share in percent of one CPU.
+/// Command line of a limiting program, split into words. `{pid}` is replaced by the process id, and
+/// `{percent}` by the share in percent of one CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CommandLine {
     words: Vec<String>,
@@ -61,19 +62,20 @@ impl CommandLine {
     }
 }
 
-/// Returns the share in percent, with at most four decimals and no trailing zeros.
+/// Returns the share of one CPU in percent, with at most four decimals and no trailing zeros.
 fn percent(target: Reservation) -> String {
     let ppm = target.share().ppm();
     let text = format!("{}.{:04}", ppm / 10_000, ppm % 10_000);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
-/// The program that limits, while it runs.
+/// The limiting program while it runs.
 #[derive(Debug)]
 pub(super) struct LimitCommand {
     child: Child,
     command: String,
-    /// Fence of the process. It is dropped or released after the program has ended.
+    /// Fence (keeper process and journal) that restores the limited process. It is released only
+    /// after the program has ended.
     pub(super) fence: Fence,
 }
 
@@ -116,7 +118,7 @@ impl LimitCommand {
         }
     }
 
-    /// Ends the program, and with it the limit.
+    /// Ends the limiting program, and so removes the limit.
     pub(super) fn end(&mut self) {
         if !matches!(self.child.try_wait(), Ok(None)) {
             return;
@@ -133,7 +135,8 @@ impl LimitCommand {
         }
     }
 
-    /// Signals the group of the program. Its number is only valid until the program is waited for.
+    /// Sends a signal to the program's process group. The group id is valid only until the program
+    /// has been waited for.
     fn signal(&self, signal: Signal) {
         if let Some(id) = self.id() {
             let _ = signal_group(id, signal);
@@ -166,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_command_gets_process_and_share_in_place_of_variables() {
+    fn limiter_command_gets_process_id_and_share_in_place_of_its_variables() {
         let line: CommandLine = "limit  --pid={pid} -l {percent}".parse().unwrap();
         let target = super::super::target(CpuShare::from_ppm(25_000), Span::from_ms(10)).unwrap();
         let words = line.filled(Tid::new(7).unwrap(), target);
@@ -175,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn limit_command_without_a_variable_is_refused() {
+    fn limiter_command_that_lacks_a_variable_is_refused() {
         for text in ["", "limit {pid}", "limit {percent}"] {
             let refused = text.parse::<CommandLine>();
             assert!(matches!(refused, Err(LimitError::BadCommand { .. })), "{text}");

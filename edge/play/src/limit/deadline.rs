@@ -1,4 +1,4 @@
-//! Limit by `SCHED_DEADLINE`: a runtime in every period, enforced by the kernel. It acts on one
+//! Limit by `SCHED_DEADLINE`: a runtime in every period, enforced by the kernel. It limits a single
 //! thread.
 //!
 //! The kernel refuses this class to a thread with a restricted affinity, so the affinity is widened
@@ -12,7 +12,7 @@ use slackline_linux::step::Hold;
 use slackline_linux::sys::online_cpus;
 use slackline_linux::thread::{ThreadRef, threads_of};
 
-/// Minimum runtime, `1 << DL_SCALE` nanoseconds.
+/// Minimum runtime that the kernel accepts: `1 << DL_SCALE` nanoseconds.
 const LEAST: Span = Span::from_ns(1 << 10);
 
 pub(super) fn apply(

@@ -1,5 +1,5 @@
 //! Limit by Slackline's dispatcher: a reservation under `edf` with a hard limit. Overrun is repaid,
-//! so the share is exact over time. It acts on the whole process.
+//! so the share is exact over time. It limits all threads of the process together.
 
 use slackline_host::policy::{FieldError, RawValue, Spec, Values, find};
 use slackline_trace::Entry;
@@ -11,16 +11,16 @@ use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{JoinId, JoinTarget, Options, Request, RequestedId, Session};
 
-/// Part of the CPU that stays for everything else, unless the target itself leaves less.
+/// Part of the CPU that is never reserved. It is smaller if the requested limit itself leaves less.
 const RESERVE: CpuShare = CpuShare::from_ppm(50_000);
 
-/// The dispatcher while it runs.
+/// A limit that Slackline's own dispatcher enforces.
 #[derive(Debug)]
 pub(super) struct OwnLimit {
     session: Session,
     process: Tid,
     id: JoinId,
-    /// Records of the session. Nothing reads them. The vector is kept to reuse its memory.
+    /// Records of the session, which are not used. The vector is kept to reuse its memory.
     records: Vec<Entry>,
 }
 
@@ -68,7 +68,10 @@ fn share(policy: &'static Spec, target: Reservation) -> Result<Values, FieldErro
 }
 
 impl OwnLimit {
+    /// Checks that the limit is still enforced.
+    ///
     /// # Errors
+    ///
     /// If the process or the dispatcher has ended.
     pub(super) fn check(&mut self) -> Result<(), LimitError> {
         let seen = self.session.poll(&mut self.records)?;

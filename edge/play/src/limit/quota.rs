@@ -3,8 +3,8 @@
 //!
 //! The process is moved into a cgroup of its own. In version 1 that is a child of its current
 //! cgroup. In version 2 it is a child of the nearest cgroup that delegates the controller, which
-//! may be the root. Limits of the user on cgroups in between then do not act on the process
-//! meanwhile.
+//! may be the root. While it is there, limits on the cgroups in between do not apply to the
+//! process.
 
 use slackline_units::{CpuShare, Reservation, Span};
 
@@ -13,11 +13,11 @@ use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Controller, Place, Step, Version, write};
 use slackline_linux::thread::ThreadRef;
 
-/// Minimum quota of the kernel.
+/// Minimum quota that the kernel accepts.
 const LEAST: Span = Span::from_ms(1);
-/// Minimum and maximum period of the kernel.
+/// Minimum and maximum quota period that the kernel accepts.
 const PERIODS: [Span; 2] = [Span::from_ms(1), Span::from_secs(1)];
-/// Default period of the kernel.
+/// Default quota period of the kernel.
 const USUAL: Span = Span::from_ms(100);
 
 pub(super) fn usual_period(share: CpuShare) -> Span {
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_quota_period_grows_with_the_minimum_quota() {
+    fn default_period_of_a_quota_is_longer_if_the_quota_would_be_too_small() {
         let of = |ppm| usual_period(CpuShare::from_ppm(ppm));
         assert_eq!(of(500_000), USUAL);
         assert_eq!(of(10_000), USUAL);

@@ -1,10 +1,10 @@
 //! Measurement of a process from outside: its CPU time in each second.
 //!
 //! The measure is the CPU time counted by the kernel's scheduler, which the kernel's own limits
-//! use. That count is updated when a thread leaves its CPU and at every tick (1 to 10 ms). So for a
-//! process of one thread it is read while the thread is off its CPU. A second clock, of perf
-//! events, tells that. If it is not permitted, or for a process of several threads, a reading may
-//! be late by up to a tick.
+//! use. That count is updated when a thread leaves its CPU and at every tick (1 to 10 ms). So the
+//! count of a single-threaded process is read while the thread is off its CPU, as a perf event
+//! shows. A reading may be late by up to a tick if perf events are not permitted, or if the process
+//! has several threads.
 
 use std::io;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use thiserror::Error;
 use slackline_linux::sys::{TaskClock, ThreadClock, Tid, monotonic, process_cpu_time};
 use slackline_linux::thread::{ThreadError, threads_of};
 
-/// Reason why a process cannot be measured, or no longer.
+/// Reason why a process cannot be measured, or can no longer be measured.
 #[derive(Debug, Error)]
 pub enum SampleError {
     /// The process does not exist.
@@ -52,27 +52,28 @@ impl Sample {
     }
 }
 
-/// Maximum wait until a thread is off its CPU. It may be on it for nine tenths of the time, in
-/// slices of a tenth of a second.
+/// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % can stay on it
+/// for slices of 100 ms.
 const PATIENCE: Span = Span::from_ms(120);
-/// Interval between two checks meanwhile.
+/// Interval at which the sampler checks if the measured thread is off its CPU.
 const LOOK: Duration = Duration::from_micros(50);
 
-/// Measurement of one process.
+/// Measurement of the CPU time of one process, by samples.
 #[derive(Debug)]
 pub struct Sampler {
     pid: Tid,
     clocks: Clocks,
     at: Time,
     used: Span,
-    /// Time of the start. The sum of all requested lengths follows.
+    /// Time at which the current interval was due to end. It advances by the requested lengths.
     origin: Time,
     asked: Span,
 }
 
 #[derive(Debug)]
 enum Clocks {
-    /// Process of one thread: the scheduler's count, and the clock that tells if the thread runs.
+    /// A single-threaded process: the scheduler's count of its CPU time, and a perf clock that
+    /// shows if the thread is on a CPU. `None` if perf events are not permitted.
     One(ThreadClock, Option<TaskClock>),
     Process,
 }
@@ -101,7 +102,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns true if readings are exact, and not late by up to a tick.
+    /// Returns true if readings are exact. Otherwise readings can be late by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))
@@ -118,10 +119,11 @@ impl Sampler {
         Ok(sample)
     }
 
-    /// Sleeps until all requested lengths have passed since the start, and takes the next sample.
-    /// Lateness of one sample does not delay later ones.
+    /// Waits until the next sample is due, and takes it. A sample is due when the sum of all
+    /// requested lengths has passed since the start, so a late sample does not delay later samples.
     ///
     /// # Errors
+    ///
     /// If the process is gone.
     pub fn after(&mut self, length: Span) -> Result<Sample, SampleError> {
         self.asked += length;
@@ -148,8 +150,8 @@ impl Sampler {
         }
     }
 
-    /// Returns the time that the only thread has been on CPUs, running or not. Two equal readings
-    /// mean that it is off. `None` without that clock.
+    /// Returns the perf clock of the only thread, which advances while the thread is on a CPU. Two
+    /// equal readings mean that the thread is off its CPU. `None` if there is no such clock.
     fn on_cpu(&self) -> io::Result<Option<Span>> {
         match &self.clocks {
             Clocks::One(_, Some(clock)) => clock.read().map(Some),
@@ -163,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measured_share_is_cpu_time_over_elapsed_time() {
+    fn measured_share_of_a_process_is_cpu_time_over_elapsed_time() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);

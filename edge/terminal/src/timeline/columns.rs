@@ -1,8 +1,8 @@
-//! A window of time, divided into columns.
+//! A window of time that is divided into columns of a picture.
 
 use slackline_units::{Span, Time};
 
-/// The window of a timeline. Its columns differ in length by at most a nanosecond.
+/// Window of a timeline. The lengths of its columns differ by at most a nanosecond.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Window {
     from: Time,
@@ -11,7 +11,8 @@ pub(crate) struct Window {
 }
 
 impl Window {
-    /// Creates a window. `span` must not be zero. No column is shorter than a nanosecond.
+    /// Creates a window of at most `columns` columns. `span` must not be zero. No column is shorter
+    /// than a nanosecond.
     pub(crate) fn new(from: Time, span: Span, columns: usize) -> Window {
         let most = usize::try_from(span.ns()).unwrap_or(usize::MAX);
         Window { from, span, columns: columns.clamp(1, most) }
@@ -49,7 +50,7 @@ impl Window {
         Some(usize::try_from(column).expect("the column is within the window"))
     }
 
-    /// Returns the columns between two times, and how much of each lies between them.
+    /// Returns the columns that overlap an interval, with the length of each overlap.
     pub(crate) fn spread(self, (from, to): (Time, Time)) -> impl Iterator<Item = (usize, Span)> {
         let (from, to) = (from.max(self.from), to.min(self.end()));
         let first = if from < to { self.column_of(from) } else { None };
@@ -63,7 +64,7 @@ impl Window {
         (self.edge(column), self.edge(column + 1))
     }
 
-    /// Returns the start of a column.
+    /// Returns the time at which a column starts.
     pub(crate) fn edge(&self, column: usize) -> Time {
         self.from.after(part(self.span, (column as u64, self.columns as u64)))
     }
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_on_a_timeline_is_spread_over_its_columns() {
+    fn interval_on_a_timeline_is_divided_over_its_columns() {
         let window = Window::new(Time::from_ns(100), Span::from_ns(40), 4);
         let spread = |from, to| -> Vec<_> {
             let spread = window.spread((Time::from_ns(from), Time::from_ns(to)));

@@ -1,4 +1,4 @@
-//! Drawing of a timeline as text.
+//! Drawing of a timeline as lines of text.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use slackline_units::{Span, Time};
 use super::{Glyphs, OccupantShare, Row, Timeline, TimelineCell, ruler};
 use crate::paint::Paint;
 
-/// Meaning of a character, which decides its colour.
+/// Meaning of a character, which determines its colour.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Hue {
     Text,
@@ -18,8 +18,8 @@ enum Hue {
 }
 
 impl Hue {
-    /// Returns the colour's escape code: blue, orange and vermilion, which colour-blind people can
-    /// distinguish, and grey for guides.
+    /// Returns the escape code of the colour: blue, orange or vermilion, which colour-blind people
+    /// can distinguish, or grey for guide lines.
     fn code(self) -> &'static str {
         match self {
             Hue::Text => "0",
@@ -31,7 +31,8 @@ impl Hue {
     }
 }
 
-/// Characters of a timeline. The fill of a column is shown in steps.
+/// Characters with which a timeline is drawn. Several characters show how much of a column is
+/// filled.
 struct Alphabet {
     due: &'static [char],
     spare: &'static [char],
@@ -69,11 +70,12 @@ const ASCII: Alphabet = Alphabet {
 type Line = Vec<(char, Hue)>;
 
 const INDENT: usize = 2;
-/// Width of a vCPU's letter and a blank.
+/// Width of a vCPU's letter and the blank after it.
 const LETTER: usize = 2;
 const GAP: usize = 2;
 
-/// Returns the number of characters before the first column, for this longest text beside a line.
+/// Returns the number of characters before the first column, if `longest_text` is the length of the
+/// longest text there.
 pub(crate) fn margin(longest_text: usize) -> usize {
     INDENT + LETTER + longest_text.max("10ms/100ms".len()) + GAP
 }
@@ -133,8 +135,8 @@ fn scale(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
 }
 
 impl Alphabet {
-    /// Returns the character for a vCPU's activity in a column of this length. Running has
-    /// precedence over waiting.
+    /// Returns the character and colour for a vCPU's activity in a column of length `length`.
+    /// Running has precedence over waiting.
     fn cell(&self, cell: &TimelineCell, length: Span) -> (char, Hue) {
         let ran = cell.due + cell.spare;
         if ran.is_zero() {
@@ -150,8 +152,8 @@ impl Alphabet {
     }
 }
 
-/// Returns the character for how full a column is. It is never the empty one, since `part` is not
-/// zero.
+/// Returns the character that shows how much of a column is filled. It is never the empty
+/// character, since `part` is not zero.
 fn step(steps: &[char], part: Span, whole: Span) -> char {
     let count = steps.len() as u128;
     let (part, whole) = (u128::from(part.ns()), u128::from(whole.ns()));
@@ -160,7 +162,8 @@ fn step(steps: &[char], part: Span, whole: Span) -> char {
     steps[index]
 }
 
-/// Returns the line that marks the ends of a vCPU's periods, and the periods that fell short.
+/// Returns the line that marks the ends of a vCPU's periods, and those periods in which it received
+/// less than its slice.
 fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     let window = &timeline.window;
     let mut line = vec![(' ', Hue::Faint); window.columns()];
@@ -181,8 +184,8 @@ fn periods(timeline: &Timeline, row: &Row, alphabet: &Alphabet) -> Line {
     line
 }
 
-/// Returns the letter of the vCPU that used most of a CPU's column: a capital if mostly within its
-/// reservation. `None` if the CPU was mostly idle.
+/// Returns the letter of the vCPU that used most of a CPU's column. It is a capital if the vCPU
+/// used mostly reserved time. `None` if the CPU was mostly idle.
 fn holder(timeline: &Timeline, held: &[OccupantShare], length: Span) -> Option<(char, Hue)> {
     let total = |held: &OccupantShare| held.due + held.spare;
     let used: Span = held.iter().map(total).sum();
@@ -200,12 +203,12 @@ fn holder(timeline: &Timeline, held: &[OccupantShare], length: Span) -> Option<(
     }
 }
 
-/// Returns the short name of a vCPU. After `z` all vCPUs share `*`.
+/// Returns the letter that stands for a vCPU. After `z`, all further vCPUs share `*`.
 fn letter(index: usize) -> char {
     ('a'..='z').nth(index).unwrap_or('*')
 }
 
-/// Explains the characters that the timeline can have.
+/// Adds explanations of the characters that the timeline can have.
 fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
     // Shows the characters for the least and the most fill.
     let ends = |steps: &[char]| match steps {
@@ -254,11 +257,14 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
     }
 }
 
-/// Returns remarks on what the timeline cannot show.
+/// Returns remarks about what the timeline cannot show.
 fn remarks(timeline: &Timeline) -> Vec<String> {
     let mut remarks = Vec::new();
     if !timeline.knows.sleep {
-        remarks.push("Blank is blocked or waiting: this host does not see which.".into());
+        remarks.push(
+            "In blank intervals the vCPU was blocked or waited: this host does not see which."
+                .into(),
+        );
     }
     if !timeline.knows.stretches {
         remarks.push(
@@ -279,7 +285,7 @@ struct Canvas {
 }
 
 impl Canvas {
-    /// Adds a line with a text in the margin. Blanks at the end are dropped.
+    /// Adds a line with a text in the left margin. Blanks at the end of the line are dropped.
     fn line(&mut self, left: &str, hue: Hue, mut line: Line) {
         let width = self.margin - INDENT;
         let mut whole: Line = format!("{left:<width$}").chars().map(|c| (c, hue)).collect();
@@ -287,7 +293,8 @@ impl Canvas {
         self.indented(whole);
     }
 
-    /// Adds words to a line, and continues below with this indent where the line is full.
+    /// Adds words to a line. Words that do not fit continue on further lines that are indented by
+    /// `hanging`.
     fn words(&mut self, line: &mut Line, text: &str, hanging: usize, width: usize) {
         for word in text.split(' ') {
             if !line.is_empty() && line.len() + 1 + word.chars().count() > width {

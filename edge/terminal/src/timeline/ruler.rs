@@ -4,12 +4,12 @@ use slackline_units::{Span, Time};
 
 use super::columns::Window;
 
-/// Units of times on the scale, longest first.
+/// Units of times on the scale, the longest first.
 const UNITS: [(&str, u64); 4] = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000), ("ns", 1)];
-/// Smallest number of empty columns between two times.
+/// Minimum number of empty columns between two labels.
 const GAP: usize = 2;
 
-/// Returns round times in a window: the column and the label of each.
+/// Returns the round times in a window, each as a column and a label.
 pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
     let Some(step) = step(window) else { return Vec::new() };
     let step = step.ns();
@@ -21,8 +21,9 @@ pub(crate) fn ticks(window: &Window) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// Returns the widest window of at most `columns` columns in which round times are equally far
-/// apart. If that is less than three quarters of `columns`, returns one with all of them.
+/// Returns the widest window of at most `columns` columns in which round times have equal
+/// distances. If it would have less than three quarters of `columns`, returns a window with all of
+/// them.
 pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     let is_even = |window: &Window| {
         let (length, parts) = (span.ns(), window.columns() as u64);
@@ -33,7 +34,8 @@ pub(crate) fn even_window(from: Time, span: Span, columns: usize) -> Window {
     windows.find(is_even).unwrap_or_else(|| Window::new(from, span, columns))
 }
 
-/// Returns the smallest step between times whose labels fit. `None` if none fits.
+/// Returns the smallest distance between round times at which their labels fit. `None` if they fit
+/// at no distance.
 fn step(window: &Window) -> Option<Span> {
     let mut steps = (0..20).flat_map(|power| [1, 2, 5].map(|digit| (digit, power)));
     steps.find_map(|(digit, power)| {
@@ -42,15 +44,15 @@ fn step(window: &Window) -> Option<Span> {
     })
 }
 
-/// Returns true if labels at this step fit.
+/// Returns true if the labels fit at a distance of `step` between the times.
 fn fits(window: &Window, step: Span) -> bool {
     let width = label(window.end(), step, window.end()).len() + GAP;
     u128::from(step.ns()) * window.columns() as u128
         >= u128::from(window.span().ns()) * width as u128
 }
 
-/// Formats a time with as many decimals as the step needs, in the longest unit that is not longer
-/// than `end`.
+/// Formats a time with as many decimals as `step` has. The unit is the longest one that is not
+/// longer than `end`.
 fn label(at: Time, step: Span, end: Time) -> String {
     let (at, step) = (at.ns(), step.ns());
     let fits = |&&(_, unit): &&(&str, u64)| end.ns() >= unit;
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_ruler_times_are_equally_far_apart() {
+    fn times_on_the_ruler_of_a_timeline_are_equally_far_apart() {
         for (columns, even) in [(84, 80), (100, 100), (124, 100), (70, 70)] {
             let window = even_window(Time::START, Span::from_ms(100), columns);
             assert_eq!(window.columns(), even, "of {columns}");
@@ -81,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_ruler_times_are_round_and_short() {
+    fn times_on_the_ruler_of_a_timeline_are_round_and_short() {
         let ms = Span::from_ms;
         assert_eq!(texts(ms(0), ms(100), 40), ["0ms", "20ms", "40ms", "60ms", "80ms"]);
         assert_eq!(texts(ms(2000), ms(100), 40), ["2.00s", "2.02s", "2.04s", "2.06s", "2.08s"]);

@@ -1,4 +1,4 @@
-//! Scheduling passes found among the entries of a trace.
+//! Tests of finding scheduling passes among the entries of a trace.
 
 use slackline_terminal::{Listing, Passes, SchedulingPass};
 use slackline_trace::{Entry, Exchange, Fact, Order, Outcome, RanEnd, Record, VcpuName};
@@ -24,9 +24,9 @@ fn run(slot: u32, until: u64, outcome: Outcome) -> Entry {
     Entry::Exchange(Exchange::Ordered { order, outcome })
 }
 
-/// At 0 ms vCPU 0 is picked. At 10 ms vCPU 1 is picked, which a second pass replaces at once by
-/// vCPU 0. At 20 ms vCPU 0 is picked again and goes on, until vCPU 1 is picked in the same instant:
-/// that ends a timeslice of 10 ms, and not an empty one.
+/// At 0 ms vCPU 0 is picked. At 10 ms vCPU 1 is picked, and a second pass at the same time picks
+/// vCPU 0 instead. At 20 ms vCPU 0 is picked again, and a second pass at the same time picks vCPU
+/// 1. That pass ends a timeslice of 10 ms, and not one of zero length.
 fn entries() -> Vec<Entry> {
     let name = |slot, name: &str| {
         let (name, domain) = (name.into(), name.into());
@@ -54,7 +54,7 @@ fn entries() -> Vec<Entry> {
 }
 
 #[test]
-fn replaced_pick_is_listed_as_an_empty_timeslice() {
+fn vcpu_that_is_replaced_before_it_runs_is_listed_as_an_empty_timeslice() {
     let mut passes = Passes::default();
     let mut found: Vec<SchedulingPass> = Vec::new();
     for entry in entries() {
@@ -82,7 +82,7 @@ fn replaced_pick_is_listed_as_an_empty_timeslice() {
 }
 
 #[test]
-fn list_of_passes_counts_granted_and_empty_timeslices() {
+fn list_of_scheduling_passes_counts_granted_and_empty_timeslices() {
     let mut text = Vec::new();
     let mut list = Listing::new(&mut text, &[], at(10), Span::from_ms(5)).with_passes();
     entries().iter().for_each(|entry| entry.pass_to(&mut list));

@@ -1,18 +1,19 @@
-//! Tables of single runs and of runs side by side.
+//! Tests of tables of single runs, and of several runs side by side.
 
 use crate::script::{Script, us, vcpu, web_servers};
 use slackline_terminal::{Paint, side_by_side, summary};
 use slackline_trace::Record;
 use slackline_units::Time;
 
-/// Compares texts line by line, so that a difference can be read.
+/// Asserts that two texts are equal. They are compared line by line, so that a difference can be
+/// read.
 fn assert_text(found: &str, expected: &str) {
     let expected = expected.strip_prefix('\n').unwrap_or(expected);
     assert!(found == expected, "found:\n{found}\nexpected:\n{expected}");
 }
 
 #[test]
-fn transferred_data_is_shown_as_a_rate() {
+fn data_transferred_by_a_vcpu_is_shown_as_a_rate() {
     // 12.5 MB in one second of presence (of two seconds in all) are 100 Mbit/s.
     let moved = Record::Moved { at: Time::START + us(500_000), vcpu: vcpu(0), bytes: 12_500_000 };
     let run = Script::new(&["sink", "other"]).with(moved).left(0, 1_000_000).ended(2_000_000);
@@ -31,7 +32,7 @@ fn transferred_data_is_shown_as_a_rate() {
 }
 
 #[test]
-fn table_shows_work_beside_cpu_time_if_cpus_were_slowed() {
+fn table_shows_work_in_addition_to_cpu_time_if_cpus_were_slowed() {
     let slowed = Record::Slowed {
         vcpu: vcpu(0),
         from: Time::START,
@@ -53,7 +54,7 @@ fn table_shows_work_beside_cpu_time_if_cpus_were_slowed() {
 }
 
 #[test]
-fn run_summary_is_shown_as_tables() {
+fn summary_of_a_run_is_shown_as_tables() {
     assert_text(
         &summary(&web_servers(), 100, Paint::Plain),
         "
@@ -98,7 +99,7 @@ a title: edf, sim, seed 1, 2s measured
 }
 
 #[test]
-fn table_shows_cpu_time_of_other_programs_if_known() {
+fn table_shows_cpu_time_of_other_programs_if_it_is_known() {
     let books = |to, idle, stolen| Record::Accounted {
         cpu: slackline_units::CpuId::new(0),
         from: Time::START,
@@ -129,7 +130,7 @@ fn wide_terminal_shows_all_columns_in_a_single_table() {
 }
 
 #[test]
-fn compare_table_shows_runs_side_by_side() {
+fn table_of_compare_command_shows_runs_side_by_side() {
     let (a, b) = (web_servers(), web_servers());
     assert_text(
         &side_by_side(&[("sim", &a), ("live", &b)], Some(100)),
@@ -154,7 +155,7 @@ fn compare_table_shows_runs_side_by_side() {
 }
 
 #[test]
-fn compare_table_shows_answers_and_response_times_of_servers() {
+fn table_of_compare_command_shows_answers_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
@@ -182,7 +183,7 @@ fn compare_table_shows_answers_and_response_times_of_servers() {
 }
 
 #[test]
-fn missing_table_values_are_explained_below() {
+fn values_missing_in_a_table_are_explained_below_it() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);
     assert_text(
@@ -205,7 +206,7 @@ a title: edf, sim, seed 1, 500ms measured
 }
 
 #[test]
-fn table_text_is_equal_with_and_without_colours() {
+fn text_of_a_table_is_equal_with_and_without_colours() {
     let run = web_servers();
     let colored = summary(&run, 100, Paint::Colour);
     assert!(colored.contains("\x1b[32m0\x1b[0m") && colored.contains("\x1b[31m1\x1b[0m"));
@@ -216,7 +217,7 @@ fn table_text_is_equal_with_and_without_colours() {
 }
 
 #[test]
-fn table_fits_the_width_if_its_column_groups_allow() {
+fn table_fits_into_terminals_of_80_columns_or_more() {
     for width in [80, 100, 120, 300] {
         let text = summary(&web_servers(), width, Paint::Plain);
         let widest =

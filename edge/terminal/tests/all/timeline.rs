@@ -1,4 +1,4 @@
-//! Timelines and lists of run intervals.
+//! Tests of timelines, and of lists of run intervals.
 
 use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
@@ -38,8 +38,9 @@ fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
     Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
 }
 
-/// Records of 40 ms. `web` has 4 ms in 10 ms reserved, and blocks when its work is done. `db` has 2
-/// ms in 20 ms, always has work, and receives only 1 ms at first. `batch` uses the slack.
+/// Records of 40 ms. `web` reserves 4 ms in every 10 ms and blocks when its work is done. `db`
+/// reserves 2 ms in every 20 ms and always has work, but receives only 1 ms in its first period.
+/// `batch` uses the slack.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let mut records = vec![promised(WEB, 4, 10), promised(DB, 2, 20)];
@@ -131,7 +132,7 @@ fn timeline_shows_running_waiting_and_blocked_vcpus() {
 }
 
 #[test]
-fn timeline_text_is_equal_with_and_without_colours() {
+fn text_of_a_timeline_is_equal_with_and_without_colours() {
     let picture = timeline(Knowledge::ALL, Span::from_ms(20));
     let mut coloured = picture.render(Glyphs::Blocks, Paint::Colour);
     assert!(coloured.contains("\x1b[38;5;32m████████ "), "{coloured}");
@@ -142,13 +143,15 @@ fn timeline_text_is_equal_with_and_without_colours() {
 }
 
 #[test]
-fn timeline_notes_blocks_that_the_host_could_not_observe() {
+fn timeline_states_that_the_host_could_not_observe_blocks() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);
     // The remarks are in lines that are no wider than the timeline.
     let said = picture.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert!(said.contains("Blank is blocked or waiting: this host does not see which."));
+    assert!(said.contains(
+        "In blank intervals the vCPU was blocked or waited: this host does not see which."
+    ));
     assert!(
         said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
     );
@@ -171,7 +174,7 @@ const LIST: &str = "\
 ";
 
 #[test]
-fn run_intervals_are_listed_one_per_line() {
+fn list_of_run_intervals_has_one_interval_per_line() {
     let mut text = Vec::new();
     let (from, span) = (us(9500), Span::from_ms(11));
     let mut listing = Listing::new(&mut text, &names(), from, span);
@@ -193,9 +196,9 @@ fn run_list(name: &str) -> Result<String, RunListError> {
     Ok(String::from_utf8(text).expect("text"))
 }
 
-/// The last block is not over at the end of the run, so its length is unknown.
+/// The vCPU is still blocked at the end of the run, so the length of its last block is unknown.
 #[test]
-fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
+fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -204,7 +207,7 @@ fn run_and_block_times_of_a_vcpu_are_listed_as_csv() {
 }
 
 #[test]
-fn wake_without_cpu_time_counts_as_blocked_in_csv() {
+fn csv_list_of_a_vcpu_counts_a_wake_without_cpu_time_as_blocked() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");
@@ -241,9 +244,9 @@ fn wake_without_cpu_time_counts_as_blocked_in_csv() {
     assert_eq!(String::from_utf8_lossy(&text), expected);
 }
 
-/// If the host could not observe blocking, no table is made.
+/// The host that made the trace could not observe blocking, so no CSV is made.
 #[test]
-fn csv_of_a_trace_without_block_records_is_refused() {
+fn csv_list_of_a_trace_without_block_records_is_refused() {
     let header = header(Knowledge {
         sleep: false,
         stretches: true,

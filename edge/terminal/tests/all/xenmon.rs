@@ -1,12 +1,12 @@
-//! Tables of XenMon's metrics.
+//! Tests of the tables of XenMon's metrics.
 
 use slackline_metrics::{Point, XenMonDomain, XenMonSummary};
 use slackline_terminal::{Paint, xenmon};
 use slackline_trace::Knowledge;
 use slackline_units::Span;
 
-/// Returns a domain with gotten, allocated, blocked and waited times in milliseconds, in one
-/// execution of 100 ms.
+/// Returns a domain with these gotten, allocated, blocked and waited times in milliseconds. It has
+/// one execution of 100 ms.
 fn domain(name: &str, times: [u64; 4], io: u64) -> XenMonDomain {
     let [gotten, allocated, blocked, waited] = times.map(Span::from_ms);
     let total = Point { gotten, allocated, blocked, waited, executions: 1, sliced: 1, io };
@@ -25,7 +25,7 @@ fn assert_table(run: &XenMonSummary, expected: &str) {
 }
 
 #[test]
-fn xenmon_metrics_are_shown_as_a_table() {
+fn xenmon_metrics_of_a_run_are_shown_as_a_table() {
     assert_table(
         &two(),
         "
@@ -42,7 +42,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn xenmon_table_shows_missing_values_as_explained_dashes() {
+fn xenmon_table_shows_a_dash_with_an_explanation_for_a_missing_value() {
     let mut run = two();
     run.knows_io = true;
     run.domains[0].total.sliced = 0;
@@ -63,7 +63,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn xenmon_table_omits_columns_the_host_cannot_measure() {
+fn xenmon_table_omits_columns_that_the_host_cannot_measure() {
     let mut run = two();
     run.knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };

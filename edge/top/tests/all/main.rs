@@ -1,4 +1,4 @@
-//! Screens as text, and the keys that change them.
+//! Tests of the screen as text, and of the keys that change it.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,7 +8,7 @@ use ratatui::backend::TestBackend;
 use slackline_top::{CpuLine, Key, Snapshot, SortKey, View, VmRow, draw};
 use slackline_units::Span;
 
-/// Returns a row of a VM that reserves this many percent of a CPU and uses that many.
+/// Returns a row for a VM that reserves `reserved` percent of a CPU and uses `used` percent.
 fn row(name: &str, reserved: u64, used: u64, missed: u64) -> VmRow {
     VmRow {
         name: name.into(),
@@ -46,7 +46,7 @@ fn snapshot() -> Snapshot {
     }
 }
 
-/// Draws a screen. Spaces at the ends of lines are removed.
+/// Draws a screen and returns it as text. Spaces at the ends of lines are removed.
 fn screen(width: u16, snapshot: &Snapshot, view: &View) -> String {
     let mut terminal = Terminal::new(TestBackend::new(width, 14)).unwrap();
     terminal.draw(|frame| draw(frame, snapshot, view)).unwrap();
@@ -59,7 +59,7 @@ fn screen(width: u16, snapshot: &Snapshot, view: &View) -> String {
     text
 }
 
-/// Asserts that a screen equals the file of its name. With `UPDATE=1` the file is written.
+/// Asserts that a screen equals the saved file called `name`. With `UPDATE=1`, writes the file.
 #[track_caller]
 fn is_as_saved(name: &str, screen: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/all/screens/{name}.txt"));
@@ -70,7 +70,7 @@ fn is_as_saved(name: &str, screen: &str) {
 }
 
 #[test]
-fn top_screen_drops_least_important_columns_on_narrow_terminals() {
+fn top_screen_omits_the_least_important_columns_on_narrow_terminals() {
     let view = View::default();
     for width in [40, 80, 200] {
         is_as_saved(&format!("{width}-columns"), &screen(width, &snapshot(), &view));
@@ -78,7 +78,7 @@ fn top_screen_drops_least_important_columns_on_narrow_terminals() {
 }
 
 #[test]
-fn top_screen_shows_culprits_of_the_row_selected_by_keys() {
+fn top_screen_shows_causes_of_waiting_for_the_row_selected_by_keys() {
     let (snapshot, mut view) = (snapshot(), View::default());
     for key in [Key::Down, Key::Enter] {
         assert!(view.press(key, &snapshot));
@@ -90,7 +90,7 @@ fn top_screen_shows_culprits_of_the_row_selected_by_keys() {
 }
 
 #[test]
-fn top_rows_are_sorted_and_filtered_by_keys() {
+fn top_screen_sorts_and_filters_its_rows_by_keys() {
     let (snapshot, mut view) = (snapshot(), View::default());
     let names = |view: &View| -> Vec<String> {
         view.rows(&snapshot).into_iter().map(|row| row.name).collect()
@@ -118,7 +118,7 @@ fn top_rows_are_sorted_and_filtered_by_keys() {
 }
 
 #[test]
-fn top_selection_stays_on_the_vm_when_rows_change_places() {
+fn top_screen_keeps_the_selected_vm_when_rows_change_places() {
     let (mut snapshot, mut view) = (snapshot(), View::default());
     view.press(Key::Down, &snapshot);
     assert_eq!(view.selected.as_deref(), Some("web"));
@@ -127,9 +127,9 @@ fn top_selection_stays_on_the_vm_when_rows_change_places() {
     assert_eq!(view.selected.as_deref(), Some("web"));
 }
 
-/// A daemon that does not answer leaves the last numbers on the screen.
+/// If the daemon does not answer, the screen keeps the last numbers.
 #[test]
-fn top_screen_shows_a_problem_above_the_last_numbers() {
+fn top_screen_shows_an_error_above_the_last_numbers_received() {
     let mut snapshot = snapshot();
     snapshot.problem = Some("no daemon answers at /run/slackline/socket".into());
     let text = screen(80, &snapshot, &View::default());
@@ -138,7 +138,7 @@ fn top_screen_shows_a_problem_above_the_last_numbers() {
 }
 
 #[test]
-fn top_screen_of_many_cpus_shows_their_sum_on_one_line() {
+fn top_screen_shows_the_sum_of_many_cpus_on_one_line() {
     let mut snapshot = snapshot();
     snapshot.cpus = vec![snapshot.cpus[0].clone(); 64];
     let text = screen(80, &snapshot, &View::default());

@@ -1,5 +1,5 @@
 //! Tests of the CPUs that the host reschedules after each event, and of the CPU time that it
-//! measures before that.
+//! measures before it reschedules them.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
@@ -7,7 +7,7 @@ use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, VcpuHint, VcpuId};
 
-/// Starts a host with three CPUs: vCPU 0 runs on the first, and vCPU 1 waits.
+/// Starts a host with three CPUs: vCPU 0 runs on the first CPU, and vCPU 1 waits.
 fn one_runs() -> Story {
     let mut story = Story::scripted(3);
     story.wants(CPU0, run(0, 10));
@@ -21,7 +21,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
+fn event_reschedules_its_cpu_and_the_cpus_named_by_the_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -51,7 +51,7 @@ fn event_reschedules_its_cpu_and_those_named_by_the_policy() {
 }
 
 #[test]
-fn cpus_named_by_policy_at_charge_or_start_are_rescheduled() {
+fn cpus_named_by_the_policy_when_it_charges_or_starts_a_vcpu_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -75,7 +75,7 @@ fn policy_that_reschedules_forever_at_one_instant_is_an_error() {
 }
 
 #[test]
-fn waking_vcpu_is_offered_to_one_idle_cpu() {
+fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     let wake = Fact::Woke(vcpu(2));
     // On its first wake: the first idle CPU.
     let mut story = one_runs();
@@ -101,7 +101,7 @@ fn waking_vcpu_is_offered_to_one_idle_cpu() {
 }
 
 #[test]
-fn woken_vcpu_that_got_a_cpu_is_offered_no_other() {
+fn woken_vcpu_that_started_on_a_cpu_is_not_offered_to_a_second_idle_cpu() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU1, run(2, 1));
@@ -111,7 +111,7 @@ fn woken_vcpu_that_got_a_cpu_is_offered_no_other() {
 }
 
 #[test]
-fn vcpu_no_longer_barred_reschedules_cpus_only_while_it_waits() {
+fn vcpu_that_hardware_allows_again_causes_rescheduling_only_while_waiting() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -135,7 +135,7 @@ fn preempted_vcpu_is_offered_to_an_idle_cpu() {
 }
 
 #[test]
-fn cpu_time_is_charged_before_the_policy_call_that_needs_it() {
+fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
     let start = || {
         let mut story = one_runs();
         story.wants(CPU1, run(1, 10));
@@ -172,7 +172,7 @@ fn cpu_time_is_charged_before_the_policy_call_that_needs_it() {
 }
 
 #[test]
-fn wake_of_a_vcpu_charges_the_cpu_it_ran_on_last() {
+fn running_vcpu_is_charged_when_a_vcpu_that_last_ran_on_its_cpu_wakes() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 10));
     story.answers().ask = CpuSet::NONE;
@@ -189,7 +189,7 @@ fn wake_of_a_vcpu_charges_the_cpu_it_ran_on_last() {
 }
 
 #[test]
-fn cpu_time_of_a_cpu_is_measured_once_per_instant() {
+fn cpu_time_used_on_a_cpu_is_measured_only_once_per_instant() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     story.step(Fact::LimitReached(CPU0));
@@ -202,7 +202,7 @@ fn cpu_time_of_a_cpu_is_measured_once_per_instant() {
 }
 
 #[test]
-fn policy_timers_are_set_on_rescheduled_cpus_and_everywhere_on_join() {
+fn policy_timers_are_set_on_rescheduled_cpus_and_on_all_cpus_after_a_join() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
@@ -231,11 +231,11 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
     assert_eq!(story.hardware.on, [Some(vcpu(2))]);
 }
 
-/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait may get that
-/// CPU. By Xen's rules CPU 1 looks for work only after a slice, so a waiting vCPU is offered to CPU
-/// 2.
+/// The hardware refuses a vCPU, so its CPU is idle, and a vCPU that begins to wait can get that
+/// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
+/// CPU 2.
 #[test]
-fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
+fn cpu_left_idle_because_hardware_refused_its_vcpu_takes_a_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
     (0..4).for_each(|slot| story.join(slot, &[]));
     story.hardware.refuses = true;
@@ -256,7 +256,7 @@ fn idle_cpu_of_refused_vcpu_takes_next_waiting_vcpu() {
 }
 
 #[test]
-fn list_of_next_vcpus_ends_at_an_invalid_policy_answer() {
+fn list_of_next_vcpus_stops_at_the_first_invalid_pick_of_the_policy() {
     let mut story = one_runs();
     let mut line = Vec::new();
     story.host.in_line(CPU0, usize::MAX, &mut line);
@@ -266,7 +266,7 @@ fn list_of_next_vcpus_ends_at_an_invalid_policy_answer() {
 }
 
 #[test]
-fn trace_records_reservation_at_join() {
+fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
     let promised = |policy: &str, share: &[(&'static str, &'static str)]| {
         let mut story = Story::new(policy, 1);
         story.hardware.now = at(3);
@@ -289,7 +289,7 @@ fn trace_records_reservation_at_join() {
 }
 
 #[test]
-fn host_exposes_policy_account_and_its_own_state() {
+fn host_returns_the_policy_state_of_a_vcpu_and_the_vcpu_on_each_cpu() {
     let story = one_runs();
     assert_eq!(story.host.account(vcpu(1)), [("who", "d1v0".to_owned())]);
     assert_eq!(story.host.moment().occupant(CPU0), Some(vcpu(0)));

@@ -1,5 +1,5 @@
 //! Tests of violations of the contract, each as the shortest sequence of events that the host
-//! refuses for it. Also regression tests of past faults.
+//! refuses. Also regression tests of past faults.
 
 use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -21,7 +21,7 @@ fn one_runs() -> Story {
 }
 
 #[test]
-fn event_with_an_earlier_time_than_the_last_is_refused() {
+fn event_that_is_earlier_than_the_preceding_event_is_refused() {
     let mut story = Story::scripted(1);
     story.step_at(at(5), Fact::Passed);
     story.step_at(at(5), Fact::Passed);
@@ -33,7 +33,7 @@ fn event_with_an_earlier_time_than_the_last_is_refused() {
 }
 
 #[test]
-fn reported_cpu_time_above_the_elapsed_time_is_refused() {
+fn report_of_more_cpu_time_than_has_elapsed_is_refused() {
     let mut story = one_runs();
     let all = used(0, CPU0, at(0), at(2), Span::from_ms(2));
     let more = used(0, CPU0, at(2), at(4), Span::from_ns(2_000_001));
@@ -51,7 +51,7 @@ fn reported_cpu_time_above_the_elapsed_time_is_refused() {
 }
 
 #[test]
-fn reported_cpu_time_in_the_future_is_refused() {
+fn report_of_cpu_time_used_in_the_future_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let all = used(0, CPU1, at(0), at(2), Span::from_ms(1));
@@ -62,7 +62,7 @@ fn reported_cpu_time_in_the_future_is_refused() {
 }
 
 #[test]
-fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
+fn reports_of_overlapping_run_intervals_on_one_cpu_are_refused() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     let first = used(0, CPU0, at(0), at(2), Span::from_ms(1));
@@ -74,7 +74,8 @@ fn overlapping_reported_cpu_time_on_one_cpu_is_refused() {
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
     assert_eq!(
         text,
-        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms, and before that until 3.000ms"
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms on, but had reported it until \
+         3.000ms already"
     );
 }
 
@@ -104,7 +105,7 @@ fn event_of_a_vcpu_that_has_not_joined_is_refused() {
 }
 
 #[test]
-fn reported_cpu_time_of_an_unknown_vcpu_is_refused() {
+fn report_of_cpu_time_used_by_an_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -122,7 +123,7 @@ fn second_join_of_the_same_vcpu_is_refused() {
 }
 
 #[test]
-fn affinity_without_an_existing_cpu_is_refused() {
+fn affinity_that_contains_no_existing_cpu_is_refused() {
     let both = CpuSet::first_n(2);
     let share = no_share();
     for (cpus, is_fine) in [
@@ -151,7 +152,7 @@ fn affinity_without_an_existing_cpu_is_refused() {
 }
 
 #[test]
-fn wake_of_runnable_vcpu_is_refused() {
+fn wake_of_a_vcpu_that_is_already_runnable_is_refused() {
     let mut story = one_runs();
     let (broken, text) = story.broken(Fact::Woke(vcpu(0)));
     assert_eq!(broken, Broken::WokeAwake { vcpu: vcpu(0) });
@@ -159,7 +160,7 @@ fn wake_of_runnable_vcpu_is_refused() {
 }
 
 #[test]
-fn block_of_blocked_vcpu_is_refused() {
+fn block_of_a_vcpu_that_is_already_blocked_is_refused() {
     for fact in [Fact::Blocked(vcpu(1)), Fact::Paused(vcpu(1))] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -170,7 +171,7 @@ fn block_of_blocked_vcpu_is_refused() {
 }
 
 #[test]
-fn end_of_timeslice_on_idle_cpu_is_refused() {
+fn end_of_timeslice_event_on_an_idle_cpu_is_refused() {
     for fact in [Fact::Yielded(CPU1), Fact::LimitReached(CPU1)] {
         let (broken, text) = one_runs().broken(fact);
         assert_eq!(broken, Broken::NobodyThere { cpu: CPU1 });
@@ -229,43 +230,43 @@ fn picked(before: impl FnOnce(&mut Story), slot: u32, why: NotEligible, says: &s
 }
 
 #[test]
-fn pick_of_unknown_vcpu_is_refused() {
-    picked(|_| {}, 3, NotEligible::Unknown, "it has not joined");
+fn policy_pick_of_an_unknown_vcpu_is_refused() {
+    picked(|_| {}, 3, NotEligible::Unknown, "the vCPU has not joined");
     let leaves = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Left(vcpu(3)));
     };
-    picked(leaves, 3, NotEligible::Unknown, "it has not joined");
+    picked(leaves, 3, NotEligible::Unknown, "the vCPU has not joined");
 }
 
 #[test]
-fn pick_of_blocked_vcpu_is_refused() {
-    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "it is blocked or paused");
+fn policy_pick_of_a_blocked_vcpu_is_refused() {
+    picked(|story| story.join(3, &[]), 3, NotEligible::Asleep, "the vCPU is blocked or paused");
     let pauses = |story: &mut Story| {
         story.wake_new(3);
         story.step(Fact::Paused(vcpu(3)));
     };
-    picked(pauses, 3, NotEligible::Asleep, "it is blocked or paused");
+    picked(pauses, 3, NotEligible::Asleep, "the vCPU is blocked or paused");
 }
 
 #[test]
-fn pick_of_vcpu_on_another_cpu_is_refused() {
-    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "it runs on cpu0");
+fn policy_pick_of_a_vcpu_that_runs_on_another_cpu_is_refused() {
+    picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "the vCPU runs on cpu0");
 }
 
 #[test]
-fn pick_against_affinity_is_refused() {
+fn policy_pick_that_violates_the_affinity_of_the_vcpu_is_refused() {
     let confined = |story: &mut Story| {
         let share = no_share();
         let terms = VcpuTerms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
         story.step(Fact::Joined(vcpu(3), terms));
         story.step(Fact::Woke(vcpu(3)));
     };
-    picked(confined, 3, NotEligible::Confined, "its affinity excludes that CPU");
+    picked(confined, 3, NotEligible::Confined, "the affinity of the vCPU excludes that CPU");
 }
 
 #[test]
-fn policy_that_picks_a_refused_vcpu_twice_is_an_error() {
+fn policy_that_picks_a_vcpu_after_hardware_refused_it_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -274,7 +275,8 @@ fn policy_that_picks_a_refused_vcpu_twice_is_an_error() {
     let (broken, text) = story.broken(Fact::Woke(vcpu(3)));
     let (vcpu, cpu, now, why) = (vcpu(3), CPU1, at(2), NotEligible::Barred);
     assert_eq!(broken, Broken::NotEligible { vcpu, cpu, now, why });
-    let says = "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run it";
+    let says =
+        "the policy picked d3v0 for cpu1 at 2.000ms, but the hardware refused to run the vCPU";
     assert_eq!(text, says);
 }
 
@@ -301,7 +303,7 @@ fn policy_with_endless_zero_length_timeslices_is_an_error() {
 }
 
 #[test]
-fn policy_with_endless_scheduling_passes_is_an_error() {
+fn policy_that_requests_scheduling_passes_endlessly_is_an_error() {
     let mut story = Story::scripted(2);
     story.answers().ask_on_pass = CpuSet::first_n(2);
     let (broken, _) = story.broken(Fact::AlarmRang(CPU0));
@@ -309,7 +311,7 @@ fn policy_with_endless_scheduling_passes_is_an_error() {
 }
 
 #[test]
-fn policy_that_leaves_an_expired_timer_set_is_an_error() {
+fn policy_that_leaves_its_timer_set_in_the_past_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -326,7 +328,7 @@ fn policy_that_leaves_an_expired_timer_set_is_an_error() {
 }
 
 #[test]
-fn share_rejected_by_the_policy_is_no_contract_violation() {
+fn policy_that_rejects_a_share_does_not_violate_the_host_contract() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
@@ -345,7 +347,7 @@ fn share_rejected_by_the_policy_is_no_contract_violation() {
 /// The vCPU used less CPU time than has elapsed, so its timeslice is ordered again. The hardware
 /// refuses that order.
 #[test]
-fn vcpu_refused_by_hardware_in_mid_timeslice_runs_once_allowed() {
+fn vcpu_that_hardware_refused_in_mid_timeslice_runs_when_allowed_again() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -357,7 +359,7 @@ fn vcpu_refused_by_hardware_in_mid_timeslice_runs_once_allowed() {
 }
 
 #[test]
-fn vcpu_no_longer_refused_by_hardware_runs_on_any_idle_cpu() {
+fn vcpu_that_hardware_refused_runs_on_any_idle_cpu_when_allowed_again() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);
@@ -372,7 +374,7 @@ fn vcpu_no_longer_refused_by_hardware_runs_on_any_idle_cpu() {
 /// CPU 0 is rescheduled while the vCPU still runs on CPU 1. After the vCPU has left CPU 1, CPU 0
 /// must be rescheduled again.
 #[test]
-fn vcpu_that_migrates_on_change_runs_at_once() {
+fn running_vcpu_that_a_share_change_moves_to_another_cpu_runs_there_at_once() {
     let mut story = Story::new("edf", 2);
     story.join(0, &[("slice", "6ms"), ("period", "10ms")]);
     story.join(1, &[("slice", "5ms"), ("period", "10ms")]);

@@ -1,5 +1,5 @@
-//! Tests of the run intervals in the trace. Each has its vCPU and CPU, begin and end, its CPU time
-//! (used, granted and late), the reason of its end, and its entitlement.
+//! Tests of the run intervals in the trace. Each interval has its vCPU and CPU, begin and end, its
+//! CPU time (used, granted and late), the reason of its end, and its entitlement.
 
 use crate::story::{CPU0, CPU1, Story, at, run, vcpu};
 use slackline_host::policy::{Entitlement, Pick};
@@ -56,7 +56,7 @@ fn run_interval_records_the_reason_of_its_end() {
 }
 
 #[test]
-fn replaced_vcpu_is_recorded_as_preempted() {
+fn vcpu_replaced_by_a_waking_vcpu_is_recorded_as_preempted() {
     let mut story = one_runs();
     story.hardware.now = at(3);
     story.wants(CPU0, run(1, 5));
@@ -71,9 +71,10 @@ fn replaced_vcpu_is_recorded_as_preempted() {
     );
 }
 
-/// The vCPU uses only half of the elapsed time.
+/// A vCPU uses only half of the elapsed time, so its overrun must not exceed the CPU time that it
+/// used.
 #[test]
-fn late_time_of_a_run_interval_never_exceeds_its_cpu_time() {
+fn overrun_recorded_for_a_run_interval_never_exceeds_its_cpu_time() {
     for (until, line) in [
         (10, "5ms of 10ms, 0s late"),
         (12, "6ms of 10ms, 2ms late"),
@@ -87,10 +88,10 @@ fn late_time_of_a_run_interval_never_exceeds_its_cpu_time() {
     }
 }
 
-/// The used time is reported in three pieces: up to the limit, across the limit, and beyond the
-/// limit.
+/// A run interval is reported in three pieces: up to the limit of the timeslice, across the limit,
+/// and beyond the limit.
 #[test]
-fn cpu_time_beyond_the_timeslice_limit_counts_as_late() {
+fn cpu_time_used_after_the_timeslice_limit_is_recorded_as_overrun() {
     let mut story = one_runs();
     story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
@@ -103,7 +104,7 @@ fn cpu_time_beyond_the_timeslice_limit_counts_as_late() {
 }
 
 #[test]
-fn timeslice_limit_change_does_not_split_a_run_interval() {
+fn new_timeslice_limit_for_the_running_vcpu_does_not_split_its_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 2));
@@ -114,7 +115,7 @@ fn timeslice_limit_change_does_not_split_a_run_interval() {
 }
 
 #[test]
-fn unchanged_timeslice_is_ordered_from_hardware_once() {
+fn hardware_timer_is_set_again_only_if_the_end_of_the_timeslice_moves() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
@@ -133,9 +134,9 @@ fn unchanged_timeslice_is_ordered_from_hardware_once() {
 }
 
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
-/// policy then returns that vCPU's budget as of the last measurement.
+/// policy then returns the budget that this vCPU had at the last measurement.
 #[test]
-fn timeslice_of_an_unmeasured_cpu_keeps_its_end() {
+fn timeslice_end_stays_unchanged_if_its_cpu_time_was_not_measured_again() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -156,7 +157,7 @@ fn timeslice_of_an_unmeasured_cpu_keeps_its_end() {
 }
 
 #[test]
-fn change_between_budget_and_slack_splits_a_run_interval() {
+fn run_interval_is_split_where_a_vcpu_changes_from_budget_to_slack() {
     let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };
     let mut story = Story::scripted(1);
     story.wants(CPU0, pick(Entitlement::Due));
@@ -179,7 +180,7 @@ fn change_between_budget_and_slack_splits_a_run_interval() {
 }
 
 #[test]
-fn gap_in_reported_cpu_time_splits_a_run_interval() {
+fn run_interval_is_split_at_a_gap_in_the_reported_cpu_time() {
     let mut story = one_runs();
     story.hardware.now = at(9);
     let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
@@ -195,7 +196,7 @@ fn gap_in_reported_cpu_time_splits_a_run_interval() {
 
 /// On a shared host, the kernel's scheduler gives slack to vCPUs outside of timeslices.
 #[test]
-fn cpu_time_without_a_pick_is_recorded_as_slack() {
+fn cpu_time_of_a_vcpu_that_the_policy_did_not_pick_is_recorded_as_slack() {
     let mut story = one_runs();
     story.join(1, &[]);
     story.hardware.now = at(14);
@@ -218,7 +219,7 @@ fn cpu_time_without_a_pick_is_recorded_as_slack() {
 }
 
 #[test]
-fn timeslice_limit_has_no_effect_after_its_timeslice() {
+fn cpu_time_used_after_a_timeslice_is_not_compared_with_the_timeslice_limit() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));

@@ -26,7 +26,7 @@ pub(crate) enum Breach {
     ChangedItsMind(CpuId, Time),
     /// CPU time charged to the policy differs from the CPU time used.
     Charged(VcpuId, Time),
-    /// The hardware reported too many events at this instant, without any advance of time.
+    /// The hardware reported too many events at this instant, and time does not advance.
     Stuck(Time),
     /// The host reported a violation that the suite's own records did not find. The text is its
     /// message.
@@ -79,7 +79,8 @@ pub(crate) struct Books {
     pub(crate) alarms: Vec<Option<Time>>,
     /// CPU whose timer is expiring. `None` if no timer is.
     pub(crate) rings: Option<CpuId>,
-    /// Length limit of the longest timeslice that was picked. `None` if one of them had no limit.
+    /// Length limit of the longest timeslice that was picked so far. `None` if a timeslice without
+    /// a limit was picked.
     pub(crate) longest: Option<Span>,
     /// Number of times that parameters were passed to the policy for admission.
     pub(crate) requests: usize,

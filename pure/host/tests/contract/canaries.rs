@@ -14,15 +14,15 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 pub(crate) enum Wrong {
     /// Picks a blocked vCPU for a CPU that should be idle.
     PicksSleepers,
-    /// Picks a vCPU that runs on another CPU for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that runs on another CPU.
     PicksFromElsewhere,
-    /// Picks a vCPU that the hardware refused for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that the hardware has refused.
     PicksRefused,
-    /// Picks a vCPU that has left for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that has left.
     PicksThoseWhoLeft,
     /// Sets a timer to a time in the past.
     RingsInThePast,
-    /// Picks timeslices of zero length.
+    /// Picks timeslices of length zero.
     HandsOutNothing,
     /// Ignores wakes of the vCPU in slot 0.
     ForgetsOne,
@@ -37,8 +37,8 @@ pub(crate) enum Wrong {
     GivesTooMuch,
     /// Returns different results for the same `pick`.
     AnswersOtherwise,
-    /// Changes its results with the number of `pick` calls so far, but not from one call to the
-    /// next.
+    /// Bases its results on the number of `pick` calls so far, but gives the same result in
+    /// consecutive calls.
     WearsOut,
     /// Decides differently from an identical copy of itself.
     IsNotRepeatable,
@@ -59,7 +59,8 @@ pub(crate) fn wrapped(wrong: Wrong) -> &'static Spec {
     find(name).expect("the wrapped policy is on the list")
 }
 
-/// Number of canaries created so far. A correct policy cannot depend on it, but a canary can.
+/// Number of canaries (broken policies) created so far. A correct policy cannot depend on this
+/// number, but a canary can.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
 /// Policy that wraps another policy and breaks one rule of the contract.

@@ -1,5 +1,5 @@
-//! Random draws for scripts of the contract suite. All decisions of a run derive from numbers in
-//! its script.
+//! Random draws for scripts of the contract suite. Everything random in a run derives from numbers
+//! in its script.
 
 use slackline_policy::{Field, Groups, Kind, Level, RawValue, Topology, Values};
 use slackline_units::{CpuId, CpuSet};
@@ -20,7 +20,7 @@ impl Dice {
     }
 
     /// Returns a number below `values`, which must not be zero. Small numbers are a little
-    /// likelier, which does not matter here.
+    /// likelier, which does not matter for tests.
     pub(crate) fn below(&mut self, values: u64) -> u64 {
         self.roll() % values
     }

@@ -51,7 +51,7 @@ pub(crate) enum Told {
     Alarm(CpuId, Option<Time>),
 }
 
-/// Part of the hardware that the host uses: it measures CPU time and carries out orders.
+/// Part of the scripted hardware that the host uses: it measures CPU time and carries out orders.
 struct Body {
     books: Shared,
     now: Time,
@@ -165,7 +165,7 @@ pub(crate) struct ScriptHardware<'a> {
     /// For each slot, the index in the history of the vCPU that holds the slot. `None` if it is
     /// free.
     living: Vec<Option<usize>>,
-    /// Number of vCPUs in each domain.
+    /// Number of vCPUs that are put into each domain.
     of_a_domain: usize,
     at_once: u32,
     /// True if `in_line` is called for every CPU after every step, to test that it changes nothing.
@@ -179,9 +179,10 @@ pub(crate) struct ScriptHardware<'a> {
 pub(crate) struct Run {
     pub(crate) told: Vec<(Time, Told)>,
     pub(crate) history: History,
-    /// vCPU that could have run after the last step and did not. `None` if there is none.
+    /// vCPU that was eligible to run after the last step but did not run. `None` if every eligible
+    /// vCPU ran.
     pub(crate) forgotten: Option<VcpuId>,
-    /// CPU whose pick had changed and that was not rescheduled. `None` if there is none.
+    /// CPU whose pick had changed and that was not rescheduled. `None` if there is no such CPU.
     pub(crate) unasked: Option<Breach>,
 }
 
@@ -234,16 +235,17 @@ impl<'a> ScriptHardware<'a> {
         Ok(Run { told: self.body.told, history: self.history, forgotten, unasked: self.unasked })
     }
 
-    /// Returns true if the vCPU may have excess over the fluid rate from earlier parameters. With a
+    /// Returns true if the vCPU can have excess over the fluid rate from earlier parameters. With a
     /// small reservation it can take longer to pay back the excess than any script lasts.
     fn may_owe(&self, who: VcpuId) -> bool {
         let of_it = self.history.lives.iter().filter(|life| life.vcpu == who);
         of_it.flat_map(|life| &life.promises).filter(|(_, promise)| promise.is_some()).count() > 1
     }
 
-    /// Returns a vCPU that still waits after all vCPUs that ran meanwhile were blocked. A vCPU with
-    /// a small share may wait longer than any script lasts, but not once the vCPUs with large
-    /// shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid back.
+    /// Returns a vCPU that still waits after all vCPUs that ran in the meantime were blocked. A
+    /// vCPU with a small share can wait longer than any script lasts, but not once the vCPUs with
+    /// large shares are blocked. A capped vCPU waits until its cap is lifted and its debt is paid
+    /// back.
     fn find_forgotten(&mut self) -> Result<Option<VcpuId>, Breach> {
         let mut patience = CAPPED_PATIENCE;
         loop {

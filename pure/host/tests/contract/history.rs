@@ -16,7 +16,8 @@ pub(crate) struct Life {
     pub(crate) was_capped: bool,
     /// True if the vCPU was allowed to borrow unused budget of its siblings at some time.
     pub(crate) was_by_use: bool,
-    /// Intervals in which the vCPU was runnable. The end is `None` while it still is.
+    /// Intervals in which the vCPU was runnable. The end is `None` while the vCPU is still
+    /// runnable.
     pub(crate) awake: Vec<(Time, Option<Time>)>,
     /// Intervals in which the vCPU ran.
     pub(crate) runs: Vec<(Time, Time)>,
@@ -30,7 +31,8 @@ pub(crate) struct Life {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) lives: Vec<Life>,
-    /// Times at which the clock of phases was set, and the time by which it was then ahead.
+    /// Times at which the clock of phases was set, and by how much it was ahead of the host's time
+    /// from then on.
     pub(crate) clocks: Vec<(Time, Span)>,
     pub(crate) end: Time,
 }
@@ -51,7 +53,7 @@ impl Life {
         self.awake.iter().any(|&(from, until)| from <= at && until.is_none_or(|until| at <= until))
     }
 
-    /// Cuts the time of this vCPU on the host into intervals with one reservation each.
+    /// Cuts the time in which this vCPU was joined into intervals with one reservation each.
     fn steps(&self, end: Time) -> Vec<Step> {
         let left = self.left.unwrap_or(end);
         let mut cuts: Vec<Time> = self.promises.iter().map(|&(from, _)| from).collect();
@@ -150,8 +152,8 @@ impl History {
     /// Checks each period that lies wholly within the time of one reservation. Periods count from
     /// the start of the reservation or lie on its grid. A vCPU that was runnable throughout must
     /// have received at least the period's budget, whatever other vCPUs did. A vCPU with a hard
-    /// limit must not have received more. A vCPU that changed its parameters or rejoined may first
-    /// have to pay back its excess, at most one slice in total.
+    /// limit must not have received more than the budget. A vCPU that changed its parameters or
+    /// rejoined may first have to pay back its excess, at most one slice in total.
     pub(crate) fn check_slices(&self) -> Result<(), Breach> {
         for (index, life) in self.lives.iter().enumerate() {
             let is_first = self.lives[..index].iter().all(|before| before.vcpu != life.vcpu);
@@ -213,9 +215,9 @@ impl History {
     }
 
     /// Checks that a vCPU never receives more than its reservations allow, however often it changes
-    /// them, leaves and rejoins. Count its reserved CPU time from the start of any reservation on.
-    /// It never exceeds the time that its reservations have accrued since then plus one slice.
-    /// While the vCPU is away, its excess decays at the rate of its last reservation.
+    /// them, leaves and rejoins. From the start of any reservation on, its reserved CPU time never
+    /// exceeds what its reservations have accrued since then plus one slice. While the vCPU is
+    /// away, its excess decays at the rate of its last reservation.
     pub(crate) fn check_advances(&self) -> Result<(), Breach> {
         // A vCPU that may borrow can exceed this bound. Its domain does not.
         let is_alone =
@@ -257,8 +259,8 @@ impl History {
     }
 
     /// Checks the waits of runnable vCPUs if all vCPUs are equal and a timeslice lasts at most
-    /// `turn`. The vCPUs that were runnable when a wait began have one timeslice each before it
-    /// ends, and keep all CPUs busy. So a wait is at most (runnable - 1) * turn / CPUs.
+    /// `turn`. Before a wait ends, each other vCPU that was runnable at its start has at most one
+    /// timeslice, and all CPUs are busy. So a wait is at most (runnable - 1) * turn / CPUs.
     pub(crate) fn check_waits(&self, turn: Option<Span>, cpus: usize) -> Result<(), Breach> {
         for life in &self.lives {
             for (from, until) in waits(life, self.end) {

@@ -37,7 +37,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]
-    fn every_policy_keeps_the_host_contract_under_random_scripts(
+    fn every_policy_obeys_the_host_contract_under_random_event_scripts(
         script in script::script(script::any_manner()),
     ) {
         for spec in ALL {
@@ -66,8 +66,8 @@ fn with_slices() -> &'static [Field] {
     &FIELDS
 }
 
-/// Returns `sedf` with a check of all slices, whatever parameters are drawn. Used with its default
-/// parameters, which few scripts draw.
+/// Returns `sedf` with a check of all slices, whatever parameters are drawn. The policy has its
+/// default parameters, which few scripts draw.
 fn own_sedf() -> Spec {
     Spec { keeps: |_, _| true, ..*slackline_policy::find("sedf").expect("`sedf` is on the list") }
 }
@@ -93,9 +93,9 @@ fn said(
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
-    /// Tests `edf` and `sedf` with `place = "split"`, which few scripts draw.
+    /// Tests `edf` and `sedf` with `place = "split"`, which few random scripts use.
     #[test]
-    fn policies_with_split_vcpus_keep_the_host_contract(
+    fn policies_that_split_vcpus_obey_the_host_contract_under_random_scripts(
         script in script::script(script::any_manner()),
     ) {
         let [edf, sedf] =
@@ -113,7 +113,7 @@ proptest! {
     /// Puts several vCPUs into each domain, some of which may borrow unused budget of their
     /// siblings.
     #[test]
-    fn policies_with_several_vcpus_per_domain_keep_the_host_contract(
+    fn policies_obey_the_host_contract_if_domains_have_several_vcpus(
         script in script::script(script::any_manner()),
         of_a_domain in 2..=5_usize,
     ) {
@@ -165,7 +165,7 @@ fn assert_caught(wrong: Wrong, by: &str) {
 }
 
 #[test]
-fn contract_check_catches_policies_that_pick_ineligible_vcpus() {
+fn contract_check_detects_a_policy_that_picks_an_ineligible_vcpu() {
     assert_caught(Wrong::PicksSleepers, "Sleeper");
     assert_caught(Wrong::PicksFromElsewhere, "Elsewhere");
     assert_caught(Wrong::PicksRefused, "Refused");
@@ -173,33 +173,33 @@ fn contract_check_catches_policies_that_pick_ineligible_vcpus() {
 }
 
 #[test]
-fn contract_check_catches_policies_with_impossible_answers() {
+fn contract_check_detects_past_timers_zero_timeslices_and_unknown_cpus() {
     assert_caught(Wrong::RingsInThePast, "AlarmPassed");
     assert_caught(Wrong::HandsOutNothing, "Stuck");
     assert_caught(Wrong::NamesNoCpu, "NoSuchCpu");
 }
 
 #[test]
-fn contract_check_catches_policies_that_starve_a_vcpu() {
+fn contract_check_detects_a_policy_that_starves_a_vcpu() {
     assert_caught(Wrong::ForgetsOne, "Forgotten");
     assert_caught(Wrong::ForgetsOneForAWhile, "Forgotten");
     assert_caught(Wrong::DropsTheNext, "Waited");
 }
 
 #[test]
-fn contract_check_catches_policies_that_deliver_wrong_slices() {
+fn contract_check_detects_short_and_long_slices() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }
 
 #[test]
-fn contract_check_catches_policies_with_irreproducible_answers() {
+fn contract_check_detects_a_policy_with_nondeterministic_answers() {
     assert_caught(Wrong::AnswersOtherwise, "ChangedItsMind");
     assert_caught(Wrong::WearsOut, "AskingChangedIt");
     assert_caught(Wrong::IsNotRepeatable, "NotTheSame");
 }
 
 #[test]
-fn contract_check_catches_a_policy_that_adopts_rejected_shares() {
+fn contract_check_detects_a_policy_that_applies_a_share_it_rejected() {
     assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
 }

@@ -26,14 +26,14 @@ pub(crate) struct Script {
 }
 
 impl Script {
-    /// Draws the topology of the host.
+    /// Returns the topology of the host, drawn from the seed of the script.
     pub(crate) fn topology(&self) -> Topology {
         // A separate seed, so that the topology does not change what else is drawn.
         Dice(!self.seed).topology(self.cpus)
     }
 }
 
-/// Quality of the simulated hardware.
+/// Precision of the simulated hardware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Manner {
     /// Timers expire on time, every order is carried out, and the vCPU on a CPU gets all of its
@@ -47,7 +47,8 @@ pub(crate) enum Manner {
 #[derive(Clone, Copy)]
 pub(crate) struct Step {
     pub(crate) kind: Kind,
-    /// Selects one of the vCPUs to which the step can apply, modulo their number.
+    /// Number that selects one of the vCPUs to which the step can apply, modulo the number of such
+    /// vCPUs.
     pub(crate) who: u8,
     /// Seed for all other random draws of the step.
     pub(crate) draw: u64,

@@ -25,7 +25,7 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    /// Passes an admission request to the policy, unless the request is withheld from it.
+    /// Passes an admission request to the policy, unless `withheld` has an error for it.
     fn request<T>(
         &mut self,
         put: impl FnOnce(&mut dyn Policy) -> Result<T, AdmitError>,

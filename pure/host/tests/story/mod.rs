@@ -1,5 +1,5 @@
-//! Test host: the hardware and the policy do as a test says and check nothing. Any refusal comes
-//! from the host.
+//! Test host whose hardware and policy do what a test says and check nothing. So every refusal
+//! comes from the host.
 
 #![allow(dead_code)] // Each test file uses a part of it.
 
@@ -14,7 +14,7 @@ use slackline_host::{Broken, CpuUse, Fact, Fault, Hardware, Host, Order, Outcome
 use slackline_trace::Record;
 use slackline_units::{CpuId, CpuSet, DomId, ReservationError, Span, Time, VcpuId};
 
-/// First of the CPUs that tests name.
+/// CPU with the lowest number, for tests.
 pub(crate) const CPU0: CpuId = CpuId::new(0);
 pub(crate) const CPU1: CpuId = CpuId::new(1);
 pub(crate) const CPU2: CpuId = CpuId::new(2);
@@ -40,7 +40,7 @@ pub(crate) fn run(slot: u32, ms: u64) -> Pick {
     Pick::Run { vcpu: vcpu(slot), limit, entitlement: Entitlement::Due }
 }
 
-/// Hardware that carries out orders, unless `refuses` is set for the next one.
+/// Hardware that carries out orders, unless `refuses` is set for the next order.
 pub(crate) struct TestHardware {
     pub(crate) now: Time,
     /// vCPU that occupies each CPU.
@@ -96,15 +96,16 @@ pub(crate) struct Answers {
     /// Pick for each CPU. A CPU without an entry idles.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
-    /// CPUs to reschedule after every event, except a charge and a start.
+    /// CPUs that the policy returns for rescheduling from every event handler except the handlers
+    /// of a charge and of a start.
     pub(crate) ask: CpuSet,
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
     pub(crate) ring_needs: CpuSet,
-    /// Pick that replaces the one in `picks` at every start on a CPU. The replaced pick is stored
-    /// here for the next start.
+    /// Pick that replaces the pick in `picks` at every start on a CPU. The replaced pick is stored
+    /// in this field until the next start.
     pub(crate) swaps: Option<Pick>,
-    /// CPUs to reschedule after each scheduling pass.
+    /// CPUs that the policy returns for rescheduling after each scheduling pass.
     pub(crate) ask_on_pass: CpuSet,
     pub(crate) declines: bool,
     pub(crate) charged: Vec<(VcpuId, Span)>,
@@ -112,7 +113,7 @@ pub(crate) struct Answers {
     pub(crate) asked: CpuSet,
 }
 
-/// Policy that returns the results that a test has set.
+/// Policy whose results a test sets.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {

@@ -35,11 +35,13 @@ pub struct Blame {
     /// Parts of all waits with their causes, in no order, if the waits of all VMs are explained.
     /// Stolen time has no parts.
     pub parts: Vec<(Time, Time, Culprit)>,
-    /// The kernel's numbers beside those of the recording. `None` if the kernel was not asked.
+    /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
+    /// `None` if the recording has no kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 
-/// CPU time and CPU ready of a vCPU in the same interval, by the kernel and by the recording.
+/// CPU time and CPU ready (time on run queues) of a vCPU in the same interval, by the kernel and by
+/// the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// CPU time as the kernel counted it.

@@ -5,8 +5,8 @@ use core::fmt;
 /// Cause that kept a runnable vCPU from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
-    /// Another VM ran, within its reservation or beyond it. A VM without a reservation is always
-    /// beyond.
+    /// Another VM ran, within its reservation or beyond it. A VM without a reservation always runs
+    /// beyond it.
     OtherVm {
         /// Name of the VM. Empty if the reader is not allowed to see it.
         vm: String,

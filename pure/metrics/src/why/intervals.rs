@@ -2,7 +2,7 @@
 
 use slackline_units::Time;
 
-/// Intervals in any order that may overlap. `settle` sorts them and makes them disjoint before they
+/// Intervals in any order that can overlap. `settle` sorts them and makes them disjoint before they
 /// are queried.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_cut_by_a_set_gives_ordered_pieces_that_add_up() {
+    fn interval_cut_by_a_set_of_intervals_yields_ordered_pieces_without_gaps() {
         let mut set = Intervals::default();
         for (from, to) in [(50, 60), (10, 20), (15, 30), (30, 31), (90, 95), (7, 7)] {
             set.add(at(from), at(to));

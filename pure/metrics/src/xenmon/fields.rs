@@ -1,4 +1,4 @@
-//! The stable, machine-readable form of a summary: names that carry their unit last.
+//! Fields of a summary for other programs: a value and a name that ends in the unit.
 //!
 //! Units: `_ns` nanoseconds, `_ns_per_s` nanoseconds in each second of the span, `_ppm` millionths
 //! of the span (of one CPU), `_milli_per_s` thousandths per second.

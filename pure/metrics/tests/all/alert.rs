@@ -32,7 +32,7 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
 }
 
 #[test]
-fn alert_counts_cpu_time_in_the_seconds_of_its_run_interval() {
+fn alert_test_spreads_the_cpu_time_of_a_run_interval_over_its_seconds() {
     let half = SECOND / 2;
     // Four fifths of three seconds, which begin in the middle of the warm-up.
     let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
@@ -42,14 +42,14 @@ fn alert_counts_cpu_time_in_the_seconds_of_its_run_interval() {
 }
 
 #[test]
-fn alert_leaves_out_an_incomplete_second_at_the_end() {
+fn alert_test_leaves_out_an_incomplete_second_at_the_end_of_the_run() {
     let found = seconds(0, &[(0, 0, SECOND + 10, SECOND + 10)], 2 * SECOND - 1);
     assert_eq!(found, [vec![us(SECOND)], vec![Span::ZERO]]);
     assert_eq!(seconds(0, &[], 10), [vec![], vec![]]);
 }
 
 #[test]
-fn alert_error_is_positive_for_cpu_time_above_the_share() {
+fn alert_test_error_is_positive_if_the_vcpu_received_more_than_its_share() {
     let error =
         |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
     assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % where 1 % was due");
@@ -62,7 +62,7 @@ fn alert_error_is_positive_for_cpu_time_above_the_share() {
 }
 
 #[test]
-fn alert_errors_are_sorted_and_summarized() {
+fn alert_test_errors_of_a_run_are_sorted_and_their_quantiles_computed() {
     let errors: AllocationErrors = [30, -10, 20, 0, -40].into_iter().collect();
     assert_eq!(errors.sorted(), [-40, -10, 0, 20, 30]);
     assert_eq!((errors.smallest(), errors.largest()), (Some(-40), Some(30)));

@@ -8,7 +8,7 @@ use slackline_units::{CpuId, Time};
 const MS: u64 = 1_000;
 const SECOND: u64 = 1_000 * MS;
 
-/// Kernel accounting of the first CPU, in microseconds.
+/// Returns kernel accounting of the first CPU for one interval. All times are in microseconds.
 fn books(from: u64, to: u64, [idle, stolen, dispatching]: [u64; 3]) -> Record {
     let (from, to) = (Time::START + us(from), Time::START + us(to));
     let [idle, stolen, dispatching] = [idle, stolen, dispatching].map(us);
@@ -23,7 +23,7 @@ fn seconds(script: Script, end: u64) -> Vec<Vec<CpuSecond>> {
 }
 
 #[test]
-fn cpu_busy_time_counts_in_the_second_in_which_it_ran() {
+fn busy_time_of_a_cpu_is_counted_for_the_second_in_which_vcpus_ran() {
     let script =
         Script::new(&["a"]).ran(0, 500 * MS, 1_250 * MS).ran_spare(0, 2_000 * MS, 2_100 * MS);
     let [first, other] = &seconds(script, 2_900 * MS)[..] else { panic!("two CPUs") };
@@ -35,7 +35,7 @@ fn cpu_busy_time_counts_in_the_second_in_which_it_ran() {
 }
 
 #[test]
-fn time_without_vcpus_per_second_is_others_stolen_or_unused() {
+fn cpu_time_without_vcpus_is_split_into_other_programs_stolen_and_unused() {
     // The warm-up lasts a second. Records that cross the ends of seconds count in proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));
     let script = script.ran(0, SECOND, 1_300 * MS).ran(0, 2_000 * MS, 2_500 * MS);
@@ -52,7 +52,7 @@ fn time_without_vcpus_per_second_is_others_stolen_or_unused() {
 
 /// Missing kernel accounting of a second yields `None` and not zero.
 #[test]
-fn second_without_kernel_accounting_has_no_others_stolen_or_unused_time() {
+fn time_not_used_by_vcpus_is_unknown_in_seconds_without_kernel_accounting() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);

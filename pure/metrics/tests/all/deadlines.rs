@@ -5,7 +5,7 @@ use slackline_metrics::VcpuSummary;
 use slackline_trace::Record;
 use slackline_units::{Reservation, Time};
 
-/// A vCPU that is runnable from the start, with 2 ms reserved in every 10 ms.
+/// Returns a script with one vCPU that is runnable from the start and reserves 2 ms in every 10 ms.
 fn awake() -> Script {
     Script::new(&["a"]).promised(0, 0, 2_000, 10_000).woke(0, 0)
 }
@@ -19,17 +19,18 @@ fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn slice_received_by_the_end_of_the_period_meets_the_deadline() {
+fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
 }
 
-/// A reservation with a phase joins between two multiples of its period. The first period ends at 5
-/// ms, with a budget of half a slice. In the next, half a millisecond is missing at 15 ms and made
-/// up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a budget of 1.6 ms.
+/// A vCPU that reserves with a phase joins between two multiples of its period. The first period
+/// ends at 5 ms, with a budget of half a slice. In the next period, half a millisecond is missing
+/// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
+/// budget of 1.6 ms.
 #[test]
-fn deadlines_of_a_reservation_with_phase_follow_the_clock_grid() {
+fn deadlines_of_a_reservation_with_phase_are_at_multiples_of_clock_time() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised { at, vcpu, reservation, exact: false, phase };
@@ -45,7 +46,7 @@ fn deadlines_of_a_reservation_with_phase_follow_the_clock_grid() {
 }
 
 #[test]
-fn slice_short_by_one_nanosecond_is_a_deadline_miss() {
+fn slice_that_is_short_by_one_nanosecond_is_a_deadline_miss() {
     let script = awake().used(0, 0, (0, 2_000, 1_999), (0, true));
     assert_eq!(judged(&script.first_ended(10_000)), (1, 1, 0, 0));
 }
@@ -60,7 +61,7 @@ fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
 }
 
 #[test]
-fn missing_cpu_time_is_received_in_proportion_within_a_run_interval() {
+fn missing_cpu_time_counts_as_received_evenly_over_a_run_interval() {
     // Half a millisecond is missing. The next interval gets half of its time, so 1 ms must pass.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));
@@ -74,7 +75,7 @@ fn starved_vcpu_misses_every_deadline_until_it_runs() {
 }
 
 #[test]
-fn late_slice_followed_by_timely_slices_is_one_deadline_miss() {
+fn late_slice_that_is_followed_by_timely_slices_is_one_deadline_miss() {
     // Late by 1 ms once, then on time, with at most one slice in a period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
@@ -83,7 +84,7 @@ fn late_slice_followed_by_timely_slices_is_one_deadline_miss() {
 }
 
 #[test]
-fn unresolved_deadline_miss_lasts_until_block_leave_change_or_end() {
+fn unresolved_deadline_miss_ends_if_the_vcpu_blocks_leaves_or_is_changed() {
     assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
     assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
     assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
@@ -92,7 +93,7 @@ fn unresolved_deadline_miss_lasts_until_block_leave_change_or_end() {
 }
 
 #[test]
-fn deadline_check_deducts_an_overrun_from_the_next_slice() {
+fn overrun_of_a_vcpu_is_deducted_from_the_next_slice_in_the_deadline_check() {
     // It receives 2.5 ms in its timeslice, so its next budget is 1.5 ms.
     let script = || awake().ran_late(0, 0, 2_500, 500);
     assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
@@ -100,7 +101,7 @@ fn deadline_check_deducts_an_overrun_from_the_next_slice() {
 }
 
 #[test]
-fn deadline_check_deducts_at_most_one_slice_per_period() {
+fn deadline_check_deducts_at_most_one_slice_of_overrun_per_period() {
     // Five slices at once repay the next four periods. The one after those has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
     assert_eq!(judged(&vcpu), (6, 1, 0, 0));
@@ -114,20 +115,20 @@ fn overrun_past_the_deadline_is_deducted_in_the_next_period() {
 }
 
 #[test]
-fn deadline_check_deducts_no_slack_of_a_work_conserving_vcpu() {
+fn deadline_check_does_not_deduct_slack_that_a_work_conserving_vcpu_used() {
     let script = awake().ran(0, 0, 2_000).ran_spare(0, 2_000, 10_000);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn deadline_check_deducts_all_excess_of_a_hard_limited_vcpu() {
+fn deadline_check_deducts_all_cpu_time_above_the_slice_under_a_hard_limit() {
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 2_000).ran_spare(0, 3_000, 3_400).ran(0, 10_000, 11_600);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn cpu_time_that_resolves_a_deadline_miss_is_no_excess() {
+fn cpu_time_that_makes_up_a_deadline_miss_is_not_deducted_from_later_slices() {
     // 1 ms is missing and added to the next slice. The slice after that is not reduced.
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 1_000).ran(0, 10_000, 13_000).ran(0, 20_000, 21_900);
@@ -135,7 +136,7 @@ fn cpu_time_that_resolves_a_deadline_miss_is_no_excess() {
 }
 
 #[test]
-fn period_with_a_block_before_the_full_slice_has_no_deadline() {
+fn period_in_which_the_vcpu_blocks_before_its_full_slice_has_no_deadline() {
     let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
     assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
 }
@@ -147,13 +148,13 @@ fn vcpu_that_blocks_after_its_full_slice_meets_the_deadline() {
 }
 
 #[test]
-fn period_that_begins_with_a_blocked_vcpu_has_no_deadline() {
+fn period_that_begins_while_the_vcpu_is_blocked_has_no_deadline() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_001);
     assert_eq!(judged(&script.first_ended(30_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn excess_is_deducted_from_periods_skipped_while_blocked() {
+fn excess_cpu_time_is_deducted_also_from_periods_skipped_by_a_block() {
     // 6 ms of excess: the periods from 10 and 20 ms deduct 4 ms, that from 30 ms the remainder.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
     assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
@@ -162,13 +163,13 @@ fn excess_is_deducted_from_periods_skipped_while_blocked() {
 }
 
 #[test]
-fn periods_that_begin_in_the_warm_up_do_not_count() {
+fn deadlines_of_periods_that_begin_in_the_warm_up_are_not_counted() {
     assert_eq!(judged(&awake().warmup(10_000).first_ended(30_000)), (2, 2, 0, 10_000));
     assert_eq!(judged(&awake().warmup(10_001).first_ended(30_000)), (1, 1, 0, 0));
 }
 
 #[test]
-fn reservation_change_within_a_run_interval_splits_the_interval() {
+fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
     // The new reservation is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10
     // ms were received, one of them as excess, which is deducted. In the run interval 5 ms are
     // received under the new reservation. After that nothing, so the second period's slice is
@@ -180,7 +181,7 @@ fn reservation_change_within_a_run_interval_splits_the_interval() {
 }
 
 #[test]
-fn excess_under_one_reservation_is_deducted_from_the_next_reservation() {
+fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
     // All 2 ms of 10 ms were received by 5 ms, so the next budget is 1 ms. A microsecond less is a
     // miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
@@ -191,7 +192,7 @@ fn excess_under_one_reservation_is_deducted_from_the_next_reservation() {
 }
 
 #[test]
-fn excess_of_a_rejoining_vcpu_is_reduced_by_time_accrued_meanwhile() {
+fn excess_cpu_time_of_a_vcpu_that_left_shrinks_at_its_rate_until_it_rejoins() {
     // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);
@@ -202,7 +203,7 @@ fn excess_of_a_rejoining_vcpu_is_reduced_by_time_accrued_meanwhile() {
 }
 
 #[test]
-fn overrun_under_one_reservation_is_deducted_from_the_next_reservation() {
+fn overrun_of_a_work_conserving_vcpu_is_deducted_after_a_reservation_change() {
     // The reservation changes at the very end of the period with an excess of 500 us.
     let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
@@ -219,7 +220,7 @@ fn deadline_metrics_are_absent_if_the_host_records_no_blocks_or_run_intervals() 
 }
 
 #[test]
-fn deadline_misses_resolved_at_many_moments_are_all_counted() {
+fn each_of_200_deadline_misses_is_counted_with_its_tardiness() {
     // A few microseconds of each slice, so that each shortfall is made up at another moment.
     let mut script = awake();
     for nth in 0..200 {
@@ -231,7 +232,7 @@ fn deadline_misses_resolved_at_many_moments_are_all_counted() {
 }
 
 #[test]
-fn overrun_before_a_leave_is_not_deducted_after_a_rejoin() {
+fn overrun_of_a_vcpu_is_not_deducted_after_it_leaves_and_rejoins() {
     let script = awake().ran_late(0, 0, 9_000, 7_000).left(0, 9_000);
     let joined = Record::Joined { at: Time::START + us(15_000), vcpu: vcpu(0) };
     let script = script.with(joined).promised(0, 15_000, 2_000, 10_000).woke(0, 15_000);
@@ -239,7 +240,7 @@ fn overrun_before_a_leave_is_not_deducted_after_a_rejoin() {
 }
 
 #[test]
-fn cpu_time_recorded_late_counts_in_the_later_period() {
+fn cpu_time_recorded_after_its_period_ended_counts_in_the_current_period() {
     // Used before it blocked, but known only after it has woken again, in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
     let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);

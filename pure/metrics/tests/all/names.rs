@@ -4,7 +4,7 @@ use crate::script::{Script, us, web_servers};
 use slackline_metrics::{FieldValue, Measure};
 
 #[test]
-fn metrics_are_looked_up_by_the_names_that_claims_use() {
+fn each_metric_is_found_by_the_name_that_claims_use() {
     let run = web_servers();
     let cases = [
         ("misses", Some("web.1"), Measure::Count(1)),
@@ -33,7 +33,7 @@ fn metrics_are_looked_up_by_the_names_that_claims_use() {
 }
 
 #[test]
-fn lateness_metrics_without_late_events_are_zero() {
+fn lateness_metrics_are_zero_if_no_event_was_late() {
     let run = web_servers();
     for (metric, of) in [("miss time p99", "web.0"), ("miss time worst", "batch")] {
         assert_eq!(run.lookup(metric, Some(of)), Ok(Measure::Span(us(0))), "{metric} of {of}");
@@ -44,7 +44,7 @@ fn lateness_metrics_without_late_events_are_zero() {
 }
 
 #[test]
-fn claim_about_a_quantile_of_one_value_uses_the_value() {
+fn claim_about_a_quantile_of_a_single_measured_value_uses_that_value() {
     let script = Script::new(&["a", "b"]).woke(0, 100).ran(0, 130, 200).blocked(0, 200);
     let script = script.woke(1, 300).ran(1, 310, 320).blocked(1, 320).woke(1, 400).ran(1, 450, 500);
     let run = script.ended(1_000);
@@ -65,7 +65,7 @@ fn claim_about_a_quantile_of_one_value_uses_the_value() {
 }
 
 #[test]
-fn unknown_metric_suggests_the_nearest_name() {
+fn unknown_metric_name_is_refused_with_the_nearest_known_name() {
     let run = web_servers();
     let error = run.lookup("mises", Some("web")).unwrap_err();
     assert_eq!(error.to_string(), "there is no metric `mises of web`");
@@ -81,7 +81,7 @@ fn unknown_metric_suggests_the_nearest_name() {
 }
 
 #[test]
-fn summary_fields_have_stable_names_and_carry_their_unit() {
+fn summary_field_names_are_stable_and_end_in_their_unit() {
     let run = web_servers();
     let names = |fields: Vec<(&'static str, FieldValue)>| {
         fields.iter().map(|field| field.0).collect::<Vec<_>>().join(" ")
@@ -128,7 +128,7 @@ fn summary_fields_have_stable_names_and_carry_their_unit() {
 }
 
 #[test]
-fn metrics_that_a_host_cannot_count_are_missing() {
+fn metrics_that_the_host_cannot_measure_are_reported_as_missing() {
     let script = Script::new(&["a"]).knows(true, false).ran(0, 0, 10);
     let run = script.ended(100);
     for fields in [&run.vcpu_fields()[0], &run.cpu_fields()[0]] {

@@ -3,7 +3,7 @@
 use crate::script::{Script, us};
 
 #[test]
-fn run_interval_over_several_windows_is_split_without_loss() {
+fn cpu_time_of_a_run_interval_is_divided_over_time_windows_without_loss() {
     // Three quarters of the time from 500 to 2,500: 375, 750 and 375 in three windows.
     let script = Script::new(&["a", "b"]).used(0, 0, (500, 2_500, 1_500), (0, true));
     let lines = script.over_time(us(1_000), 3_400);

@@ -16,7 +16,7 @@ fn awake_exact(slice: u64, period: u64) -> Script {
 }
 
 #[test]
-fn run_interval_over_whole_seconds_is_split_in_proportion() {
+fn cpu_time_of_a_run_interval_is_divided_over_its_seconds_in_proportion() {
     // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. 300 ms per second are reserved.
     let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
     let vcpu = script.first_ended(3 * S);
@@ -27,7 +27,7 @@ fn run_interval_over_whole_seconds_is_split_in_proportion() {
 }
 
 #[test]
-fn share_error_window_of_a_second_is_a_whole_number_of_periods() {
+fn share_error_per_second_is_measured_over_a_whole_number_of_periods() {
     // 334 periods of 3 ms are 1.002 s. In each of two such windows 1 ms of 334 ms is missing.
     let mut script = awake(1_000, 3_000);
     for nth in 0..668_u64 {
@@ -40,14 +40,14 @@ fn share_error_window_of_a_second_is_a_whole_number_of_periods() {
 }
 
 #[test]
-fn period_longer_than_a_second_is_its_own_error_window() {
+fn share_error_of_a_period_longer_than_a_second_is_measured_per_period() {
     let script = awake(S, 2 * S).ran(0, 0, S).ran(0, 3 * S, 3 * S + S / 2);
     let error = script.first_ended(5 * S).second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm), (2, 500_000));
 }
 
 #[test]
-fn received_time_above_the_share_is_error_only_with_hard_limit() {
+fn cpu_time_above_the_share_is_a_share_error_only_under_a_hard_limit() {
     let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
     assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
@@ -56,7 +56,7 @@ fn received_time_above_the_share_is_error_only_with_hard_limit() {
 }
 
 #[test]
-fn second_with_a_block_has_an_error_only_above_the_reservation() {
+fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
     // Less in the first second, with a block. Exactly the reservation in the second one.
     let sleeps = |script: Script| {
         let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
@@ -74,7 +74,7 @@ fn second_with_a_block_has_an_error_only_above_the_reservation() {
 }
 
 #[test]
-fn seconds_in_which_a_vcpu_is_always_blocked_have_no_error() {
+fn seconds_in_which_a_vcpu_is_always_blocked_have_no_share_error() {
     // Blocked from 0.2 s to 5.5 s, through many periods at once. Then runnable but not running.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
     let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
@@ -84,7 +84,7 @@ fn seconds_in_which_a_vcpu_is_always_blocked_have_no_error() {
 }
 
 #[test]
-fn host_that_cannot_see_blocks_counts_vcpus_as_runnable() {
+fn vcpu_counts_as_always_runnable_if_the_host_cannot_observe_blocks() {
     let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
     let vcpu = script.blocked(0, 150_000).first_ended(S);
     assert_eq!(vcpu.error_ppm, Some(-500_000));
@@ -93,7 +93,7 @@ fn host_that_cannot_see_blocks_counts_vcpus_as_runnable() {
 }
 
 #[test]
-fn seconds_cut_by_a_change_or_the_warmup_have_no_error() {
+fn seconds_cut_by_a_reservation_change_or_the_warm_up_have_no_share_error() {
     let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
     assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
     let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
@@ -102,7 +102,7 @@ fn seconds_cut_by_a_change_or_the_warmup_have_no_error() {
 }
 
 #[test]
-fn reserved_share_is_averaged_over_the_time_joined() {
+fn reserved_share_is_averaged_over_the_time_the_vcpu_was_joined() {
     // 30 % until 1 s, then 10 % until 4 s. The first half second is warm-up.
     let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
     let vcpu = script.left(0, 4 * S).first_ended(10 * S);
@@ -114,7 +114,7 @@ fn reserved_share_is_averaged_over_the_time_joined() {
 
 /// The vCPU joins late, and receives its slice at the start of each period.
 #[test]
-fn delivered_promised_and_error_cover_the_same_time() {
+fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
     let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
     // 6 of 10 ms from 5 ms on: 99 whole periods, and 5 ms of one more in which it ran for 5 ms.
     let mut script = joined(5_000).exactly(0, 5_000, 6_000, 10_000).woke(0, 5_000);
@@ -138,7 +138,7 @@ fn delivered_promised_and_error_cover_the_same_time() {
 }
 
 #[test]
-fn shares_of_a_changed_reservation_cover_all_time_joined() {
+fn delivered_and_reserved_share_cover_all_time_despite_a_reservation_change() {
     // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut. Then 20 %.
     let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
     let script =
@@ -154,7 +154,7 @@ fn shares_of_a_changed_reservation_cover_all_time_joined() {
 }
 
 #[test]
-fn time_in_the_warm_up_counts_in_no_metric() {
+fn time_in_the_warm_up_is_counted_in_no_metric() {
     let script = Script::new(&["a"]).warmup(1_000).woke(0, 100).ran(0, 400, 2_400);
     let run = script.blocked(0, 2_400).ended(5_000);
     let vcpu = &run.vcpus[0];
@@ -165,7 +165,7 @@ fn time_in_the_warm_up_counts_in_no_metric() {
 }
 
 #[test]
-fn waiting_is_time_runnable_and_not_running() {
+fn waiting_time_is_the_time_a_vcpu_is_runnable_and_not_running() {
     // Runnable for 10 ms. In a run interval of 4 ms it received 3 ms.
     let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
     let vcpu = script.blocked(0, 11_000).first_ended(20_000);
@@ -173,7 +173,7 @@ fn waiting_is_time_runnable_and_not_running() {
 }
 
 #[test]
-fn stopped_time_is_neither_waiting_nor_blocked_time() {
+fn time_while_a_vcpu_is_stopped_is_neither_waiting_nor_blocked_time() {
     let of = |machine: &str| {
         let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
         let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
@@ -243,7 +243,7 @@ fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
 }
 
 #[test]
-fn run_interval_after_a_gap_or_another_vcpu_counts_as_switch() {
+fn run_interval_counts_as_a_switch_only_after_a_gap_or_another_vcpu() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -254,7 +254,7 @@ fn run_interval_after_a_gap_or_another_vcpu_counts_as_switch() {
 }
 
 #[test]
-fn job_done_after_its_deadline_counts_as_late() {
+fn job_that_is_done_after_its_deadline_counts_as_late() {
     let script = Script::new(&["a"]).warmup(100).job(0, 99, 200, 300).job(0, 100, 200, 200);
     let vcpu = script.job(0, 200, 300, 450).first_ended(1_000);
     assert_eq!((vcpu.jobs, vcpu.jobs_late, vcpu.jobs_due), (2, 1, 2));
@@ -264,7 +264,7 @@ fn job_done_after_its_deadline_counts_as_late() {
 }
 
 #[test]
-fn job_without_a_deadline_is_never_due_nor_late() {
+fn job_without_a_deadline_is_never_counted_as_late() {
     let (released, done) = (Time::START + us(100), Time::START + us(900));
     let endless = Record::Job {
         vcpu: vcpu(0),
@@ -279,7 +279,7 @@ fn job_without_a_deadline_is_never_due_nor_late() {
 }
 
 #[test]
-fn bytes_moved_are_summed_after_the_warm_up() {
+fn bytes_moved_by_a_vcpu_are_summed_after_the_warm_up() {
     let moved =
         |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
     let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
@@ -289,7 +289,7 @@ fn bytes_moved_are_summed_after_the_warm_up() {
 }
 
 #[test]
-fn host_events_are_counted_after_the_warm_up() {
+fn host_events_are_counted_only_after_the_warm_up() {
     let (time, cpu) = (|at| Time::START + us(at), CpuId::new(1));
     let mut script = Script::new(&["a"]).warmup(50);
     for (at, late, delay) in [(49, us(9), us(8)), (50, us(7), us(3))] {
@@ -307,7 +307,7 @@ fn host_events_are_counted_after_the_warm_up() {
     assert_eq!(run.cpus.iter().map(|cpu| cpu.overhead).collect::<Vec<_>>(), [None, Some(us(5))]);
 }
 
-/// Overhead paid on the first CPU between two times in microseconds.
+/// Returns a record of overhead on the first CPU between two times in microseconds.
 fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record {
     let at = |us| Time::START + Span::from_us(us);
     Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }
@@ -316,7 +316,7 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
 /// A run of 100 us with 10 us of warm-up. A tick lies over the end of the warm-up, then come a
 /// switch and a tick on an idle CPU.
 #[test]
-fn program_overhead_and_idle_metrics_sum_to_the_measured_time() {
+fn program_time_overhead_and_idle_time_of_a_cpu_sum_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
         vcpu: of(0).expect("slot 0 has a vCPU"),
@@ -342,7 +342,7 @@ fn program_overhead_and_idle_metrics_sum_to_the_measured_time() {
 }
 
 #[test]
-fn work_metric_is_unknown_for_a_trace_without_overhead() {
+fn work_of_a_vcpu_is_unknown_if_the_trace_records_no_overhead_per_vcpu() {
     let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
     let run = script.ended(100);
     assert_eq!(
@@ -358,7 +358,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn cpu_time_without_vcpus_is_reported_as_others_stolen_or_unused() {
+fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
     // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
@@ -374,7 +374,7 @@ fn cpu_time_without_vcpus_is_reported_as_others_stolen_or_unused() {
 }
 
 #[test]
-fn kernel_accounting_across_the_warmup_end_counts_in_proportion() {
+fn kernel_accounting_that_spans_the_warm_up_end_is_counted_in_proportion() {
     // Half of the first 100 ms lies after the warm-up, with half of the idle time.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
@@ -388,7 +388,7 @@ fn kernel_accounting_across_the_warmup_end_counts_in_proportion() {
 }
 
 #[test]
-fn vcpu_that_never_joined_has_no_row() {
+fn vcpu_that_never_joined_has_no_row_in_the_summary() {
     let run = Script::new(&[]).named(0, "a").named(1, "b").joined(1, 0).ended(10);
     assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
 }
@@ -413,7 +413,7 @@ impl Draw {
 
 /// Run intervals lie anywhere over periods, seconds, reservations, blocks and the warm-up.
 #[test]
-fn metric_sums_are_consistent_for_random_run_intervals() {
+fn sums_of_metrics_are_consistent_for_random_run_intervals() {
     for seed in 0..500_u64 {
         let mut draw = Draw(seed);
         let mut script = Script::new(&["a", "b"]).warmup(draw.below(3 * S));
@@ -456,7 +456,7 @@ fn metric_sums_are_consistent_for_random_run_intervals() {
 
 /// The times of the join, the warm-up and the end vary, as does the CPU time received.
 #[test]
-fn error_equals_the_difference_of_delivered_and_promised() {
+fn share_error_equals_delivered_minus_reserved_share_for_random_runs() {
     let mut judged = 0;
     for seed in 0..500_u64 {
         let mut draw = Draw(seed);

@@ -16,7 +16,7 @@ fn meter(header: &Header, script: &Script) -> Meter {
 }
 
 #[test]
-fn metrics_viewed_during_a_run_leave_its_result_unchanged() {
+fn viewing_metrics_during_a_run_does_not_change_the_final_result() {
     let begun = Script::new(&["web"]).exactly(0, 0, 4, 10).woke(0, 0).ran(0, 0, 4).ran(0, 10, 14);
     let mut looked = meter(&header(), &begun);
     let view = looked.view().expect("every record names a known vCPU");
@@ -36,7 +36,7 @@ fn metrics_viewed_during_a_run_leave_its_result_unchanged() {
 /// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot,
 /// so the lost time is unknown and not zero.
 #[test]
-fn slowed_time_metric_is_unknown_on_a_live_host() {
+fn time_lost_to_slowed_cpus_is_unknown_on_a_live_host() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {
         let header = Header { machine: machine.into(), ..header() };
         let slower = Record::Slowed { vcpu: vcpu(0), from: at(0), to: at(10), work: us(4) };
@@ -47,7 +47,7 @@ fn slowed_time_metric_is_unknown_on_a_live_host() {
 }
 
 #[test]
-fn vcpus_that_share_a_slot_have_separate_rows() {
+fn two_vcpus_that_used_a_slot_one_after_the_other_have_separate_rows() {
     let run = Script::new(&["web"])
         .woke(0, 0)
         .ran(0, 0, 10)
@@ -63,7 +63,7 @@ fn vcpus_that_share_a_slot_have_separate_rows() {
 }
 
 #[test]
-fn run_interval_recorded_late_counts_for_the_slots_previous_vcpu() {
+fn job_recorded_after_its_slot_was_reused_counts_for_the_earlier_vcpu() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
     let named = slackline_trace::VcpuName {
@@ -80,7 +80,7 @@ fn run_interval_recorded_late_counts_for_the_slots_previous_vcpu() {
 }
 
 #[test]
-fn vcpu_that_rejoins_under_its_name_keeps_its_metric_sums() {
+fn vcpu_that_rejoins_under_its_old_name_keeps_its_metric_sums() {
     let run = Script::new(&["web"]).woke(0, 0).ran(0, 0, 10).blocked(0, 10).left(0, 10);
     let run = run.named(0, "web").joined(0, 20).woke(0, 20).ran(0, 20, 25).ended(30);
     let rows: Vec<_> = run.vcpus.iter().map(|row| (row.delivered, row.present)).collect();
@@ -88,11 +88,11 @@ fn vcpu_that_rejoins_under_its_name_keeps_its_metric_sums() {
 }
 
 #[test]
-fn record_of_unknown_vcpu_or_cpu_is_an_error_with_its_number() {
+fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 2 is about d3v0, which no record named before");
+    assert_eq!(expected.to_string(), "trace record 2 is about d3v0, which no earlier record names");
     let mut monitor = XenMon::new(&header());
     stranger.entries.iter().for_each(|entry| entry.pass_to(&mut monitor));
     assert_eq!(monitor.finish(), Err(expected));
@@ -103,7 +103,7 @@ fn record_of_unknown_vcpu_or_cpu_is_an_error_with_its_number() {
     let elsewhere = Script::new(&["web"]).used(0, 9, (0, 5, 5), (0, true));
     let expected = StrayRecord { record: 1, who: Unknown::Cpu(CpuId::new(9)) };
     assert_eq!(meter(&header(), &elsewhere).view(), Err(expected));
-    assert_eq!(expected.to_string(), "record 1 is about cpu9, which the host does not have");
+    assert_eq!(expected.to_string(), "trace record 1 is about cpu9, which the host does not have");
 }
 
 /// Records of three vCPUs that wake, run over several periods, change reservations, block and
@@ -152,7 +152,7 @@ fn busy(seed: u64) -> Script {
 }
 
 #[test]
-fn moving_window_metrics_equal_those_of_a_meter_started_there() {
+fn metrics_of_a_moving_window_equal_metrics_measured_from_the_window_start() {
     for seed in 0..20 {
         let script = busy(seed);
         for span in [1, 50, 300, 2_000] {
@@ -175,7 +175,7 @@ fn moving_window_metrics_equal_those_of_a_meter_started_there() {
 }
 
 #[test]
-fn moving_window_discards_records_before_its_start() {
+fn moving_window_discards_records_of_run_intervals_before_its_start() {
     let mut window = MovingWindow::new(&header(), us(100));
     let begun = Script::new(&["web"]).promised(0, 0, 1, 2).woke(0, 0);
     begun.entries.iter().for_each(|entry| entry.pass_to(&mut window));
@@ -191,7 +191,7 @@ fn moving_window_discards_records_before_its_start() {
 }
 
 #[test]
-fn moving_window_drops_vcpus_that_left_before_it() {
+fn moving_window_drops_vcpus_that_left_before_the_window_started() {
     let script = Script::new(&["web", "batch"]).woke(0, 0).ran(0, 0, 10).left(0, 10).woke(1, 10);
     let mut window = MovingWindow::new(&header(), us(100));
     script.entries.iter().for_each(|entry| entry.pass_to(&mut window));

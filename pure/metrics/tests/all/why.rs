@@ -108,7 +108,7 @@ fn hog() -> Culprit {
 }
 
 #[test]
-fn why_blames_the_thread_on_the_cpu_for_a_wait() {
+fn why_command_blames_a_wait_on_each_thread_that_occupied_the_cpu() {
     use OffCpu::{Blocked, Ready};
     let blame = blame(&[
         on_cpu(HOG, 0..1_000, Ready),
@@ -134,10 +134,10 @@ fn why_blames_the_thread_on_the_cpu_for_a_wait() {
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
 }
 
-/// The kernel's numbers for an interval are compared with those of the recording for the same
+/// The kernel's numbers for an interval are compared with the numbers of the recording for the same
 /// interval.
 #[test]
-fn why_compares_kernel_accounting_over_the_same_interval() {
+fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {
     let counted = |span: std::ops::Range<u64>, used, ready| {
         let (thread, from, to) = (HostThreadId::new(WEB_THREAD), at(span.start), at(span.end));
         Entry::Record(Record::Counted { thread, from, to, used: us(used), ready: us(ready) })
@@ -159,7 +159,7 @@ fn why_compares_kernel_accounting_over_the_same_interval() {
 }
 
 #[test]
-fn why_says_if_another_vm_ran_within_or_beyond_its_reservation() {
+fn why_command_states_if_another_vm_ran_within_or_beyond_its_reservation() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
@@ -172,7 +172,7 @@ fn why_says_if_another_vm_ran_within_or_beyond_its_reservation() {
 }
 
 #[test]
-fn why_blames_a_late_timer_for_vcpus_but_not_for_processes() {
+fn why_command_blames_a_late_timer_only_if_it_prolonged_the_run_of_a_vcpu() {
     let late = |us, late| {
         let (cpu, late) = (CpuId::new(0), Span::from_us(late));
         Entry::Record(Record::RangLate { at: at(us), cpu, late })
@@ -192,7 +192,7 @@ fn why_blames_a_late_timer_for_vcpus_but_not_for_processes() {
 }
 
 #[test]
-fn why_counts_stops_and_pauses_only_off_the_cpu() {
+fn why_command_counts_a_stop_or_pause_only_while_the_thread_is_off_the_cpu() {
     let thread = HostThreadId::new(WEB_THREAD);
     let (from, to) = (at(1_000), at(3_000));
     let blame = blame(&[
@@ -215,7 +215,7 @@ fn why_counts_stops_and_pauses_only_off_the_cpu() {
 
 /// A real-time hog keeps the dispatcher from resuming the vCPU in time.
 #[test]
-fn why_blames_a_late_resume_on_the_thread_then_running() {
+fn why_command_blames_the_running_thread_if_a_throttled_vcpu_resumes_late() {
     let (from, to, cpu) = (at(1_000), at(3_000), CpuId::new(0));
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -232,7 +232,7 @@ fn why_blames_a_late_resume_on_the_thread_then_running() {
 }
 
 #[test]
-fn why_counts_an_unfinished_pause_until_the_recording_ends() {
+fn why_command_counts_a_pause_without_end_until_the_recording_ends() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
@@ -243,7 +243,7 @@ fn why_counts_an_unfinished_pause_until_the_recording_ends() {
 }
 
 #[test]
-fn why_leaves_waits_with_lost_events_or_idle_time_unexplained() {
+fn why_command_leaves_waits_unexplained_if_events_were_lost_or_cpu_was_idle() {
     let cpu = CpuId::new(0);
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -260,7 +260,7 @@ fn why_leaves_waits_with_lost_events_or_idle_time_unexplained() {
 }
 
 #[test]
-fn why_divides_stolen_time_by_cpu_time_of_the_threads() {
+fn why_command_divides_stolen_time_among_threads_by_their_cpu_time() {
     let cpu = CpuId::new(0);
     let (idle, dispatching) = (Span::ZERO, Span::ZERO);
     let blame = blame(&[
@@ -282,7 +282,7 @@ fn why_divides_stolen_time_by_cpu_time_of_the_threads() {
 }
 
 #[test]
-fn why_shows_a_tenant_no_names_of_other_owners() {
+fn why_command_hides_names_of_other_owners_from_a_tenant() {
     let entries = [
         woke(WEB_THREAD, 0),
         on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
@@ -300,7 +300,7 @@ fn why_shows_a_tenant_no_names_of_other_owners() {
 }
 
 #[test]
-fn why_for_an_unknown_vm_lists_the_known_vms() {
+fn why_command_lists_the_known_vms_if_the_vm_is_unknown() {
     let answer = ask("nobody", &[ended(1)]);
     assert_eq!((answer.vcpus.len(), answer.vms), (0, vec!["db".to_owned(), "web".to_owned()]));
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
@@ -316,7 +316,7 @@ proptest! {
     /// In each recording, the times in which the vCPU ran, waited and was blocked add up to the
     /// elapsed time.
     #[test]
-    fn why_times_of_any_recording_add_up(steps in steps()) {
+    fn run_wait_and_block_times_of_why_command_add_up_to_the_elapsed_time(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);
         // The same by hand: when the vCPU became ready, and what it waited.
         let (mut ready_since, mut waited, mut had) = (None, Span::ZERO, Span::ZERO);

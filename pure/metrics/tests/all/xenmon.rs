@@ -19,7 +19,8 @@ fn blocked(slot: u32, us: u64) -> Record {
     Record::Blocked { at: at(us), vcpu: vcpu(slot) }
 }
 
-/// Record of a run interval on the first CPU with this slice in microseconds.
+/// Returns a record of a run interval on the first CPU. Its times and its slice are in
+/// microseconds.
 fn ran(slot: u32, (from, to): (u64, u64), slice: u64, end: RanEnd) -> Record {
     let (cpu, used, granted) = (CpuId::new(0), us(to - from), Some(us(slice)));
     let (from, to, late, due) = (at(from), at(to), Span::ZERO, true);
@@ -73,7 +74,7 @@ fn xenmon_metrics_of_two_domains_equal_hand_computed_values() {
 }
 
 #[test]
-fn xenmon_counts_a_switch_only_after_a_gap_between_run_intervals() {
+fn xenmon_counts_a_switch_only_if_a_gap_precedes_the_run_interval() {
     let summary = two(&[
         woke(0, 0),
         ran(0, (0, 5_000), 5_000, RanEnd::Limit),
@@ -86,7 +87,7 @@ fn xenmon_counts_a_switch_only_after_a_gap_between_run_intervals() {
 }
 
 #[test]
-fn xenmon_counts_a_paused_vcpu_as_blocked_in_either_record_order() {
+fn xenmon_counts_a_paused_vcpu_as_blocked_in_any_sequence_of_records() {
     let pause = Record::Paused { at: at(5_000), vcpu: vcpu(0) };
     let run = ran(0, (0, 5_000), 30_000, RanEnd::Preempted);
     let rest = [woke(0, 25_000), ran(0, (25_000, 30_000), 30_000, RanEnd::Over)];
@@ -98,7 +99,7 @@ fn xenmon_counts_a_paused_vcpu_as_blocked_in_either_record_order() {
 }
 
 #[test]
-fn xenmon_splits_cpu_time_over_points_and_counts_waits_whole() {
+fn xenmon_divides_cpu_time_over_samples_and_counts_each_wait_in_one_sample() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -116,7 +117,7 @@ fn xenmon_splits_cpu_time_over_points_and_counts_waits_whole() {
 }
 
 #[test]
-fn xenmon_seconds_are_ten_points_after_the_warm_up() {
+fn each_second_of_xenmon_sums_ten_samples_taken_after_the_warm_up() {
     let header = Header { warmup: us(500_000), ..header() };
     let records = [
         woke(0, 0),
@@ -132,7 +133,7 @@ fn xenmon_seconds_are_ten_points_after_the_warm_up() {
 }
 
 #[test]
-fn xenmon_sums_several_vcpus_under_the_name_of_their_domain() {
+fn xenmon_reports_the_sum_of_all_vcpus_under_the_name_of_their_domain() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {
@@ -153,7 +154,7 @@ fn xenmon_sums_several_vcpus_under_the_name_of_their_domain() {
 }
 
 #[test]
-fn xenmon_io_is_missing_or_counts_for_both_domains() {
+fn xenmon_counts_io_for_both_domains_and_omits_it_without_io_records() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
@@ -181,7 +182,7 @@ fn xenmon_io_is_missing_or_counts_for_both_domains() {
 }
 
 #[test]
-fn xenmon_fields_are_missing_on_a_host_without_run_interval_records() {
+fn xenmon_fields_are_missing_if_the_host_records_no_run_intervals() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);

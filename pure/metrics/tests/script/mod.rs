@@ -86,7 +86,7 @@ impl Script {
         self
     }
 
-    /// Behaves as a live host, which records only the total CPU time of scheduling.
+    /// Marks the run as a run on a live host, which records only the total CPU time of scheduling.
     pub fn knows_overhead_in_all(mut self) -> Script {
         self.header.knows.overhead = false;
         self
@@ -136,12 +136,13 @@ impl Script {
         self.ran_late(slot, from, to, 0)
     }
 
-    /// Adds such a run interval whose last `late` us are beyond its limit.
+    /// Adds a run interval on the first CPU to which the vCPU was entitled, except for the last
+    /// `late` us, which are overrun.
     pub fn ran_late(self, slot: u32, from: u64, to: u64, late: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (late, true))
     }
 
-    /// Adds a run interval on the first CPU in slack.
+    /// Adds a run interval of slack on the first CPU.
     pub fn ran_spare(self, slot: u32, from: u64, to: u64) -> Script {
         self.used(slot, 0, (from, to, to - from), (0, false))
     }
@@ -195,7 +196,7 @@ impl Script {
 }
 
 /// Summary of two seconds with five vCPUs: two web servers that block (the second is starved once),
-/// a work-conserving batch job, a player with a hard limit that does jobs, and one without a
+/// a work-conserving batch job, a player with a hard limit that does jobs, and a VM without a
 /// reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);

@@ -82,7 +82,7 @@ pub(crate) struct BookedPlacement {
     pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// CPU time that the vCPU has used in excess of the fluid rate. Not zero only if it rejoins.
+    /// CPU time that the vCPU has used in excess of the fluid rate. Zero unless the vCPU rejoins.
     pub(crate) advance: Span,
     /// True if the vCPU gets its slice only from its second period on, since otherwise other vCPUs
     /// would miss deadlines.
@@ -114,8 +114,8 @@ impl Bookings {
         Bookings { loads, capacity, packing, holds: Holds::new(), splits }
     }
 
-    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. For a vCPU
-    /// that rejoins, the result also has the CPU time that it has used in excess of the fluid rate.
+    /// Binds the reservation of a newcomer to one of the allowed CPUs, or splits it. If the vCPU
+    /// rejoins, the result has the CPU time that it used in excess of the fluid rate before.
     pub(crate) fn add(
         &mut self,
         vcpu: VcpuId,
@@ -174,7 +174,7 @@ impl Bookings {
         }
     }
 
-    /// Ends a reservation. Its share stays held until the zero-lag time.
+    /// Ends a reservation. Its share stays reserved (held) until the zero-lag time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
@@ -186,8 +186,9 @@ impl Bookings {
         }
     }
 
-    /// Releases holds whose zero-lag time has come. On quiescent CPUs, releases all holds and ends
-    /// the strict admission that earlier splits required.
+    /// Releases held shares whose zero-lag time has come. On quiescent CPUs, releases all held
+    /// shares. Also ends the strict admission (by the demand test) that earlier splits required
+    /// there.
     fn clear_up(&mut self, now: Time, resting: CpuSet) {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
@@ -296,8 +297,8 @@ struct PlacementSearch<'a> {
     home: Option<CpuId>,
     /// Current reservation of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
-    /// Returns the reservation to book on a CPU for a requested one. The result is larger if a
-    /// larger share of the same vCPU is still held there.
+    /// Returns the reservation to book on a CPU for a requested reservation. The result is larger
+    /// if a larger share of the same vCPU is still held there.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 
@@ -500,7 +501,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dispatch_overhead_counts_in_admission_and_is_named_in_refusals() {
+    fn admission_counts_dispatch_overhead_and_refusals_state_the_overhead() {
         let ms =
             |slice, period| Reservation::new(Span::from_us(slice), Span::from_us(period)).unwrap();
         let capacity = Some(CpuShare::from_ppm(950_000));

@@ -1,5 +1,5 @@
 //! Processor-demand test: decides exactly whether EDF meets all deadlines on one CPU, starting from
-//! the CPU's current state. Deadlines may be earlier than the ends of their periods. Sources:
+//! the CPU's current state. Deadlines can be earlier than the ends of their periods. Sources:
 //! Baruah, Mok and Rosier, RTSS 1990, for the test. Zhang and Burns, IEEE Transactions on Computers
 //! 2009, for the times to examine (quick processor-demand analysis, cited as [QPA]).
 //!
@@ -16,7 +16,7 @@ use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::admission::load::ReservedLoad;
 
-/// Recurring demand of one reservation or subtask.
+/// Recurring demand for CPU time of one reservation or subtask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     /// CPU time per period.
@@ -27,7 +27,7 @@ pub(crate) struct Job {
     pub(crate) period: Span,
 }
 
-/// Demand of one reservation or subtask on a CPU from now on.
+/// Demand for CPU time of one reservation or subtask on a CPU from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TaskDemand {
     /// Budget left now, and the time until its deadline. `None` if no budget is left.
@@ -37,7 +37,7 @@ pub(crate) struct TaskDemand {
     pub(crate) job: Job,
 }
 
-/// Demand of all reservations and subtasks on one CPU.
+/// Demand for CPU time of all reservations and subtasks on one CPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand {
     all: Vec<TaskDemand>,
@@ -45,7 +45,8 @@ pub(crate) struct Demand {
     load: ReservedLoad,
 }
 
-/// Limit of iterations of one demand test. A request that is not decided by then is refused.
+/// Limit of iterations of one demand test. A request that is still undecided after that many
+/// iterations is refused.
 const LOOKS: u32 = 20_000;
 
 /// Limit of the deadlines that a demand test examines, in nanoseconds from now: about two years.
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_bound_of_a_task_set_is_its_utilization() {
+    fn demand_bound_equals_utilization_if_deadlines_are_at_period_ends() {
         let mut demand = Demand::default();
         assert_eq!(demand.bound(), 0);
         demand.add(one(((0, 0), (1, 4, 4), 0)));
@@ -175,7 +176,7 @@ mod tests {
 
     /// A deadline more than two years away is not examined.
     #[test]
-    fn demand_test_with_a_deadline_beyond_two_years_has_no_horizon() {
+    fn demand_test_does_not_examine_deadlines_more_than_two_years_away() {
         let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
         assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
     }
@@ -188,7 +189,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn demand_bound_test_agrees_with_checking_every_nanosecond(
+        fn demand_bound_test_agrees_with_a_check_of_every_nanosecond(
             drawn in prop::collection::vec(
                 ((0u64..6, 0u64..20), (1u64..6, 1u64..24, 4u64..24), 0u64..24), 1..5),
         ) {

@@ -2,7 +2,7 @@
 //!
 //! On a CPU without split vCPUs the policy decides whether a whole reservation fits. On strict CPUs
 //! (see `split`) the demand test decides. A reservation that fits on no CPU as a whole is split. A
-//! vCPU whose parameters change may get its new slice only from its second period on.
+//! vCPU whose parameters change can get its new slice only from its second period on.
 
 use alloc::vec::Vec;
 

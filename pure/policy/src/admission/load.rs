@@ -20,7 +20,8 @@ pub(crate) struct ReservedLoad {
     slices: BTreeMap<Span, u128>,
     /// Sum of slice/period in 2^-64ths of a CPU, each term rounded down.
     floor: u128,
-    /// Number of reservations. The exact sum is less than this many units above `floor`.
+    /// Number of reservations. The exact sum exceeds `floor` by less than this many 2^-64ths of a
+    /// CPU.
     count: u32,
 }
 
@@ -205,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_can_be_reserved_to_the_last_nanosecond_but_no_more() {
+    fn cpu_can_be_reserved_to_the_last_nanosecond_but_not_beyond() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_loads_of_two_cpus_sum_exactly() {
+    fn sum_of_the_reserved_loads_of_two_cpus_is_exact() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         let mut other = ReservedLoad::default();
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_load_of_the_longest_periods_does_not_overflow() {
+    fn reserved_load_does_not_overflow_if_periods_are_as_long_as_possible() {
         let mut load = ReservedLoad::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));
@@ -246,7 +247,7 @@ mod tests {
         /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers. Reservations
         /// that were removed count for nothing.
         #[test]
-        fn capacity_test_agrees_with_integer_arithmetic(
+        fn test_for_available_capacity_agrees_with_integer_arithmetic(
             terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),
             gone in prop::collection::vec((1u64..=100, 0usize..24), 0..4),
             ppm in 1u32..=1_000_000,

@@ -4,7 +4,7 @@
 //! common to all policies:
 //! - Only CPUs that the affinity allows are candidates.
 //! - A bound vCPU stays on its CPU if its affinity allows the CPU and the CPU can take it.
-//! - Of equally good CPUs the one with the lowest number is chosen.
+//! - Of equally good CPUs the CPU with the lowest number is chosen.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -14,12 +14,12 @@ use slackline_units::{CpuId, CpuSet};
 /// Rule that chooses among the CPUs that can take a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// The best CPU: by default the one with the most available capacity.
+    /// The best CPU: by default the CPU with the most available capacity.
     Spread,
     /// The first CPU that can take the vCPU.
     Pack,
-    /// The best CPU. If no CPU can take the whole vCPU, it is split over several, under policies
-    /// that split.
+    /// The best CPU. If no CPU can take the whole vCPU, it is split over several CPUs, under
+    /// policies that split vCPUs.
     Split,
 }
 
@@ -36,7 +36,8 @@ pub(crate) struct Request<F, B> {
 }
 
 impl<F: Fn(CpuId) -> bool, B: Fn(CpuId, CpuId) -> Ordering> Request<F, B> {
-    /// Returns the CPU that takes the vCPU. If none can, the error is the best allowed one.
+    /// Returns the CPU that takes the vCPU. If no CPU can take the vCPU, the error is the best CPU
+    /// that the affinity allows.
     pub(crate) fn place(&self, packing: Packing) -> Result<CpuId, CpuId> {
         let can = |cpu: &CpuId| self.allowed.contains(*cpu) && (self.fits)(*cpu);
         if let Some(home) = self.home.filter(can) {
@@ -122,27 +123,27 @@ mod tests {
     }
 
     #[test]
-    fn placement_among_equal_cpus_takes_the_lowest_number() {
+    fn vcpu_is_placed_on_the_lowest_numbered_cpu_if_several_cpus_are_equal() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn placed_vcpu_stays_on_its_cpu_if_allowed_and_it_fits() {
+    fn placement_keeps_a_vcpu_on_its_cpu_if_affinity_and_capacity_allow() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn placement_that_fits_nowhere_returns_the_best_allowed_cpu() {
+    fn refused_placement_returns_the_allowed_cpu_with_most_capacity() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }
 
     #[test]
-    fn unreserved_vcpu_is_placed_on_the_cpu_with_fewest_vcpus() {
+    fn vcpu_without_reservation_is_placed_on_the_cpu_with_fewest_vcpus() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

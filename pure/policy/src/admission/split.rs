@@ -4,7 +4,7 @@
 //! cited as [C=D].
 //!
 //! The relative deadline of each subtask except the last equals its execution time (C=D). The first
-//! subtask begins with the period, each later one at the deadline of its predecessor. A subtask
+//! subtask begins with the period, each later subtask at the deadline of its predecessor. A subtask
 //! with C=D precedes all other work on its CPU, so it ends exactly at its deadline. The last
 //! subtask has the end of the period as its deadline. A CPU can have one subtask with C=D, so there
 //! are at most as many splits as CPUs less one. Whole vCPUs never migrate. A split vCPU migrates
@@ -210,7 +210,7 @@ struct Search<'a> {
     period: Span,
 }
 
-/// First subtasks of an incomplete plan. Each one ends when the next one begins.
+/// First subtasks of an incomplete plan. Each one ends when the next subtask begins.
 #[derive(Clone, Debug, Default)]
 struct SplitPrefix {
     parts: Vec<Subtask>,
@@ -236,7 +236,7 @@ const CPUS: usize = 8;
 /// Number of incomplete plans of each length that the search continues with.
 const BEGINNINGS: usize = 4;
 
-/// Shortest subtask. A shorter one would not be worth the migration that it costs.
+/// Shortest subtask. A shorter subtask would not be worth the migration that it costs.
 const LEAST: Span = Span::from_us(10);
 
 /// Share of each CPU with the demand test that is never reserved, since that test takes very long
@@ -402,7 +402,7 @@ mod tests {
     /// Loads all CPUs to 95 % with periods of 5 to 100 ms. Counts how many of 200 sets are
     /// admitted, first with `spread` and then with `split`.
     #[test]
-    fn split_placement_admits_nearly_all_sets_of_95_percent_load() {
+    fn placement_with_splitting_admits_nearly_all_vcpu_sets_of_95_percent_load() {
         const SETS: usize = 200;
         for (policy, cpus, seed, expected) in [
             ("edf", 4_usize, 17, [143, 200]),
@@ -423,9 +423,10 @@ mod tests {
         }
     }
 
-    /// Three reservations of 0.6 CPU on two CPUs with a reserve of 0.1: `c` gets 3 ms on each.
+    /// Three vCPUs reserve 0.6 CPU each on two CPUs with a reserve of 0.1 CPU. The third vCPU, `c`,
+    /// is split and gets 3 ms on each CPU.
     #[test]
-    fn split_vcpu_runs_its_subtasks_on_two_cpus_in_each_period() {
+    fn split_vcpu_runs_its_two_subtasks_on_two_cpus_in_each_period() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -448,10 +449,10 @@ mod tests {
         );
     }
 
-    /// `c` forfeits the budget that it would have used while blocked. Otherwise `a` would miss its
-    /// deadline.
+    /// The split vCPU `c` forfeits the budget that it would have used while it was blocked.
+    /// Otherwise `a` would miss its deadline.
     #[test]
-    fn split_vcpu_forfeits_its_subtasks_while_blocked() {
+    fn split_vcpu_that_blocks_forfeits_the_budget_of_its_subtasks() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -475,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_split_placement_states_reserved_share_and_longest_slice() {
+    fn refusal_of_a_vcpu_that_cannot_be_split_states_the_longest_slice() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

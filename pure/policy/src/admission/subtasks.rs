@@ -39,7 +39,8 @@ impl SubtaskCursor {
         self.parts.iter().map(|part| part.cpu).collect()
     }
 
-    /// Returns a text for accounts, such as "3ms on cpu0, then 2ms on cpu1".
+    /// Returns the subtasks as text that is shown to users, such as "3ms on cpu0, then 2ms on
+    /// cpu1".
     pub(crate) fn shown(&self) -> alloc::string::String {
         let shown = self.iter().map(|part| alloc::format!("{} on {}", part.slice, part.cpu));
         shown.collect::<Vec<_>>().join(", then ")
@@ -98,7 +99,7 @@ pub(crate) struct PeriodState {
 }
 
 impl PeriodState {
-    /// Returns the demand of the vCPU from now on, with the CPU of each part.
+    /// Returns the demand of the vCPU from now on, with the CPU of each subtask.
     pub(crate) fn demands(self, at: Time, looks: DispatchOverhead) -> Vec<(CpuId, TaskDemand)> {
         let PeriodState { share, cpu, in_parts, begins, deadline, left, slept } = self;
         let (period, left) = (share.period(), left.left_after(slept));

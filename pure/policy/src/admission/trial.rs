@@ -50,7 +50,7 @@ impl Trial {
     /// Changes the parameters and affinity of a vCPU that has joined. `None` keeps the affinity.
     ///
     /// # Errors
-    /// If the new parameters cannot be honoured. The old ones stay in force.
+    /// If the new parameters cannot be honoured. The old parameters stay in force.
     pub fn change(
         &mut self,
         vcpu: VcpuId,
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_vcpu_occupies_no_capacity() {
+    fn vcpu_refused_by_admission_occupies_no_capacity() {
         let mut trial = trial(1);
         assert_eq!(trial.join(vcpu(0), &share(6), None), Ok(()));
         assert!(trial.join(vcpu(1), &share(6), None).is_err());
@@ -122,7 +122,7 @@ mod tests {
     /// Two vCPUs reserve 0.45 ms of each millisecond. The second vCPU is admitted only if the
     /// dispatch overhead of both fits into the remaining 0.1 ms.
     #[test]
-    fn dispatch_overhead_counts_in_admission_of_every_reserving_policy() {
+    fn every_reserving_policy_counts_dispatch_overhead_in_admission() {
         let policies = ["edf", "gedf", "sedf", "atropos"];
         for spec in policies.map(|name| find(name).unwrap()) {
             let values = Values::defaults(spec.policy_fields).unwrap();
@@ -155,7 +155,7 @@ mod tests {
         (find(plain.unwrap_or(name)).unwrap(), plain.is_some())
     }
 
-    /// Returns parameters with this slice and period in nanoseconds. `None` if they are out of
+    /// Returns vCPU parameters with this slice and period in nanoseconds. `None` if they are out of
     /// range.
     fn exactly(spec: &Spec, slice: u64, period: u64) -> Option<Values> {
         let terms = spec.limit?(CpuShare::ONE, Span::from_ns(1));
@@ -169,7 +169,7 @@ mod tests {
         /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
         /// affinity.
         #[test]
-        fn longest_reported_slice_is_admitted_and_one_nanosecond_more_refused(
+        fn longest_reported_slice_is_admitted_and_one_nanosecond_more_is_refused(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_change_keeps_parameters_and_affinity() {
+    fn vcpu_keeps_its_old_parameters_and_affinity_if_a_change_is_refused() {
         let only = |cpu| Some(CpuSet::one(CpuId::new(cpu)));
         let mut trial = trial(2);
         assert_eq!(trial.join(vcpu(0), &share(6), only(0)), Ok(()));

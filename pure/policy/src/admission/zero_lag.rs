@@ -31,7 +31,7 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares that are held until their zero-lag times.
+/// Shares of vCPUs that gave them up. The shares stay reserved (held) until their zero-lag times.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
@@ -41,22 +41,23 @@ pub(crate) struct Holds<P> {
 struct Hold<P> {
     who: (DomId, u16),
     place: P,
-    /// Share that is still reserved by the hold.
+    /// Share that stays reserved although the vCPU gave it up.
     share: Reservation,
-    /// True if the share counts in the load of the place. Otherwise the hold only remembers how
-    /// much excess the vCPU still has.
+    /// True if the share counts as reserved capacity of its CPU or CPUs. Otherwise the hold only
+    /// remembers how much excess the vCPU still has.
     is_booked: bool,
     /// Zero-lag time of the share.
     until: Time,
-    /// Share of the same vCPU at the same place, which is booked instead once the hold ends. `None`
-    /// if the vCPU has left the place.
+    /// Share of the same vCPU at the same place, which is booked when the held share is released.
+    /// `None` if the vCPU has left the place.
     then: Option<Reservation>,
 }
 
 /// Place and share of a reservation.
 pub(crate) type Booking<P> = (P, Reservation);
 
-/// Holds and reservation of a vCPU that are out of the books while its next reservation is decided.
+/// Held shares and reservation of a vCPU that are not counted in any load while its next
+/// reservation is decided.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
     now: Option<Booking<P>>,
@@ -68,12 +69,12 @@ impl<P: Copy + PartialEq> Holds<P> {
         Holds { holds: Vec::new() }
     }
 
-    /// Returns true if there are no holds.
+    /// Returns true if no shares are held.
     pub(crate) fn is_empty(&self) -> bool {
         self.holds.is_empty()
     }
 
-    /// Releases and drops the holds whose zero-lag time is not after `now`.
+    /// Releases and drops the held shares whose zero-lag time is `now` or earlier.
     pub(crate) fn lapse<B: ReservationBooks<Place = P>>(&mut self, now: Time, books: &mut B) {
         self.holds.retain(|hold| {
             if hold.until <= now {
@@ -83,7 +84,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         });
     }
 
-    /// Releases the holds at a quiescent place. The holds still remember the excess of their vCPUs.
+    /// Releases the shares held at a place (CPU or set of CPUs) that is quiescent. The excess of
+    /// their vCPUs is still remembered.
     pub(crate) fn rest<B: ReservationBooks<Place = P>>(&mut self, place: P, books: &mut B) {
         for hold in self.holds.iter_mut().filter(|hold| hold.place == place) {
             hold.release(books);
@@ -91,8 +93,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Releases the holds at all places, all of which are quiescent. The holds still remember the
-    /// excess of their vCPUs.
+    /// Releases the shares held at all places (CPUs or sets of CPUs), all of which are quiescent.
+    /// The excess of their vCPUs is still remembered.
     pub(crate) fn rest_all<B: ReservationBooks<Place = P>>(&mut self, books: &mut B) {
         for hold in &mut self.holds {
             hold.release(books);
@@ -109,8 +111,8 @@ impl<P: Copy + PartialEq> Holds<P> {
         }
     }
 
-    /// Returns, for each hold that counts at a place, the amount by which the held share exceeds
-    /// the share booked after it. `measure` maps a share to the amount that is compared.
+    /// Returns, for each held share that counts at a place, the amount by which it exceeds the
+    /// share that is booked after it. `measure` maps a share to the amount that is compared.
     pub(crate) fn beyond(
         &self,
         place: P,
@@ -124,7 +126,7 @@ impl<P: Copy + PartialEq> Holds<P> {
         })
     }
 
-    /// Takes all holds and the reservation of a vCPU out of the books.
+    /// Removes all held shares and the reservation of a vCPU from the loads of their places.
     pub(crate) fn lift<B: ReservationBooks<Place = P>>(
         &mut self,
         vcpu: VcpuId,
@@ -182,7 +184,7 @@ impl<P: Copy + PartialEq> Holds<P> {
 }
 
 impl<P: Copy + PartialEq> Hold<P> {
-    /// Replaces the held share in the books by `then`, if the held share is booked.
+    /// Replaces the held share in the load of its place by `then`, if the held share counts there.
     fn release<B: ReservationBooks<Place = P>>(&self, books: &mut B) {
         if self.is_booked {
             books.remove(self.place, self.share);
@@ -194,7 +196,7 @@ impl<P: Copy + PartialEq> Hold<P> {
 }
 
 impl<P: Copy + PartialEq> DetachedBooking<P> {
-    /// Returns the places and shares that were booked for the vCPU.
+    /// Returns the places and shares that counted for the vCPU in the loads.
     fn in_books(&self) -> impl Iterator<Item = Booking<P>> {
         let booked = || self.holds.iter().filter(|hold| hold.is_booked);
         let is_held = move |(place, _): &Booking<P>| {
@@ -204,8 +206,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         held.chain(self.now.filter(|now| !is_held(now)))
     }
 
-    /// Returns the holds of the vCPU. Its current reservation counts as one more hold, unless a
-    /// hold is booked at the same place.
+    /// Returns the held shares of the vCPU. Its current reservation counts as one more held share,
+    /// unless a share is held at the same place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
         // At its current place its own account replaces older ones.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
@@ -225,8 +227,8 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         holds.chain(own)
     }
 
-    /// Returns the share to book at a place if `asked` is reserved there. The result is larger than
-    /// `asked` if a larger share of this vCPU is still held there.
+    /// Returns the share to book at a place (CPU or set of CPUs) if `asked` is reserved there. The
+    /// result is larger than `asked` if a larger share of this vCPU is still held there.
     pub(crate) fn demand<B: ReservationBooks<Place = P>>(
         &self,
         place: P,
@@ -245,7 +247,7 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
         self.holds.iter().map(advance).max().unwrap_or(Span::ZERO)
     }
 
-    /// Drops the holds and the reservation of the vCPU at all places except `place`.
+    /// Drops the held shares and the reservation of the vCPU at all places except `place`.
     pub(crate) fn forget_but(&mut self, place: P) {
         self.holds.retain(|hold| hold.place == place);
         self.now = self.now.filter(|(at, _)| *at == place);
@@ -356,7 +358,7 @@ mod tests {
         }
     }
 
-    /// Books that store the shares booked at each place.
+    /// Test double of reservation books: stores the shares booked at each place.
     #[derive(Default)]
     struct Notes(Vec<(u8, Reservation)>);
 
@@ -386,8 +388,8 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    /// Settles `to` for a vCPU that reserves 5 of 10 ms at place 1 and is 4 ms ahead of the fluid
-    /// rate.
+    /// Books the reservation `to` for a vCPU that reserved 5 of 10 ms at place 1 before and is 4 ms
+    /// ahead of the fluid rate.
     fn settled(to: Option<Booking<u8>>) -> (Holds<u8>, Notes) {
         let (mut holds, mut notes) = (Holds::new(), Notes(alloc::vec![(1, tenths(5))]));
         let lifted = holds.lift(vcpu(0), Some((1, tenths(5))), &mut notes);
@@ -396,9 +398,10 @@ mod tests {
         (holds, notes)
     }
 
-    /// At half a CPU, 4 ms of excess accrue in 8 ms.
+    /// A vCPU that reserves half a CPU is 4 ms ahead of its fluid rate. This excess accrues in 8
+    /// ms.
     #[test]
-    fn old_share_after_a_decrease_stays_booked_until_zero_lag_time() {
+    fn old_share_stays_booked_until_zero_lag_time_after_the_share_is_reduced() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -416,7 +419,7 @@ mod tests {
     /// After a migration the share counts at the new place at once, and at the old place until the
     /// zero-lag time.
     #[test]
-    fn share_of_a_migrating_vcpu_is_booked_twice_until_zero_lag_time() {
+    fn share_of_a_migrating_vcpu_is_booked_on_both_cpus_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
         // It migrates back. Its account at the old place is found again, and the share is booked
@@ -428,9 +431,10 @@ mod tests {
         assert_eq!(notes.0, [(1, tenths(5))]);
     }
 
-    /// Quiescence frees the share in the books, but the account stays.
+    /// A quiescent CPU frees the held share of a vCPU that left. The excess of that vCPU is still
+    /// remembered.
     #[test]
-    fn quiescent_cpu_frees_a_leavers_share_but_keeps_its_usage_account() {
+    fn excess_cpu_time_of_a_departed_vcpu_is_remembered_if_its_share_is_freed() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -448,7 +452,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn share_of_a_leaver_with_excess_stays_reserved_until_zero_lag_time() {
+    fn share_of_a_departed_vcpu_stays_reserved_until_its_excess_is_used_up() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -463,7 +467,7 @@ mod tests {
     }
 
     #[test]
-    fn rejoining_vcpu_keeps_its_excess() {
+    fn vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -476,9 +480,10 @@ mod tests {
         }
     }
 
-    /// No vCPU waits on a quiescent CPU.
+    /// On a quiescent CPU no vCPU waits for CPU time, so the share of a vCPU that leaves is free at
+    /// once.
     #[test]
-    fn share_of_a_leaver_is_free_at_once_on_a_quiescent_cpu() {
+    fn share_of_a_departed_vcpu_is_free_at_once_on_a_quiescent_cpu() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(1));
@@ -488,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_freed_by_a_smaller_share_is_available_at_zero_lag_time() {
+    fn capacity_freed_by_a_reduced_share_is_available_at_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

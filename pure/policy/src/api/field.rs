@@ -1,5 +1,5 @@
 //! Declaration and parsing of parameters. One table of fields serves the scenario parser and its
-//! errors, `slackline help POLICY`, and every form of a user interface.
+//! errors, `slackline help POLICY`, and every user interface.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ use crate::api::nearest::nearest;
 pub struct Field {
     /// Name that users type.
     pub name: &'static str,
-    /// Type and range of its value.
+    /// Type and range of the parameter's value.
     pub kind: Kind,
     /// Default value as a user would write it. `None` if the parameter is required.
     pub default: Option<&'static str>,
@@ -106,7 +106,8 @@ pub enum FieldError {
     Unknown {
         /// Name as the user wrote it.
         name: String,
-        /// Known name closest to the one that the user wrote. `None` if no known name is similar.
+        /// Known name that is closest to the name that the user wrote. `None` if no known name is
+        /// similar.
         meant: Option<&'static str>,
     },
     /// A required parameter was not given.
@@ -121,8 +122,8 @@ pub enum FieldError {
     NotAChoice(&'static Field, String),
     /// The value is below the minimum or above the maximum.
     OutOfRange(&'static Field, String),
-    /// The value of one field is accepted only with certain values of other fields, which the user
-    /// did not give.
+    /// The value of one field is accepted only with certain values of other fields. The user did
+    /// not give these values.
     Alone(&'static Field, &'static str, Vec<(&'static Field, &'static str)>),
 }
 
@@ -426,7 +427,7 @@ impl Values {
     /// Returns the default values of a table.
     ///
     /// # Errors
-    /// If a field has no default. Names the first such field.
+    /// If a field has no default. The error names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }
@@ -554,7 +555,8 @@ impl fmt::Display for Value {
     }
 }
 
-/// Formats the difference of `now` and `then` for the display of an account: "in 2ms" or "2ms ago".
+/// Formats the difference of `now` and `then` as text that is shown to users: "in 2ms" or "2ms
+/// ago".
 pub(crate) fn distance(now: Time, then: Time) -> String {
     if then >= now {
         alloc::format!("in {}", then - now)
@@ -594,13 +596,13 @@ mod tests {
     }
 
     #[test]
-    fn limit_parameters_give_a_slice_proportional_to_the_period() {
+    fn slice_that_limits_a_vcpu_to_a_share_is_share_times_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }
 
     #[test]
-    fn limit_share_of_every_policy_has_declared_fields_only() {
+    fn parameters_that_limit_a_vm_are_declared_share_fields_in_every_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
@@ -612,7 +614,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
-    fn invalid_parameter_is_named_with_a_hint() {
+    fn error_about_an_invalid_parameter_names_the_parameter_and_gives_a_hint() {
         let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (
@@ -674,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn name_far_from_all_known_names_gets_no_suggestion() {
+    fn unknown_name_gets_no_suggestion_if_no_known_name_is_similar() {
         assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
         assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
     }

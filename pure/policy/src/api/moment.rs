@@ -76,7 +76,7 @@ impl Moment {
     }
 
     /// Returns all vCPUs that may be picked for `cpu`, in order of id. Takes time proportional to
-    /// the number of vCPUs, so it is for tests and accounts, not for the hot path.
+    /// the number of vCPUs, so it is for tests and for display, not for the hot path.
     pub fn eligible(&self, cpu: CpuId) -> impl Iterator<Item = VcpuId> {
         let rows = self.rows.iter().zip(&self.ids);
         let may_run = move |row: &VcpuRow, vcpu| row.may_run_on(cpu) && self.is_allowed(vcpu, cpu);
@@ -205,7 +205,7 @@ impl Moment {
         before.filter(|&before| before != vcpu)
     }
 
-    /// Takes a CPU from its occupant, if it has one.
+    /// Takes a CPU from its occupant, if the CPU has an occupant.
     #[inline]
     pub fn vacate(&mut self, cpu: CpuId) {
         if let Some(before) = self.occupants[cpu.index()].take() {

@@ -40,7 +40,7 @@ mod tests {
 
     /// Covers each kind of edit at each position of a word, and combinations of edits.
     #[test]
-    fn edit_distance_counts_each_kind_of_edit() {
+    fn edit_distance_counts_insertions_deletions_and_substitutions() {
         for near in ["eriod", "peiod", "perio", "xperiod", "perxiod", "periodx", "xeriod"] {
             assert_eq!([slips(near, "period"), slips("period", near)], [1, 1], "{near}");
         }

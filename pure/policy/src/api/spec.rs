@@ -22,9 +22,9 @@ pub struct Spec {
     pub policy_fields: &'static [Field],
     /// Parameters of each vCPU.
     pub share_fields: &'static [Field],
-    /// Returns the error if policy parameters are given that cannot be combined, else `None`.
-    /// Callers that read parameters must check it. A policy built from conflicting parameters
-    /// ignores the ones that it cannot obey.
+    /// Returns an error if the given policy parameters cannot be combined, else `None`. Callers
+    /// that read parameters must check this. A policy that is built from conflicting parameters
+    /// ignores those that it cannot obey.
     pub conflict: fn(&Values) -> Option<FieldError>,
     /// Returns the reservation that the parameters of a vCPU express. `None` if they reserve no
     /// slice per period.
@@ -38,9 +38,9 @@ pub struct Spec {
     /// has periods. They are field names and values as in a scenario. `None` if the policy has no
     /// limits.
     pub limit: Option<fn(CpuShare, Span) -> ShareText>,
-    /// Field and value with which the vCPUs of a VM share their slices by use, such as `spread` and
-    /// `use`. With them users can give one total for the VM. `None` if each vCPU has only its own
-    /// slice.
+    /// Field and value with which the vCPUs of a VM may borrow each other's unused budget, such as
+    /// `spread` and `use`. With them users can give one total for the VM. `None` if each vCPU has
+    /// only its own slice.
     pub together: Option<(&'static str, &'static str)>,
     /// Returns the service vCPU that is charged for balancing, given the parameters and the host.
     /// `None` if the policy does not balance or balancing takes no CPU time.
@@ -71,7 +71,8 @@ pub struct Promise {
 }
 
 /// A service vCPU of the policy itself, without a guest. It does work of the policy that takes CPU
-/// time, such as balancing. A host that simulates this cost admits the vCPU with the given share.
+/// time, such as balancing. A host that simulates the cost of this work admits the vCPU with the
+/// given share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BalancerVcpu {
     /// Interval of the service vCPU's work. At each multiple of the interval it wakes if it is
@@ -88,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_help_page_has_one_parameters_line_and_fits_80_columns() {
+    fn help_page_of_each_policy_has_one_parameters_line_and_fits_80_columns() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);
@@ -99,7 +100,7 @@ mod tests {
 
     /// Policies whose limit does not reserve CPU time are skipped.
     #[test]
-    fn limit_parameters_of_every_reserving_policy_make_a_hard_limit() {
+    fn parameters_that_limit_a_vm_set_a_hard_limit_in_every_reserving_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn displayed_parameters_of_every_policy_read_back_unchanged() {
+    fn parameters_of_every_policy_are_unchanged_if_printed_and_parsed() {
         for spec in ALL {
             for fields in [spec.policy_fields, spec.share_fields] {
                 let text = |field: &Field| alloc::format!("{}={}", field.name, other(field.kind));
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn unreadable_parameter_is_named_in_the_error() {
+    fn error_about_an_unparsable_parameter_names_the_parameter() {
         let spec = crate::find("edf").unwrap();
         let read = |text| Values::read_written(spec.share_fields, text).unwrap_err().to_string();
         assert_eq!(read("slcie=4ms"), "unknown parameter `slcie`");

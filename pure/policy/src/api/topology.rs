@@ -85,9 +85,9 @@ pub enum TopologyError {
     Twice(Level, CpuId),
     /// A CPU is in no group of this level.
     Missing(Level, CpuId),
-    /// Two CPUs share a group of one level but not of a wider one.
+    /// Two CPUs share a group of one level, but no group of a wider level.
     Torn {
-        /// Level of the group that they share.
+        /// Level of the group that the two CPUs share.
         level: Level,
         /// The two CPUs that share the group.
         cpus: (CpuId, CpuId),
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_rebuilt_from_its_levels_is_unchanged() {
+    fn topology_that_is_rebuilt_from_its_levels_is_unchanged() {
         let topology = Topology::new(8, &spread()).unwrap();
         assert_eq!(Topology::of_levels(8, &topology.levels()), Ok(topology.clone()));
         assert_eq!(Topology::of_levels(8, &[]), Ok(Topology::flat(8)));
@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_topology_makes_each_cpu_a_core_in_one_socket() {
+    fn flat_topology_has_one_socket_in_which_each_cpu_is_its_own_core() {
         let flat = Topology::flat(3);
         let all = sets(&[&[0, 1, 2]]);
         let groups = Groups {
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_with_incomplete_or_overlapping_groups_is_refused() {
+    fn topology_with_incomplete_or_overlapping_cpu_groups_is_refused() {
         let with = |cores: &[&[usize]]| Groups { cores: sets(cores), ..spread() };
         let cases: [(Groups, &str); 5] = [
             (with(&[&[0, 4], &[1, 5], &[2, 6], &[3]]), "cpu7 is in no core"),
@@ -344,7 +344,7 @@ mod tests {
         /// Random topologies: each CPU has a label per level. CPUs are in the same group of a level
         /// if their labels of that level and of all wider levels are equal.
         #[test]
-        fn topology_accepts_random_nested_groups_unchanged(
+        fn topology_of_random_nested_cpu_groups_is_accepted_unchanged(
             labels in prop::collection::vec([0..3_u8, 0..3_u8, 0..3_u8, 0..3_u8], 1..40),
         ) {
             let labels_of = |cpu: usize, level: Level| &labels[cpu][level as usize..];

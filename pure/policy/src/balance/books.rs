@@ -65,7 +65,8 @@ struct CpuSample {
     /// Start of the current busy period. `None` if the CPU is idle.
     busy: Option<Time>,
     was_busy: Span,
-    /// Busy time of the sibling threads when the occupant of this CPU was last charged or started.
+    /// Busy time of the sibling threads at the time at which the vCPU on this CPU was last charged,
+    /// or started.
     mark: Span,
     /// Busy time of the sibling threads at the last sample.
     sampled: Span,
@@ -175,8 +176,8 @@ impl LoadSamples {
         self.vcpus[vcpu].received += received;
     }
 
-    /// Returns the part of `beside` that counts as lost, where `beside` is run time with a busy
-    /// sibling thread.
+    /// Returns the part of `beside` that counts as lost. `beside` is run time in which another
+    /// thread of the core was busy.
     fn lost(&self, beside: Span) -> Span {
         let Ratio { some, of } = self.believed;
         let ns = u128::from(beside.ns()) * u128::from(of.saturating_sub(some)) / u128::from(of);

@@ -1,4 +1,4 @@
-//! Parameters of balancers, for the policies that have one.
+//! Parameters of balancers, for the policies that have a balancer.
 
 use slackline_units::{CpuShare, Span};
 
@@ -9,7 +9,7 @@ use crate::{Field, Values};
 pub(crate) const BALANCER: Field = Field::choice(
     "balancer",
     &["none", "thesis", "repaired", "planned"],
-    "how best-effort vCPUs migrate between CPUs, see below",
+    "how best-effort vCPUs migrate between CPUs",
 );
 pub(crate) const SMT_BELIEVED: Field = Field::share(
     "smt-believed",

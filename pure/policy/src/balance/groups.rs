@@ -39,7 +39,7 @@ pub(crate) fn groups(loads: &[BalancerCpu]) -> Vec<Vec<usize>> {
     groups
 }
 
-/// Disjoint sets of places (union-find).
+/// Disjoint sets of indices (union-find).
 struct DisjointSets(Vec<usize>);
 
 impl DisjointSets {
@@ -86,7 +86,7 @@ mod tests {
     /// Figures 4.1 to 4.3 of the thesis: all CPUs connected, two separate groups, and two groups
     /// that a vCPU connects.
     #[test]
-    fn balancer_groups_cpus_with_overlapping_vcpu_affinities() {
+    fn balancer_groups_cpus_that_are_connected_by_vcpu_affinities() {
         assert_eq!(grouped(&[&[0, 1, 2, 3], &[], &[2], &[3]]), [vec![0, 1, 2, 3]]);
         let islands: [&[usize]; 4] = [&[0, 1], &[0, 1], &[2, 3], &[2, 3]];
         assert_eq!(grouped(&islands), [vec![0, 1], vec![2, 3]]);
@@ -95,13 +95,13 @@ mod tests {
 
     /// Hole 4 of the reference on balancers: vCPUs may migrate to a CPU without vCPUs.
     #[test]
-    fn cpu_without_vcpus_joins_the_balancer_group_allowed_there() {
+    fn cpu_without_vcpus_joins_the_balancer_group_of_vcpus_that_may_use_it() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 
     /// Compares the groups with transitive closure on random hosts.
     #[test]
-    fn balancer_groups_are_connected_components_of_affinities() {
+    fn balancer_groups_equal_connected_components_of_vcpu_affinities() {
         use proptest::prelude::*;
         let reach = prop::collection::vec(prop::collection::vec(0..24_usize, 0..3), 24);
         proptest!(|(reach in reach)| {

@@ -13,9 +13,9 @@ use slackline_units::{CpuId, CpuSet, VcpuId};
 
 use super::{BalancerCpu, Member, SAMPLE};
 
-/// Divisor of a CPU's available time that gives the tolerance: a CPU may be planned beyond its room
-/// by `available / SLOP`. The tolerance costs some exactness and saves splits. [balancer §4.4, step
-/// 2]
+/// Divisor of a CPU's available time that gives the tolerance: a CPU may be planned beyond its
+/// available time by `available / SLOP`. The tolerance costs some exactness and saves splits.
+/// [balancer §4.4, step 2]
 const SLOP: u64 = 64;
 
 /// Divisor of a rate: a new plan is made if a rate has changed by more than a tenth of itself.
@@ -183,11 +183,12 @@ struct Item {
 /// An assignment of the vCPUs of a group to CPUs, in progress.
 struct PlanPacking<'a> {
     loads: &'a [BalancerCpu],
-    /// CPUs of the group, each as (room, index in `loads`), least room first.
+    /// CPUs of the group, those with the least room (unplanned time) first. Each entry has the room
+    /// and the index in `loads`.
     open: Vec<(u64, usize)>,
     /// Greatest tolerance of any CPU in `open`.
     most_tolerance: u64,
-    /// Room that is left on each CPU, by index in `loads`.
+    /// Room (unplanned time) of each CPU, by index in `loads`.
     room: Vec<u64>,
     /// Number of split vCPUs that have a piece on a CPU, by index in `loads`.
     pieces: Vec<u8>,
@@ -240,9 +241,9 @@ impl<'a> PlanPacking<'a> {
         item.rate <= self.room[place] + self.tolerance(place)
     }
 
-    /// Returns the place of the vCPU's current CPU if `stays` and it fits there. Otherwise returns
-    /// the place with the least room in which it fits. A tied vCPU that fits nowhere gets the place
-    /// with the most room.
+    /// Returns the index of the CPU for a vCPU that is not split. Its current CPU if `stays` and
+    /// the vCPU fits there. Otherwise the CPU with the least unplanned time in which the vCPU fits.
+    /// A tied vCPU that fits nowhere gets the CPU with the most unplanned time.
     fn place_for(&self, item: &Item, stays: bool) -> Option<usize> {
         if stays && self.fits(item, item.home) {
             return Some(item.home);
@@ -259,19 +260,20 @@ impl<'a> PlanPacking<'a> {
         roomiest.map(|&roomiest| self.home_or(item, roomiest))
     }
 
-    /// Returns true if a CPU with this room could take the rate, given the greatest tolerance of
-    /// any CPU.
+    /// Returns true if a CPU with `room` of unplanned time could take the rate, given the greatest
+    /// tolerance of any CPU.
     fn may_hold(&self, room: u64, rate: u64) -> bool {
         rate <= room + self.most_tolerance
     }
 
-    /// Returns the place of the vCPU's current CPU if it has the same room, otherwise `place`.
+    /// Returns the index of the vCPU's current CPU if that has as much unplanned time as `place`,
+    /// otherwise `place`.
     fn home_or(&self, item: &Item, (room, place): (u64, usize)) -> usize {
         let is_equal = self.room[item.home] == room && self.may_go(item, item.home);
         if is_equal { item.home } else { place }
     }
 
-    /// Takes `rate` from the room of a place, or all its room if that is less.
+    /// Takes `rate` from the unplanned time of a CPU, or all of that time if it is less.
     fn take(&mut self, place: usize, rate: u64) {
         let before = (self.room[place], place);
         let after = (before.0.saturating_sub(rate), place);
@@ -289,8 +291,8 @@ impl<'a> PlanPacking<'a> {
         self.whole.push((item.vcpu, self.loads[place].cpu));
     }
 
-    /// Returns the best place for the next piece of a vCPU that is being split. `None` if no place
-    /// that the vCPU may use has room.
+    /// Returns the index of the best CPU for the next piece of a vCPU that is being split. `None`
+    /// if no CPU that the vCPU may use has unplanned time.
     fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
         let mut best: Option<(bool, bool, u64, usize)> = None;
         for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {
@@ -311,7 +313,7 @@ impl<'a> PlanPacking<'a> {
     }
 
     /// Splits a vCPU over as few CPUs as possible. CPUs without other splits come first, then those
-    /// with the most room.
+    /// with the most unplanned time.
     fn split(&mut self, item: &Item) {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();

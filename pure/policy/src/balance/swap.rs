@@ -1,7 +1,7 @@
 //! Selection of the vCPUs that two CPUs swap to bring their taus closer together. [Diestelhorst
 //! §4.2.2]
 //!
-//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other one. The
+//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other CPU. The
 //! weight that should migrate from the hot to the idle CPU is *w_ideal*, `(t_idle w_hot - t_hot
 //! w_idle) / (t_hot + t_idle)` with the weights before the swap. (The thesis prints this formula
 //! with the weights after the swap, which contradicts its examples.) The weight marked to migrate
@@ -32,12 +32,12 @@ pub(crate) struct SwapRules {
     /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
     /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
-    /// True if a CPU that found no vCPUs to swap with one CPU may try another CPU. [balancer §1.8,
-    /// 3]
+    /// True if a CPU that found no vCPUs to swap with one CPU can try another CPU in the same run.
+    /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
 
-/// vCPUs that migrate from the hot CPU to the idle one (`there`) and from the idle one to the hot
+/// vCPUs that migrate from the hot CPU to the idle CPU (`there`) and from the idle CPU to the hot
 /// CPU (`back`), in order of id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swap {
@@ -143,7 +143,7 @@ impl<'a> Pair<'a> {
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
 
-    /// Returns the amount by which a weight exceeds the one that should migrate (w_ideal), times
+    /// Returns the amount by which a weight exceeds the weight that should migrate (w_ideal), times
     /// `shares`. Negative if it is less.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted
@@ -219,8 +219,8 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Phase 3 b of the swap: drops light vCPUs while more weight would migrate than should
-    /// (w_ideal).
+    /// Phase 3 b of the swap: drops light vCPUs while the weight that would migrate exceeds
+    /// w_ideal.
     fn drop_light(&self, marked: &mut MarkedVcpus<'a>) {
         while self.beyond(marked.total) > 0
             && let Some(light) = self.best_fit(&marked.there, (self.beyond(marked.total), 0))

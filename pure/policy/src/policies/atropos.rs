@@ -29,7 +29,7 @@
 //!   outside.
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
 //!   ends.
-//! - A timeslice may be shorter than the quantum of slack.
+//! - A timeslice can be shorter than the quantum of slack.
 //! - Debt survives a long block.
 //! - There is admission control.
 //! - The faults for which Xen removed Atropos are not reproduced.
@@ -54,7 +54,7 @@ use crate::{
 const ADMISSION: Field = Field::choice(
     "admission",
     &["exact", "off"],
-    "refuse what does not fit, or accept everything as Xen did",
+    "refuse slices that do not fit, or accept everything as Xen did",
 );
 const RESERVE: Field =
     Field::share("reserve", "0.05cpu", CpuShare::ONE, "part of each CPU that is never reserved");
@@ -71,7 +71,8 @@ const PERIOD: Field =
     Field::required_span("period", "length of a period; the slice is due by its end");
 const LATENCY: Field =
     Field::span("latency", "0s", "first period after a long block; 0s for none, at most `period`");
-const EXTRA: Field = Field::flag("extra", "takes part in slack; false is a hard limit");
+const EXTRA: Field =
+    Field::flag("extra", "the vCPU may use slack; false makes the slice a hard limit");
 
 /// Description of the policy.
 pub(crate) const SPEC: Spec = Spec {
@@ -98,29 +99,30 @@ Rules:
   then nothing is guaranteed.
 - Latency hint: a vCPU that wakes after its deadline starts with a period as
   long as `latency`, with slice x latency / period. The period doubles until the
-  natural (reserved) period ends. In the example that is 0.5 ms within 5 ms,
-  then 1 ms within 10 ms. No other vCPU is late because of a hint: the share
-  stays the same.
+  natural (reserved) period ends. In the example the vCPU has 0.5 ms within 5
+  ms, then 1 ms within 10 ms. No other vCPU is late because of a hint, as the
+  share stays the same.
 - Unblocked: a vCPU that wakes before its deadline keeps the rest of its slice.
-  It runs after all vCPUs whose budget is guaranteed, and before slack is used.
+  The vCPU runs after all vCPUs whose budget is guaranteed, and before slack is
+  used.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
   of the rest of its period starts a new period of natural length. So a vCPU
   that uses little never waits for its next period.
-- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. It does
+- Slack is used in turns by the vCPUs with `extra`, a `quantum` each. Slack does
   not count against their slices. Without `extra` the slice is a hard limit.
-- An overrun is debt and is deducted from the next slices.
+- An overrun is debt. The debt is deducted from the next slices.
 - Changing parameters starts a new period at once and yields no extra CPU time:
-  usage beyond slice x elapsed / period is deducted from the next slices. The
-  same holds for a vCPU that leaves and rejoins.
+  usage beyond slice x elapsed / period is deducted from the next slices. A vCPU
+  that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until slice x elapsed / period
-  has reached its usage. It is free at once if no other vCPU of the CPU has
-  budget left or can wake with some.
+  has reached its usage. The capacity is free at once if no other vCPU of the
+  CPU has budget left or can wake with some.
 
 Limits:
 - Without a latency hint a vCPU may wait up to period - slice.
 - A short latency hint causes more context switches.
-- The rules are those of Xen 2.0's Atropos without its faults, and with
-  admission control.
+- The rules of `atropos` are those of Xen 2.0's Atropos without its faults, and
+  with admission control.
 
 See also: `slackline help edf`, `sedf`.",
     policy_fields: &[ADMISSION, RESERVE, QUANTUM, UNBLOCKING],
@@ -156,7 +158,7 @@ struct Atropos {
     quantum: Span,
     /// True if a new natural period begins whenever a vCPU wakes.
     begins_at_wake: bool,
-    /// Three queues per CPU, by deadline.
+    /// Three queues per CPU, by deadline: ready, unblocked and waiting vCPUs.
     deadlines: Queues<Time>,
     /// One queue per CPU: the waiting vCPUs that may use slack, lowest ticket first.
     rounds: Queues<u64>,
@@ -181,7 +183,7 @@ struct AtroposServer {
     period_end: Time,
     /// Start of the time for which the vCPU accrues budget in this natural period.
     from: Time,
-    /// Length of the current period, which may be shorter than the natural period.
+    /// Length of the current period, which can be shorter than the natural period.
     period: Span,
     /// End of the current period.
     deadline: Time,
@@ -294,8 +296,8 @@ impl Policy for Atropos {
         CpuSet::NONE
     }
 
-    /// Handles the end of a timeslice. A yield gives up a turn of slack; budget is kept, since it
-    /// is reserved anyway.
+    /// Handles the end of a timeslice. A vCPU that yields gives up its turn of slack. It keeps its
+    /// budget, which is reserved for it anyway.
     fn on_timeslice_end(&mut self, _: &Moment, vcpu: VcpuId, why: TimesliceEnd) -> CpuSet {
         if why == TimesliceEnd::Yield && self.rounds.queue_of(vcpu).is_some() {
             self.take_ticket(vcpu);

@@ -6,8 +6,8 @@
 //! Actual virtual time advances while a vCPU runs, more slowly the heavier its weight. So equal
 //! clocks mean use in proportion to weight. The running vCPU may get ahead of the next one by the
 //! context switch allowance, in real time. A vCPU may warp: its effective virtual time is then
-//! earlier than its actual one. It runs sooner, waits later, and keeps its share over longer
-//! intervals.
+//! earlier than its actual virtual time. It runs sooner, waits later, and keeps its share over
+//! longer intervals.
 //!
 //! Each CPU has its own queue, and a vCPU stays on the CPU that had the fewest vCPUs when it
 //! joined. Xen's scheduler did so, and clocks need never be compared across CPUs.
@@ -22,8 +22,8 @@
 //! - A runnable vCPU is in the queue of its CPU, also while it runs.
 //! - The chosen vCPU of a CPU is in the queue there.
 //! - By the papers' rules no clock of a runnable vCPU is behind `floor`, so a vCPU saves up nothing
-//!   while it is blocked. No clock is ahead of the earliest one by more than the allowance, except
-//!   for a warp.
+//! while it is blocked. No clock is ahead of the earliest one by more than the allowance, except
+//! for a warp.
 //!
 //! Departs from [Xen]: warps belong to vCPUs, not to domains. Requests for passes at one instant
 //! are handled one by one, with the outcome that a single pass after all wakes would have had.
@@ -101,7 +101,7 @@ trait Source: Sized + Send + 'static {
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
     /// Returns the end of the current timeslice after another vCPU was queued. `lead` is the amount
-    /// by which the clock of the queued vCPU is ahead of the clock of the running one.
+    /// by which the clock of the queued vCPU is ahead of the clock of the running vCPU.
     fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
 
     /// Returns the vCPU to choose: `earliest`, the first in the queue, or `holder` if it keeps the
@@ -155,7 +155,7 @@ struct BvtCpu {
     /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or
     /// later.
     floor: VirtualTime,
-    /// Time of the last pass that comes after all wakes of its instant.
+    /// Time of the last pass that was requested for after all wakes of its instant.
     pending: Time,
     floor_before: VirtualTime,
     /// Last position assigned at the head of the queue.
@@ -168,7 +168,7 @@ struct BvtCpu {
 /// Reason for a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PassCause {
-    /// A timer or a wake requests the pass. All wakes of the same instant precede it.
+    /// A timer or a wake requests the pass. The pass follows after all wakes of the same instant.
     Asked,
     /// The chosen vCPU is preempted or blocks, or its clock was set to a new value.
     AtOnce,
@@ -234,8 +234,8 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::one(cpu)
     }
 
-    /// Handles the start of a vCPU. If the host barred the chosen vCPU and another one was picked,
-    /// the one that starts becomes the chosen vCPU.
+    /// Handles the start of a vCPU. If the host barred the chosen vCPU and another vCPU was picked,
+    /// the vCPU that starts becomes the chosen vCPU.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];
@@ -484,7 +484,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
-    /// Returns the effective time that the chosen vCPU would have if it were charged now.
+    /// Returns the effective virtual time that the chosen vCPU would have if it were charged now.
     fn reading(&self, now: Time, current: VcpuId) -> VirtualTime {
         let clock = &self.clocks[current];
         if self.line(clock.cpu).pending == now {
@@ -494,7 +494,7 @@ impl<S: Source> Bvt<S> {
     }
 
     /// Moves all clocks of a CPU back, as Xen does before they overflow. The clocks of blocked
-    /// vCPUs may wrap [Xen].
+    /// vCPUs can wrap [Xen].
     fn rebase(&mut self, at: &Moment, cpu: CpuId) {
         let floor = self.line(cpu).floor;
         self.lines[cpu.index()].floor = self.rules.rebased(floor);

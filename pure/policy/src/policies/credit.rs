@@ -10,8 +10,8 @@
 //!
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
-//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best one. If
-//! that vCPU starts, it becomes the chosen one.
+//! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
+//! that vCPU starts, it becomes the chosen vCPU.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
 //! at its cap, or leaves its CPU for another at the next pass of that CPU. A vCPU that precedes
@@ -109,7 +109,8 @@ pub(crate) struct Credit {
     ticks: u32,
     accounted: Time,
     cpus: Vec<CreditCpu>,
-    /// CPUs by the class of the vCPU chosen for them. A CPU without one counts as [`Class::Idle`].
+    /// CPUs by the class of the vCPU chosen for them. A CPU with no chosen vCPU counts as
+    /// [`Class::Idle`].
     by_class: [CpuSet; runqueue::CLASSES],
     /// Number of vCPUs on each home CPU.
     population: Population,
@@ -121,7 +122,7 @@ pub(crate) struct Credit {
     balance: i64,
     /// State of the distribution of credit without rounding.
     level: CreditLevel,
-    /// Claims of guests. `None` if hints of guests are ignored.
+    /// Urgency claims of guests. `None` if hints of guests are ignored.
     claims: Option<Box<Claims>>,
     /// Invitations of gang siblings. `None` if vCPUs are scheduled independently.
     gangs: Option<Gangs>,
@@ -135,7 +136,7 @@ pub(crate) struct Credit {
 #[derive(Clone, Copy, Debug)]
 struct CreditCpu {
     chosen: Option<VcpuId>,
-    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if there is none.
+    /// Class of the vCPU chosen for the CPU. [`Class::Idle`] if no vCPU is chosen.
     class: Class,
     from: Time,
     /// Time of the next pass: the end of the timeslice, or the end of idling if idling is limited.
@@ -162,7 +163,8 @@ struct Vcpu {
     is_parked: bool,
     /// True if the vCPU migrates after the next scheduling pass of its CPU.
     is_moving: bool,
-    /// Length of the vCPU's next timeslice: a whole one, or the rest of one that was interrupted.
+    /// Length of the vCPU's next timeslice: a whole timeslice, or the rest of an interrupted
+    /// timeslice.
     turn: Span,
     /// CPU time charged to the vCPU since it was chosen.
     paid: Span,
@@ -370,7 +372,7 @@ impl Policy for Credit {
 /// Reason for a scheduling pass. If a pass is requested for several reasons, the greatest counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum PassReason {
-    /// Another vCPU may precede the chosen one.
+    /// Another vCPU may precede the chosen vCPU.
     Preempted,
     /// The timeslice has ended, or no vCPU is chosen.
     Over,
@@ -384,8 +386,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    /// Creates the policy. With `belief`, claims of guests count by these rules. Without it they
-    /// are ignored.
+    /// Creates the policy. With `belief`, urgency claims of guests count by these rules. Without
+    /// `belief`, claims are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,
@@ -465,8 +467,8 @@ impl Credit {
         }
     }
 
-    /// Makes a vCPU the chosen one because it started in place of a chosen vCPU that is not
-    /// eligible.
+    /// Makes a vCPU the chosen vCPU of its CPU because it started in place of a chosen vCPU that is
+    /// not eligible.
     fn replace(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         self.requested.remove(cpu);
         self.put_back(at, cpu, PassReason::Preempted);

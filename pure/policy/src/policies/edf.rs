@@ -23,7 +23,7 @@
 //! once the vCPUs that had to wait have received it: by the unreserved share of the CPU over time,
 //! and completely when the CPU is quiescent. An exact vCPU is then forgiven the rest. None of its
 //! slices is short, and it receives more than its share by the difference between mean and least
-//! lateness. What slack has not paid is deducted from the next slices, which may get short. This is
+//! lateness. What slack has not paid is deducted from the next slices, which can get short. This is
 //! for vCPUs that prefer whole slices to an exact share. With `repay` the next slices pay all of
 //! it.
 //!
@@ -110,7 +110,8 @@ pub(crate) const SPEC: Spec = Spec {
 struct Edf {
     promised: Bookings,
     quantum: Span,
-    /// Two queues per CPU, `owed` and `served`, by deadline.
+    /// Two queues per CPU, by deadline: `owed` with the vCPUs that have budget left, `served` with
+    /// the others.
     deadlines: Queues<Time>,
     /// One queue per CPU: the vCPUs in `served` that may use slack, in order of `SlackRank`.
     spare: Queues<SlackRank>,
@@ -177,7 +178,7 @@ struct EdfServer {
     advance: Span,
     /// Overrun to be deducted from the next slices.
     debt: Span,
-    /// Part of the debt for which other vCPUs of the same CPU may still have to wait.
+    /// Part of the debt for which other vCPUs of the same CPU can still have to wait.
     urgent: Span,
     /// Time at which `urgent` was last updated, and the value of the CPU's `rests` at that time.
     counted: (Time, u32),
@@ -491,7 +492,7 @@ impl Edf {
         Pick::Run { vcpu, limit: Some(self.servers[vcpu].limit()), entitlement: Entitlement::Due }
     }
 
-    /// Picks a vCPU if the first one with budget is not eligible, or no vCPU has budget left.
+    /// Picks a vCPU if the first vCPU with budget is not eligible, or no vCPU has budget left.
     #[inline(never)]
     fn pick_other(&self, at: &Moment, cpu: CpuId) -> Pick {
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);

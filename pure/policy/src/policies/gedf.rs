@@ -126,7 +126,7 @@ struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Number of CPUs plus one. A vCPU may be tardy by half as many budgets.
+    /// Number of CPUs plus one: the number of half budgets by which a vCPU may be tardy at most.
     half_budgets: u64,
     /// Largest budget admitted so far.
     largest: Span,
@@ -144,7 +144,7 @@ struct GedfServer {
     deadline: Time,
     /// Number of times that the budget of this period was exhausted.
     level: u64,
-    /// Budget left on the current level.
+    /// Budget left on the current level: since the budget was last filled up.
     remaining: Span,
     /// Overrun still to be deducted from the next budgets.
     debt: Span,
@@ -381,7 +381,8 @@ impl Gedf {
         Ok(advance)
     }
 
-    /// Returns true if the host is quiescent: no vCPU has budget left or can wake with some.
+    /// Returns true if the host is quiescent: no vCPU has budget left or will have budget when it
+    /// wakes.
     fn rests(&self, at: &Moment) -> bool {
         let sleeps = at.members().filter(|&vcpu| !at.is_awake(vcpu));
         let mut asleep = sleeps.filter_map(|vcpu| self.servers.get(vcpu));
@@ -392,9 +393,9 @@ impl Gedf {
             && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
-    /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the one that
-    /// the vCPU ran on last. Otherwise the CPU of the running vCPU with the worst rank, if `vcpu`
-    /// has a better one. CPUs that will be rescheduled anyway are left out.
+    /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the CPU on
+    /// which the vCPU ran last. Otherwise the CPU of the running vCPU with the worst rank, if
+    /// `vcpu` has a better rank. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;
@@ -410,7 +411,7 @@ impl Gedf {
     }
 
     /// Marks a CPU for rescheduling and returns it. If its occupant can continue on an idle CPU,
-    /// returns that CPU too. The newcomer may be unable to run there, while the occupant is able.
+    /// returns that CPU too. The newcomer can be unable to run there, while the occupant is able.
     fn tell(&mut self, at: &Moment, cpu: CpuId) -> CpuSet {
         let idle = at.idle();
         let occupant = at.occupant(cpu).filter(|_| !idle.is_empty());
@@ -434,7 +435,7 @@ impl Gedf {
         self.periods.insert(cpu.index(), self.servers[vcpu].period_end, vcpu);
     }
 
-    /// Enters a runnable vCPU among the running or the waiting ones, by its current rank.
+    /// Enters a runnable vCPU among the running or the waiting vCPUs, by its current rank.
     fn requeue(&mut self, at: &Moment, vcpu: VcpuId) {
         self.order.put(at, vcpu, rank_of(&self.servers, vcpu));
     }

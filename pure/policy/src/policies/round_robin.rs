@@ -35,8 +35,8 @@ pub(crate) const SPEC: Spec = Spec {
     page: "\
 All runnable vCPUs take turns of one quantum, in one queue for all CPUs.
 
-When to use it: as the baseline of a comparison. It has no weights and no
-reservations.
+When to use it: as the baseline of a comparison. `round-robin` has no weights
+and no reservations.
 
   policy = { name = \"round-robin\", quantum = \"10ms\" }
   [[domain]]
@@ -46,7 +46,7 @@ reservations.
 {parameters}
 Rules:
 - A vCPU that wakes, or has used its quantum, goes to the tail of the queue.
-- No vCPU is preempted.
+- No vCPU is preempted before its quantum ends.
 - rules = \"xen-2.0\" decides as rrobin in Xen 2.0. Each CPU has its own queue,
   and a vCPU joins the CPU with the fewest vCPUs. A vCPU that wakes goes to the
   head of its queue and runs when the current quantum ends.
@@ -147,8 +147,8 @@ impl RoundRobin {
         self.queue.push(vcpu);
     }
 
-    /// Returns the first vCPU of the queue that is eligible for `cpu`. Mostly that is the first
-    /// one.
+    /// Returns the first vCPU of the queue that is eligible for `cpu`. Usually that is the head of
+    /// the queue.
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         self.queue.iter().find(|&vcpu| at.is_eligible(vcpu, cpu))
     }
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_vcpu_that_blocks_forfeits_its_remaining_quantum() {
+    fn round_robin_vcpu_that_blocks_forfeits_the_rest_of_its_quantum() {
         picture(
             "round-robin quantum=4ms",
             "
@@ -185,7 +185,7 @@ mod tests {
 
     /// vCPU `c` waits only for the end of the current timeslice.
     #[test]
-    fn round_robin_waking_vcpu_is_next_under_xen_rules() {
+    fn round_robin_vcpu_that_wakes_is_next_to_run_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=3ms",
             "
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_last_of_simultaneous_wakes_runs_first_under_xen_rules() {
+    fn round_robin_runs_the_last_of_simultaneous_wakes_first_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_each_cpu_has_its_own_queue_under_xen_rules() {
+    fn round_robin_keeps_one_queue_per_cpu_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_cpus_serve_one_queue() {
+    fn round_robin_serves_all_cpus_from_one_queue() {
         picture(
             "round-robin quantum=2ms",
             "

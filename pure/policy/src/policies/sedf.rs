@@ -90,14 +90,15 @@ struct Sedf {
     rules: SedfRules,
     cpus: Vec<SedfCpu>,
     looks: DispatchOverhead,
-    /// Two queues per CPU, by the end of a period and by the start of the next one. Ties are first
-    /// come, first served.
+    /// Two queues per CPU, by the end of a period and by the start of the next period. Ties are
+    /// first come, first served.
     deadlines: Queues<(Time, u64)>,
     /// One queue per CPU: vCPUs that get slack as compensation for lost or missed budget.
     penalties: Queues<(Score, u64)>,
     /// One queue per CPU: vCPUs that may use slack by weight, in order of score.
     extras: Queues<(Score, u64)>,
-    /// Number of entries into any queue so far. Of equal keys the lower ticket comes first.
+    /// Number of entries into any queue so far. Of two vCPUs with equal keys, the vCPU with the
+    /// lower ticket comes first.
     tickets: u64,
     servers: Roster<SedfServer>,
     holds: Holds<CpuId>,
@@ -452,7 +453,7 @@ impl Sedf {
         turn.map(|turn| self.settle(at, turn)).is_some()
     }
 
-    /// Returns true if the wake of `vcpu` may end the current timeslice of a CPU. [Xen 3.0, §6.6
+    /// Returns true if the wake of `vcpu` can end the current timeslice of a CPU. [Xen 3.0, §6.6
     /// step 4]
     fn gives_way(&self, at: &Moment, cpu: CpuId, vcpu: VcpuId) -> bool {
         let this = &self.cpus[cpu.index()];

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Index of the node that stands before the first vCPU and behind the last one.
+/// Index of the node that stands before the first vCPU and behind the last vCPU.
 const ENDS: usize = 0;
 
 /// FIFO queue of vCPUs. All operations cost O(1) except iteration.
@@ -93,7 +93,7 @@ mod tests {
     proptest! {
         /// Compares the queue with a plain vector under random operations.
         #[test]
-        fn fifo_queue_agrees_with_a_plain_vector(
+        fn fifo_queue_behaves_like_a_vector_under_random_operations(
             steps in prop::collection::vec((0u32..12, any::<bool>()), 1..200),
         ) {
             let mut line = FifoQueue::new();

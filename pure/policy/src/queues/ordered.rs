@@ -44,7 +44,7 @@ struct QueuePosition {
 /// Value of `at` for a vCPU in a sorted run, and not in the heap. No heap has so many entries.
 const IN_RUN: u32 = u32::MAX;
 
-/// Position of a vCPU that is in no queue. The number of its queue is higher than that of any
+/// Position of a vCPU that is in no queue. The number of its queue is higher than the number of any
 /// queue.
 const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 
@@ -70,7 +70,7 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Returns the vCPU with the lowest key for which `holds` is true. Examines only the vCPUs with
-    /// lower keys, for which it is false, and their children in the heap.
+    /// lower keys, for which `holds` is false, and their children in the heap.
     #[inline(always)]
     pub(crate) fn first_that(
         &self,
@@ -176,7 +176,7 @@ impl<K: Ord + Copy> Queues<K> {
         self.insert(queue, key, vcpu);
     }
 
-    /// Removes `vcpu` from its queue if it is in one.
+    /// Removes `vcpu` from its queue if the vCPU is in a queue.
     #[inline]
     pub(crate) fn remove(&mut self, vcpu: VcpuId) {
         match self.places.get_mut(vcpu.slot()) {
@@ -285,7 +285,7 @@ mod tests {
         /// Compares the queues with the ordered set of the standard library under random
         /// operations.
         #[test]
-        fn ordered_queue_agrees_with_an_ordered_set(
+        fn ordered_queue_behaves_like_an_ordered_set_under_random_operations(
             steps in prop::collection::vec((0u64..50, 0u32..20), 1..200),
             mask: u32,
         ) {

@@ -18,7 +18,7 @@ const FOREVER: &str = "forever";
 enum Times {
     /// Time at which the job is ready, counted from joining.
     Ready,
-    /// Time to sleep before the job, counted from the end of the job before it.
+    /// Time to sleep before the job, counted from the end of the previous job.
     Think,
 }
 
@@ -88,7 +88,7 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
 }
 
 /// Creates the program of a list of jobs. Jobs without work are left out, and their time to sleep
-/// is added to that of the next job.
+/// is added to the sleep of the next job.
 fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;
@@ -117,7 +117,7 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
     Ok(Program::once(steps))
 }
 
-/// Returns the release step of a job. `None` if the job before it has the same ready time.
+/// Returns the release step of a job. `None` if the previous job has the same ready time.
 fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     let none = Draw::Fixed(Span::ZERO);
     let period = before.map_or(Span::from_ns(1), |before| ready - before);

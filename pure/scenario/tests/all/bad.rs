@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use slackline_scenario::{Scenario, ScenarioError};
 
-/// A scenario without a fault. Each case of `bad.txt` makes one change to it.
+/// A valid scenario. Each case of `bad.txt` makes one change to it.
 const GOOD: &str = r#"title = "good"
 length = "30s"
 policy = { name = "edf", reserve = "0.1cpu" }
@@ -82,21 +82,21 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn recording_of_an_idle_vm_with_a_block_is_accepted() {
+fn recording_of_a_vm_that_never_ran_is_accepted_if_it_blocks_for_some_time() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
-    assert!(error.to_string().ends_with("its runs and blocks take no time"), "{error}");
+    assert!(error.to_string().ends_with("all run and block times in it are zero"), "{error}");
 }
 
 #[test]
-fn recording_file_with_a_wrong_header_is_refused_with_the_right_header() {
+fn refusal_of_a_recording_file_with_a_wrong_header_states_the_right_header() {
     let error = replaying("# by hand\nblock_ns,run_ns\n1,2\n").unwrap_err();
     let says = "line 2: the header must be `run_ns,block_ns`, not `block_ns,run_ns`";
     assert!(error.to_string().ends_with(says), "{error}");
 }
 
 #[test]
-fn recording_file_errors_name_their_line() {
+fn error_in_a_recording_file_names_its_line() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
     let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
@@ -107,12 +107,12 @@ fn recording_file_errors_name_their_line() {
     }
     assert_eq!(
         replaying("").unwrap_err().to_string(),
-        "domain `web`: cannot replay this recording: its runs and blocks take no time"
+        "domain `web`: cannot replay this recording: all run and block times in it are zero"
     );
 }
 
 #[test]
-fn error_columns_count_characters_with_any_line_ending() {
+fn column_of_a_scenario_error_counts_characters_for_any_line_ending() {
     let text = GOOD.replace("\"good\"", "\"gut für alle\", x").replace('\n', "\r\n");
     let error = Scenario::read(&format!("\u{feff}{text}")).unwrap_err();
     assert_eq!((error.line, error.column), (1, 23));
@@ -129,7 +129,7 @@ fn scenario_of_100_000_nested_brackets_is_an_error() {
 }
 
 #[test]
-fn unknown_policy_given_by_the_caller_is_an_error_without_position() {
+fn unknown_policy_named_by_the_caller_is_an_error_without_a_file_position() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");
@@ -142,14 +142,14 @@ const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
     #[test]
-    fn arbitrary_text_is_a_scenario_or_an_error_without_panic(text in ".*") {
+    fn arbitrary_text_is_parsed_as_a_scenario_or_refused_without_panic(text in ".*") {
         let _ = Scenario::read(&text);
     }
 
-    /// Parts of a valid file are replaced by random characters. Such a text is read further than
-    /// noise before its error is found.
+    /// Parts of a valid file are replaced by random characters. The reader gets further in such a
+    /// text than in random text before it finds an error.
     #[test]
-    fn mutilated_scenario_is_read_or_gives_a_printable_error(
+    fn scenario_with_random_replacements_is_parsed_or_gives_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),
     ) {
         let mut text = GOOD.to_owned();

@@ -145,7 +145,7 @@ fn groups(cpus: usize, lists: [Lists<'_>; 4]) -> Topology {
 }
 
 #[test]
-fn scenario_with_every_key_is_read() {
+fn scenario_that_sets_every_key_is_parsed() {
     let scenario = full();
     assert_eq!(scenario.title, "everything at once");
     assert_eq!(scenario.text, FULL);
@@ -175,7 +175,7 @@ fn scenario_with_every_key_is_read() {
 }
 
 #[test]
-fn missing_scenario_keys_take_their_defaults() {
+fn scenario_keys_that_are_omitted_take_their_defaults() {
     let scenario = least("");
     assert_eq!((scenario.warmup, scenario.seed), (Span::ZERO, 1));
     assert_eq!(scenario.policy.to_string(), "round-robin");
@@ -198,7 +198,7 @@ fn missing_scenario_keys_take_their_defaults() {
 }
 
 #[test]
-fn topology_follows_the_host_keys() {
+fn simulated_topology_is_built_from_the_host_keys_of_the_scenario() {
     let pairs: Lists<'_> = &[&[0, 1], &[2, 3]];
     let halves: Lists<'_> = &[&[0, 2], &[1, 3]];
     let singles: Lists<'_> = &[&[0], &[1], &[2], &[3]];
@@ -228,7 +228,7 @@ fn topology_follows_the_host_keys() {
 }
 
 #[test]
-fn scenario_vcpu_slots_and_ids_have_no_gaps() {
+fn vcpu_slots_and_domain_ids_of_a_scenario_are_numbered_without_gaps() {
     let scenario = full();
     for (index, domain) in scenario.domains.iter().enumerate() {
         assert_eq!(domain.id.number() as usize, index);
@@ -248,7 +248,7 @@ fn scenario_vcpu_slots_and_ids_have_no_gaps() {
 /// The domain of the balancer comes last, and its affinity is CPU 0. A balancer call costs 5 us,
 /// and 50 ns for each of 14 vCPUs.
 #[test]
-fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
+fn scenario_has_a_balancer_domain_only_if_balancer_calls_cost_time() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
     let edf = r#"{ name = "edf", reserve = "0.1cpu", place = "pack" }"#;
     let sedf = FULL.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
@@ -267,7 +267,7 @@ fn balancer_domain_exists_if_the_policy_balances_at_a_cost() {
 }
 
 #[test]
-fn workload_of_each_domain_becomes_a_program() {
+fn workload_of_each_domain_is_translated_into_a_program() {
     let scenario = full();
     let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
     let program = |index: usize| &scenario.domains[index].program;
@@ -302,7 +302,7 @@ fn workload_of_each_domain_becomes_a_program() {
 }
 
 #[test]
-fn recording_becomes_a_program_of_runs_and_blocks() {
+fn recording_file_is_translated_into_a_program_of_runs_and_blocks() {
     let text = FULL.replace(
         "list = [\"3ms\", \"7ms\", \"1ms\", \"0s\", \"2ms\"]",
         "file = \"recorded/web.csv\"",
@@ -318,7 +318,7 @@ fn recording_becomes_a_program_of_runs_and_blocks() {
 }
 
 #[test]
-fn live_targets_are_read_with_threads_agent_and_relay() {
+fn live_targets_of_a_scenario_are_parsed_with_threads_agent_and_relay() {
     let scenario = full();
     let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
     let command = LiveTarget::Command { argv, threads: Threads::Vcpus };
@@ -347,7 +347,7 @@ fn live_targets_are_read_with_threads_agent_and_relay() {
 }
 
 #[test]
-fn share_of_a_domain_is_given_or_default_or_missing() {
+fn domain_without_a_share_takes_the_default_share_if_its_policy_has_one() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let sound = &scenario.domains[1];
@@ -358,14 +358,14 @@ fn share_of_a_domain_is_given_or_default_or_missing() {
     assert_eq!(sound.share(sound.vcpus[0], round_robin).unwrap().iter().count(), 0);
     let bare = &least("").domains[0];
     let error = bare.share(bare.vcpus[0], edf).unwrap_err();
-    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    assert_eq!(error.to_string(), "domain `a` has no share for policy `edf`");
     assert_eq!((error.line, error.column), (4, 1));
 }
 
 /// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is lent to its
 /// siblings unless the file says otherwise. A domain with one vCPU has no siblings to lend to.
 #[test]
-fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
+fn cpu_share_of_a_domain_is_divided_equally_among_its_vcpus() {
     let edf = find("edf").unwrap();
     for (vcpus, said, slice, spread) in [
         (4, "cpu = \"1.5cpu\"", "3.75ms", "use"),
@@ -392,7 +392,7 @@ fn cpu_of_a_domain_is_divided_equally_among_its_vcpus() {
 }
 
 #[test]
-fn single_vcpus_may_override_share_and_affinity_of_their_domain() {
+fn vcpu_of_a_domain_may_have_a_share_and_affinity_of_its_own() {
     let scenario = full();
     let edf = find("edf").unwrap();
     let job = &scenario.domains[2];
@@ -411,7 +411,7 @@ fn single_vcpus_may_override_share_and_affinity_of_their_domain() {
 
 /// The settings of a vCPU override those of its domain.
 #[test]
-fn vcpus_may_start_on_a_cpu_and_blocked() {
+fn vcpu_may_be_configured_to_start_blocked_and_on_a_given_cpu() {
     let scenario = full();
     let (sound, polite) = (&scenario.domains[1], &scenario.domains[6]);
     let of = |number: usize| {
@@ -425,7 +425,7 @@ fn vcpus_may_start_on_a_cpu_and_blocked() {
 
 /// Compares with a search through all instants in order.
 #[test]
-fn next_clock_instant_is_the_first_after_now() {
+fn next_instant_of_a_clock_pattern_is_the_first_after_the_given_time() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -438,7 +438,7 @@ fn next_clock_instant_is_the_first_after_now() {
 }
 
 #[test]
-fn scenario_changes_are_ordered_by_time() {
+fn changes_in_a_scenario_are_sorted_by_time() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let secs = |secs| Time::START + Span::from_secs(secs);
@@ -456,7 +456,7 @@ fn scenario_changes_are_ordered_by_time() {
 }
 
 #[test]
-fn scenario_run_under_another_policy_takes_that_policys_parameters() {
+fn scenario_that_is_run_under_another_policy_takes_parameters_of_that_policy() {
     let scenario = full();
     let other = scenario.with_policy("round-robin").unwrap();
     assert_eq!(other.policy.to_string(), "round-robin quantum=3ms");
@@ -464,14 +464,14 @@ fn scenario_run_under_another_policy_takes_that_policys_parameters() {
     let same = scenario.with_policy("edf").unwrap();
     assert_eq!(same.policy.to_string(), "edf reserve=0.1cpu place=pack");
     let error = least("").with_policy("edf").unwrap_err();
-    assert_eq!(error.to_string(), "domain `a` has no share for `edf`");
+    assert_eq!(error.to_string(), "domain `a` has no share for policy `edf`");
     let plain = FULL.replace("[policies.round-robin]\nquantum = \"3ms\"", "");
     let other = Scenario::read(&plain).unwrap().with_policy("round-robin").unwrap();
     assert_eq!(other.policy.to_string(), "round-robin");
 }
 
 #[test]
-fn scenario_claims_have_metric_subject_and_hosts() {
+fn claims_of_a_scenario_are_parsed_with_metric_subject_and_hosts() {
     let scenario = full();
     let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
     assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
@@ -484,7 +484,7 @@ fn scenario_claims_have_metric_subject_and_hosts() {
 }
 
 #[test]
-fn every_claim_test_reads_back_as_written() {
+fn every_comparison_of_a_claim_is_unchanged_if_printed_and_parsed() {
     let ppm = |ppm| Amount::Ppm(ppm);
     let amount = AmountOrPromised::Amount;
     let promised = AmountOrPromised::Promised;
@@ -509,7 +509,7 @@ fn every_claim_test_reads_back_as_written() {
 }
 
 #[test]
-fn claim_may_be_about_all_domains_or_admission() {
+fn claim_may_be_about_one_domain_all_domains_or_admission() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));

@@ -37,7 +37,7 @@ fn release(period: Span, offset: u64) -> Step {
 }
 
 #[test]
-fn recorded_jobs_with_think_times_sleep_before_each_job() {
+fn recorded_jobs_with_think_times_block_before_each_job() {
     let work = "{ kind = \"jobs\", think = [\"0s\", \"4ms\", \"1ms\", \"2ms\"], \
                 work = [\"3ms\", \"2ms\", \"0s\", \"forever\"] }";
     let steps = vec![compute(3), sleep(4), compute(2), sleep(3), Step::ComputeForever];
@@ -45,7 +45,7 @@ fn recorded_jobs_with_think_times_sleep_before_each_job() {
 }
 
 #[test]
-fn recorded_jobs_become_releases_merged_at_equal_times() {
+fn recorded_jobs_that_become_ready_at_the_same_time_are_merged() {
     let work = "{ kind = \"jobs\", file = \"web.csv\" }";
     let file = "# recorded\nready_ns,work_ns\n1000000,3000000\n6000000,2000000\n\n\
                 6000000,1000000\n9000000,forever\n";
@@ -63,7 +63,7 @@ fn recorded_jobs_become_releases_merged_at_equal_times() {
 }
 
 #[test]
-fn jobs_file_without_header_or_with_an_invalid_line_is_refused() {
+fn jobs_file_without_a_header_or_with_an_invalid_line_is_refused() {
     let refused = |file: &'static str| {
         let text = "title = \"jobs\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
                     [[domain]]\nname = \"web\"\nwork = { kind = \"jobs\", file = \"web.csv\" }\n";

@@ -26,14 +26,14 @@ use super::{ChangeOrigin, DoneChange, Service, Settings, TRY_AGAIN};
 struct RestoredRow {
     row: Row,
     domain: DomId,
-    /// The VM and the assignment of its vCPUs, or the reason why it cannot be held.
+    /// The VM and the assignment of its vCPUs, or the reason why the VM cannot be scheduled.
     machine: Result<(Machine, Seats), Reason>,
 }
 
 impl Service {
     /// Starts a service from the contents of the ledger. All reservations enter the scheduler at
-    /// one instant, oldest first. A reservation that no longer fits waits, with the reason. A
-    /// reservation for a process that has ended is removed.
+    /// one instant, oldest first. A reservation that no longer fits waits for capacity, and its
+    /// state has the reason. A reservation for a process that has ended is removed.
     pub fn recover(
         settings: Settings,
         now: Time,
@@ -140,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Enters a restored reservation, with what of it is in force.
+    /// Adds a restored reservation, with the part of it that is in force.
     fn enter(
         &mut self,
         now: Time,
@@ -170,7 +170,7 @@ impl Service {
         self.machine_is(now, &name, happened);
     }
 
-    /// Records that a reservation has ended with its VM.
+    /// Records that a reservation has ended because its VM has ended.
     pub(super) fn over(&mut self, now: Time, before: Row, happened: EventKind) {
         let after = Row { revision: self.writer.number(), ..before.clone() };
         let (kind, happened) = (Kind::Ended, Some(happened));
@@ -182,8 +182,8 @@ impl Service {
     }
 }
 
-/// Returns what is in force of a row that was declined. If only the VM cannot be held, its capacity
-/// is reserved all the same.
+/// Returns the part of a declined row that is in force. If the VM cannot be scheduled but its
+/// capacity is available, the capacity is reserved.
 fn not_held(
     row: &Row,
     domain: DomId,

@@ -3,7 +3,7 @@
 //! A request lists reservations as they should be. Capacity is freed first and reserved after, in
 //! one step of the service, so the order of the list does not matter. If one of them is refused,
 //! the changes before it are undone in reverse order. All changes are written in one commit: after
-//! a crash each reservation has its old parameters or each has its new ones.
+//! a crash, either all reservations have their old parameters or all have their new parameters.
 
 use std::collections::BTreeSet;
 
@@ -29,7 +29,7 @@ use super::{ChangeOrigin, DoneChange, Replied, Service};
 /// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
 
-/// One change on the way from the current reservations to the listed ones.
+/// One change on the way from the current reservations to the listed reservations.
 enum Step {
     Create { row: Row },
     Change { before: Row, change: TermsChange, terms: Terms },
@@ -187,8 +187,8 @@ impl Service {
         Ok(Step::Change { before: row.clone(), change, terms })
     }
 
-    /// Plans a new reservation. Its VM is not looked up here. It is found in the same way as one
-    /// that starts later.
+    /// Plans a new reservation. Its VM is not looked up for this. It is found later, like a VM that
+    /// starts after it was reserved for.
     fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, vcpus, binding, user, .. } = target else {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
@@ -282,8 +282,8 @@ impl Service {
         }
     }
 
-    /// Undoes a step. If the old terms do not fit at once, the reservation waits for room and is
-    /// retried immediately.
+    /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity and
+    /// is retried immediately.
     fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
         match undo {
             Undo::Create(name) => {
@@ -391,7 +391,7 @@ impl Service {
     }
 }
 
-/// Checks that the end of a listed reservation, if it has one, is in the future.
+/// Checks that the end of a listed reservation is in the future, if the reservation has an end.
 fn check_target_end(target: &Request, now: Time, world: &mut impl World) -> Result<(), Refusal> {
     let Request::Reserve { until, .. } = target else { return Ok(()) };
     check_end(*until, now, world)

@@ -64,7 +64,7 @@ impl Service {
         }
     }
 
-    /// Returns what became of an earlier request with the same key.
+    /// Returns the outcome of an earlier request with the same key.
     fn answered_before(
         &mut self,
         now: Time,
@@ -90,7 +90,7 @@ impl Service {
         }))
     }
 
-    /// Returns a kept answer, with the current state of the reservation.
+    /// Returns a stored answer, with the current state of the reservation.
     fn again(&self, kept: KeptAnswer) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
@@ -135,7 +135,7 @@ impl Service {
     }
 }
 
-/// Replies to a request, unless its answer comes later.
+/// Replies to a request, unless its answer comes later (after a commit or from the world).
 fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     match outcome {
         Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
@@ -146,9 +146,9 @@ fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
 
 /// Outcome of an earlier request with the same key.
 enum EarlierRequest {
-    /// There was no such request.
+    /// No request had this key before.
     Never,
-    /// The earlier request has no answer yet. Both will get the same.
+    /// The earlier request has no answer yet. Both requests will get the same answer.
     Waits,
     /// The earlier request got this answer.
     Answered(Box<Answer>),

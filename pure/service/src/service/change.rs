@@ -59,9 +59,8 @@ impl Service {
 
     /// Returns the row of a reservation.
     ///
-    /// # Errors
-    /// If there is none of that name, it is held for a gang, or its revision is not the expected
-    /// one.
+    /// # Errors If no reservation has that name, if it is held for a gang, or if its revision is
+    /// not the expected revision.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;

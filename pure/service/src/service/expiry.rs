@@ -1,7 +1,6 @@
 //! Reservations that end at a time of the wall clock.
 //!
-//! The end is not converted to the service's clock when it is set: if the wall clock is set, ends
-//! move with it.
+//! An end is kept as a time of the wall clock. So if the wall clock is set, the ends move with it.
 
 use slackline_units::{Time, WallTime};
 
@@ -14,7 +13,7 @@ use super::Service;
 
 impl Service {
     /// Ends reservations whose end has come, oldest first. Returns the time of the next end. `None`
-    /// if no reservation has one.
+    /// if no reservation has an end.
     pub(super) fn end_expired(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let next = self.book.iter().filter_map(end).min()?;
         let ahead = world.wall_ahead();
@@ -31,8 +30,8 @@ impl Service {
     }
 }
 
-/// Returns the end of a reservation. `None` if it has none, or is held for a gang: it is not in the
-/// ledger then, and ends with its lease.
+/// Returns the end of a reservation. `None` if the reservation has no end. Also `None` if it is
+/// held for a gang, since it is then not in the ledger, and ends with its lease.
 fn end(entry: &Entry) -> Option<WallTime> {
     entry.row.terms.until().filter(|_| !entry.is_lent())
 }

@@ -19,8 +19,9 @@ use super::reserve::{is_promised, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Admits a member, and keeps its places empty until its lease ends or it begins. Nothing is
-    /// written to the ledger: if the service dies, the capacity is free at once.
+    /// Admits a member of a gang. Its capacity is reserved, but its VM is not scheduled, until it
+    /// begins or its lease ends. Nothing is written to the ledger: if the service dies, the
+    /// capacity is free at once.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -46,8 +47,8 @@ impl Service {
         Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
     }
 
-    /// Answers a repeated request to hold the same member for the same caller. The lease is not
-    /// extended.
+    /// Answers a repeated request to hold the same gang member for the same caller. The lease is
+    /// not extended.
     fn hold_again(
         &self,
         asked: &ClientRequest,
@@ -64,7 +65,8 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// Turns a held member into a reservation. Its VM occupies the places from the begin time on.
+    /// Turns a held member of a gang into a reservation. Its VM is scheduled from the begin time
+    /// on.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -129,10 +131,10 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Returns the reservation of that name.
+    /// Returns the reservation `name`.
     ///
     /// # Errors
-    /// If it is not a member of that gang.
+    /// If the reservation is not a member of `gang`.
     fn member(&self, gang: &Name, name: &Name) -> Result<&Entry, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let entry = self.book.get(name).ok_or_else(unknown)?;
@@ -143,7 +145,7 @@ impl Service {
     }
 
     /// Checks that a reservation is not held for a gang that has not begun. No request may change
-    /// it then.
+    /// such a reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {
@@ -152,7 +154,8 @@ impl Service {
         }
     }
 
-    /// Begins members whose time has come, and ends held members whose lease has expired.
+    /// Begins members of gangs whose begin time has come, and ends held members whose lease has
+    /// expired.
     pub(super) fn end_leases(&mut self, now: Time, world: &mut impl World) {
         let is_due = |entry: &Entry| entry.lease.is_some_and(|lease| lease.over() <= now);
         for name in self.book.oldest(is_due) {

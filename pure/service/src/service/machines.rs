@@ -16,7 +16,7 @@ use super::reserve::{join, refusal};
 use super::{ChangeOrigin, DoneChange, Service, TRY_AGAIN};
 
 impl Service {
-    /// Handles a VM that may have started: gives it to the reservations that wait for it.
+    /// Handles a VM that may have started: schedules it for the reservations that wait for it.
     pub(super) fn appeared(&mut self, now: Time, binding: &Binding, world: &mut impl World) {
         let waits =
             |entry: &Entry| entry.is_waiting() && !entry.is_out() && entry.row.binding == *binding;
@@ -39,8 +39,8 @@ impl Service {
         }
     }
 
-    /// Gives a VM to the reservation that waits for it, unless it is of another user or has another
-    /// reservation.
+    /// Schedules a VM for the reservation that waits for it, unless the VM belongs to another user
+    /// or has another reservation.
     pub(super) fn give(&mut self, now: Time, row: &Row, machine: Machine, world: &mut impl World) {
         let name = &row.name;
         if !row.means(&machine) {
@@ -77,7 +77,7 @@ impl Service {
         is_over
     }
 
-    /// Assigns the threads of a VM to the places of its reservation.
+    /// Assigns the threads of a VM to the places (reserved vCPUs) of its reservation.
     pub(super) fn sit(
         &mut self,
         name: &Name,
@@ -101,7 +101,7 @@ impl Service {
         Ok(())
     }
 
-    /// Sets what is in force of a reservation.
+    /// Sets which part of a reservation is in force.
     pub(super) fn stand(&mut self, name: &Name, standing: Standing) {
         if let Some(entry) = self.book.get_mut(name) {
             entry.stand(standing);
@@ -131,7 +131,7 @@ impl Service {
         );
     }
 
-    /// Handles the end of a held VM.
+    /// Handles the end of a scheduled VM.
     pub(super) fn vanished(
         &mut self,
         now: Time,
@@ -150,13 +150,13 @@ impl Service {
         }
     }
 
-    /// Returns the reservation that holds this VM.
+    /// Returns the reservation for which this VM is scheduled.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
         self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
     }
 
-    /// Handles a held VM whose vCPUs have changed.
+    /// Handles a scheduled VM whose vCPUs have changed.
     pub(super) fn vcpus(
         &mut self,
         now: Time,
@@ -193,7 +193,7 @@ impl Service {
         }
     }
 
-    /// Writes an event about an undone change to held threads, if one is due.
+    /// Writes an event about an undone change to scheduled threads, if such an event is due.
     pub(super) fn meddled(&mut self, now: Time, domain: DomId, what: String) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
@@ -202,8 +202,8 @@ impl Service {
         }
     }
 
-    /// Leaves the threads of a place to the program that changed them, which may be an
-    /// administrator's.
+    /// Leaves the threads of a place (reserved vCPU) to the program that changed them, since that
+    /// may be an administrator's.
     pub(super) fn contest(&mut self, now: Time, domain: DomId, place: u16, what: &str) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let Some(entry) = self.book.get_mut(&name) else { return };
@@ -215,7 +215,7 @@ impl Service {
         }
     }
 
-    /// Notes that the threads of a place are scheduled again.
+    /// Records that the threads of a place (reserved vCPU) are scheduled again.
     pub(super) fn settled(&mut self, now: Time, domain: DomId, place: u16) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name);
@@ -224,7 +224,7 @@ impl Service {
         }
     }
 
-    /// Notes whether the monitor of a held VM has suspended the guest.
+    /// Records that the monitor of a scheduled VM has suspended or resumed the guest.
     pub(super) fn suspend(&mut self, whose: (DomId, Identity), what: Option<String>) {
         let Some(name) = self.held(whose.0, whose.1).map(|entry| entry.row.name.clone()) else {
             return;
@@ -234,7 +234,7 @@ impl Service {
         }
     }
 
-    /// Retries the reservations that have no room, oldest first.
+    /// Retries the reservations for which too little capacity was available, oldest first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
             let Some(entry) = self.book.get_mut(&name) else { continue };

@@ -19,8 +19,8 @@ use super::reserve::found;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay.
-    /// If the other VM is not there, the reservation waits for it.
+    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay as
+    /// they are. If the other VM does not exist, the reservation waits for it.
     pub(super) fn rebind(
         &mut self,
         now: Time,
@@ -60,7 +60,7 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Checks that no reservation but this one has the VM or its binding.
+    /// Checks that no other reservation has the VM or its binding.
     fn check_free_for(
         &self,
         name: &Name,
@@ -74,8 +74,8 @@ impl Service {
         }
     }
 
-    /// Gives the places of a reservation to the threads of another VM. Nothing changes if it is the
-    /// VM that has them, or if this is refused.
+    /// Gives the places of a reservation to the threads of another VM. Nothing changes if the VM
+    /// has these places already, or if the scheduler refuses.
     fn take_machine(
         &mut self,
         name: &Name,

@@ -38,7 +38,8 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// Checks a request to reserve, up to admission. Returns the row, and the VM if it is there.
+    /// Checks a request to reserve, up to admission. Returns the row for the reservation, and the
+    /// VM if the VM exists.
     pub(super) fn checked(
         &mut self,
         now: Time,
@@ -87,8 +88,8 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// Ends a reservation for a process that has ended, even if that was not reported yet, as after
-    /// a restart of the service. Its name is then free.
+    /// Ends a reservation for a process that has ended, even if the end was not reported yet, as
+    /// after a restart of the service. The name of the reservation is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
             return;
@@ -104,8 +105,8 @@ impl Service {
         }
     }
 
-    /// Answers a repeated request to reserve the same by the same principal. If the reservation
-    /// waits for its VM, looks it up: a program that starts a VM often repeats its request.
+    /// Answers a request to reserve that the same principal repeats. If the reservation waits for
+    /// its VM, looks it up: a program that starts a VM often repeats its request.
     fn reserve_again(
         &mut self,
         now: Time,
@@ -139,7 +140,7 @@ impl Service {
         }
     }
 
-    /// Makes a reservation. It is in force at once if its VM is there.
+    /// Makes a reservation. It is in force at once if its VM exists.
     fn make(
         &mut self,
         now: Time,
@@ -182,7 +183,7 @@ pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
-/// Checks that the end of a reservation, if it has one, is in the future.
+/// Checks that the end of a reservation is in the future, if the reservation has an end.
 pub(super) fn check_end(
     until: Option<WallTime>,
     now: Time,
@@ -211,7 +212,7 @@ pub(super) fn check_run(
 /// Returns the binding of the only VM with this name.
 ///
 /// # Errors
-/// If there is no such VM, or more than one.
+/// If there is no such VM, or several such VMs.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -224,10 +225,10 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Returns the user who owns the VM of a new reservation.
+/// Returns the user who owns, or will own, the VM of a new reservation.
 ///
 /// # Errors
-/// If the caller may not reserve for that user, or another one was named.
+/// If the caller may not reserve for that user, or the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),
@@ -246,10 +247,12 @@ fn whose(
     }
 }
 
-/// Returns the VM. `None` if it is not there but may still start.
+/// Returns the VM that the binding names. `None` if no such VM runs now, but one can be started
+/// under the same name later.
 ///
 /// # Errors
-/// If the binding refers to a process that is not there, or the VM cannot be used.
+/// If the binding names a process id that no process has, the user may not use the VM, or the host
+/// cannot identify the VM.
 pub(super) fn found(
     (binding, user): (&Binding, u32),
     world: &mut impl World,
@@ -278,7 +281,7 @@ pub(super) fn join(
     })
 }
 
-/// Returns the refusal for what the world declined.
+/// Returns the refusal for a call that the world declined.
 pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) -> Refusal {
     match declined {
         WorldError::Admission(error) => {
@@ -300,7 +303,8 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
     }
 }
 
-/// Returns the slice that fits in a whole period, from the slice that fits in each enforced part.
+/// Returns the slice that fits in a whole period. `room` is the slice that fits in each part into
+/// which the period is divided for enforcement.
 fn of_whole_period(room: Span, terms: &Terms) -> Span {
     let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
     let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));

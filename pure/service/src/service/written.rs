@@ -103,8 +103,8 @@ impl Service {
         }
     }
 
-    /// Answers the callers that wait for a deed. A list has its own answer, and is refused if one
-    /// of its changes cannot be written.
+    /// Answers the callers that wait for a change. A list of changes has an answer of its own, and
+    /// is refused if one of its changes cannot be written.
     fn reply_deed(
         &mut self,
         deed: &UncommittedChange,
@@ -123,8 +123,8 @@ impl Service {
         }
     }
 
-    /// Reverts the changes that do not stand: first those that free capacity, then those that need
-    /// it. Returns the names that could not be reverted.
+    /// Reverts the changes that may not stay in force without the ledger: first those that free
+    /// capacity, then those that need it. Returns the names that could not be reverted.
     fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
         let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
@@ -143,9 +143,9 @@ impl Service {
         stays
     }
 
-    /// Reverts a reservation to an earlier row. If that does not fit any more, for a moment or
-    /// because vCPUs are now placed on other CPUs, the current row stays, which was admitted as
-    /// well. Its name is returned then.
+    /// Reverts a reservation to an earlier row. If that row does not fit any more, for instance
+    /// because vCPUs are now placed on other CPUs, the current row stays. Returns the name in this
+    /// case.
     fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) -> Option<Name> {
         let name = remains.name.clone();
         let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
@@ -172,8 +172,8 @@ impl Service {
         Answer::Done { reservation, is_new, warning }
     }
 
-    /// Answers a request that changes nothing. If the row it reports is not in the ledger yet, or
-    /// the request has a key, the answer waits for the commit.
+    /// Answers a request that changes nothing. If the row that the answer reports is not in the
+    /// ledger yet, or the request has a key, the answer waits for the commit.
     pub(super) fn is_so(&mut self, now: Time, asked: &ClientRequest, row: Row) -> Option<Answer> {
         if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
             let done = DoneChange { kind: Kind::Same, before: None, after: row, happened: None };
@@ -185,7 +185,8 @@ impl Service {
     }
 }
 
-/// Returns the row to answer with: the written one, if it is of the same reservation.
+/// Returns the row for an answer: the row in the ledger if it is of the same reservation, otherwise
+/// the row of the change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()

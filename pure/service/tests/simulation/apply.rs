@@ -42,7 +42,7 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn apply_swaps_capacity_that_single_changes_cannot_swap() {
+fn apply_request_can_exchange_the_capacity_of_two_reservations() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
     assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
@@ -62,7 +62,7 @@ fn reserve_change(name: &str, slice_ms: u64) -> Request {
 }
 
 #[test]
-fn apply_with_one_refused_reservation_changes_none() {
+fn apply_request_changes_no_reservation_if_one_of_them_is_refused() {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start("a", 0, 1);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 1)])).expect("there is room");
@@ -81,7 +81,7 @@ fn apply_with_one_refused_reservation_changes_none() {
 }
 
 #[test]
-fn list_with_another_vm_is_refused_with_the_way_to_change_it() {
+fn apply_request_that_binds_a_reservation_to_another_vm_is_refused() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let mut targets = vec![reserve("a", 4), reserve("b", 2)];
@@ -95,7 +95,7 @@ fn list_with_another_vm_is_refused_with_the_way_to_change_it() {
 }
 
 #[test]
-fn apply_dry_run_answers_the_changes_and_makes_none() {
+fn apply_request_with_dry_run_returns_the_changes_without_making_them() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let targets = vec![reserve("a", 4), reserve("c", 1)];
@@ -106,7 +106,7 @@ fn apply_dry_run_answers_the_changes_and_makes_none() {
 }
 
 #[test]
-fn apply_of_an_unchanged_list_keeps_every_reservation() {
+fn apply_request_that_changes_nothing_keeps_every_reservation() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let events = run.model.disk.events.len();
@@ -116,7 +116,7 @@ fn apply_of_an_unchanged_list_keeps_every_reservation() {
 }
 
 #[test]
-fn prune_by_an_operator_releases_own_reservations_only() {
+fn prune_option_of_apply_releases_only_reservations_of_the_operator() {
     let mut run = Run::new(1, None, false);
     let alice = (Principal::User(5001), Some(Role::Operator));
     ask(&mut run, ROOT, reserve("root", 1)).expect("there is room");
@@ -129,7 +129,7 @@ fn prune_by_an_operator_releases_own_reservations_only() {
 }
 
 #[test]
-fn apply_interrupted_by_a_crash_leaves_all_old_or_all_new() {
+fn apply_request_interrupted_by_a_crash_is_carried_out_fully_or_not_at_all() {
     for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
@@ -141,7 +141,7 @@ fn apply_interrupted_by_a_crash_leaves_all_old_or_all_new() {
 }
 
 #[test]
-fn apply_of_a_list_longer_than_the_limit_is_refused() {
+fn apply_request_for_more_than_1000_reservations_is_refused() {
     let mut run = Run::new(1, None, false);
     let names: Vec<String> = (0..1_001).map(|number| format!("vm{number}")).collect();
     let targets = names.iter().map(|name| reserve(name, 1)).collect();

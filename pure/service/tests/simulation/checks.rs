@@ -74,8 +74,8 @@ fn capacity(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that exactly the listed reservations are in force: none is left over, and no thread is at
-/// two places.
+/// Checks that exactly the listed reservations are in force: none is left over, and no thread
+/// occupies two places.
 fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {
@@ -120,8 +120,8 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the process that had the number when it was reserved, or
-/// when the reservation got this binding.
+/// Checks that a `pid:` binding refers to the process that had the number when the reservation was
+/// made, or when it got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
@@ -144,7 +144,7 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
     Ok(())
 }
 
-/// Budget of the operator in the simulation.
+/// Budget of the operator (a principal) in the simulation.
 const BUDGET: Budget = Budget { cpu: Some(CpuShare::from_ppm(600_000)), machines: Some(3) };
 
 pub(crate) fn budgets() -> Budgets {
@@ -165,8 +165,8 @@ fn within_budgets(listed: &BTreeMap<DomId, ListedReservation>) -> Checked {
     Ok(())
 }
 
-/// Checks that each owner may have the VMs that it reserves for, and that each reservation holds a
-/// VM of its own user.
+/// Checks that each owner may reserve for the VMs of its reservations, and that only VMs of the
+/// right user are scheduled for each reservation.
 fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for (domain, one) in listed {
         let row = &one.row;
@@ -197,8 +197,8 @@ fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that a VM with a hard limit never received more at a place than its reservation there
-/// since the start, plus one slice, the largest it had. In any interval the excess is at most two
+/// Checks that a VM with a hard limit never received more at a place (reserved vCPU) since the
+/// start than was reserved there, plus its largest slice. In any interval the excess is at most two
 /// slices, since unused budget is not carried over.
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
@@ -209,7 +209,7 @@ fn given(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that each change that was acknowledged as durable was in the ledger by then.
+/// Checks that the ledger has each change that was acknowledged as durable.
 fn acknowledged(model: &mut Model) -> Checked {
     for (ticket, reply) in &model.replies {
         let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };
@@ -243,8 +243,8 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks a commit: its rows follow from its events and the rows before, and each event follows
-/// from a request that its sender may make, or from what happened to the VM.
+/// Checks a commit. Its rows must follow from its events and the previous rows. Each event must
+/// follow from a request that its sender may make, or from what happened to the VM.
 fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
@@ -402,7 +402,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
 }
 
-/// Returns the single request that does to a reservation what the list does to it.
+/// Returns the request that does to a single reservation what the list does to it.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
     let Request::Reserve { name, amount, exact, phase, vcpus, until, .. } = target else {
         return None;
@@ -422,7 +422,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
     }
 }
 
-/// True if a list releases the reservation because it does not name it.
+/// Returns true if a list releases the reservation because the list does not name it.
 fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     let Some(before) = &event.before else { return false };
     let is_listed = targets.iter().any(|target| target.name() == Some(&before.name));

@@ -14,14 +14,14 @@ pub(crate) struct Disk {
     /// Number of the last commit that touched a name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
-    /// The commit that is being written, and the time at which it is done.
+    /// The commit that is being written, and the time at which it is complete.
     pub(crate) pending: Option<(Commit, Time)>,
     /// True if nothing can be written, since the disk is full or fails.
     pub(crate) fails: bool,
 }
 
 impl Disk {
-    /// Completes the commit that is due. Returns its number, and true if it is written.
+    /// Completes the commit that is due. Returns its number, and true if the commit was written.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {
@@ -30,8 +30,8 @@ impl Disk {
         Some((commit.seq, !self.fails))
     }
 
-    /// Loses power or the service. An unsynced commit is there or not, as `is_there` says. A torn
-    /// commit is not there.
+    /// Loses power or the service. `is_there` says if a commit that was not synced is on the disk.
+    /// A torn commit is never on the disk.
     pub(crate) fn crash(&mut self, now: Time, is_there: bool) {
         if let Some((commit, _)) = self.pending.take()
             && is_there

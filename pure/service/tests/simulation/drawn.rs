@@ -104,7 +104,7 @@ impl Drawn {
         Ok(())
     }
 
-    /// Draws how the next death happens, if there is one.
+    /// Draws when and how the service dies next, if it dies again.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {
@@ -174,7 +174,7 @@ impl Drawn {
         (request, key)
     }
 
-    /// Draws a list of reservations as they should be.
+    /// Draws a list that states how reservations should be.
     fn list(&mut self) -> Request {
         let draw = &mut self.draw;
         let mut targets = Vec::new();
@@ -252,7 +252,7 @@ impl Drawn {
         self.run.step(Input::ClockStepped { by, is_ahead })
     }
 
-    /// A CPU is measured: mostly near its limit.
+    /// Reports a measurement of a CPU to the service, mostly near the CPU's limit.
     fn measure(&mut self) -> Checked {
         let cpu = CpuId::new(usize::from(self.draw.percent(50)));
         let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).expect("below a CPU"));
@@ -261,7 +261,7 @@ impl Drawn {
         self.run.step(Input::Load { cpu, load: CpuLoad { reserved, overhead, limit } })
     }
 
-    /// Answers arrive, or are lost.
+    /// Delivers answers to the clients, or loses them.
     fn hear(&mut self) {
         for (ticket, reply) in self.run.replies() {
             match reply {
@@ -290,8 +290,8 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
 }
 
-/// Returns the end of every sixth reservation: up to three seconds ahead, or past and refused.
-/// It draws nothing, so that other draws of a seed stay as they are.
+/// Returns the end of every sixth reservation: up to three seconds ahead, or past and refused. The
+/// end is not drawn at random, so that other draws of a seed stay as they are.
 fn end(model: &Model, asked: u64) -> Option<WallTime> {
     const SECOND_NS: u64 = 1_000_000_000;
     let ahead = Span::from_ns((asked / 6 % 5) * SECOND_NS).left_after(Span::from_secs(1));
@@ -304,7 +304,7 @@ fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
 
-/// Draws the user whose VM starts under a name: mostly the same as always.
+/// Draws the user whose VM starts under a name: usually the same user for the same name.
 fn user(draw: &mut Draw, name: &str) -> u32 {
     let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
     if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }

@@ -60,7 +60,7 @@ fn words(run: &Run) -> Vec<&'static str> {
 }
 
 #[test]
-fn reservation_ends_at_its_time_and_frees_its_capacity() {
+fn reservation_ends_at_its_end_time_and_frees_its_capacity() {
     let mut run = until_two();
     assert!(matches!(ask(&mut run, reserve("b", None)), Err(Refusal::NoRoom { .. })));
     pass(&mut run, 1_750);
@@ -75,7 +75,7 @@ fn reservation_ends_at_its_time_and_frees_its_capacity() {
 }
 
 #[test]
-fn change_of_the_end_alone_does_not_disturb_the_vm() {
+fn change_of_only_the_end_time_leaves_the_reservation_active() {
     let mut run = until_two();
     ask(&mut run, change("a", Some(at(4)))).expect("the end is ahead");
     pass(&mut run, 3_000);
@@ -89,7 +89,7 @@ fn change_of_the_end_alone_does_not_disturb_the_vm() {
 }
 
 #[test]
-fn reservation_that_expires_while_the_service_is_dead_ends_at_start() {
+fn reservation_that_expires_while_no_service_runs_ends_at_the_next_start() {
     let mut run = until_two();
     ask(&mut run, reserve("late", Some(at(900)))).expect_err("there is no room");
     run.model.now = run.model.now.after(Span::from_secs(10));
@@ -101,7 +101,7 @@ fn reservation_that_expires_while_the_service_is_dead_ends_at_start() {
 }
 
 #[test]
-fn end_survives_a_restart_before_it() {
+fn reservation_keeps_its_end_time_after_a_service_restart() {
     let mut run = until_two();
     run.die().expect("no check fails");
     assert_eq!(states(&run), [State::Active]);
@@ -110,7 +110,7 @@ fn end_survives_a_restart_before_it() {
 }
 
 #[test]
-fn end_follows_the_wall_clock_when_it_is_set() {
+fn reservation_ends_at_the_wall_clock_time_even_if_the_clock_is_set() {
     for (is_ahead, is_over) in [(true, true), (false, false)] {
         let mut run = Run::new(1, None, false);
         run.model.step_clock(Span::from_secs(1_000), true);
@@ -127,12 +127,12 @@ fn end_follows_the_wall_clock_when_it_is_set() {
 }
 
 #[test]
-fn end_that_has_passed_is_refused_and_changes_nothing() {
+fn end_time_in_the_past_is_refused_and_changes_nothing() {
     let mut run = until_two();
     pass(&mut run, 1_000);
     let refused = |reply: Result<Answer, Refusal>| reply.expect_err("it has passed").to_string();
-    let says = "cannot end a reservation at 1970-01-01T00:00:01Z: it is 1970-01-01T00:00:01Z \
-                already";
+    let says = "cannot end a reservation at 1970-01-01T00:00:01Z: the time is \
+                1970-01-01T00:00:01Z already";
     assert_eq!(refused(ask(&mut run, reserve("b", Some(at(1))))), says);
     assert_eq!(refused(ask(&mut run, change("a", Some(at(1))))), says);
     let targets = vec![reserve("a", None), reserve("c", Some(at(1)))];
@@ -142,7 +142,7 @@ fn end_that_has_passed_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn list_sets_and_removes_ends() {
+fn apply_request_sets_and_removes_end_times_of_reservations() {
     let mut run = until_two();
     let list =
         |until| Request::Apply { targets: vec![reserve("a", until)], prune: false, dry_run: false };

@@ -1,4 +1,4 @@
-//! A death before every call, in every sequence of up to three commands.
+//! Tests with a death of the service before every call, in every sequence of up to three commands.
 
 use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket};
 use slackline_units::{Reservation, Span};
@@ -29,8 +29,8 @@ struct Way {
     is_there: bool,
 }
 
-/// Returns the commands that can come at this position. No other command has the same slices, so
-/// that an effect can be traced to its command.
+/// Returns the commands that can come at this position of a sequence. Each command has a slice of
+/// its own, so that an effect can be traced to its command.
 fn alphabet(number: usize) -> Vec<Request> {
     let name = |text: &str| -> Name { text.parse().expect("a name") };
     let own = Span::from_ns(number as u64);
@@ -120,7 +120,7 @@ fn sequences(length: usize) -> Vec<Vec<Request>> {
 }
 
 #[test]
-fn crash_before_each_call_leaves_each_command_whole_or_undone() {
+fn crash_at_any_point_leaves_each_command_completely_done_or_undone() {
     let mut deaths = 0;
     for commands in (1..=3).flat_map(sequences) {
         for ledger in [Ledger::Quick, Ledger::Slow, Ledger::Fails] {

@@ -52,7 +52,7 @@ impl Kernel {
         self.processes.retain(|_, process| process.name != name);
     }
 
-    /// Adds a vCPU with the lowest free number, or removes the first one.
+    /// Adds a vCPU with the lowest free number, or removes the first vCPU.
     pub(crate) fn plug(&mut self, name: &str, more: bool) {
         let Some(process) = self.processes.values_mut().find(|one| one.name == name) else {
             return;
@@ -80,7 +80,7 @@ impl Kernel {
         }
     }
 
-    /// Returns the process with this identity, if it is still there.
+    /// Returns the process with this identity. `None` if it has ended.
     pub(crate) fn alive(&self, identity: Identity) -> Option<&Process> {
         self.processes.values().find(|process| process.machine.identity == identity)
     }

@@ -23,7 +23,7 @@ use slackline_service::{Amount, CpuLoad, Identity, Input, Principal, Request, Ro
 use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
-/// Environment variable with the number of seeds, and the first one: `N` or `N from M`.
+/// Environment variable with the number of seeds, and the first seed: `N` or `N from M`.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
 /// Number of seeds by default, for a few seconds on one core.
@@ -39,7 +39,7 @@ fn failure(seed: u64, lie: Option<Lie>) -> String {
 }
 
 #[test]
-fn random_faults_leave_reservations_kept_or_reverted_as_a_whole() {
+fn random_faults_leave_each_command_completely_done_or_reverted() {
     #[allow(clippy::disallowed_methods)] // How much is tried, not what comes of it.
     let asked = std::env::var(SEEDS).unwrap_or_default();
     let (seeds, from) = asked.split_once(" from ").unwrap_or((&asked, "0"));
@@ -66,11 +66,11 @@ fn random_faults_leave_reservations_kept_or_reverted_as_a_whole() {
 ///
 /// Seed 42634: a reservation was released and its name held for a gang before the release was
 /// written, and the row of the held member was written. Seed 192023: a change that could not be
-/// written was reverted, and the phase that it had set came back with the next change, which named
-/// none. Seed 1743187: a defect of these checks, which charged the rest of a period of a VM that
-/// ended to the VM that took its place at that instant.
+/// written was reverted, and the phase that it had set came back with the next change, although
+/// that change named no phase. Seed 1743187: a defect of these checks, which charged the rest of a
+/// period of a VM that ended to the VM that took its place at that instant.
 #[test]
-fn simulation_seeds_that_once_found_a_defect_pass() {
+fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
         if drawn::run(seed, None, false).is_err() {
             panic!("{}", failure(seed, None));
@@ -79,10 +79,10 @@ fn simulation_seeds_that_once_found_a_defect_pass() {
 }
 
 /// A gang over three hosts begins on all hosts or on none. Held members expire when the starter
-/// dies, their capacity is freed, and a host that heard that the gang is broken keeps no member of
-/// it.
+/// dies, their capacity is freed, and a host that was told that the gang is broken keeps no member
+/// of it.
 #[test]
-fn gang_begins_on_all_hosts_or_none_under_faults() {
+fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
     let mut count = gangs::Count::default();
     let seeds = 2_000;
     for seed in 0..seeds {
@@ -96,10 +96,10 @@ fn gang_begins_on_all_hosts_or_none_under_faults() {
     assert!(halves < 150, "{count:?}");
 }
 
-/// A removed vCPU accrues the excess that it received at its own rate. The rate of the remaining
-/// vCPUs does not count for it, also after it is added again.
+/// The excess that a removed vCPU received accrues at that vCPU's own rate. The rates of the
+/// remaining vCPUs do not count for it, even after the vCPU is added again.
 #[test]
-fn excess_of_a_removed_vcpu_accrues_at_its_own_rate() {
+fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
         Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")
@@ -124,7 +124,7 @@ fn excess_of_a_removed_vcpu_accrues_at_its_own_rate() {
 
 /// An event reports the step of the clock if it is at least a tenth of a period with a phase.
 #[test]
-fn clock_step_is_logged_if_reservations_have_a_phase() {
+fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |name: &str, phase| Request::Reserve {
@@ -151,15 +151,16 @@ fn clock_step_is_logged_if_reservations_have_a_phase() {
     assert_eq!(set(&mut run, 5_000, true), [""; 0]);
     run.ask(root, reserve("web", Some(Span::from_ms(3))), None).expect("no check fails");
     assert_eq!(set(&mut run, 999, true), [""; 0]);
-    let told =
-        "clock-stepped: the clock was set back by 1ms: one period of web is longer or shorter";
+    let told = "clock-stepped: the wall clock was set back by 1ms: one period of web is longer or \
+         shorter";
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
-/// An hour of measurements that waver about the limit, while the ledger fails now and then: begins
-/// and ends of each CPU take turns, and both are written down.
+/// Overhead that was measured for an hour wavers about the limit, while writing the ledger fails
+/// now and then. The events of each CPU report begins and ends of overloads in turn, and all are
+/// written.
 #[test]
-fn cpu_overload_is_logged_once_at_begin_and_once_at_end() {
+fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     let mut run = Run::new(2, None, false);
     let share = CpuShare::from_ppm;
     let (second, limit) = (Span::from_secs(1), share(950_000));
@@ -190,10 +191,10 @@ fn cpu_overload_is_logged_once_at_begin_and_once_at_end() {
     }
 }
 
-/// The name of a process that has ended is free before anybody told the service of its end, as
-/// after a death of the service.
+/// The name of a process that has ended is free before the service is told of the end, as after a
+/// restart of the service.
 #[test]
-fn reservation_name_of_an_ended_process_is_free_without_notice() {
+fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |run: &mut Run| {
@@ -227,7 +228,7 @@ fn reservation_name_of_an_ended_process_is_free_without_notice() {
 }
 
 #[test]
-fn simulation_checks_find_every_seeded_defect() {
+fn checks_of_the_simulated_service_find_every_seeded_defect() {
     for lie in Lie::ALL {
         let found = (0..2000).find(|&seed| drawn::run(seed, Some(lie), false).is_err());
         assert!(found.is_some(), "{lie:?} is not found in 2,000 seeds");

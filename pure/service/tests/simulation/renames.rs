@@ -26,7 +26,8 @@ fn pass(run: &mut Run) {
     run.pass(Span::from_ms(100)).expect("no check fails");
 }
 
-/// Returns a run in which `web` was held for the domain with UUID 1, which is off now.
+/// Returns a run in which `web` was scheduled for the libvirt domain with UUID 1. The domain is off
+/// now.
 fn off() -> Run {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start_domain("web", DAEMON, &uuid(1));
@@ -50,7 +51,7 @@ fn bound(run: &Run) -> Vec<(String, State)> {
 }
 
 #[test]
-fn reservation_follows_a_renamed_domain_by_its_uuid() {
+fn reservation_follows_a_renamed_libvirt_domain_with_an_equal_uuid() {
     for dies in [false, true] {
         let mut run = off();
         if dies {
@@ -71,7 +72,7 @@ fn reservation_follows_a_renamed_domain_by_its_uuid() {
 }
 
 #[test]
-fn domain_with_another_uuid_or_user_is_not_followed() {
+fn reservation_does_not_follow_a_domain_with_another_uuid_or_user() {
     for (user, last) in [(DAEMON, 2), (7, 1)] {
         let mut run = off();
         run.model.kernel.start_domain("shop", user, &uuid(last));
@@ -81,7 +82,7 @@ fn domain_with_another_uuid_or_user_is_not_followed() {
 }
 
 #[test]
-fn reservation_for_the_new_name_goes_before_the_renamed_one() {
+fn reservation_bound_to_a_name_precedes_a_reservation_of_a_renamed_vm() {
     let mut run = off();
     reserve(&mut run, "shop");
     run.model.kernel.start_domain("shop", DAEMON, &uuid(1));

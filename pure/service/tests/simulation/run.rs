@@ -19,7 +19,8 @@ pub(crate) struct Run {
     pub(crate) model: Model,
     pub(crate) history: History,
     pub(crate) deaths: u32,
-    /// For each death, true if the commit under way is on the disk.
+    /// For each death of the core in the run, true if the commit that is under way then is on the
+    /// disk.
     pub(crate) is_there: bool,
     /// Number of calls after which the core dies again during recovery.
     pub(crate) dies_again: Option<u32>,

@@ -8,7 +8,7 @@ use slackline_policy::{
 use slackline_service::{Identity, Seats, Terms};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, VcpuId};
 
-/// Reserve of each CPU for everything else.
+/// Part of each CPU that reservations cannot use.
 pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 
 /// A reservation in the scheduler.
@@ -16,21 +16,23 @@ pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 pub(crate) struct Domain {
     pub(crate) terms: Terms,
     pub(crate) identity: Option<Identity>,
-    /// VM that was assigned last. The reservation is metered for it, whether it is assigned or not.
+    /// VM that was assigned to the reservation last. CPU time is metered for it even while it is
+    /// not assigned.
     last: Option<Identity>,
     pub(crate) places: Vec<Place>,
     pub(crate) is_paused: bool,
 }
 
-/// A place, and the vCPU that occupies it.
+/// A place (reserved vCPU), and the vCPU that occupies it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     vcpu: VcpuId,
     pub(crate) sits: Option<u16>,
 }
 
-/// CPU time that a VM received at a place, and CPU time reserved for it there, since it last had a
-/// hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is rounded.
+/// CPU time that a VM received at a place (reserved vCPU), and CPU time reserved for it there,
+/// since it last had a hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is
+/// rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: u128,
@@ -38,7 +40,7 @@ pub(crate) struct Meter {
     /// Maximum excess over the reservation in any interval that ends now.
     pub(crate) ahead: u128,
     /// Largest slice reserved. If the VM had several reservations at a time, the sum of the largest
-    /// of each.
+    /// slices of these reservations.
     pub(crate) slice: u128,
     /// Values of the current step: received time, reserved time, time still reserved after leaving,
     /// and the sum of one slice of each reservation.
@@ -75,8 +77,9 @@ impl Meter {
     }
 }
 
-/// Hands the places of a VM to another one in the middle of a period. The newcomer gets the rest of
-/// the slice, and also what the earlier VM was behind by, up to a slice.
+/// Hands the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other VM
+/// gets the rest of the slice. It also gets the CPU time by which the earlier VM was behind, up to
+/// a slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),
@@ -150,7 +153,7 @@ impl Scheduler {
         Values::read(self.spec.share_fields, given.into_iter()).expect("valid terms")
     }
 
-    /// Adds all places of a domain, or none.
+    /// Adds all places (reserved vCPUs) of a domain, or none.
     pub(crate) fn join(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         assert!(!self.domains.contains_key(&id), "{id} has joined before");
         let fresh =
@@ -215,8 +218,8 @@ impl Scheduler {
         self.domains.remove(&id);
     }
 
-    /// Changes the terms of all places of a domain, or of none. Places are removed last, with their
-    /// old terms, so the old terms fit again if this is refused.
+    /// Changes the terms of all places (reserved vCPUs) of a domain, or of none. Places are removed
+    /// last, with their old terms. So the old terms fit again if this is refused.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         let (before, left) = (self.domains[&id].terms, self.left.clone());
         let kept = before.vcpus().min(terms.vcpus());

@@ -59,7 +59,7 @@ fn ms(slice: u64, period: u64) -> Amount {
 }
 
 #[test]
-fn tenant_changes_its_own_reservations_only() {
+fn tenant_may_change_only_reservations_of_that_tenant() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None))
         .expect("a tenant may reserve for its own VM");
@@ -87,7 +87,7 @@ fn tenant_changes_its_own_reservations_only() {
 }
 
 #[test]
-fn raised_reservation_counts_against_budgets_of_owner_and_caller() {
+fn increase_of_a_reservation_counts_against_budgets_of_owner_and_caller() {
     let mut run = Run::new(1, None, false);
     let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
     run.service.set_budgets([(ALICE, budget)].into());
@@ -109,13 +109,16 @@ fn raised_reservation_counts_against_budgets_of_owner_and_caller() {
 }
 
 #[test]
-fn reservation_that_may_run_over_a_second_needs_an_administrator() {
+fn reservation_that_may_run_longer_than_a_second_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let week = Span::from_secs(604_800);
     let days = each(Span::from_secs(508_000), week);
     let refused = ask(&mut run, operator(ALICE), reserve("a", days, None)).unwrap_err();
     assert!(matches!(refused, Refusal::LongRun { .. }), "{refused:?}");
-    assert_eq!(refused.hint().as_deref(), Some("the same share is --slice 839.947ms --period 1s"));
+    assert_eq!(
+        refused.hint().as_deref(),
+        Some("write the same share as --slice 839.947ms --period 1s")
+    );
     let second = each(Span::from_secs(1), week);
     ask(&mut run, operator(ALICE), reserve("a", second, None))
         .expect("a slice of a second is allowed");

@@ -27,7 +27,7 @@ pub(crate) enum Lie {
     AdmitsAll,
     /// Threads of a domain that leaves are not restored.
     KeepsThreads,
-    /// Threads are not restored when their VM ends.
+    /// Threads of a VM are not restored when the VM ends.
     KeepsSeats,
     /// A VM that comes back gets a new account.
     ForgetsAccounts,
@@ -35,9 +35,9 @@ pub(crate) enum Lie {
     IgnoresChanges,
     /// Pauses are not put into force.
     IgnoresPauses,
-    /// A process number is taken for the process.
+    /// A process is recognized by its number alone.
     TakesNumbers,
-    /// A VM of the right name is taken for one of the right user.
+    /// A VM is recognized by its name alone, whatever its user.
     HidesUsers,
     /// A reply is sent twice.
     AnswersTwice,
@@ -86,7 +86,7 @@ pub(crate) struct Model {
     /// Requests without a reply.
     pub(crate) open: BTreeMap<Ticket, Request>,
     pub(crate) replies: Vec<Replied>,
-    /// Commits that were begun and have not been checked.
+    /// Commits that were begun and have not been checked by the test yet.
     pub(crate) begun: Vec<Commit>,
     pub(crate) published: u64,
     pub(crate) rings: Option<Time>,

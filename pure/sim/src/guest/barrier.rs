@@ -64,7 +64,7 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// Records that a node has reached the barrier. If it was the last one, returns all nodes,
+    /// Records that a node has reached the barrier. If it was the last node, returns all nodes,
     /// which continue. Otherwise returns none.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };

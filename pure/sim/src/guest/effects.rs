@@ -8,9 +8,9 @@ use super::SystemId;
 /// Target of an interrupt.
 #[derive(Clone, Copy)]
 pub(crate) enum InterruptTarget {
-    /// Always this CPU, wherever vCPUs run.
+    /// The CPU with this number, whichever vCPU runs on it.
     Cpu(CpuId),
-    /// The CPU on which this vCPU runs or ran last.
+    /// The CPU on which a given vCPU runs or ran last.
     OfVcpu(VcpuId),
 }
 

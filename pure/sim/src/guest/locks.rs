@@ -1,4 +1,5 @@
-//! Spin locks, one per domain. A vCPU that waits for the lock uses CPU time until it has it.
+//! Spin locks, one per domain. A vCPU that waits for the lock uses CPU time until it holds the
+//! lock.
 
 use std::collections::VecDeque;
 
@@ -64,7 +65,8 @@ impl Locks {
         lock.is_some_and(|lock| lock.queue.iter().skip(1).any(|&other| other == vcpu))
     }
 
-    /// Returns the next vCPU that has been granted a lock it waited for. `None` if there is none.
+    /// Returns the next vCPU that has been granted a lock it waited for. `None` if there is no such
+    /// vCPU.
     #[inline]
     pub(crate) fn take_granted(&mut self) -> Option<VcpuId> {
         self.granted.pop()

@@ -10,7 +10,7 @@ use super::locks::SPIN;
 /// Resource or condition that a program needs before it can continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ProgramNeed {
-    /// CPU time, of the amount that [`Progress::left`] returns.
+    /// CPU time; [`Progress::left`] returns how much.
     Cpu,
     /// CPU time until this time is reached.
     Until(Time),
@@ -35,7 +35,7 @@ pub(crate) enum ProgramNeed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) released: Time,
-    /// Deadline of the job. `NEVER` if it has none.
+    /// Deadline of the job. `NEVER` if the job has no deadline.
     pub(crate) deadline: Time,
 }
 
@@ -43,10 +43,10 @@ pub(crate) struct Job {
 pub(crate) struct Work<'a> {
     pub(crate) program: &'a Program,
     pub(crate) draws: Stream,
-    /// Job releases since the program began. They are kept in this struct so that a guest fits in a
-    /// cache line.
+    /// Job releases since the program began. They are kept in this struct so that a guest fits in
+    /// one cache line.
     releases: Releases,
-    /// Position in the recording of the program, if it has one.
+    /// Position in the recording of the program, if the program has a recording.
     recorded: Option<Box<RecordingPosition>>,
 }
 
@@ -66,7 +66,7 @@ impl<'a> Work<'a> {
         Work { program, draws, releases, recorded }
     }
 
-    /// Returns the next need of the program's recording. `None` if it has none.
+    /// Returns the next need of the program's recording. `None` if the program has no recording.
     #[inline(never)]
     fn recorded(&mut self, left: &mut Span, now: Time) -> Option<ProgramNeed> {
         let recorded = self.recorded.as_mut().filter(|recorded| recorded.failed.is_none())?;

@@ -1,4 +1,5 @@
-//! Simulated operating system of a domain. Its vCPUs do work items with costs, and block after.
+//! Simulated operating system of a domain. Its vCPUs do work items, each of which costs CPU time,
+//! and block when there is no work.
 //!
 //! The first vCPU does the work items for devices, before all tasks. Any vCPU can run tasks. An
 //! item takes effect when it is complete.
@@ -100,7 +101,7 @@ pub(crate) trait Devices {
 /// State of all simulated operating systems.
 pub(crate) struct Systems<'a, D> {
     systems: Vec<System<'a, D>>,
-    /// Operating system of each domain. Empty if no domain has a simulated one.
+    /// Operating system of each domain. Empty if no domain has a simulated operating system.
     of_domain: Vec<Option<SystemId>>,
     /// All tasks, by their number among the tasks of all operating systems.
     tasks: Vec<TaskOf>,
@@ -361,7 +362,7 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns it if it blocks or runs a task.
+    /// Makes a vCPU look for more urgent work. Returns the vCPU if it blocks or runs a task.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -369,8 +370,9 @@ impl<'a, D: Copy> System<'a, D> {
         must.then_some(vcpu.id)
     }
 
-    /// Returns the next task of a vCPU. If no task is ready, returns once the item "search that
-    /// finds no work", which takes `idle` more than the system's own cost of it.
+    /// Returns the next task of a vCPU. If no task is ready, returns the item for a search that
+    /// finds no work, unless `has_idled` says that the search was done already. The cost of the
+    /// search is `idle` more than the system's own.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -385,8 +387,8 @@ impl<'a, D: Copy> System<'a, D> {
         Some(Item { doing: ItemKind::Idle, cost })
     }
 
-    /// Chooses the vCPU that should look for work because this task is ready. `None` if the next
-    /// vCPU that becomes free will find the task anyway.
+    /// Chooses the vCPU that should look for work because `task` is ready. `None` if the next vCPU
+    /// that becomes free will find the task anyway.
     fn place(&mut self, task: u16) -> Option<VcpuId> {
         let level = self.ready.level(task);
         let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
@@ -426,7 +428,7 @@ enum HasIdled {
     Yes,
 }
 
-/// A time at which something happens to simulated systems, with its effects.
+/// Time of an event of simulated operating systems, with the effects that the event has.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,
@@ -492,7 +494,7 @@ impl<D: Copy> Context<'_, '_, D> {
         chosen
     }
 
-    /// Continues a task that waited, after the condition that it waited for.
+    /// Continues a task that waited. `cause` is the event for which it waited.
     pub(crate) fn go_on(&mut self, of: TaskOf, cause: Cause, devices: &mut impl Devices<Duty = D>) {
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
@@ -580,7 +582,7 @@ impl<D: Copy> Context<'_, '_, D> {
     }
 }
 
-/// Returns the state in which a task with this need is reported.
+/// Returns the state that a guest reports for a task with the need `need`.
 fn state(need: ProgramNeed) -> State {
     match need {
         ProgramNeed::Cpu

@@ -80,7 +80,7 @@ impl TaskInfo {
     }
 
     /// Returns the report for a vCPU. It leaves out tasks that run on other vCPUs, for which
-    /// `are_others` returns true. `None` if the report equals the last one sent.
+    /// `are_others` returns true. `None` if the report equals the last report sent.
     pub(crate) fn news(&mut self, vcpu: usize, are_others: impl Fn(u16) -> bool) -> Option<Tasks> {
         let woken = self.woken.iter().map(|&task| TaskId::new(task));
         let now = Tasks {
@@ -94,7 +94,7 @@ impl TaskInfo {
     }
 }
 
-/// Returns the most urgent of these tasks, up to the number that fits in a report.
+/// Returns the most urgent of the given tasks, up to the number that fits in a report.
 fn first<'a>(tasks: impl Iterator<Item = &'a (Urgency, u16)>) -> [Option<ToldTask>; TASKS] {
     some(tasks.map(|&(urgency, task)| ToldTask { id: TaskId::new(task), urgency }))
 }

@@ -1,4 +1,5 @@
-//! Clients outside the host, and the times at which they send requests. They take no CPU time.
+//! Simulated network clients, and the times at which they send requests. Clients are outside the
+//! host and use none of its CPU time.
 
 use std::collections::VecDeque;
 
@@ -22,7 +23,7 @@ pub(super) struct Client<'a> {
     pub(super) system: SystemId,
     asks: Draws,
     delays: Draws,
-    /// Connections with the time at which the client gives up each one, earliest first.
+    /// Connections with the time at which the client gives up each connection, earliest first.
     expiries: VecDeque<(Time, Packet)>,
     has_begun: bool,
     pub(super) stream: Stream,

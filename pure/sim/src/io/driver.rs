@@ -27,7 +27,7 @@ pub(super) struct Driver {
     pub(super) tells: bool,
     /// True if the driver was interrupted and has not handled the interrupt yet.
     is_interrupted: bool,
-    /// True if a guest sent the driver an event that it has not handled yet.
+    /// True if a guest sent the driver an event that the driver has not handled yet.
     is_told: bool,
     /// Packets that the driver took from the card and has not handed to their guests yet.
     batch: Vec<Packet>,
@@ -111,8 +111,8 @@ impl Io<'_> {
         context.systems.alert(self.driver.system);
     }
 
-    /// Sends the driver domain an event about a new entry in a guest's rings, unless it knows of
-    /// entries already.
+    /// Sends the driver domain an event about a new entry in a guest's rings, unless the driver
+    /// domain already knows of entries there.
     pub(super) fn tell_driver(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if std::mem::replace(&mut frontend.driver_knows, true) {
@@ -227,7 +227,7 @@ impl Io<'_> {
     }
 
     /// Puts a guest at the end of the driver's queue if its rings have more entries. Otherwise
-    /// sends an event to the guest if it waits for room in a ring.
+    /// sends the guest an event if the guest waits for room in a ring.
     fn call_again(&mut self, guest: SystemId, context: &mut Context<'_, '_>) {
         let frontend = &mut self.frontends[usize::from(guest)];
         if !frontend.ring.is_empty() || !frontend.reads.is_empty() {

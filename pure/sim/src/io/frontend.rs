@@ -14,7 +14,7 @@ use crate::guest::{Cause, SystemId, TaskOf};
 /// Work for devices that the first vCPU of an operating system does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeviceWork {
-    /// Handles an event that another domain sent to this one.
+    /// Handles an event that another domain sent to this domain.
     Event,
     /// Takes a packet to the task it is for.
     Receive(Packet),
@@ -49,7 +49,7 @@ pub(super) enum IoRecipient {
 /// State that a guest shares with the driver domain, and the guest's connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// True if the guest was sent an event that it has not handled yet.
+    /// True if the guest was sent an event that the guest has not handled yet.
     pub(super) is_told: bool,
     /// Packets that the driver domain has handed to the guest, with their recipients.
     received: VecDeque<(Packet, Option<IoRecipient>)>,
@@ -112,7 +112,7 @@ impl<'a> Frontend<'a> {
 
     /// Returns the amount of completed I/O that is pending for the guest, and the amount it has
     /// requested. `None` if neither has changed since the last call. A packet that the guest is
-    /// processing counts as pending until the task that it wakes is known.
+    /// processing counts as pending until it is known which task the packet wakes.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
@@ -137,15 +137,15 @@ impl<'a> Frontend<'a> {
         meant
     }
 
-    /// Returns the tasks that wait for requests, longest wait first. With `by`, only tasks whose
-    /// jobs carry this id.
+    /// Returns the tasks that wait for requests, longest wait first. If `by` is given, only tasks
+    /// whose jobs carry that id.
     fn takers(&self, by: Option<TaskId>) -> impl Iterator<Item = u16> {
         let takes = move |task: &u16| by.is_none() || self.told_by(*task) == by;
         self.acceptors.iter().copied().filter(takes)
     }
 
-    /// Returns true if a task waits for a request with this id, or for any request if `by` is
-    /// `None`.
+    /// Returns true if a task waits for a request for the task id `by`. If `by` is `None`, returns
+    /// true if any task waits for a request.
     pub(super) fn is_wanted(&self, by: Option<TaskId>) -> bool {
         self.takers(by).next().is_some()
     }
@@ -167,7 +167,7 @@ impl<'a> Frontend<'a> {
         self.read.push_back(read);
     }
 
-    /// Returns true if the driver domain may hand another packet to the guest.
+    /// Returns true if the driver domain can hand another packet to the guest.
     pub(super) fn has_room(&self) -> bool {
         self.received.len() < self.spec.ring
     }
@@ -189,7 +189,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may answer. If there is none, the task waits for one.
+    /// Takes the first request that a task may answer. If no request waits, the task waits for a
+    /// request.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;
@@ -201,7 +202,7 @@ impl<'a> Frontend<'a> {
         request.map(|(packet, _)| packet)
     }
 
-    /// Removes and returns the task that has waited the longest for a request with this id.
+    /// Removes and returns the task that has waited the longest for a request for the task id `by`.
     pub(super) fn take_taker(&mut self, by: Option<TaskId>) -> Option<u16> {
         let taker = self.takers(by).next()?;
         self.acceptors.retain(|&task| task != taker);

@@ -95,8 +95,8 @@ impl Disk {
         if self.busy.is_some() { None } else { self.begin(now) }
     }
 
-    /// Completes the current request and starts the next one. Returns the time at which that one
-    /// will be complete.
+    /// Completes the current request and starts the next request. Returns the time at which the
+    /// next request will be complete.
     pub(super) fn finish(&mut self, now: Time) -> Option<Time> {
         self.done.extend(self.busy.take());
         self.begin(now)

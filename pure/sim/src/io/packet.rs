@@ -19,7 +19,7 @@ pub(super) enum PacketMessage {
     Close,
     /// Reply of the host to `Close`.
     Closed,
-    /// Message that a single packet answers, or that answer.
+    /// Message that fits into one packet and is answered by one packet (`Pong`).
     Ping,
     Pong,
     /// Request to a server outside the host, or a part of its answer.
@@ -35,7 +35,7 @@ pub(super) enum PacketMessage {
 pub(crate) struct Packet {
     pub(super) flow: u32,
     /// Generation of the connection's number. A packet of an older generation belongs to a
-    /// connection that is gone.
+    /// connection that has ended.
     pub(super) turn: u32,
     pub(super) says: PacketMessage,
 }

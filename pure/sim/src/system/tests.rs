@@ -54,7 +54,8 @@ const CLIENTS: [&str; 4] = [
     "kind = 'ttcp'\nway = 'out'\nwindow = '24KiB'\n",
 ];
 
-/// Text of a scenario with a driver domain, one to three guests with tasks and clients, and hogs.
+/// Generates the text of a scenario with a driver domain, one to three guests with tasks and
+/// clients, and hogs.
 fn text() -> impl Strategy<Value = String> {
     let host = (1..4_usize, 0..POLICIES.len(), any::<u32>(), 0..9_u32);
     let costs = prop::collection::vec(0..20_u32, 9);
@@ -113,7 +114,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn trace_is_equal_with_and_without_the_event_queue_shortcut(text in text()) {
+    fn trace_of_a_simulation_is_equal_with_and_without_the_event_queue_shortcut(text in text()) {
         let scenario = Scenario::read(&text)
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}", error.line));
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));

@@ -10,7 +10,8 @@ use slackline_units::{Span, Time};
 
 const MS: u64 = 1_000_000;
 
-/// Atropos with a latency hint for two of three vCPUs. vCPUs with a hard limit have no extra time.
+/// Parameters of Atropos, with a latency hint for two of three vCPUs. vCPUs with a hard limit have
+/// no extra time.
 const ATROPOS: Rules = Rules {
     name: "atropos",
     parameters: "reserve = \"0cpu\"",
@@ -35,7 +36,7 @@ proptest! {
     /// Each vCPU of a fully reserved CPU receives its slice, for all latency hints and sleeps of
     /// the other vCPUs.
     #[test]
-    fn atropos_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn atropos_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -43,7 +44,7 @@ proptest! {
 
     /// The extra time of two always runnable vCPUs differs by at most a quantum.
     #[test]
-    fn atropos_slack_shares_differ_by_at_most_one_quantum(tasks in set(6, 700_000)) {
+    fn atropos_slack_of_two_busy_vcpus_differs_by_at_most_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
         let always = |task: Task| Task { sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -72,7 +73,7 @@ proptest! {
     /// after any number of periods, a vCPU without extra time has received at most one lateness
     /// more than its slices.
     #[test]
-    fn atropos_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
+    fn atropos_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
@@ -88,7 +89,7 @@ proptest! {
     /// A vCPU that wakes once after a long sleep receives its share of the hinted latency within
     /// that latency, in any phase of its period.
     #[test]
-    fn atropos_latency_hint_is_met_on_a_full_cpu(
+    fn atropos_vcpu_that_wakes_meets_its_latency_hint_on_a_full_cpu(
         others in set(5, 600_000),
         (sleep, parts) in (100 * MS..300 * MS, 2..20_u64),
     ) {
@@ -130,7 +131,7 @@ proptest! {
 
 /// Slices and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn atropos_period_of_a_year_is_exact() {
+fn atropos_slices_of_one_year_periods_are_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period, is_exact, sleeps| Task { slice, period, is_exact, sleeps, change: None };

@@ -78,9 +78,9 @@ fn hosts_by_hand() -> Vec<Case> {
     ]
 }
 
-/// Cases R1 to R9 of the reference for balancers, measured from 2 s on.
+/// Cases R1 to R9 of the reference on balancers, measured from 2 s on.
 #[test]
-fn balanced_vcpus_receive_the_hand_computed_shares() {
+fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, moves } in hosts_by_hand() {
         for ((balancer, expected), moves) in shares.into_iter().zip(moves) {
             let host = Host { cpus, balancer, length: 62_000 * MS, ..Host::default() };
@@ -98,10 +98,11 @@ fn balanced_vcpus_receive_the_hand_computed_shares() {
     }
 }
 
-/// Cases R1 to R4 of the reference, with tau counted by runs, give the same shares as with the
-/// default tau. R5 by the thesis depends on the first migration.
+/// Cases R1 to R4 of the reference on balancers. With tau (CPU time per weight) averaged over runs,
+/// the shares are the same as with the default tau. R5 by the thesis depends on the first
+/// migration.
 #[test]
-fn balancer_with_tau_by_runs_gives_the_hand_computed_shares() {
+fn balancer_that_averages_by_runs_gives_the_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
         let [_, (balancer, expected)] = shares;
         let fields = ", tau = 'runs'".to_owned();
@@ -114,10 +115,10 @@ fn balancer_with_tau_by_runs_gives_the_hand_computed_shares() {
     }
 }
 
-/// Case R10 of the reference: two groups of two CPUs, one with three always runnable vCPUs and one
-/// with four. Affinities keep every vCPU within its group, and none leaves it.
+/// Case R10 of the reference on balancers: two groups of two CPUs, one with three always runnable
+/// vCPUs and one with four. Affinities keep every vCPU within its group, and none leaves it.
 #[test]
-fn balancer_moves_no_vcpu_between_cpus_with_disjoint_affinities() {
+fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     let island = |cpus: &[usize], starts: &[usize]| {
         let guest = |&cpu: &usize| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
         starts.iter().map(guest).collect::<Vec<_>>()
@@ -136,11 +137,11 @@ fn balancer_moves_no_vcpu_between_cpus_with_disjoint_affinities() {
     }
 }
 
-/// Case R11 of the reference, figure 4.3: a vCPU on CPU 1 may also run on CPU 3, so all four CPUs
-/// are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs without affinity to CPU 2 never
-/// run there.
+/// Case R11 of the reference on balancers, figure 4.3 of the thesis: a vCPU on CPU 1 may also run
+/// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
+/// without affinity to CPU 2 never run there.
 #[test]
-fn balancer_moves_only_the_vcpu_with_affinity_to_both_cpu_groups() {
+fn balancer_migrates_only_the_vcpu_that_may_run_in_two_cpu_groups() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
     let guests =
         vec![on(0, &[0, 1]), on(0, &[0, 1]), on(1, &[0, 1]), on(1, &[0, 1, 3]), on(2, &[2, 3])];
@@ -160,11 +161,12 @@ fn balancer_moves_only_the_vcpu_with_affinity_to_both_cpu_groups() {
     }
 }
 
-/// Figures 4.4 and 4.5: one always runnable vCPU shares a CPU with dom0, which has 5 ms of every 20
-/// ms. Two more such vCPUs are on the other CPU. In any phase of the start, the three receive equal
-/// CPU time, at most one exchange apart. dom0 receives its slice in each period.
+/// Figures 4.4 and 4.5 of the thesis [Diestelhorst]: one always runnable vCPU shares a CPU with
+/// dom0, which has 5 ms of every 20 ms. Two more such vCPUs are on the other CPU. In any phase of
+/// the start, the three receive equal CPU time, at most one exchange apart. dom0 receives its slice
+/// in each period.
 #[test]
-fn balanced_loops_beside_dom0_receive_equal_time_in_any_phase() {
+fn three_balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
         .into_iter()
         .flat_map(|balancer| (0..10).map(move |tenth| (balancer, tenth * 50 + tenth * tenth)))
@@ -194,7 +196,7 @@ fn balanced_loops_beside_dom0_receive_equal_time_in_any_phase() {
 
 /// With a single CPU a balancer has nothing to do, so the traces with and without it are equal.
 #[test]
-fn balancer_changes_nothing_on_one_cpu() {
+fn balancer_on_a_host_with_one_cpu_leaves_the_trace_unchanged() {
     let guests = vec![Guest::hog(0, 1), Guest::hog(0, 3), Guest::promised(0, 5 * MS, 20 * MS)];
     let [none, others @ ..] = ["none", "thesis", "repaired", "planned"].map(|balancer| {
         let host = Host { cpus: 1, balancer, length: 2_000 * MS, ..Host::default() };
@@ -206,7 +208,7 @@ fn balancer_changes_nothing_on_one_cpu() {
 /// A vCPU whose affinity shrinks to CPU 0 migrates there and stays. It may migrate again once its
 /// affinity grows.
 #[test]
-fn vcpu_follows_affinity_changes_while_it_runs() {
+fn running_vcpu_migrates_when_its_affinity_shrinks_and_may_return_later() {
     let text = hosts::text(
         &Host { balancer: "repaired", length: 30_000 * MS, ..Host::default() },
         &loops(&[(0, 1), (1, 1), (1, 1)]),
@@ -230,10 +232,10 @@ fn vcpu_follows_affinity_changes_while_it_runs() {
 }
 
 /// Three always runnable vCPUs on two CPUs receive two thirds of every second with two migrations,
-/// one in each period of half a second. In case R9 of the reference, the planned balancer reaches
-/// shares that swapping cannot.
+/// one in each period of half a second. In case R9 of the reference on balancers, the planned
+/// balancer reaches shares that swapping cannot.
 #[test]
-fn planned_balancer_gives_exact_shares_with_two_migrations_a_second() {
+fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);
     let cases: [Case; 3] = [
         (&[(0, 1), (0, 1), (1, 1)], &[667, 667, 667]),
@@ -259,7 +261,7 @@ fn planned_balancer_gives_exact_shares_with_two_migrations_a_second() {
 /// The planned balancer keeps always runnable vCPUs beside dom0 equal at ten phases of the start.
 /// No vCPU misses a slice.
 #[test]
-fn planned_balancer_keeps_loops_beside_dom0_equal() {
+fn planned_balancer_gives_vcpus_beside_dom0_equal_time_in_any_phase() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
         let mut guests = loops(&[(0, 1), (1, 1), (1, 1)]);
         guests.iter_mut().for_each(|guest| guest.joins = phase * MS);
@@ -277,7 +279,7 @@ fn planned_balancer_keeps_loops_beside_dom0_equal() {
 /// The two threads of a core exchange vCPUs as two cores do. Three always runnable vCPUs receive
 /// two thirds of the time each, with one exchange of two vCPUs in each half second.
 #[test]
-fn balancer_exchanges_vcpus_between_threads_of_one_core() {
+fn balancer_exchanges_vcpus_between_two_threads_of_a_core() {
     for balancer in ["thesis", "repaired"] {
         let host = Host {
             threads: 2,
@@ -295,11 +297,11 @@ fn balancer_exchanges_vcpus_between_threads_of_one_core() {
     }
 }
 
-/// Cases R12 and R13 of the reference: two and three always runnable vCPUs on two cores of two
-/// threads. A thread does 0.65 of a core's work while the core's other thread is busy. Work is in
-/// thousandths of a core.
+/// Cases R12 and R13 of the reference on balancers: two and three always runnable vCPUs on two
+/// cores of two threads. A thread does 0.65 of a core's work while the core's other thread is busy.
+/// Work is in thousandths of a core.
 #[test]
-fn balancer_counts_a_thread_of_a_busy_core_as_partial_cpu() {
+fn balancer_counts_a_thread_as_a_partial_cpu_if_its_core_sibling_is_busy() {
     let whole = |work: [u64; 3], moves| (work, moves);
     let cases = [
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),

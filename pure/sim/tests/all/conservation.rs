@@ -107,7 +107,7 @@ fn contain(intervals: &[Interval], inner: &Interval) -> bool {
     intervals.get(next).is_some_and(|outer| outer.0 <= inner.0 && inner.1 <= outer.1)
 }
 
-/// Intervals that a trace records for one CPU or vCPU.
+/// Intervals of run time and overhead that a trace records for one CPU or vCPU.
 #[derive(Default)]
 struct Told {
     ran: Vec<Interval>,
@@ -220,7 +220,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn work_overhead_and_idle_time_sum_to_the_simulated_time(text in text()) {
+    fn work_overhead_and_idle_time_add_up_to_the_simulated_time(text in text()) {
         for (name, policy) in policies() {
             let text = format!("title = 'random'\npolicy = {{ {policy} }}\n{text}");
             let scenario = Scenario::read(&text);

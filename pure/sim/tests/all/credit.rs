@@ -1,5 +1,6 @@
 //! Credit on the simulated host: properties of this project's rules for random sets of vCPUs, and
-//! the rules of Xen compared with the numbers of the reference. Numbers are in nanoseconds.
+//! the rules of Xen compared with the numbers of this project's reference on Credit. Numbers are in
+//! nanoseconds.
 
 #![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
@@ -112,7 +113,7 @@ fn used_by_window(trace: &[Record], doms: usize, length: u64, windows: u64) -> V
     used
 }
 
-/// Rules with and without gangs, for properties that hold with both.
+/// Rules with and without gangs, for properties that hold in both cases.
 fn gangs() -> impl Strategy<Value = &'static str> {
     prop::sample::select(vec!["", "gang = \"relaxed\""])
 }
@@ -247,7 +248,7 @@ proptest! {
     /// each active vCPU and one more, positive or negative. One more period may have passed since
     /// the accounting.
     #[test]
-    fn credit_long_run_cpu_time_follows_weights(
+    fn credit_cpu_time_follows_weights_in_the_long_run(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(hog(), 1..=5),
         gangs in gangs(),
@@ -265,7 +266,7 @@ proptest! {
 
     /// In any pattern of sleeps and wakes, a domain uses at most its cap in each period.
     #[test]
-    fn credit_cap_holds_in_every_period_for_any_sleep_pattern(
+    fn credit_capped_domain_stays_within_its_cap_for_any_sleep_pattern(
         cpus in 1..=3_usize,
         doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
         gangs in gangs(),
@@ -282,9 +283,9 @@ proptest! {
         }
     }
 
-    /// No CPU is idle while a vCPU without a cap waits whose affinity allows that CPU.
+    /// No CPU is idle while a vCPU waits that has no cap and may run on that CPU.
     #[test]
-    fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
+    fn credit_leaves_no_cpu_idle_while_a_vcpu_without_cap_waits(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         gangs in gangs(),
@@ -298,10 +299,10 @@ proptest! {
     }
 
     /// Under the rules of Xen an idle CPU looks for work at a wake, and one slice after it last
-    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU may wait
+    /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU can wait
     /// beside an idle CPU for up to a slice after the last wake.
     #[test]
-    fn vcpu_beside_an_idle_cpu_waits_one_slice_under_xen_credit(
+    fn xen_credit_vcpu_may_wait_one_timeslice_beside_an_idle_cpu(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         rules in prop::sample::select(vec!["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -327,7 +328,7 @@ proptest! {
 
     /// Every wait of a runnable vCPU is within the bound that the manual states.
     #[test]
-    fn credit_waits_stay_within_the_documented_bound(
+    fn credit_vcpu_never_waits_longer_than_the_documented_bound(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(any_dom(), 1..=5),
         gangs in gangs(),
@@ -350,7 +351,7 @@ proptest! {
     /// Under all rules and with late timers, simulated time advances and each CPU runs one vCPU at
     /// a time.
     #[test]
-    fn credit_runs_one_vcpu_per_cpu_under_all_rules(
+    fn credit_never_runs_two_vcpus_on_one_cpu_under_any_rules(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(confined_dom(), 1..=5),
         rules in prop::sample::select(vec!["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -364,7 +365,7 @@ proptest! {
 /// A domain whose fair share exceeds what its vCPUs can use leaves the rest to the other domains,
 /// by their weights. In the test, three vCPUs receive two thirds of a CPU each on three CPUs.
 #[test]
-fn credit_divides_unused_fair_shares_among_others_by_weight() {
+fn credit_divides_the_unused_part_of_a_fair_share_by_weight() {
     let dom =
         |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new(), confined: Vec::new() };
     let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
@@ -377,7 +378,7 @@ fn credit_divides_unused_fair_shares_among_others_by_weight() {
 
 /// Three equal vCPUs on two CPUs receive two thirds of a CPU each under all rules.
 #[test]
-fn credit_gives_three_hogs_on_two_cpus_two_thirds_each() {
+fn credit_gives_three_vcpus_on_two_cpus_two_thirds_of_a_cpu_each() {
     let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![dom; 3];
     let host = host(2, 60 * SECOND);
@@ -393,7 +394,7 @@ fn credit_gives_three_hogs_on_two_cpus_two_thirds_each() {
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
 /// short enough for the third vCPU to run when the first two have used their caps.
 #[test]
-fn credit_gives_three_capped_domains_their_caps_on_two_cpus() {
+fn credit_gives_three_capped_domains_on_two_cpus_exactly_their_caps() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];
@@ -451,10 +452,10 @@ const fn expected(
     Expected { rules, cap, long_run, errors }
 }
 
-/// Table of the reference, section 7.8 with section 15, item 7. If the phase decides the result,
-/// the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for 75 %.
-/// One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference, while no
-/// phase yields less than the whole cap in this simulator.
+/// Table of the reference on Credit, section 7.8 with section 15, item 7. If the phase decides the
+/// result, the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for
+/// 75 %. One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference,
+/// while no phase yields less than the whole cap in this simulator.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),
@@ -483,7 +484,7 @@ const TABLE: [Expected; 21] = [
 /// 500 millionths. It varies by twice that if the phase decides between parking and a further
 /// slice. Both extremes of the errors are reached and not exceeded.
 #[test]
-fn capped_hogs_under_xen_rules_match_the_recorded_xen_usage() {
+fn xen_credit_errors_of_a_capped_vcpu_equal_those_recorded_on_xen() {
     const PHASES: u64 = 100;
     for Expected { rules, cap, long_run, errors } in TABLE {
         let mut seen = (i64::MAX, i64::MIN);
@@ -510,7 +511,7 @@ fn capped_hogs_under_xen_rules_match_the_recorded_xen_usage() {
 /// Under the rules without Xen's flaws, a hog receives its cap in every period. The CPU time of a
 /// second differs by at most the cap of one period.
 #[test]
-fn capped_hogs_receive_their_caps_under_exact_credit_rules() {
+fn credit_vcpu_receives_its_cap_in_every_second_under_exact_rules() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;
@@ -524,7 +525,7 @@ fn capped_hogs_receive_their_caps_under_exact_credit_rules() {
 /// a CPU. It would receive 100 % if an idle CPU rescheduled before the second vCPU was in the
 /// queue.
 #[test]
-fn credit_queues_all_unparked_vcpus_before_a_cpu_reschedules() {
+fn xen_credit_queues_all_unparked_vcpus_before_any_cpu_reschedules() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
     let doms = [capped, HOG];
     let length = 60 * SECOND;
@@ -537,9 +538,9 @@ fn credit_queues_all_unparked_vcpus_before_a_cpu_reschedules() {
 
 /// An accounting visits the active vCPUs of a domain newest first. Each vCPU that it unparks goes
 /// behind those unparked before. In the test, vCPU 2 becomes active after vCPU 1, and both after
-/// vCPU 0. (Reference, 7.2 and 7.3.)
+/// vCPU 0. (Reference on Credit, 7.2 and 7.3.)
 #[test]
-fn credit_accounting_visits_the_newest_active_vcpu_first() {
+fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
     let trace = simulate(
         "title = \"order\"\nlength = \"300ms\"\n\
          policy = { name = \"credit\", rules = \"xen-3.0.4\" }\n[host]\ncpus = 1\n\
@@ -556,11 +557,11 @@ fn credit_accounting_visits_the_newest_active_vcpu_first() {
     assert_eq!(after(180), [(180, 1), (210, 2), (240, 0)], "{turns:?}");
 }
 
-/// Reference, section 15, item 14. Xen 3.0.3 parks a domain that received more than its fair share,
-/// even below its cap. So both of its vCPUs are often parked at once, a CPU is idle, and the rival
-/// domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
+/// Reference on Credit, section 15, item 14. Xen 3.0.3 parks a domain that received more than its
+/// fair share, even below its cap. So both of its vCPUs are often parked at once, a CPU is idle,
+/// and the rival domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
 #[test]
-fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
+fn xen_303_credit_parks_a_domain_at_its_fair_share_below_its_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
     let doms = [dom(Some(150), 2), dom(None, 1)];
     for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
@@ -572,11 +573,11 @@ fn credit_cap_limits_to_fair_share_only_under_xen_303_rules() {
     }
 }
 
-/// Reference, section 7.7, item 1. A vCPU that always sleeps during ticks is never charged under
-/// Xen's rules, and receives all of the 95 % that it wants. If it is charged for its CPU time, it
-/// receives its half.
+/// Reference on Credit, section 7.7, item 1. A vCPU that always sleeps during ticks is never
+/// charged under Xen's rules, and receives all of the 95 % that it wants. If the vCPU is charged
+/// for its CPU time, it receives only half of the CPU.
 #[test]
-fn vcpu_that_sleeps_at_ticks_gains_only_under_xen_credit_rules() {
+fn xen_credit_vcpu_that_sleeps_at_ticks_receives_more_than_its_share() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
         let trace = simulate(&format!(
             "title = \"ticks\"\nlength = \"60s\"\n\

@@ -16,7 +16,7 @@ fn trace(scenario: &Scenario) -> (Vec<u8>, Option<String>) {
 }
 
 #[test]
-fn every_scenario_gives_the_same_trace_in_two_runs() {
+fn every_scenario_gives_an_identical_trace_if_run_twice() {
     for (name, scenario) in scenarios() {
         assert_eq!(trace(&scenario), trace(&scenario), "{name}");
     }
@@ -44,7 +44,7 @@ fn draws(scenario: &Scenario) -> bool {
 }
 
 #[test]
-fn another_seed_changes_the_trace_of_scenarios_with_random_draws() {
+fn different_seed_changes_the_trace_of_scenarios_with_random_values() {
     let mut some = false;
     for (name, scenario) in scenarios() {
         let mut other = scenario.clone();
@@ -104,7 +104,7 @@ fn computed(text: &str) -> Vec<Span> {
 }
 
 #[test]
-fn random_draws_of_a_vcpu_do_not_depend_on_other_vcpus() {
+fn random_values_of_a_vcpu_do_not_depend_on_other_vcpus() {
     let (alone, beside) = (computed(ALONE), computed(&format!("{ALONE}{BESIDE}")));
     // Beside others it may complete fewer of them in the same time.
     let common = alone.len().min(beside.len());

@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn edf_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn edf_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -51,7 +51,7 @@ proptest! {
     /// Each packed set of vCPUs fills one CPU to the last nanosecond, and the next set goes to the
     /// next CPU.
     #[test]
-    fn edf_gives_every_slice_on_several_full_cpus(
+    fn edf_delivers_every_slice_on_several_full_cpus(
         sets in prop::collection::vec(set(4, 1_000_000), 2..=3),
     ) {
         let host = Host { cpus: sets.len(), length: 200_000_000, ..EXACT };
@@ -64,7 +64,7 @@ proptest! {
     /// Reservations of a full CPU change in mid-period. No other vCPU misses a slice. The changed
     /// vCPU lacks exactly its excess over the fluid rate.
     #[test]
-    fn edf_reservation_change_costs_no_other_vcpu_a_slice(
+    fn edf_change_of_a_reservation_costs_other_vcpus_no_budget(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -80,7 +80,7 @@ proptest! {
     /// Phases and reservations of a full CPU change in mid-period, and no other vCPU misses a
     /// slice. The budget of a period that is cut short is prorated.
     #[test]
-    fn edf_phase_change_costs_no_other_vcpu_a_slice(
+    fn edf_change_of_a_phase_costs_other_vcpus_no_budget(
         tasks in set(6, 1_000_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_000_u64), 6),
     ) {
@@ -93,10 +93,10 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// While a timer is late, a timer that is already due may replace it. The new timer cannot
+    /// While a timer is late, a timer that is already due can replace it. The new timer cannot
     /// expire before now, so simulated time advances.
     #[test]
-    fn edf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
+    fn edf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }
@@ -107,7 +107,7 @@ proptest! {
     /// half of a CPU is reserved. For six vCPUs with periods above 1.5 ms, a slice and a lateness
     /// in each period, less one lateness, fit in a CPU.
     #[test]
-    fn edf_late_timers_shorten_no_slice(tasks in set(6, 500_000)) {
+    fn edf_late_timers_never_shorten_a_slice(tasks in set(6, 500_000)) {
         let host = Host { lateness: LATENESS, length: 2_000_000_000, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -132,7 +132,7 @@ proptest! {
 /// ms. That is an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of
 /// 22 ms as if nothing had changed.
 #[test]
-fn edf_change_on_a_full_cpu_takes_nothing_from_other_vcpus() {
+fn edf_share_change_on_a_full_cpu_costs_only_the_changed_vcpu_its_excess() {
     const MS: u64 = 1_000_000;
     let task = |slice, period, change| Task {
         slice: slice * MS,
@@ -152,7 +152,7 @@ fn edf_change_on_a_full_cpu_takes_nothing_from_other_vcpus() {
 /// Two vCPUs on each CPU join at 3 ms and at 8 ms. Their first periods end at 12 ms, with budgets
 /// of 3.6 ms and 1.6 ms. From then on the periods of both begin together.
 #[test]
-fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
+fn edf_vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
         policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
     let domain = |name, joins| {
@@ -174,7 +174,7 @@ fn edf_periods_with_phase_begin_together_whenever_vcpus_join() {
 
 /// Slices and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn edf_period_of_a_year_is_exact() {
+fn edf_slices_of_one_year_periods_are_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000_000_000;
     assert_eq!(slackline_scenario::LONGEST, Span::from_ns(YEAR));
     let task =
@@ -194,7 +194,7 @@ fn edf_period_of_a_year_is_exact() {
 /// A vCPU that wakes late receives its share of the rest of its period as budget, to the
 /// nanosecond.
 #[test]
-fn edf_late_wake_gets_an_exactly_prorated_budget() {
+fn edf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
@@ -206,11 +206,12 @@ fn edf_late_wake_gets_an_exactly_prorated_budget() {
     }
 }
 
-/// A guest that computes almost always blocks briefly now and then, as every virtual machine
-/// monitor does. Its enforcement is late by 80 us and up to 20 us more. Once the policy has
-/// measured that lateness, slices end in time, apart from the part that differs between timeslices.
+/// A guest computes almost all the time, but blocks briefly now and then, as every virtual machine
+/// monitor does. The enforcement of its slices is late by 80 us and up to 20 us more. Once the
+/// policy has measured that lateness, slices end in time, apart from the part that differs between
+/// timeslices.
 #[test]
-fn edf_constant_late_enforcement_gives_no_extra_time_despite_short_blocks() {
+fn edf_vcpu_stopped_late_in_every_period_gains_no_time_by_short_blocks() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
     for work in ["work = { kind = 'spin' }", nap] {
         let text = format!(

@@ -102,7 +102,7 @@ fn have_the_same(without: &[Had], with: &[Had]) {
 /// Sibling vCPUs that stay out of step by a few milliseconds spend nearly all of their time
 /// spinning. A gang avoids that.
 #[test]
-fn relaxed_gang_does_more_work_at_no_cost_to_other_domains() {
+fn relaxed_gang_does_more_work_and_costs_other_domains_nothing() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
         let (without, with) = (run("", &hogs), run("gang = 'relaxed'", &hogs));
         have_the_same(&without, &with);
@@ -118,7 +118,7 @@ fn relaxed_gang_does_more_work_at_no_cost_to_other_domains() {
 
 /// The domains beside the gang have vCPUs that sleep, and that take precedence when they wake.
 #[test]
-fn domains_with_waking_vcpus_keep_their_time_beside_a_gang() {
+fn domains_with_waking_vcpus_lose_no_cpu_time_to_a_gang() {
     let others = hogs(3, 256)
         + "[[domain]]\nname = 'int'\ncopies = 2\nshare.credit = { weight = 256 }\n\
            work = { kind = 'interactive', compute = 'exponential 2ms', sleep = '5ms' }\n";
@@ -129,7 +129,7 @@ fn domains_with_waking_vcpus_keep_their_time_beside_a_gang() {
 
 /// On a host without other domains, no vCPU of the gang ever waits for a CPU.
 #[test]
-fn gang_alone_on_its_host_does_the_same_work() {
+fn gang_rule_changes_nothing_if_the_gang_is_alone_on_its_host() {
     let (without, with) = (run("", ""), run("gang = 'relaxed'", ""));
     assert_eq!(without[0].rounds, with[0].rounds);
 }
@@ -137,7 +137,7 @@ fn gang_alone_on_its_host_does_the_same_work() {
 /// Two other domains with a whole CPU each leave two CPUs to the gang's four vCPUs, so these can
 /// never all run. But a vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
-fn gang_on_too_few_cpus_does_more_work_but_mostly_spins() {
+fn gang_with_more_vcpus_than_free_cpus_does_more_work_than_without_gang() {
     let others = hogs(2, 512);
     let (without, with) = (run("", &others), run("gang = 'relaxed'", &others));
     have_the_same(&without, &with);
@@ -145,9 +145,10 @@ fn gang_on_too_few_cpus_does_more_work_but_mostly_spins() {
     assert!(with[0].spun_ns > with[0].ran_ns / 2, "{with:?}");
 }
 
-/// A domain that does not request it is no gang. Enabling the gang rule alone changes nothing.
+/// A domain that does not request to be a gang is no gang. Enabling the gang rule alone changes
+/// nothing.
 #[test]
-fn gang_rule_applies_only_to_domains_that_request_it() {
+fn gang_rule_applies_only_to_domains_that_request_it_in_their_share() {
     let others = hogs(4, 256);
     let none = run_asking(false, "gang = 'none'", &others);
     let relaxed = run_asking(false, "gang = 'relaxed'", &others);

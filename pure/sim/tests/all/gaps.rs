@@ -14,7 +14,8 @@ use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, VcpuHint,
 /// Time at the start of a run that results leave out.
 const WARM: Span = Span::from_secs(5);
 
-/// Guests behind a driver on one CPU. The first guest serves and computes, and the others compute.
+/// Set-up of guests behind a driver on one CPU. The first guest serves and computes, and the others
+/// compute.
 struct SetUp<'a> {
     policy: &'a str,
     guests: usize,
@@ -36,8 +37,9 @@ struct SetUp<'a> {
     tells: fn(usize) -> &'static str,
 }
 
-/// Requests arrive at a fixed rate, whether or not earlier ones are answered. The driver domain
-/// wakes for its own work, out of step with any tick. The paper's figures result only with both.
+/// Set-up in which requests arrive at a fixed rate, whether or not earlier requests are answered.
+/// The driver domain also wakes for its own work, out of step with any tick. The paper's figures
+/// result only with both.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -51,8 +53,8 @@ const B: SetUp<'static> = SetUp {
     tells: |_| "true",
 };
 
-/// Two tasks of a guest wait for packets, one of them urgent. The driver domain has no work of its
-/// own.
+/// Set-up in which two tasks of a guest wait for packets, one of them urgent. The driver domain has
+/// no work of its own.
 const OF_TWO: SetUp<'static> =
     SetUp { others: "rate = 50", driver: "", length: "60s", urgency: |_| 120, ..B };
 
@@ -192,7 +194,7 @@ fn mean(all: &[Span]) -> Span {
     all.iter().copied().sum::<Span>() / (all.len() as u64).max(1)
 }
 
-/// Returns by how many percent `this` is less than `than`.
+/// Returns by how many percent `this` is shorter than `than`.
 fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
@@ -200,7 +202,7 @@ fn less(this: Span, than: Span) -> i64 {
 /// Response time of a server beside one always runnable task: the wire twice, the driver domain
 /// twice and the guest once, each with its dispatch cost.
 #[test]
-fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
+fn gaps_response_time_beside_a_busy_guest_is_the_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);
@@ -214,11 +216,11 @@ fn gaps_response_beside_one_hog_is_the_sum_of_path_costs() {
     }
 }
 
-/// Reference, section 7.3. Each step of the path takes a millisecond. The client sends requests at
-/// 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver domain wakes
-/// behind three vCPUs that are boosted as well.
+/// Reference on GAPS, section 7.3. Each step of the path takes a millisecond. The client sends
+/// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver
+/// domain wakes behind three vCPUs that are boosted as well.
 #[test]
-fn gaps_server_answers_at_hand_computed_times() {
+fn gaps_response_times_of_a_server_equal_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
         let mut text = format!(
             "title = 't'\nlength = '600ms'\npolicy = {{ {policy} }}\n\
@@ -266,7 +268,7 @@ fn gaps_server_answers_at_hand_computed_times() {
 
 /// Without hints from guests, `gaps` gives the same results as Credit.
 #[test]
-fn gaps_schedules_guests_without_hints_as_credit_does() {
+fn gaps_schedules_guests_like_credit_if_they_send_no_hints() {
     for (gaps, credit) in [
         ("name = 'gaps'", "name = 'credit'"),
         ("name = 'gaps', rules = 'paper'", "name = 'credit', rules = 'xen-3.0.4'"),
@@ -285,7 +287,7 @@ fn gaps_schedules_guests_without_hints_as_credit_does() {
 /// The response time is shorter with hints from run queues than without, and shortest with hints on
 /// tasks that wait for I/O. The gain grows with the number of guests.
 #[test]
-fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
+fn gaps_hints_on_run_queues_and_io_shorten_responses_as_in_the_paper() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =
@@ -302,7 +304,7 @@ fn gaps_rotation_by_turn_reproduces_the_papers_order_of_response_times() {
 /// Three guests claim more urgency than the fourth, and packets go to one of the three. The test
 /// uses ten phases.
 #[test]
-fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
+fn gaps_least_urgent_guest_starves_only_under_the_rules_of_the_paper() {
     let outcome = |policy, seed| {
         let urgency = |guest| if guest == 4 { 120 } else { 1 };
         SetUp { policy, seed, asks: "rate = 10", driver: "", length: "35s", urgency, ..B }.run()
@@ -319,9 +321,9 @@ fn least_urgent_guest_starves_only_under_gaps_paper_rules() {
 
 /// With hints, a server gains much over the same rules of Credit. Most of the gain remains beside a
 /// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
-/// guest delays others by at most its limit of time ahead.
+/// guest delays others by at most the time for which it may run ahead of them.
 #[test]
-fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
+fn gaps_guest_with_false_claims_delays_others_little_under_bounded_rules() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -341,8 +343,8 @@ fn gaps_bounded_rules_limit_the_delay_caused_by_false_claims() {
     }
 }
 
-/// Number of times the first guest ran ahead of others, and the number of these without a cause. A
-/// cause is a task of that urgency that wants the CPU or waits for pending I/O.
+/// Number of times the first guest ran ahead of others, and how many of these times had no cause. A
+/// cause is a task of the claimed urgency that wants the CPU or waits for pending I/O.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Boosts {
     all: u64,
@@ -400,13 +402,13 @@ impl SetUp<'_> {
     }
 }
 
-/// Reference, section 4.5. A server gets five requests per second, and packets arrive for a task
-/// that is less urgent than the guest's computing task. Both tasks are always on the list of tasks
-/// recently woken by I/O, so matching by that list is no better than no matching. Most of the time
-/// for which the guest runs ahead is then not for the server, and costs credit that the server
+/// Reference on GAPS, section 4.5. A server gets five requests per second, and packets arrive for a
+/// task that is less urgent than the guest's computing task. Both tasks are always on the list of
+/// tasks recently woken by I/O, so matching by that list is no better than no matching. Most of the
+/// time for which the guest runs ahead is then not for the server, and costs credit that the server
 /// lacks later.
 #[test]
-fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
+fn gaps_exact_io_matching_makes_no_wrong_boost_and_halves_response_time() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -436,7 +438,7 @@ fn gaps_exact_match_has_no_wrong_boost_and_halves_the_response() {
 
 /// Under the bounded rules with exact matching, the guest runs ahead of others only for its server.
 #[test]
-fn gaps_exact_match_has_no_wrong_boost_under_bounded_rules() {
+fn gaps_exact_io_matching_makes_no_wrong_boost_under_bounded_rules() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -486,10 +488,10 @@ impl Compared {
     }
 }
 
-/// A server in a guest that also computes is recognised without hints as well as with them, and no
-/// other task is.
+/// A server in a guest that also computes is recognised without hints as well as with hints. No
+/// other task is recognised as a server.
 #[test]
-fn gaps_infers_a_quick_server_without_hints() {
+fn gaps_infers_a_quick_server_without_hints_as_well_as_with_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
@@ -505,7 +507,7 @@ fn gaps_infers_a_quick_server_without_hints() {
 /// that takes longer than the limit is not recognised. None of this takes CPU time from other
 /// guests.
 #[test]
-fn gaps_inferred_urgency_may_be_wrong_but_costs_other_guests_nothing() {
+fn gaps_wrongly_inferred_urgency_costs_other_guests_no_cpu_time() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));

@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn gedf_full_cpu_gives_each_vcpu_its_budget_in_every_period(tasks in set(7, 1_000_000)) {
+    fn gedf_delivers_each_budget_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
         let tasks = always_awake(tasks);
         let trace = crate::sets::run(&EXACT, &GEDF, &tasks);
         check_slices(&trace, &tasks)?;
@@ -64,7 +64,7 @@ proptest! {
 
     /// With `asleep = "trimmed"`, vCPUs that block do not keep others from their budgets.
     #[test]
-    fn gedf_blocking_vcpus_with_trimmed_budgets_delay_no_other_vcpu(tasks in set(7, 1_000_000)) {
+    fn gedf_trimmed_budgets_of_waking_vcpus_cost_other_vcpus_nothing(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);
@@ -75,7 +75,7 @@ proptest! {
     /// Several CPUs are reserved to the last nanosecond. The tardiness of every budget is within
     /// the bound of Devi and Anderson, which is at most the bound that the manual page states.
     #[test]
-    fn gedf_tardiness_is_within_the_documented_bound(
+    fn gedf_tardiness_stays_within_the_documented_bound_on_full_cpus(
         parts in prop::collection::vec(set(4, 1_000_000), 2..=4),
     ) {
         let host = Host { cpus: parts.len(), length: 200 * MS, ..EXACT };
@@ -103,9 +103,10 @@ proptest! {
         }
     }
 
-    /// No CPU is ever idle while at least as many vCPUs as CPUs take extra time.
+    /// No CPU is ever idle while at least as many vCPUs as there are CPUs may use slack (extra
+    /// time).
     #[test]
-    fn gedf_leaves_no_cpu_idle_while_enough_vcpus_take_slack(
+    fn gedf_leaves_no_cpu_idle_while_enough_vcpus_may_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),
     ) {
         let host = Host { cpus: parts.len(), length: 100 * MS, ..EXACT };
@@ -124,7 +125,7 @@ proptest! {
     /// of the CPUs is reserved. So each vCPU receives its budgets no later than the tardiness bound
     /// after each period.
     #[test]
-    fn gedf_late_timers_change_a_share_by_at_most_one_lateness(
+    fn gedf_late_timers_change_cpu_time_of_a_vcpu_by_at_most_one_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;
@@ -147,7 +148,7 @@ proptest! {
 
 /// Budgets and periods of up to a year, the longest in a scenario, are exact to the nanosecond.
 #[test]
-fn gedf_period_of_a_year_is_exact() {
+fn gedf_budgets_of_one_year_periods_are_exact() {
     const YEAR: u64 = 365 * 24 * 3_600 * 1_000 * MS;
     let task =
         |slice, period| Task { slice, period, is_exact: true, sleeps: Vec::new(), change: None };

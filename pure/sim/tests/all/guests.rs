@@ -41,7 +41,7 @@ fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
 /// b       ..........b..bbbbb.......bbbb
 /// ```
 #[test]
-fn urgent_guest_task_preempts_and_equal_tasks_alternate_by_quantum() {
+fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
     let records = run(&scenario(
         "30ms",
         "[[domain]]\nname = 'guest'\nkernel = { quantum = '5ms' }\n\
@@ -71,7 +71,7 @@ fn urgent_guest_task_preempts_and_equal_tasks_alternate_by_quantum() {
 }
 
 #[test]
-fn guest_task_starves_while_a_more_urgent_task_runs() {
+fn guest_task_starves_while_a_task_with_higher_priority_runs() {
     let tasks = |high: &str| {
         let records = run(&scenario(
             "100ms",
@@ -115,7 +115,7 @@ fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
 /// takes 100 us. Nothing else has a cost, and the driver has its own CPU. So only tasks of the same
 /// or a higher priority can delay the answer.
 #[test]
-fn io_wakes_a_guest_task_above_an_always_runnable_task() {
+fn guest_task_woken_by_io_preempts_a_busy_task_of_lower_priority() {
     let responses = |hog: u8| -> Vec<Span> {
         let records = run(&scenario(
             "200ms",
@@ -178,7 +178,7 @@ fn short(told: &VcpuHint) -> String {
 /// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms, and reports it to the
 /// policy when the guest runs again.
 #[test]
-fn guest_with_hints_reports_woken_tasks_when_it_next_runs() {
+fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
     let (heard, _) = heard(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
@@ -205,7 +205,7 @@ fn guest_with_hints_reports_woken_tasks_when_it_next_runs() {
 /// As in `guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue`: a task that runs on one vCPU is
 /// reported for that one only, a waiting task for both. Either vCPU reports for both when it runs.
 #[test]
-fn guest_reports_running_and_waiting_tasks_for_each_vcpu() {
+fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -246,7 +246,7 @@ fn guest_reports_running_and_waiting_tasks_for_each_vcpu() {
 /// A guest that lies reports its true tasks and a task that does not exist, which always wants the
 /// CPU or waits for I/O.
 #[test]
-fn simulated_lying_guest_also_reports_a_task_that_does_not_exist() {
+fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
     let told = |tells: &str| {
         let (heard, _) = heard(scenario(
             "12ms",
@@ -273,7 +273,7 @@ fn simulated_lying_guest_also_reports_a_task_that_does_not_exist() {
 /// and the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
 /// receives it (15), and its task computes for 100.
 #[test]
-fn driver_reports_pending_io_and_guest_the_task_it_woke() {
+fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
     let (heard, _) = heard(scenario(
         "1ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -311,7 +311,7 @@ fn driver_reports_pending_io_and_guest_the_task_it_woke() {
 /// Two tasks answer. Requests are for one of them or for any. The driver reports the tasks for
 /// which I/O is pending. The driver and the guest run only after the timeslice of `hog`.
 #[test]
-fn driver_reports_the_tasks_for_which_io_is_pending() {
+fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
     let (heard, records) = heard(scenario(
         "60ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -355,7 +355,7 @@ fn driver_reports_the_tasks_for_which_io_is_pending() {
 /// `b` has an unreported hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`.
 /// Meanwhile `a` leaves with an unreported hint.
 #[test]
-fn departing_guest_removes_no_pending_hint_of_other_guests() {
+fn guest_that_leaves_does_not_remove_unsent_hints_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
     let (heard, _) = heard(scenario(
         "20ms",
@@ -376,7 +376,7 @@ fn departing_guest_removes_no_pending_hint_of_other_guests() {
 /// Task `s`, one of two tasks, sends one packet per round trip. The pending acknowledgement is
 /// reported for `s`, since `s` waits for it.
 #[test]
-fn driver_reports_a_pending_acknowledgement_for_the_sending_task() {
+fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
     let (heard, _) = heard(scenario(
         "20ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -401,7 +401,7 @@ fn driver_reports_a_pending_acknowledgement_for_the_sending_task() {
 }
 
 #[test]
-fn hints_leave_the_run_unchanged_under_policies_that_ignore_them() {
+fn hints_do_not_change_a_run_under_policies_that_ignore_them() {
     let guest = |tells: bool| {
         scenario(
             "500ms",

@@ -60,8 +60,8 @@ mod steps {
         /// For each task: time in its program, work in thousandths of a step at full speed, and its
         /// end.
         pub(crate) tasks: Vec<(u64, u64, Option<u64>)>,
-        /// Overhead of switches, migrations, refills and ticks on each CPU. The next field is the
-        /// idle time.
+        /// Overhead of switches, migrations, refills and ticks on each CPU. `idle` is the idle
+        /// time.
         pub(crate) overhead: Vec<[u64; 4]>,
         pub(crate) idle: Vec<u64>,
     }
@@ -75,7 +75,8 @@ mod steps {
         turn: u64,
         /// Unpaid overhead by kind, one step per entry, in the order in which it is paid.
         debt: std::collections::VecDeque<usize>,
-        /// Time that tasks have run on this CPU. The next field is its value when each task left.
+        /// Time that tasks have run on this CPU. `used_as_left` holds its value at the time at
+        /// which each task left.
         used: u64,
         used_as_left: Vec<u64>,
     }
@@ -147,7 +148,7 @@ mod steps {
         sums
     }
 
-    /// Ends the timeslice that has expired and begins the next one.
+    /// Ends the timeslice that has expired and begins the next timeslice.
     fn choose(
         host: &Host,
         cpu: &mut Cpu,
@@ -237,7 +238,7 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
 }
 
-/// Checks that both simulators give these numbers.
+/// Checks that both simulators give the numbers that were computed by hand.
 fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
     // A periodic task never ends, so the second simulator's end of a job does not count.
     let mut by_steps = steps::run(host, tasks);
@@ -258,16 +259,16 @@ fn sums(tasks: &[(u64, u64, Option<u64>)], overhead: &[[u64; 4]], idle: &[u64]) 
 
 /// 980 ms of work end with the 99th tick of 200 us. The 100th meets an idle CPU.
 #[test]
-fn tick_at_the_end_of_a_timeslice_costs_cpu_time() {
+fn tick_that_occurs_when_a_timeslice_ends_still_costs_cpu_time() {
     let host = Host { length: 1_005_000, tick: 200, ..steps::PLAIN };
     let batch = Task { work: 490_000, ..Task::NOTHING };
     let (a, b) = ((490_000, 490_000_000, Some(989_800)), (490_000, 490_000_000, Some(999_800)));
     agree(&host, "", &[batch; 2], &sums(&[a, b], &[[0, 0, 0, 20_000]], &[5_000]));
 }
 
-/// Each of 1,000 timeslices begins with a switch of 100 us.
+/// Each of 1,000 timeslices begins with a switch that costs 100 us.
 #[test]
-fn switch_cost_is_charged_in_every_timeslice() {
+fn cost_of_a_context_switch_is_charged_in_every_timeslice() {
     let host = Host { quantum: 1_000, switch: 100, ..steps::PLAIN };
     let each = (450_000, 450_000_000, None);
     agree(&host, "", &[HOG; 2], &sums(&[each; 2], &[[100_000, 0, 0, 0]], &[0]));
@@ -276,7 +277,7 @@ fn switch_cost_is_charged_in_every_timeslice() {
 /// Work on two CPUs and a third program. Each CPU has 90 % of its speed while both are busy, but a
 /// switch takes its full cost.
 #[test]
-fn bus_contention_slows_work_but_not_switches() {
+fn bus_contention_slows_work_but_not_context_switches() {
     let slow = |busy| if busy > 1 { 900 } else { 1_000 };
     let host = Host { cpus: 2, quantum: 1_000, switch: 100, slow, ..steps::PLAIN };
     let (each, third) = ((450_000, 405_000_000, None), (999_900, 899_910_000, None));
@@ -287,16 +288,17 @@ fn bus_contention_slows_work_but_not_switches() {
 
 /// 200 ms of work take 222 ms with 22 ticks of 1 ms. 77 more ticks meet an idle CPU.
 #[test]
-fn ticks_of_an_idle_cpu_are_not_idle_time() {
+fn time_of_ticks_on_an_idle_cpu_is_not_counted_as_idle_time() {
     let host = Host { tick: 1_000, ..steps::PLAIN };
     let batch = Task { work: 200_000, ..Task::NOTHING };
     let done = (200_000, 200_000_000, Some(222_000));
     agree(&host, "", &[batch], &sums(&[done], &[[0, 0, 0, 99_000]], &[701_000]));
 }
 
-/// Each CPU has 99 ticks. On CPU 0 every second one falls on the start of a job of 5 ms in 20 ms.
+/// Each CPU has 99 ticks. On CPU 0 every second tick falls on the start of a job of 5 ms, which is
+/// released every 20 ms.
 #[test]
-fn staggered_ticks_cost_a_busy_and_an_idle_cpu_equal_time() {
+fn staggered_ticks_cost_a_busy_cpu_as_much_time_as_an_idle_cpu() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };
     let task = Task { work: 5_000, period: Some(20_000), ..Task::NOTHING };
     let overhead = [[0, 0, 0, 49_500]; 2];
@@ -304,17 +306,17 @@ fn staggered_ticks_cost_a_busy_and_an_idle_cpu_equal_time() {
     agree(&host, "", &[task], &sums(&[(250_000, 250_000_000, None)], &overhead, &idle));
 }
 
-/// 100 jobs of 1 ms begin after idle time, with a dispatch of 35 us each.
+/// 100 jobs of 1 ms begin after idle time, each with a dispatch cost of 35 us.
 #[test]
-fn dispatch_cost_is_charged_for_each_job_after_idle_time() {
+fn cost_of_a_dispatch_is_charged_for_each_job_that_begins_after_idle_time() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
     let by_hand = sums(&[(100_000, 100_000_000, None)], &[[0, 0, 3_500, 0]], &[896_500]);
     agree(&steps::PLAIN, "", &[task], &by_hand);
 }
 
-/// Each of 200 timeslices of 5 ms begins with a refill of 300 us.
+/// Each of 200 timeslices of 5 ms begins with a cache refill that costs 300 us.
 #[test]
-fn cache_refill_cost_is_charged_in_every_timeslice() {
+fn cost_of_a_cache_refill_is_charged_in_every_timeslice() {
     let host = Host { quantum: 5_000, ..steps::PLAIN };
     let hog = Task { cache: 300, ..HOG };
     let each = (470_000, 470_000_000, None);
@@ -323,7 +325,7 @@ fn cache_refill_cost_is_charged_in_every_timeslice() {
 
 /// A cache of 300 us is filled once. Each of 50 jobs of 100 us then evicts 100 us of it.
 #[test]
-fn cache_refill_cost_is_at_most_the_evicted_part() {
+fn cost_of_a_cache_refill_is_limited_to_the_evicted_part() {
     let job = Task { work: 100, period: Some(20_000), ..Task::NOTHING };
     let hog = (1_000_000 - 5_000 - 5_300, 1_000 * (1_000_000 - 5_000 - 5_300), None);
     let by_hand = sums(&[hog, (5_000, 5_000_000, None)], &[[0, 0, 5_300, 0]], &[0]);
@@ -333,7 +335,7 @@ fn cache_refill_cost_is_at_most_the_evicted_part() {
 /// The task migrates from CPU 0 to CPU 1 after half a second: a switch on each, and 500 us for the
 /// migration.
 #[test]
-fn migration_cost_is_charged_on_the_new_cpu() {
+fn cost_of_a_migration_is_charged_on_the_new_cpu() {
     let host = Host { cpus: 2, switch: 100, migrate: 500, ..steps::PLAIN };
     let task = Task { moves: Some((500_000, 1)), ..HOG };
     let overhead = [[100, 0, 0, 0], [100, 500, 0, 0]];
@@ -343,7 +345,7 @@ fn migration_cost_is_charged_on_the_new_cpu() {
 
 /// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
 #[test]
-fn busy_core_sibling_slows_work_but_not_switches_or_ticks() {
+fn busy_core_sibling_slows_work_but_not_context_switches_or_ticks() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };
     let host = Host { cpus: 2, switch: 1_000, tick: 1_000, slow, ..steps::PLAIN };
     let each = (900_000, 585_000_000, None);

@@ -1,5 +1,5 @@
 //! Order of events at one instant, on one CPU and on several, as in the original schedulers. CPUs
-//! reschedule last, in order of their number, and a timeslice may have no length. All numbers are
+//! reschedule last, in order of their number, and a timeslice can have no length. All numbers are
 //! computed by hand.
 
 use slackline_scenario::Scenario;
@@ -37,11 +37,12 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 /// have paid for all credit by their weights, and are UNDER until 6 s.
 ///
 /// From 3,005 ms on a sleeper wakes every 10 ms while a hog runs, and blocks a millisecond later.
-/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So that
-/// hog goes behind the hog that was preempted before, which is first in the queue again and again.
-/// If a hog whose timeslice is cut short at its start kept its place, the two hogs would alternate.
+/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So the
+/// waiting hog goes behind the hog that was preempted first, and the preempted hog is first in the
+/// queue again and again. If a hog whose timeslice is cut short at its start kept its place, the
+/// two hogs would alternate.
 #[test]
-fn credit_vcpu_preempted_at_its_timeslice_start_goes_to_queue_tail() {
+fn credit_vcpu_preempted_as_its_timeslice_starts_goes_to_the_queue_tail() {
     let sleeper = |offset| {
         format!(
             "work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '{offset}' }}\n"
@@ -71,7 +72,7 @@ fn credit_vcpu_preempted_at_its_timeslice_start_goes_to_queue_tail() {
 /// Timeslices end at ticks, at wakes of other vCPUs and at starts of periods. All these times are
 /// whole milliseconds, so every run interval must be a whole number of milliseconds.
 #[test]
-fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
+fn timeslice_that_ends_together_with_another_event_is_not_prolonged() {
     let work = "[[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\n\
                 [[domain]]\nname = 'a'\n\
                 work = { kind = 'periodic', period = '10ms', work = '1ms', offset = '5ms' }\n\
@@ -98,7 +99,7 @@ fn timeslice_that_coincides_with_an_event_ends_at_that_instant() {
 /// finds the third hog in the queue of CPU 0. If CPU 1 rescheduled first, the two hogs would be
 /// swapped.
 #[test]
-fn xen_credit_cpus_that_reschedule_together_do_so_in_cpu_order() {
+fn xen_credit_cpus_that_reschedule_at_one_instant_do_so_in_cpu_order() {
     for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         let records = records(
             "60ms",
@@ -116,7 +117,7 @@ fn xen_credit_cpus_that_reschedule_together_do_so_in_cpu_order() {
 /// A change of affinity moves a vCPU from CPU 1 to CPU 0. CPU 0 reschedules first, while the vCPU
 /// is still on CPU 1. The vCPU has the earlier deadline, so it continues on CPU 0 at that instant.
 #[test]
-fn vcpu_moved_to_a_lower_cpu_number_continues_at_that_instant() {
+fn vcpu_moved_to_a_lower_numbered_cpu_continues_there_without_delay() {
     let records = records(
         "20ms",
         "name = 'edf'",
@@ -144,7 +145,7 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
 /// With timeslices of 10 ms, `early` stops at 25 ms in its second timeslice. `waiting` computes
 /// until a time that falls in the timeslice of `spin`, and blocks when it has the CPU again.
 #[test]
-fn work_until_an_instant_ends_there_for_any_cpu_time_used() {
+fn work_that_ends_at_a_clock_time_ends_then_for_any_cpu_time_received() {
     let until = |instant: &str| {
         let records = records(
             "60ms",
@@ -164,7 +165,7 @@ fn work_until_an_instant_ends_there_for_any_cpu_time_used() {
 /// Bursts of computing from 12 to 16 ms of each 10 ms end at the same times on a thread at half
 /// speed.
 #[test]
-fn work_burst_until_an_instant_ends_there_at_any_cpu_speed() {
+fn burst_that_ends_at_a_clock_time_ends_then_at_any_cpu_speed() {
     for smt in ["100%", "50%"] {
         let records = records(
             "40ms",
@@ -184,7 +185,7 @@ fn work_burst_until_an_instant_ends_there_at_any_cpu_speed() {
 /// A vCPU computes until a fixed time, which passes while it is paused. It blocks when it is
 /// resumed.
 #[test]
-fn vcpu_paused_past_the_end_of_its_work_blocks_when_resumed() {
+fn vcpu_paused_beyond_the_end_time_of_its_work_blocks_when_resumed() {
     let records = records(
         "40ms",
         "name = 'round-robin', quantum = '1s'",

@@ -1,5 +1,5 @@
-//! Time that no vCPU has: programs above all vCPUs, the scheduler itself, and the division of slack
-//! by the kernel. Every expected number is worked out by hand.
+//! Time in which no vCPU can run: programs with precedence over all vCPUs, and the scheduler
+//! itself. Also the division of slack by the kernel. Every expected number is worked out by hand.
 
 use slackline_metrics::{Meter, Summary};
 use slackline_scenario::Scenario;
@@ -19,7 +19,7 @@ fn delivered(summary: &Summary) -> Vec<Span> {
 const HEAD: &str = "title = 't'\nlength = '10s'\npolicy = { name = 'edf' }\n";
 
 #[test]
-fn interference_takes_time_and_is_charged_to_no_vcpu() {
+fn interference_by_the_host_takes_cpu_time_and_is_charged_to_no_vcpu() {
     let interference =
         "[[interference]]\ncpu = 0\nready = ['1s', '2s']\nwork = ['100ms', '300ms']\n";
     let domain = |rest: &str| {
@@ -40,7 +40,7 @@ fn interference_takes_time_and_is_charged_to_no_vcpu() {
 }
 
 #[test]
-fn wake_waits_for_the_pass_of_the_scheduler() {
+fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
     let host = "[host]\nwake_pass = '30us'\ntimer_pass = '10us'\n";
     let domain = "[[domain]]\nname = 'a'\nshare.edf = { slice = '2ms', period = '10ms' }\n\
                   work = { kind = 'periodic', period = '20ms', work = '1ms' }\n";
@@ -52,7 +52,7 @@ fn wake_waits_for_the_pass_of_the_scheduler() {
 }
 
 #[test]
-fn kernel_divides_slack_evenly_and_hard_limits_hold() {
+fn host_kernel_divides_slack_equally_and_hard_limits_still_apply() {
     let domain = |name: &str, rest: &str| {
         format!(
             "[[domain]]\nname = '{name}'\nwork = {{ kind = 'spin' }}\n\

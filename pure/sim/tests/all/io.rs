@@ -106,7 +106,7 @@ fn ping_response_time_is_the_sum_of_all_path_costs() {
 /// An answer of ten kilobytes takes eight packets, and every packet but the last is acknowledged.
 /// With opening, request and closing, eleven packets go in and ten out.
 #[test]
-fn web_request_of_ten_kilobytes_takes_21_packets() {
+fn simulated_web_request_for_ten_kilobytes_takes_21_packets() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -129,7 +129,7 @@ fn web_request_of_ten_kilobytes_takes_21_packets() {
 }
 
 #[test]
-fn packet_to_a_full_ring_is_lost_and_retransmitted() {
+fn packet_that_arrives_at_a_full_ring_is_lost_and_sent_again() {
     let with_ring = |ring: usize| {
         responses(
             &run(&scenario(
@@ -154,7 +154,7 @@ fn packet_to_a_full_ring_is_lost_and_retransmitted() {
 /// Without costs, a window of the stream takes a round trip of two milliseconds, plus at most ten
 /// packets on the wire (12.304 us each) and an acknowledgement (0.72 us).
 #[test]
-fn stream_transfers_one_window_per_round_trip() {
+fn simulated_stream_transfers_one_window_per_round_trip() {
     let window = 10 * 1448;
     let stream = |way: &str, work: &str| {
         moved(&run(&scenario(
@@ -178,7 +178,7 @@ fn stream_transfers_one_window_per_round_trip() {
 /// A round trip takes 2 ms. No data moves before the client begins, or later than a round trip
 /// after it stopped.
 #[test]
-fn client_sends_requests_only_between_its_from_and_until_times() {
+fn simulated_client_sends_requests_only_between_from_and_until() {
     for client in ["kind = 'ttcp'\nway = 'in'\nwindow = '14480B'", "kind = 'ab'\nat_once = 3"] {
         let records = run(&scenario(
             "1s",
@@ -200,7 +200,7 @@ fn client_sends_requests_only_between_its_from_and_until_times() {
 
 /// One request in 20 s on average: 500 in 10,000 s, within five standard deviations.
 #[test]
-fn client_rate_below_one_request_a_second_is_kept() {
+fn simulated_client_rate_may_be_below_one_request_per_second() {
     for client in ["kind = 'httperf'\nrate = 0.05", "kind = 'ping'\nrate = 0.05"] {
         let records = run(&scenario(
             "10000s",
@@ -215,11 +215,11 @@ fn client_rate_below_one_request_a_second_is_kept() {
     }
 }
 
-/// Without costs a connection is answered after two round trips of 2 ms, and the next one begins 6
-/// ms later: three requests every 10 ms. The last answers arrive after 996 ms, the next ones at
-/// 1,006 ms.
+/// Without costs, each of three connections is answered after two round trips of 2 ms each, and the
+/// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
+/// arrive after 996 ms; the next answers would arrive at 1,006 ms.
 #[test]
-fn simulated_closed_client_waits_its_think_time_after_each_answer() {
+fn simulated_client_waits_its_think_time_after_each_answer() {
     let count = |think: &str| {
         let records = run(&scenario(
             "1001ms",
@@ -242,7 +242,7 @@ fn simulated_closed_client_waits_its_think_time_after_each_answer() {
 /// A job computes for a millisecond, the disk seeks for a millisecond, and reading ten kilobytes
 /// takes a millisecond.
 #[test]
-fn disk_read_takes_its_seek_and_transfer_time() {
+fn simulated_disk_read_takes_its_seek_time_and_transfer_time() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -255,11 +255,11 @@ fn disk_read_takes_its_seek_and_transfer_time() {
     assert_eq!(service(&records, 1).requests, 333);
 }
 
-/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus the
-/// waits for the disk that the other job does not fill: at most one round trip for each of five
-/// bursts.
+/// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus those
+/// waits for the disk in which the other job does not compute: at most one round trip for each of
+/// five bursts.
 #[test]
-fn compile_jobs_end_after_computing_their_total() {
+fn simulated_compile_jobs_end_after_they_computed_their_total() {
     let records = run(&scenario(
         "1s",
         &format!(
@@ -276,7 +276,7 @@ fn compile_jobs_end_after_computing_their_total() {
 }
 
 #[test]
-fn most_urgent_task_of_a_guest_with_devices_runs_first() {
+fn guest_with_devices_runs_its_most_urgent_task_first() {
     let tasks = |vcpus: usize| {
         run(&scenario(
             "1s",
@@ -301,7 +301,7 @@ fn most_urgent_task_of_a_guest_with_devices_runs_first() {
 /// Under every policy and with every change of domains, a host with devices goes on serving.
 /// Requests are answered, and the driver's recorded work is at most its CPU time.
 #[test]
-fn device_requests_are_answered_under_every_policy_and_domain_change() {
+fn device_requests_are_answered_under_every_policy_while_domains_change() {
     let text = |cpus: usize| {
         // A tenth of a CPU under policies with periods, and equal weights under the others.
         let of = |policy: &str, slice: &str| {

@@ -28,10 +28,10 @@ fn metric(summary: &Summary, name: &str) -> Measure {
     summary.lookup(name, Some("x")).expect("the metric exists")
 }
 
-/// Jobs of 30 ms in 30 ms with a third of a CPU: 100 of 300 end, the last one runs from 2,970 ms to
-/// 8,980 ms. The 300th is due as the run ends.
+/// Jobs of 30 ms are released every 30 ms and receive a third of a CPU, so 100 of 300 end. The last
+/// of them runs from 2,970 ms to 8,980 ms. The 300th job is due as the run ends.
 #[test]
-fn unfinished_jobs_count_as_late_at_their_deadlines() {
+fn job_that_is_unfinished_at_its_deadline_counts_as_late() {
     let work = "period = '30ms', work = '30ms'";
     let run = summary(&format!(
         "length = '9s'\n{}",
@@ -52,7 +52,7 @@ fn unfinished_jobs_count_as_late_at_their_deadlines() {
 
 /// Of 100 jobs none ever ends, and each counts as late.
 #[test]
-fn jobs_count_as_late_even_if_none_is_ever_done() {
+fn jobs_count_as_late_even_if_no_job_is_ever_done() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, "")));
@@ -63,7 +63,7 @@ fn jobs_count_as_late_even_if_none_is_ever_done() {
 
 /// A vCPU that leaves at 1 s has passed ten deadlines, also if it is paused meanwhile.
 #[test]
-fn late_jobs_of_a_departed_vcpu_count_until_its_departure() {
+fn unfinished_jobs_of_a_vcpu_that_left_count_as_late_until_it_left() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
@@ -74,7 +74,7 @@ fn late_jobs_of_a_departed_vcpu_count_until_its_departure() {
 /// Deadlines are set by the workload, here at half of the period. A job that is done in time misses
 /// none.
 #[test]
-fn jobs_done_by_their_deadline_are_never_late() {
+fn job_that_is_done_by_its_deadline_is_never_counted_as_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";
     let share = "slice = '5ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
@@ -86,7 +86,7 @@ fn jobs_done_by_their_deadline_are_never_late() {
 
 /// Tasks of a guest have separate jobs and deadlines.
 #[test]
-fn unfinished_jobs_of_guest_tasks_count_as_late_per_task() {
+fn unfinished_jobs_of_a_guest_are_counted_as_late_for_each_task() {
     let run = summary(
         "length = '1s'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '1ms', period = '10ms', exact = true }\n\
@@ -118,7 +118,7 @@ fn released(length: &str, work: &str, seed: u64) -> Vec<Span> {
 
 /// Jitter moves one release only: release `n` is within 4 ms after `10 ms * n`.
 #[test]
-fn release_jitter_delays_only_its_own_release() {
+fn jitter_delays_the_release_of_one_job_only() {
     let all = released("10s", "work = '1ms', jitter = 'uniform 1ms 4ms'", 1);
     assert!(all.len() >= 999, "{}", all.len());
     let late = |(n, &at): (usize, &Span)| at - Span::from_ms(10) * n as u64;
@@ -134,7 +134,7 @@ fn release_jitter_delays_only_its_own_release() {
 /// A random gap before a release delays all later releases too: by at least 10 ms, and by 20 ms on
 /// average.
 #[test]
-fn release_gap_delays_all_later_releases() {
+fn gap_before_a_job_delays_all_later_releases() {
     let all = released("100s", "work = '1us', gap = 'exponential 10ms'", 1);
     let least = all.windows(2).map(|pair| pair[1] - pair[0]).min().unwrap();
     assert!(Span::from_ms(10) <= least && least < Span::from_us(10_100), "{least}");
@@ -147,7 +147,7 @@ fn release_gap_delays_all_later_releases() {
 /// Release times are drawn separately from work. So random or excessive work moves no release, and
 /// another seed moves all of them.
 #[test]
-fn drawn_release_times_do_not_depend_on_the_work() {
+fn random_job_release_times_do_not_depend_on_work() {
     let drawn = "jitter = 'uniform 0s 3ms', gap = 'exponential 5ms'";
     let one = released("1s", &format!("work = '1us', {drawn}"), 1);
     let other = released("1s", &format!("work = 'uniform 1us 90us', {drawn}"), 1);
@@ -159,7 +159,7 @@ fn drawn_release_times_do_not_depend_on_the_work() {
 
 /// Jobs that never end are late, with deadlines relative to their randomly drawn releases.
 #[test]
-fn unfinished_jobs_with_drawn_releases_count_as_late() {
+fn unfinished_jobs_with_random_release_times_count_as_late() {
     let work = "period = '10ms', gap = '10ms', jitter = '5ms', work = '1s'";
     let share = "slice = '1ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
@@ -167,10 +167,10 @@ fn unfinished_jobs_with_drawn_releases_count_as_late() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
 
-/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms after 0, 20 and 40 ms, and is
-/// late by 2 ms each time.
+/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms each from 0, 20 and 40 ms on.
+/// Each time it is late by 2 ms.
 #[test]
-fn named_guest_tasks_have_separate_job_and_response_metrics() {
+fn each_named_guest_task_has_its_own_job_and_response_metrics() {
     let run = summary(
         "length = '55ms'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '9ms', period = '10ms' }\n\
@@ -197,10 +197,11 @@ fn named_guest_tasks_have_separate_job_and_response_metrics() {
     assert_eq!(metric(&run, "jobs"), Measure::Count(9));
 }
 
-/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
-/// for 3 ms. `client2` sends a request that arrives as the run ends. `client3` would begin later.
+/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and packets of
+/// `client1` for 3 ms. A request of `client2` arrives as the run ends. `client3` would begin after
+/// the end.
 #[test]
-fn clients_have_answers_and_responses_of_their_own() {
+fn each_simulated_client_has_its_own_answer_and_response_metrics() {
     let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]
         .map(|delay| {
             format!("[[client]]\nkind = 'ping'\nevery = '20ms'\nto = 'dom1'\ndelay = {delay}\n")

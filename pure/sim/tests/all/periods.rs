@@ -44,10 +44,10 @@ fn check(tasks: &[Task], length: u64) {
     }
 }
 
-/// A fully reserved CPU: one vCPU has a day in seven days, one has a quarter of each day, and one
-/// has the rest in periods of ten minutes.
+/// A fully reserved CPU: one vCPU has a day in every seven days, another a quarter of each day. A
+/// third has the rest, in periods of ten minutes.
 #[test]
-fn edf_seven_day_periods_are_exact_over_four_weeks() {
+fn edf_delivers_slices_with_seven_day_periods_exactly_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
     let quarter = DAY / 4;
     let tasks = [task(DAY, 7 * DAY, None), task(quarter, DAY, None), task(rest, 10 * MINUTE, None)];
@@ -56,14 +56,14 @@ fn edf_seven_day_periods_are_exact_over_four_weeks() {
 
 /// Reservations with seven-day periods beside a slice in each millisecond, over two seconds.
 #[test]
-fn millisecond_and_seven_day_periods_are_exact_together() {
+fn slices_with_periods_of_1_ms_and_of_seven_days_are_delivered_exactly() {
     let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];
     check(&tasks, 2_000 * MS);
 }
 
 /// A reservation changes within its period of seven days, also for a vCPU that waits at that time.
 #[test]
-fn reservation_change_within_a_seven_day_period_costs_no_slice() {
+fn reservation_change_within_a_seven_day_period_costs_no_vcpu_a_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));
     let tasks = [task(2 * DAY, 7 * DAY, change), task(5 * HOUR, 10 * HOUR, None)];
     check(&tasks, 28 * DAY);

@@ -10,10 +10,10 @@ use slackline_trace::Checksum;
 /// Largest number of bytes that a reader may ask for.
 const LARGEST_READ: usize = 1 << 14;
 
-/// File of equal lines. No byte of it is in memory.
+/// File of equal lines. Its bytes are computed when they are read, and not kept in memory.
 struct EqualLines {
     length: u64,
-    /// Number of bytes after which it cannot be read any more.
+    /// Number of bytes after which reading the file fails.
     fails_after: u64,
     read: AtomicU64,
 }
@@ -56,9 +56,10 @@ fn checksum(scenario: &Scenario) -> u64 {
     sum.sum()
 }
 
-/// A file of 64 MB is read to its end once, to check it, and then as far as the run goes.
+/// A file of 64 MB is read to its end once, to check it. The run reads it again up to the last line
+/// that it needs.
 #[test]
-fn recording_of_any_size_is_read_in_small_pieces() {
+fn recording_of_64_megabytes_is_read_in_small_pieces() {
     let file = Arc::new(EqualLines::new(4_000_000));
     let streamed = scenario("10s", "file = 'a.csv'", &file);
     assert_eq!(file.read.load(Ordering::Relaxed), file.length);
@@ -73,7 +74,7 @@ fn recording_of_any_size_is_read_in_small_pieces() {
 
 /// 5,000 lines of 1 ms and 2 ms are over after 15 s or later, and begin again.
 #[test]
-fn long_recording_is_repeated_after_its_end() {
+fn recording_of_many_lines_is_repeated_after_its_end() {
     let file = Arc::new(EqualLines::new(5_000));
     let streamed = scenario("60s", "file = 'a.csv'", &file);
     let listed = scenario("60s", "list = ['1ms', '2ms']", &file);
@@ -82,7 +83,7 @@ fn long_recording_is_repeated_after_its_end() {
 }
 
 #[test]
-fn recording_that_vanishes_during_a_run_fails_the_run_with_its_reason() {
+fn run_fails_with_a_reason_if_its_recording_file_disappears() {
     let lines = EqualLines::new(5_000);
     let file = Arc::new(EqualLines { fails_after: lines.length + 20_000, ..lines });
     let scenario = scenario("60s", "file = 'a.csv'", &file);

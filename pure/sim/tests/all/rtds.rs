@@ -1,5 +1,5 @@
 //! `gedf` by the rules of RTDS, compared with a second implementation of RTDS that steps through a
-//! run in 100 us and shares no code with the crate. (Reference, 10.2.)
+//! run in 100 us and shares no code with the crate. (Reference on Xen's schedulers, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;
@@ -86,9 +86,9 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
 
 /// In each period two vCPUs run for 6 ms, and the third receives the 4 ms that are left on one CPU.
 /// The third still runs as the next period begins, and is not preempted. So it receives its full
-/// budget in that period, as does the first vCPU by its number.
+/// budget in that period. The vCPU with the lowest number receives its full budget as well.
 #[test]
-fn gedf_three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
+fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
     let tasks = [Task::hog(60, 100); 3];
     let by_hand = [6_000, 5_000, 5_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -97,9 +97,9 @@ fn gedf_three_hogs_on_two_cpus_lose_budgets_as_under_rtds() {
     assert_eq!(gedf(2, &tasks, 10_000, "carried"), [600_000_000, 598_000_000, 600_000_000]);
 }
 
-/// Two hogs of 5 in 10 ms and one of 8 in 20 ms miss no deadline on two CPUs.
+/// Two hogs with 5 of 10 ms and a hog with 8 of 20 ms miss no deadline on two CPUs.
 #[test]
-fn gedf_feasible_budgets_are_equal_with_and_without_carried_misses() {
+fn gedf_budgets_that_can_be_met_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -130,7 +130,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn gedf_under_rtds_rules_gives_the_budgets_of_a_separate_rtds_model(
+    fn gedf_under_rtds_rules_delivers_the_budgets_of_a_separate_rtds_model(
         cpus in 1..5_usize,
         tasks in tasks(),
     ) {

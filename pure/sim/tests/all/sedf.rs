@@ -53,7 +53,7 @@ proptest! {
     /// Each vCPU of a fully reserved CPU receives its slice, for all sleeps of the other vCPUs and
     /// if all deadline misses are made up.
     #[test]
-    fn sedf_full_cpu_gives_each_vcpu_its_slice_in_every_period(tasks in set(7, 1_000_000)) {
+    fn sedf_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
         check_slices(&trace, &tasks)?;
@@ -63,7 +63,7 @@ proptest! {
     /// `sedf` binds each vCPU to one CPU. On three CPUs, each half reserved, every vCPU receives
     /// all its slices.
     #[test]
-    fn sedf_gives_every_slice_on_three_half_reserved_cpus(
+    fn sedf_delivers_every_slice_on_three_half_reserved_cpus(
         sets in prop::collection::vec(set(3, 500_000), 3),
     ) {
         let host = Host { cpus: 3, length: 200_000_000, ..EXACT };
@@ -76,7 +76,7 @@ proptest! {
     /// Two always runnable vCPUs receive slack by their weights, to within a quantum. vCPUs are
     /// picked in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
-    fn sedf_slack_follows_weights_to_within_one_quantum(tasks in set(6, 700_000)) {
+    fn sedf_slack_of_two_vcpus_follows_weights_to_within_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: u128 = 500_000;
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
@@ -110,7 +110,7 @@ proptest! {
     /// number of periods, a vCPU without extra time has received at most one lateness more than its
     /// slices.
     #[test]
-    fn sedf_excess_on_late_timers_is_at_most_one_lateness(tasks in set(6, 500_000)) {
+    fn sedf_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -126,7 +126,7 @@ proptest! {
     /// Under Xen's rules an always runnable vCPU receives a slice in each of its own periods, which
     /// begin a slice after it woke. That holds for any load up to a whole CPU.
     #[test]
-    fn sedf_xen_rules_give_a_slice_in_each_period_since_the_wake(tasks in set(7, 1_000_000)) {
+    fn sedf_under_xen_rules_delivers_a_slice_per_period_after_a_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &XEN, &tasks);
         check_time(&trace, &EXACT)?;
@@ -142,10 +142,10 @@ proptest! {
         }
     }
 
-    /// While a timer is late, a timer that is already due may replace it. Simulated time still
+    /// While a timer is late, a timer that is already due can replace it. Simulated time still
     /// advances.
     #[test]
-    fn sedf_time_stays_monotonic_with_very_late_timers(tasks in set(7, 1_000_000)) {
+    fn sedf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {
@@ -157,7 +157,7 @@ proptest! {
 /// A vCPU that wakes late receives its share of the rest of its period as budget, to the
 /// nanosecond.
 #[test]
-fn sedf_late_wake_gets_an_exactly_prorated_budget() {
+fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     for parts in [2, 4, 5, 10] {
         let tasks = a_late_sleeper(parts);
         let host = Host { length: 20_000_000, ..EXACT };
@@ -171,9 +171,10 @@ fn sedf_late_wake_gets_an_exactly_prorated_budget() {
 
 /// By the burst unblocking rule, a short period that would begin with too little budget left still
 /// counts the time used, including the sleep. In the test 8.0 ms are used at 16.0 ms, for a short
-/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference, 6.4 step 4 and 6.7.)
+/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference on SEDF, 6.4 step 4 and
+/// 6.7.)
 #[test]
-fn sedf_burst_unblocking_skips_a_short_period_without_budget() {
+fn sedf_burst_unblocking_skips_a_short_period_after_its_budget_is_used() {
     let text = "title = 'burst'\nlength = '27ms'\n\
         policy = { name = 'sedf', rules = 'thesis', unblocking = 'burst', slack = 'none' }\n\
         [[domain]]\nname = 'a'\n\

@@ -15,16 +15,17 @@ const LENGTH: u64 = 400_000_000;
 /// Parameters of a domain with `spread = "use"`, whose vCPUs may borrow each other's unused budget.
 #[derive(Clone, Debug)]
 struct Family {
-    /// Slice of each vCPU of the domain, in nanoseconds. The next field is the period.
+    /// Slice of each vCPU of the domain, in nanoseconds. `period` is the period.
     slice: u64,
     period: u64,
     /// Time at which each vCPU of the domain wakes. A time after the end of the run means never.
     wakes: Vec<u64>,
-    /// Times to compute and to sleep in turn, for each vCPU. Empty for always runnable ones.
+    /// Times to compute and to sleep in turn, for each vCPU. Empty for vCPUs that are always
+    /// runnable.
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,
-    /// Time at which the slices change, and the new slice. `None` if they never do.
+    /// Time at which the slices change, and the new slice. `None` if the slices never change.
     change: Option<(u64, u64)>,
 }
 
@@ -133,7 +134,7 @@ fn slots(neighbours: usize, families: &[Family]) -> Vec<std::ops::Range<usize>> 
     slots.collect()
 }
 
-/// Returns the CPU time that all these vCPUs together received until `until`.
+/// Returns the CPU time that all vCPUs of `all` together received until `until`.
 fn had_by(all: &[Got], until: Time) -> Span {
     all.iter().map(|got| got.within(Time::START, until)).sum()
 }
@@ -200,7 +201,7 @@ proptest! {
     /// slice in every period. That includes vCPUs of the borrowing domains, and vCPUs whose loans a
     /// join cuts short.
     #[test]
-    fn borrowed_budget_costs_no_vcpu_its_slice(
+    fn borrowing_of_budget_never_costs_a_vcpu_its_slice(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -234,7 +235,7 @@ proptest! {
     /// Borrowed budget costs no vCPU its slice beside vCPUs that are split over several CPUs. No
     /// budget is lent on those CPUs.
     #[test]
-    fn borrowed_budget_beside_split_vcpus_costs_no_vcpu_its_slice(
+    fn borrowing_of_budget_beside_split_vcpus_never_costs_a_vcpu_its_slice(
         cpus in 2..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -258,10 +259,10 @@ proptest! {
         }
     }
 
-    /// A domain with a hard limit borrows budget. Since its vCPUs joined, it has received at most
-    /// the sum of its slices, plus one slice for each vCPU.
+    /// A domain with a hard limit borrows budget. At any time, the domain has received at most
+    /// share × time since its vCPUs joined, plus one slice for each of its vCPUs.
     #[test]
-    fn borrowing_exact_domain_exceeds_its_slices_by_at_most_one_slice_each(
+    fn hard_limited_domain_that_borrows_gets_at_most_one_extra_slice_per_vcpu(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -317,7 +318,7 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
 /// gives 0.1 to each, and the busy vCPU receives all of it. In the first period nothing can be
 /// borrowed yet.
 #[test]
-fn busy_vcpu_gets_siblings_unused_budget_within_its_cpus_capacity() {
+fn busy_vcpu_receives_unused_sibling_budget_up_to_the_capacity_of_its_cpu() {
     for (slice_us, each_us) in [(3_750, 6_500), (1_000, 4_000)] {
         let even = Span::from_us(slice_us);
         assert_eq!(busy_one(slice_us, "even"), even * 100);
@@ -354,12 +355,13 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
     }
 }
 
-/// From 20 ms on, a loan of 4 ms accrues over 10 ms, and the borrower consumes it from 24 to 28 ms.
-/// A newcomer at 22 ms gets the lent capacity, and the accrued part of the loan stays. At 27 and 28
-/// ms, more of the loan is consumed than has accrued. So the lent capacity cannot be reserved until
-/// 30 ms without a deadline miss.
+/// A vCPU borrows 4 ms for its period from 20 to 30 ms, and uses the loan from 24 to 28 ms. The
+/// loan accrues evenly until 30 ms. A newcomer that joins at 21 or 22 ms is admitted: the borrower
+/// keeps the part of the loan that has accrued, and the rest is cut. At 27 and 28 ms the borrower
+/// has used more of the loan than has accrued. So a newcomer at these times is refused, and a
+/// newcomer at 30 ms is admitted.
 #[test]
-fn newcomer_may_reserve_lent_capacity_not_yet_used_by_the_borrower() {
+fn newcomer_may_reserve_lent_capacity_that_the_borrower_has_not_used_yet() {
     let ms = |ms| Time::START + Span::from_ms(ms);
     let had = |trace: &[Record]| Got::of(trace, 1).within(ms(20), ms(30));
     for (joins, wakes, expected) in

@@ -29,7 +29,7 @@ fn run(length: &str, rest: &str) -> Vec<Told> {
     told
 }
 
-/// Returns a guest with this number of vCPUs on a host with this number of CPUs.
+/// Returns the text of a scenario with one guest of `vcpus` vCPUs on a host with `cpus` CPUs.
 fn guest(cpus: usize, vcpus: usize, work: &str, more: &str) -> String {
     format!(
         "[host]\ncpus = {cpus}\n[[domain]]\nname = 'guest'\nvcpus = {vcpus}\n\
@@ -44,7 +44,7 @@ const fn us(us: u64) -> Time {
 /// Both vCPUs start together. The second waits for the lock once. From then on the two are out of
 /// step and neither waits.
 #[test]
-fn vcpu_spins_until_the_spinlock_is_released() {
+fn vcpu_spins_until_the_holder_releases_the_spinlock() {
     let told = run("10ms", &guest(2, 2, "compute = '80us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..3], [us(100), us(200), us(300)]);
     assert_eq!(told[1].rounds[..3], [us(120), us(220), us(320)]);
@@ -55,7 +55,7 @@ fn vcpu_spins_until_the_spinlock_is_released() {
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
 /// waits for the three others, the first of which has just acquired the lock.
 #[test]
-fn saturated_spinlock_limits_the_rounds_of_all_vcpus() {
+fn spinlock_that_is_always_taken_limits_the_rounds_of_all_vcpus() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(told[3].rounds[..2], [us(100), us(180)]);
@@ -68,7 +68,7 @@ fn saturated_spinlock_limits_the_rounds_of_all_vcpus() {
 /// The timeslice of the lock holder ends 50 us into its hold. The other vCPU requests the lock 50
 /// us later and spins for the rest of its timeslice. Then the same happens with the vCPUs swapped.
 #[test]
-fn preempted_lock_holder_makes_siblings_spin_through_their_timeslices() {
+fn preempted_spinlock_holder_makes_siblings_spin_for_whole_timeslices() {
     let told = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
     assert_eq!(told[0].rounds[5..7], [us(900), us(2050)]);
     assert_eq!(told[1].spun[0], (us(2050), Span::from_us(950)));
@@ -84,7 +84,7 @@ fn preempted_lock_holder_makes_siblings_spin_through_their_timeslices() {
 
 /// If the holder of a spin lock leaves the host, the vCPU that waits gets the lock.
 #[test]
-fn departing_spinlock_holder_releases_the_lock() {
+fn spinlock_is_released_if_the_vcpu_that_holds_it_leaves() {
     let more = "[[domain.vcpu]]\nnumber = 0\ncpus = [0]\n[[domain.vcpu]]\nnumber = 1\ncpus = [1]\n";
     let guest = |leaves: &str| {
         guest(2, 2, "compute = '50us', hold = '500us'", &format!("leaves = '{leaves}'\n{more}"))
@@ -97,7 +97,7 @@ fn departing_spinlock_holder_releases_the_lock() {
 /// A paused vCPU that waits for a spin lock stops spinning and keeps its place in the queue. It
 /// holds the lock when it is resumed.
 #[test]
-fn paused_spinlock_waiter_keeps_its_place_in_the_lock_queue() {
+fn paused_vcpu_that_waits_for_a_spinlock_keeps_its_place_in_the_queue() {
     let change = |at: &str, paused: bool| {
         format!("[[change]]\nat = '{at}'\ndomain = 'guest.1'\npaused = {paused}\n")
     };

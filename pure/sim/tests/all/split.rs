@@ -66,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn admitted_vcpus_miss_no_deadline_with_splitting((cpus, tasks, come) in sets()) {
+    fn admitted_vcpus_miss_no_deadline_if_vcpus_may_be_split((cpus, tasks, come) in sets()) {
         let host = Host { cpus, ..EXACT };
         let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
         for (rules, tasks) in all {
@@ -76,10 +76,10 @@ proptest! {
         }
     }
 
-    /// Reservations grow, shrink, are split or become unsplit at any time. Only the vCPU that
-    /// changes may have to wait for its second period.
+    /// Reservations grow, shrink, are split or become unsplit at any time. Only the vCPU whose
+    /// reservation changes can get its new slice as late as from its second period on.
     #[test]
-    fn changed_reservation_causes_no_deadline_miss_with_splitting(
+    fn reservation_change_causes_no_deadline_miss_if_vcpus_may_be_split(
         (cpus, tasks, come) in sets(),
         changes in prop::collection::vec((60_000_000..300_000_000_u64, 1..=1_500_u64), 16),
     ) {
@@ -106,7 +106,7 @@ proptest! {
 
     /// On one CPU no vCPU can be split, and the trace is the same as without splitting.
     #[test]
-    fn split_placement_equals_spread_on_one_cpu(
+    fn trace_on_one_cpu_is_unchanged_if_vcpus_may_be_split(
         tasks in set(5, 900_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_500_u64), 5),
     ) {
@@ -148,7 +148,7 @@ proptest! {
 
     /// Three vCPUs receive slack only, and a balancer migrates them between CPUs.
     #[test]
-    fn no_deadline_miss_while_balancer_migrates_best_effort_vcpus(
+    fn vcpus_miss_no_deadline_while_a_balancer_migrates_best_effort_vcpus(
         (cpus, tasks, come) in sets(),
         rules in 0..BALANCED.len(),
     ) {
@@ -168,7 +168,7 @@ proptest! {
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
     /// at most its slices and one lateness.
     #[test]
-    fn split_vcpu_excess_on_late_timers_is_at_most_one_lateness(
+    fn late_timers_add_at_most_one_lateness_to_a_split_vcpus_cpu_time(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn random_vcpu_sets_of_the_split_tests_contain_split_vcpus() {
+fn random_vcpu_sets_used_by_the_split_tests_contain_split_vcpus() {
     for rules in [EDF, SEDF] {
         let mut runner = TestRunner::deterministic();
         let mut count = 0;

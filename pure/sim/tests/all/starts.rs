@@ -35,7 +35,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
 /// Three of four vCPUs start on CPU 1. Under policies that bind vCPUs to CPUs they stay there.
 /// Under every policy each vCPU begins on its start CPU.
 #[test]
-fn vcpu_begins_on_its_start_cpu_under_every_policy() {
+fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
     for spec in ALL.iter().chain(SIMULATED_ONLY) {
         let share = match spec.name {
             "edf" | "atropos" => "{ slice = '2ms', period = '10ms' }",
@@ -66,10 +66,10 @@ fn vcpu_begins_on_its_start_cpu_under_every_policy() {
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
 /// other CPU idles for a slice. CPUs reschedule in order of their number. There are two outcomes.
-/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes
-/// the waiting one and CPU 1 keeps its own.
+/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted vCPU, or CPU 0 takes
+/// the waiting vCPU and CPU 1 keeps its own vCPU.
 #[test]
-fn credit_vcpus_with_starts_on_all_start_on_that_cpu() {
+fn credit_vcpus_that_wake_together_start_on_their_configured_cpus() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
@@ -93,7 +93,7 @@ fn credit_vcpus_with_starts_on_all_start_on_that_cpu() {
 
 /// A vCPU that joins blocked has its reservation at once, and wakes at its configured time.
 #[test]
-fn vcpu_that_joins_blocked_wakes_at_its_time() {
+fn vcpu_that_joins_blocked_wakes_at_its_configured_time() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'a'\nvcpus = 2\nwork = { kind = 'spin' }\njoins = '5ms'\n\
@@ -120,7 +120,7 @@ fn vcpu_that_joins_blocked_wakes_at_its_time() {
 /// Two vCPUs yield their timeslice of 10 ms after 2 ms and 3 ms. Once the second is alone, it
 /// continues at once after a yield.
 #[test]
-fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
+fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'a'\nwork = { kind = 'yield', compute = '2ms' }\nleaves = '30ms'\n\
@@ -133,10 +133,10 @@ fn yielding_vcpu_passes_its_timeslice_to_a_waiting_one() {
     assert_eq!(b[6..9], [turn(30, 33), turn(33, 36), turn(36, 39)][..]);
 }
 
-/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next such time or
-/// beyond skips the burst due then.
+/// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
+/// or longer replaces the burst that is due then.
 #[test]
-fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
+fn clock_burst_that_overlaps_the_next_clock_time_skips_the_burst_due_then() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {
@@ -158,7 +158,7 @@ fn clock_bursts_begin_at_clock_times_and_skip_missed_ones() {
 /// One task of a guest yields every millisecond. Another task of the same priority runs right after
 /// each yield, and not only after the quantum of 100 ms.
 #[test]
-fn yielding_task_lets_others_of_its_priority_run() {
+fn guest_task_that_yields_lets_a_task_of_equal_priority_run() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'guest'\n\
@@ -192,7 +192,7 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
 /// Ticks of all CPUs come together, or staggered from the first or the last CPU on, or with an
 /// offset, as configured.
 #[test]
-fn ticks_of_cpus_follow_the_configured_phase_and_order() {
+fn ticks_of_the_cpus_occur_with_the_configured_phase_and_stagger() {
     let each = |firsts: [u64; 3]| {
         let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
         let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();

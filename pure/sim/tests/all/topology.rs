@@ -47,7 +47,7 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
 }
 
 #[test]
-fn migration_cost_is_that_of_the_lowest_shared_topology_level() {
+fn cost_of_a_migration_is_set_by_the_narrowest_topology_level_shared() {
     let all = "migrate = { core = '1us', cache = '5us', node = '20us', host = '80us' }";
     let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
     assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
@@ -55,9 +55,9 @@ fn migration_cost_is_that_of_the_lowest_shared_topology_level() {
 }
 
 /// A topology level without a configured migration cost has the cost of the next wider level, or
-/// else of the next narrower one.
+/// else the cost of the next narrower level.
 #[test]
-fn topology_level_without_migration_cost_uses_the_next_wider_level() {
+fn topology_level_without_migration_cost_takes_the_cost_of_a_wider_level() {
     let some = "migrate = { cache = '5us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
     let some = "migrate = { core = '1us', host = '80us' }";
@@ -67,7 +67,7 @@ fn topology_level_without_migration_cost_uses_the_next_wider_level() {
 /// On another CPU the whole working set of a vCPU is cold, except for the part that lies in a
 /// shared cache.
 #[test]
-fn migrated_vcpu_refills_only_the_cache_part_not_shared() {
+fn vcpu_that_migrates_refills_only_the_cache_part_that_cpus_do_not_share() {
     let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
     assert_eq!(cold, [0, 100, 100, 100]);
     let warm = "warm = { core = '90%', cache = '60%' }";
@@ -81,7 +81,7 @@ fn migrated_vcpu_refills_only_the_cache_part_not_shared() {
 /// Another vCPU that runs for 30 us on a third CPU evicts 30 us from the shared cache. A run of 90
 /// us evicts all of it.
 #[test]
-fn shared_cache_is_evicted_by_every_cpu_sharing_it() {
+fn shared_cache_is_evicted_by_each_cpu_that_shares_it() {
     let costs = [30, 60, 90].map(|us| {
         let other = format!(
             "[[domain]]\nname = 'b'\ncpus = [3]\n\
@@ -94,9 +94,10 @@ fn shared_cache_is_evicted_by_every_cpu_sharing_it() {
     assert_eq!(costs, [70, 100, 100]);
 }
 
-/// Each of two CPUs loses 1 ms of every 10: both at once, or the second one 5 ms later.
+/// Each of two CPUs loses 1 ms of every 10 ms to ticks: both CPUs at once, or the second CPU 5 ms
+/// later.
 #[test]
-fn ticks_of_two_cpus_are_simultaneous_or_staggered_as_configured() {
+fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12ms' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -110,7 +111,7 @@ fn ticks_of_two_cpus_are_simultaneous_or_staggered_as_configured() {
 
 /// Ticks that cost 1 ms occur at 13 ms or 23 ms. On the second CPU they occur at 14 ms.
 #[test]
-fn ticks_of_each_cpu_are_delayed_by_its_configured_phase() {
+fn ticks_of_a_cpu_are_delayed_by_the_phase_configured_for_it() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12500us' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -150,7 +151,7 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
 /// A vCPU on the CPU that serves the network card's interrupts loses 10 us for each of five pings.
 /// Other vCPUs lose nothing.
 #[test]
-fn network_interrupt_takes_time_only_from_its_cpu() {
+fn network_interrupt_takes_time_only_from_the_cpu_that_serves_it() {
     assert_eq!(pinged("", ""), [9_000]);
     assert_eq!(pinged("", "cpu = 0"), [9_000]);
     assert_eq!(pinged("", "cpu = 2"), [9_050]);
@@ -176,10 +177,10 @@ fn answers(host: &str, driver: usize) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// The guest always computes. A signal from another CPU costs it 50 us, one from its own CPU
-/// nothing.
+/// The guest always computes. A signal from another CPU costs it 50 us. A signal from its own CPU
+/// costs nothing.
 #[test]
-fn inter_processor_signal_costs_time_on_the_target_cpu() {
+fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
     let (plain, costly) = (answers("", 0), answers("ipi = '50us'", 0));
     let more: Vec<u64> = costly.iter().zip(&plain).map(|(a, b)| a - b).collect();
     assert!(plain.len() > 3 && more.iter().all(|&more| more == 50), "{plain:?} {costly:?}");
@@ -190,7 +191,7 @@ fn inter_processor_signal_costs_time_on_the_target_cpu() {
 /// blocked. The first vCPU handles some 90 packets of 200 us each. Most of the 300 us of computing
 /// per packet is done by the second vCPU.
 #[test]
-fn woken_guest_work_runs_on_a_blocked_sibling_vcpu() {
+fn task_woken_by_one_guest_vcpu_runs_on_its_blocked_sibling_vcpu() {
     let used = |vcpus: usize| {
         let rest = format!(
             "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\

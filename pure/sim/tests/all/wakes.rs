@@ -37,7 +37,8 @@ fn bursts(trace: &[Record], slot: usize) -> Vec<(Time, Time)> {
     joined
 }
 
-/// A vCPU with 20 ms of 100 ms that computes 5 ms and sleeps a second: 0.5 % of its 20 %.
+/// Returns a vCPU that reserves 20 ms in 100 ms. It computes for 5 ms and then sleeps for a second,
+/// so it uses 0.5 % of a CPU.
 fn mostly_asleep() -> Task {
     Task {
         slice: 20_000_000,
@@ -49,7 +50,7 @@ fn mostly_asleep() -> Task {
 }
 
 #[test]
-fn mostly_blocked_vcpu_runs_uninterrupted_after_each_wake() {
+fn vcpu_that_is_mostly_blocked_runs_without_preemption_after_each_wake() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -69,7 +70,7 @@ fn mostly_blocked_vcpu_runs_uninterrupted_after_each_wake() {
 /// than its share of the rest of the period. If a new period began instead, it would receive two
 /// slices before the first deadline of its neighbour, which has no slack for that.
 #[test]
-fn vcpu_with_microsecond_blocks_causes_no_miss_on_a_full_cpu() {
+fn vcpu_that_blocks_for_a_microsecond_causes_no_deadline_miss() {
     let task = |slice, period, sleeps| {
         let (is_exact, change) = (true, None);
         Task { slice, period, is_exact, sleeps, change }
@@ -88,7 +89,7 @@ proptest! {
 
     /// A CPU is fully reserved, and some of its vCPUs sleep and wake at random.
     #[test]
-    fn always_runnable_vcpu_gets_each_slice_beside_waking_vcpus(tasks in set(5, 1_000_000)) {
+    fn always_runnable_vcpu_receives_each_slice_beside_vcpus_that_wake(tasks in set(5, 1_000_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             let awake = tasks.iter().enumerate().filter(|(_, task)| task.sleeps.is_empty());
@@ -101,12 +102,12 @@ proptest! {
         }
     }
 
-    /// From any wake on, a vCPU with a hard limit receives at most its share of the time and twice
-    /// what a slice is longer than the share of its own time. This is the bound of a constant
-    /// bandwidth server: a slice at the end of a period can be followed by a part of the next
-    /// slice, a block, and a whole slice of the period that begins at the wake.
+    /// From any wake on, a vCPU with a hard limit receives at most its share of the time plus 2 ×
+    /// slice × (1 - share). This is the bound of a constant bandwidth server: a slice at the end of
+    /// a period can be followed by a part of the next slice, a block, and a whole slice of the
+    /// period that begins at the wake.
     #[test]
-    fn hard_limited_vcpu_exceeds_its_share_by_less_than_two_slices(tasks in set(4, 800_000)) {
+    fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {

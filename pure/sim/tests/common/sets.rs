@@ -19,19 +19,20 @@ pub(crate) struct Task {
     pub(crate) is_exact: bool,
     /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
     pub(crate) sleeps: Vec<(u64, u64)>,
-    /// Time at which the slice changes, and the new slice. `None` if it never does.
+    /// Time at which the slice changes, and the new slice. `None` if the slice never changes.
     pub(crate) change: Option<(u64, u64)>,
 }
 
 /// Number of units in a period. 55,440 has many divisors, so sets can fill a CPU to the last unit.
-/// The next constant is the length of a unit, an odd number of nanoseconds.
+/// A unit lasts `UNIT`, an odd number of nanoseconds.
 pub(crate) const UNITS: u64 = 55_440;
 pub(crate) const UNIT: u64 = 997;
 
 /// Numbers of equal parts into which `UNITS` can be divided to give a period.
 const PARTS: [u64; 12] = [1, 2, 3, 4, 5, 7, 9, 11, 12, 16, 20, 35];
 
-/// Tasks that fill `share` millionths of a CPU: a whole one to the last nanosecond.
+/// Random tasks that together reserve `share` millionths of a CPU. For 1,000,000 they fill the CPU
+/// to the last nanosecond.
 pub(crate) fn set(most: usize, share: u64) -> impl Strategy<Value = Vec<Task>> {
     let sleep = (1..4_000_000_u64, 1..40_000_000_u64);
     let sleeps = prop_oneof![
@@ -282,7 +283,7 @@ pub(crate) struct Account {
     pub(crate) owed: Span,
 }
 
-/// Returns the accounts of `count` vCPUs at the end of each of their periods.
+/// Returns the CPU time received and reserved of `count` vCPUs at the end of each of their periods.
 pub(crate) fn accounts(trace: &[Record], count: usize) -> Vec<Account> {
     let mut all = Vec::new();
     for slot in 0..count {

@@ -26,7 +26,7 @@ struct Block {
     offset: u64,
     /// Checksum of all bytes before the block.
     sum: u64,
-    /// Time to which the time of the first entry refers.
+    /// Time whose difference to the first entry's time is stored in that entry.
     last: Time,
     entries: u64,
     run_intervals: u64,
@@ -107,8 +107,8 @@ fn length_of(number: u64) -> u64 {
 
 impl<R: Read + Seek> IndexedTrace<R> {
     /// Opens a trace by its index. The input should be buffered. Returns `None` if the trace has no
-    /// index or a damaged one. The caller can then read the whole trace, which reports the position
-    /// of any damage.
+    /// index or a damaged index. The caller can then read the whole trace, which reports the
+    /// position of any damage.
     ///
     /// # Errors
     /// If the input is no trace or has another version, or if its header is damaged.

@@ -22,8 +22,8 @@ struct SlotState {
     woke: Option<Time>,
 }
 
-/// Position in a trace, with the checksum of all bytes before it and the time to which the next
-/// time refers.
+/// Position in a trace, with the checksum of all bytes before it, and with the time whose
+/// difference to the next time is stored.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
     pub(super) offset: u64,
@@ -79,7 +79,7 @@ impl IndexBuilder {
     }
 
     /// Records that all entries so far are in the output, up to position `at`. Begins a new block
-    /// if the current one is long enough.
+    /// if the current block is long enough.
     pub(super) fn flushed(&mut self, at: Position) {
         if let Some((start, state)) = &self.start {
             let least = BLOCK.max(state.len() as u64 * BLOCK_PER_STATE);

@@ -20,7 +20,7 @@ work = { kind = "jobs", ready = ["5ms", "30ms", "60ms"], work = ["4500us", "1ms"
 "#;
 
 #[test]
-fn recorded_job_throttled_over_several_periods_is_one_job() {
+fn recorded_job_that_was_throttled_over_several_periods_counts_as_one_job() {
     let recording = recorded(ALONE);
     let [web] = &recording.demand.vcpus[..] else { panic!("one vCPU") };
     let ms = Span::from_ms;
@@ -36,7 +36,7 @@ fn recorded_job_throttled_over_several_periods_is_one_job() {
 }
 
 #[test]
-fn demand_per_period_is_that_of_the_vcpu_alone() {
+fn demand_per_period_is_counted_as_if_the_vcpu_were_alone() {
     let recording = recorded(ALONE);
     let web = &recording.demand.vcpus[0];
     let counts = demand_per_period(web, Span::from_ms(10), at(100));
@@ -49,7 +49,7 @@ fn demand_per_period_is_that_of_the_vcpu_alone() {
 }
 
 #[test]
-fn recorded_demand_includes_changes_pauses_and_affinities() {
+fn demand_from_a_recording_includes_changes_pauses_and_affinities() {
     let recording = recorded(
         r#"
 title = "changes"
@@ -113,7 +113,7 @@ fn kind(kind: &ChangeKind) -> &str {
 }
 
 #[test]
-fn recorded_work_excludes_switch_and_tick_overhead() {
+fn work_from_a_recording_excludes_overhead_of_switches_and_ticks() {
     let text = |switch: &str| {
         format!(
             "title = \"costs\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\

@@ -1,4 +1,4 @@
-//! Edits of a model, and the scenarios that come of them.
+//! Edits of a model, and the scenarios written from edited models.
 
 use slackline_whatif::{Edit, EditError, Form, Model};
 
@@ -18,7 +18,7 @@ fn set(name: &str, field: &str, value: &str) -> Edit {
 }
 
 #[test]
-fn whatif_adds_and_removes_vms_before_it_sets_parameters() {
+fn whatif_adds_and_removes_vms_before_it_changes_parameters() {
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let text = edited(&[set("db2", "slice", "1ms"), Edit::Remove("web".into()), add]).unwrap();
     let vms: Vec<&str> = text.split("[[domain]]").skip(1).collect();
@@ -28,7 +28,7 @@ fn whatif_adds_and_removes_vms_before_it_sets_parameters() {
 }
 
 #[test]
-fn whatif_under_another_policy_keeps_parameters_known_to_it() {
+fn whatif_under_another_policy_keeps_parameters_that_both_policies_have() {
     let text = edited(&[Edit::Policy("edf".into())]).unwrap();
     assert!(text.contains("policy = { name = \"edf\""));
     assert!(text.contains("share.edf = { slice = \"3ms\", period = \"10ms\""), "{text}");
@@ -37,7 +37,7 @@ fn whatif_under_another_policy_keeps_parameters_known_to_it() {
 }
 
 #[test]
-fn whatif_keeps_a_hard_limit_under_another_policy() {
+fn whatif_keeps_a_hard_limit_if_the_policy_is_changed() {
     let limited = THREE.replace("period = \"10ms\" }", "period = \"10ms\", extra = false }");
     let recording = recorded(&limited);
     for (policy, limit) in [("credit", "cap = \"0.3cpu\""), ("edf", "exact = true")] {
@@ -49,14 +49,14 @@ fn whatif_keeps_a_hard_limit_under_another_policy() {
 }
 
 #[test]
-fn whatif_cpus_edit_renumbers_cpus_and_move_edit_confines_vms() {
+fn whatif_cpus_edit_renumbers_cpus_and_move_edit_sets_affinity() {
     let to = Edit::Move { name: "web".into(), cpu: 2 };
     let text = edited(&[to, Edit::Cpus(vec![0, 1, 2])]).unwrap();
     assert!(text.contains("cpus = 3") && text.contains("cpus = [2]"), "{text}");
 }
 
 #[test]
-fn impossible_whatif_edits_are_refused_with_the_reason() {
+fn impossible_edits_in_whatif_are_refused_with_the_reason() {
     let unknown = EditError::UnknownName { name: "wed".into(), meant: Some("web".into()) };
     assert_eq!(edited(&[set("wed", "slice", "1ms")]), Err(unknown));
     let error = edited(&[set("web", "slice", "1")]).unwrap_err();

@@ -1,4 +1,5 @@
-//! The gate passes recordings that repeat themselves, and refuses others with their cause.
+//! Tests of the gate: it accepts recordings that their simulation repeats, and names a cause for
+//! other recordings.
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
@@ -12,7 +13,7 @@ fn gated(recording: &Recording) -> Gate {
     gate(recording, &model).expect("its own reservations are admitted")
 }
 
-/// The three VMs with switches that cost this much.
+/// Returns a scenario with three VMs in which each context switch costs `switch`.
 fn costly(switch: &str) -> String {
     format!("host.switch = \"{switch}\"\n{}", THREE.trim_start())
 }
@@ -26,7 +27,7 @@ fn whatif_accepts_a_recording_with_constant_costs() {
     }
 }
 
-/// Moves the times of an entry by a length. Drops exchanges.
+/// Returns a trace entry moved later by `length`. `None` for an exchange.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {
@@ -57,7 +58,7 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     }))
 }
 
-/// True for entries with which a trace begins.
+/// Returns true for entries with which a trace begins: names, joins and reservations.
 fn begins(entry: &Entry) -> bool {
     matches!(
         entry,
@@ -66,7 +67,7 @@ fn begins(entry: &Entry) -> bool {
 }
 
 #[test]
-fn whatif_accepts_a_recording_from_mid_run_without_parameters() {
+fn whatif_accepts_a_recording_that_began_in_mid_run() {
     let scenario = scenario(THREE);
     let before = Span::from_secs(1000);
     let all = entries(&scenario);
@@ -84,7 +85,7 @@ fn whatif_accepts_a_recording_from_mid_run_without_parameters() {
 }
 
 #[test]
-fn whatif_accepts_and_fits_recordings_with_late_timers() {
+fn whatif_accepts_recordings_with_late_timers_and_models_the_lateness() {
     for lateness in ["30us", "uniform 0s 80us", "exponential 40us"] {
         let costs = format!("host.timer_lateness = \"{lateness}\"\n{}", THREE.trim_start());
         let gate = gated(&recorded(&costs));
@@ -93,7 +94,7 @@ fn whatif_accepts_and_fits_recordings_with_late_timers() {
 }
 
 #[test]
-fn whatif_refuses_a_recording_with_other_costs_in_its_second_half() {
+fn whatif_refuses_a_recording_with_costs_that_change_half_way() {
     let [cheap, dear] = ["5us", "400us"].map(|switch| scenario(&costly(switch)));
     let mut spliced = entries(&cheap);
     spliced.retain(|entry| !matches!(entry, Entry::Record(Record::Ended { .. })));
@@ -108,7 +109,8 @@ fn whatif_refuses_a_recording_with_other_costs_in_its_second_half() {
     assert!(ppm > 50_000, "{ppm}");
 }
 
-/// Halves what the CPU-bound VM received in the second half, as a program beside it would.
+/// Sink that halves the CPU time of the CPU-bound VM in the second half of a trace, as if another
+/// program had used the rest.
 struct Hog<'a, S> {
     split: Time,
     sink: &'a mut S,
@@ -140,7 +142,7 @@ impl<S: Sink> Sink for Hog<'_, S> {
 }
 
 #[test]
-fn whatif_refuses_a_recording_with_missing_cpu_time_as_unexplained() {
+fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
     let scenario = scenario(THREE);
     let mut changed: Vec<Entry> = Vec::new();
     let split = Time::START + scenario.length / 2;

@@ -1,4 +1,4 @@
-//! Other programs of the host: simulated from the records of their threads.
+//! Other programs of the host, simulated from the records of their threads.
 
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
@@ -8,7 +8,8 @@ use slackline_whatif::{Gate, Model, Recording, forecast, gate};
 
 use crate::record::{entries, recording};
 
-/// Two VMs, of which one uses slack, beside a program that computes most of the time.
+/// Scenario of two VMs beside a program that computes for half of the time. One of the VMs uses
+/// slack.
 const BESIDE: &str = r#"
 title = "beside a program"
 length = "10s"
@@ -47,7 +48,8 @@ fn thread(number: u32, kind: HostThreadKind) -> Entry {
     }))
 }
 
-/// Makes the vCPU of the last domain a thread of the host, and interference that of the kernel.
+/// Turns records of the vCPU `program` into records of a host thread, and interference into
+/// interference by a kernel thread. `None` for entries that are dropped.
 fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     let on_cpu = |number: u32, cpu: CpuId, (from, to), end| {
         let thread = HostThreadId::new(number);
@@ -79,7 +81,8 @@ fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     }
 }
 
-/// A recording of two VMs on a host where a program and the kernel use the CPU too.
+/// Returns a recording of two VMs on a host where a program and a kernel thread use the CPU as
+/// well. The trace names their threads only if `has_threads` is true.
 fn beside(has_threads: bool) -> Recording {
     let jobs: String = (1..1_000).map(|n: u64| format!("{},400000\n", n * 9_700_000)).collect();
     let jobs = format!("ready_ns,work_ns\n{jobs}");
@@ -101,7 +104,7 @@ fn gated(recording: &Recording) -> (Model, Gate) {
 }
 
 #[test]
-fn programs_and_kernel_threads_of_the_host_are_simulated() {
+fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
     let recording = beside(true);
     let others = &recording.demand.others;
     assert_eq!((others.competitors.len(), others.interference.len()), (1, 1));
@@ -121,7 +124,7 @@ fn programs_and_kernel_threads_of_the_host_are_simulated() {
 }
 
 #[test]
-fn vm_that_asks_for_less_leaves_slack_to_the_programs() {
+fn whatif_gives_programs_the_slack_of_a_vm_with_a_reduced_demand() {
     let recording = beside(true);
     let (mut model, gate) = gated(&recording);
     let set = slackline_whatif::Edit::Set {

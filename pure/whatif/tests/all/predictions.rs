@@ -1,4 +1,4 @@
-//! Predictions, held against simulations of the edited scenario itself.
+//! Predictions, compared with simulations of the edited scenario itself.
 
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
@@ -21,7 +21,8 @@ fn set(field: &str, value: &str) -> Edit {
     Edit::Set { name: "batch".into(), field: field.into(), value: value.into() }
 }
 
-/// Three VMs with hard limits: what one does not receive goes to no other.
+/// Returns a scenario of three VMs with hard limits. CPU time that one VM does not receive goes to
+/// no other VM.
 fn limited(slice: &str) -> String {
     THREE
         .replace(
@@ -32,7 +33,7 @@ fn limited(slice: &str) -> String {
 }
 
 #[test]
-fn prediction_for_a_cpu_bound_vm_equals_its_edited_scenario() {
+fn whatif_prediction_for_a_busy_vm_equals_a_run_of_the_edited_scenario() {
     let (before, after) = (recorded(&limited("2ms")), recorded(&limited("4ms")));
     let forecast = predict(&before, &[set("slice", "4ms")]);
     let batch = row(&forecast, "batch");
@@ -52,7 +53,7 @@ fn prediction_for_a_cpu_bound_vm_equals_its_edited_scenario() {
 }
 
 #[test]
-fn whatif_names_each_vm_that_loses_share_with_its_loss() {
+fn whatif_names_each_vm_that_would_lose_share_and_the_loss() {
     let recording = recorded(&limited("4ms"));
     let forecast = predict(&recording, &[set("slice", "1ms")]);
     let [loss] = &forecast.losses[..] else { panic!("{:?}", forecast.losses) };
@@ -60,7 +61,7 @@ fn whatif_names_each_vm_that_loses_share_with_its_loss() {
 }
 
 #[test]
-fn whatif_rows_of_added_and_removed_vms_have_one_side_only() {
+fn whatif_table_row_of_an_added_vm_has_no_value_before_the_edit() {
     let recording = recorded(THREE);
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let forecast = predict(&recording, &[add, Edit::Remove("batch".into())]);
@@ -73,7 +74,7 @@ fn whatif_rows_of_added_and_removed_vms_have_one_side_only() {
 }
 
 #[test]
-fn whatif_reports_recorded_changes_that_admission_would_refuse() {
+fn whatif_reports_recorded_changes_that_admission_would_now_refuse() {
     let text = THREE.to_owned()
         + "[[change]]\nat = \"5s\"\ndomain = \"web\"\n\
            share.sedf = { slice = \"5ms\", period = \"10ms\" }\n";

@@ -1,11 +1,12 @@
-//! A recording without overhead, simulated under its own policy, is the same run.
+//! Property: a recording without overhead, simulated under its own policy, repeats the recorded run
+//! exactly.
 
 use proptest::prelude::*;
 use slackline_whatif::{Model, Recording, gate};
 
 use crate::record::recorded;
 
-/// Policies with the parameters of a vCPU that has this slice and period.
+/// Policies, each with parameters of a vCPU, in which `{slice}` and `{period}` are placeholders.
 const POLICIES: &[(&str, &str)] = &[
     ("edf", "slice = \"{slice}\", period = \"{period}\""),
     ("edf", "slice = \"{slice}\", period = \"{period}\", exact = true"),
@@ -64,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn whatif_model_repeats_any_recording_without_overhead(text in text()) {
+    fn whatif_model_reproduces_any_recording_without_overhead(text in text()) {
         same(&recorded(&text))?;
     }
 }

@@ -38,7 +38,7 @@ impl Fault {
         Fault::DiskFills,
         Fault::FolderGoes,
     ];
-    /// Faults that do not end the core.
+    /// Faults that do not end the core process.
     pub const BUT_THE_CORE: [Fault; 6] = [
         Fault::FrontDies,
         Fault::KeeperDies,
@@ -60,7 +60,7 @@ impl Fault {
         Fault::MachineDies,
     ];
 
-    /// Returns the processes that the fault kills, each by a word of its command line.
+    /// Returns the processes that the fault kills. Each is given as a word in its command line.
     pub fn kills(self) -> &'static [&'static str] {
         match self {
             Fault::CoreDies => &["serve"],
@@ -73,11 +73,11 @@ impl Fault {
     }
 }
 
-/// Latest moment of a kill, in milliseconds after the requests of a round begin.
+/// Latest time of a kill, in milliseconds after the requests of a round begin.
 const LATEST_MS: u64 = 120;
 
 impl Soak<'_> {
-    /// Causes a fault while requests are made, and then checks all conditions.
+    /// Causes a fault while requests are sent, and then checks all conditions.
     pub fn meet(&mut self, fault: Fault) {
         match fault {
             Fault::MachineDies => self.a_machine_dies(),
@@ -167,7 +167,7 @@ impl Soak<'_> {
     }
 }
 
-/// A small file system for the ledger. `None`, after printing a note, if it cannot be mounted.
+/// A small file system for the ledger.
 pub struct Disk(std::path::PathBuf);
 
 impl Disk {

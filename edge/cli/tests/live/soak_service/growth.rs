@@ -1,10 +1,10 @@
-//! Detection of processes that use more and more resources.
+//! Detection of processes whose use of resources grows over time.
 
 use std::fmt;
 use std::fs;
 use std::time::Duration;
 
-/// Resources that a process uses at one time.
+/// Resources that a process uses at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Resident memory in KiB.
@@ -14,7 +14,7 @@ pub struct Needs {
 }
 
 impl Needs {
-    /// Reads the resources of a process. `None` if it has ended.
+    /// Reads the resources that a process uses now. `None` if it has ended.
     pub fn of(pid: i32) -> Option<Needs> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let number = |key: &str| {
@@ -37,7 +37,7 @@ impl Needs {
         }
     }
 
-    /// Returns the resources that are higher than in `before` by more than load explains.
+    /// Returns the resources that are higher than in `before` by more than the load can explain.
     fn more_than(self, before: Needs) -> Vec<String> {
         let mut more = Vec::new();
         let mut compare = |what: &str, before: u64, now: u64, allowed: u64| {
@@ -58,18 +58,18 @@ impl fmt::Display for Needs {
     }
 }
 
-/// Samples of the resources that one process uses over its life.
+/// Samples of the resources that one process used during its life.
 pub struct Growth {
     pub pid: i32,
     /// Age of the process at each sample, with its resources.
     seen: Vec<(Duration, Needs)>,
 }
 
-/// Age of a process from which samples count. Resources that a process takes when it starts are no
-/// growth.
+/// Age of a process from which samples count. Before that, it still allocates what it needs to
+/// start.
 const SETTLES: Duration = Duration::from_secs(600);
 
-/// Shortest time after [`SETTLES`] that samples must cover before growth is judged.
+/// Minimum time after [`SETTLES`] that samples must cover before growth can be detected.
 const ENOUGH: Duration = Duration::from_secs(400);
 
 impl Growth {
@@ -101,7 +101,7 @@ impl Growth {
 }
 
 #[test]
-fn leak_check_reports_steady_growth_but_no_variation() {
+fn leak_check_reports_steady_growth_but_not_variation() {
     let life = |needs: fn(u64) -> Needs| {
         let mut growth = Growth::new(1);
         (0..60).for_each(|half| growth.note(Duration::from_secs(half * 30), needs(half)));

@@ -1,5 +1,5 @@
-//! A fake VM of the soak test: threads named like vCPUs, or a process without such threads. The
-//! threads alternate between short work and sleep.
+//! A fake VM of the soak test: it has threads named like vCPUs, or is a plain process without such
+//! threads. The threads alternate between short work and sleep.
 
 use std::env;
 use std::os::unix::process::CommandExt;
@@ -15,32 +15,33 @@ use slackline_units::{CpuSet, Span};
 
 use crate::common::live::{PART, State, groups_left, states, wait_until};
 
-/// Environment variable with the number of vCPUs (zero for a plain process) and a flag that makes
-/// the threads spin.
+/// Environment variable with the number of vCPUs (zero for a plain process), and a flag that makes
+/// the threads compute all the time.
 const SHAPE: &str = "SLACKLINE_SOAK_SHAPE";
 
 /// CPU time of one burst of work. The thread sleeps for [`REST`] after it.
 const WORK: Span = Span::from_us(500);
 const REST: Duration = Duration::from_millis(50);
 
-/// Shape of a fake VM.
+/// Number of threads and kind of work of a fake VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// Number of vCPU threads. Zero for a process that has one reservation as a whole.
     pub vcpus: u16,
-    /// True if the threads never sleep.
+    /// True if the threads compute all the time and never sleep.
     pub spins: bool,
 }
 
 pub struct Machine {
     child: Child,
     shape: Shape,
-    /// Threads that work, in the order of their vCPU numbers.
+    /// Worker threads of the fake VM, in the order of their vCPU numbers.
     pub workers: Vec<Tid>,
     before: Vec<State>,
 }
 
-/// Runs as the fake VM, if started as one. Returns at once in other processes.
+/// Runs as the fake VM, if a test has started this program as the fake VM. Returns at once in other
+/// processes.
 pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {
         return;
@@ -79,7 +80,7 @@ impl Machine {
         // harness skips it.
         command.args([
             "--exact",
-            "soak_service::part_machine",
+            "soak_service::helper_process_runs_as_vm",
             "--nocapture",
             "--skip",
             "-name",
@@ -127,8 +128,8 @@ impl Machine {
         self.shape.vcpus.max(1)
     }
 
-    /// Returns the differences between the VM's scheduling state and that before it had a
-    /// reservation. Empty if there are none.
+    /// Returns descriptions of the differences between the current state of the VM's threads and
+    /// that before it had a reservation. Empty if there are none.
     pub fn differs(&self) -> Vec<String> {
         let now = states(self.pid()).unwrap_or_default();
         let mut differs: Vec<String> = now

@@ -1,5 +1,5 @@
-//! Model of the reservations from a client's view. An acknowledged change is in force. A change
-//! without an answer is either in force completely or not at all.
+//! Model of the reservations as a client knows them. An acknowledged change is in force. A change
+//! without an answer is in force either completely or not at all.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use slackline_units::Span;
 
 use super::machine::{Machine, Shape};
 
-/// Properties of a reservation that the soak test changes.
+/// Properties of a reservation that the soak test changes and checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Row {
     pub slice: Span,
@@ -17,8 +17,8 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if an entry of `list` agrees with this row. `list` does not show that a
-    /// reservation is paused while its VM is absent.
+    /// Returns true if an entry of `list` agrees with this row. While the VM is absent, `list` does
+    /// not show that the reservation is paused.
     pub fn fits(&self, listed: &Value) -> bool {
         let (slice, exact) = (listed["slice_ns"].as_u64(), listed["exact"].as_bool());
         let is_paused = listed["state"] == "paused";
@@ -28,28 +28,29 @@ impl Row {
     }
 }
 
-/// A VM that starts and stops, with its reservation if it has one.
+/// A VM that starts and stops, with its reservation if it has a reservation.
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
-    /// Name of the VM.
+    /// Name of the VM, which can differ from the name of the reservation.
     pub called: String,
     pub shape: Shape,
     pub machine: Option<Machine>,
     /// Possible states of the reservation. There are several while the outcome of a request without
-    /// an answer is unknown. The last one is the most likely.
+    /// an answer is unknown. The last state is the most likely.
     pub may_be: Vec<Option<Row>>,
-    /// Further states that are possible if the daemon dies, because the changes since have not
-    /// reached the disk.
+    /// Other states that are possible if the daemon dies, because later changes may not have been
+    /// written to the disk.
     pub was: Vec<Option<Row>>,
-    /// Number of times that the reservation was made under a new name.
+    /// Number of times that the reservation was created under a new name.
     pub names: u64,
-    /// Time at which a VM that was bound by its process id last ended.
+    /// Time at which a VM that was bound by its process id last ended. `None` if no such VM has
+    /// ended.
     went: Option<Instant>,
 }
 
-/// Longest time until the daemon notices that a process has ended. Until then the reservation of
-/// that process keeps its name.
+/// Maximum time until the daemon notices that a process has ended. Until then the process's
+/// reservation still uses its name.
 const NOTICED: Duration = Duration::from_secs(5);
 
 impl Slot {
@@ -70,7 +71,7 @@ impl Slot {
         self.may_be.last().copied().flatten()
     }
 
-    /// Notes that the state of the reservation was acknowledged, and is now certain.
+    /// Notes that the daemon has acknowledged a state of the reservation, which is now certain.
     pub fn is_now(&mut self, row: Option<Row>, is_durable: bool) {
         if is_durable {
             self.was.clear();
@@ -80,12 +81,12 @@ impl Slot {
         self.may_be = vec![row];
     }
 
-    /// Notes a further state of the reservation that is possible.
+    /// Notes another possible state of the reservation.
     pub fn may_be_now(&mut self, row: Option<Row>) {
         self.may_be.push(row);
     }
 
-    /// Notes that the daemon died. Changes that had not been written may be lost.
+    /// Notes that the daemon died, so that changes that were not written may be lost.
     pub fn forgot(&mut self) {
         let mut before = std::mem::take(&mut self.was);
         before.append(&mut self.may_be);
@@ -110,8 +111,8 @@ impl Slot {
         }
     }
 
-    /// Returns true if the daemon may not have noticed yet that a VM bound by its process id has
-    /// ended.
+    /// Returns true if a VM that is bound by its process id has ended so recently that the daemon
+    /// may not have noticed it.
     pub fn may_be_unnoticed(&self) -> bool {
         self.went.is_some_and(|went| went.elapsed() < NOTICED)
     }

@@ -1,4 +1,4 @@
-//! The daemon and its clients in the soak test, and the conditions that must hold at any time.
+//! The daemon and its clients in the soak test, and the conditions that must always hold.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -16,14 +16,14 @@ use super::model::{Row, Slot};
 use crate::common::live::{Live, TAG, let_pass, nap, wait_until};
 use crate::common::service::{ask, ask_text};
 
-/// Folder at which the disk for the ledger is mounted. [`STATE`] is the ledger's folder on it.
+/// Folder at which the disk for the ledger is mounted. [`STATE`] is the ledger's folder in it.
 pub const DISK: &str = "disk";
 pub const STATE: &str = "disk/state";
 
-/// Size of the disk: enough for a ledger of several days with its backups.
+/// Size of the disk. It has space for a ledger of several days with its backups.
 const DISK_SIZE: &str = "64m";
 
-/// Environment variable with the CPU to schedule, in place of the last one.
+/// Environment variable with the CPU to schedule. By default it is the last CPU.
 const CPU: &str = "SLACKLINE_SOAK_CPU";
 
 /// Period of all reservations. All slices together are less than a quarter of a CPU.
@@ -35,20 +35,20 @@ const STEADY: Span = Span::from_us(400);
 /// Number of VMs whose reservations the test never changes.
 const STEADIES: usize = 2;
 
-/// Number of vCPU threads of each VM whose reservation is changed. Zero for a plain process.
+/// Number of vCPU threads of each VM whose reservation the test changes. Zero for a plain process.
 const OTHERS: [u16; 8] = [1, 2, 0, 1, 2, 0, 1, 1];
 
 /// Interval of samples of resources and delivered CPU time.
 const SAMPLE: Duration = Duration::from_secs(30);
 
-/// Maximum age of the numbers in `list`. If another client has just asked, they are up to 200 ms
-/// old. The rest is for late enforcement on a busy host.
+/// Maximum age of the numbers in `list`. They may be 200 ms old if another client has just asked.
+/// The remaining time allows for late enforcement on a busy host.
 const OLD: Duration = Duration::from_millis(250);
 
-/// Longest time until a change shows in the kernel's state, on a busy host.
+/// Maximum time until a change is visible in the kernel's state, on a busy host.
 pub const SHOWS: Duration = Duration::from_secs(30);
 
-/// A sequence of pseudo-random numbers, the same for the same seed.
+/// A generator of pseudo-random numbers. The sequence depends only on the seed.
 pub struct Dice(u64);
 
 impl Dice {
@@ -63,8 +63,8 @@ impl Dice {
     }
 }
 
-/// CPU times of a VM that is never changed, at the start of their comparison: by the kernel's count
-/// and by the daemon's, and the time.
+/// Start of a comparison for a VM whose reservation never changes: its CPU time as the kernel and
+/// the daemon count it, and the time.
 #[derive(Clone, Copy)]
 struct Baseline {
     used: Used,
@@ -73,8 +73,8 @@ struct Baseline {
     at: Instant,
 }
 
-/// CPU time of a VM that is never changed, by the kernel's count before and after `list` was
-/// requested. On a busy host the request may take seconds.
+/// CPU time of a VM whose reservation never changes, as the kernel counted it before and after a
+/// request for `list`. On a busy host that request may take seconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
     before: Span,
@@ -87,7 +87,7 @@ pub struct Soak<'a> {
     pub slots: Vec<Slot>,
     pub met: BTreeMap<Fault, u64>,
     pub is_disk_full: bool,
-    /// True if the test may kill the core in addition to the current fault.
+    /// True if the test may kill the core besides causing the current fault.
     pub may_die: bool,
     cpu: CpuId,
     core: Child,
@@ -99,8 +99,8 @@ pub struct Soak<'a> {
     findings: Vec<String>,
     asked: u64,
     unanswered: u64,
-    /// Longest times since a death of the core: until no thread was scheduled by it, and until the
-    /// daemon answered again.
+    /// Longest times after a death of the core until no thread was scheduled any more, and until
+    /// the daemon answered again.
     slowest: (Duration, Duration),
     _disk: Disk,
 }
@@ -154,7 +154,7 @@ impl<'a> Soak<'a> {
         println!("{:9.1} s  {what}", self.elapsed().as_secs_f64());
     }
 
-    /// Records a violation of a condition. The test continues, to find others.
+    /// Records that a condition was violated. The test continues, to find other violations.
     pub fn find(&mut self, what: String) {
         self.say(&format!("FINDING: {what}"));
         self.findings.push(what);
@@ -184,7 +184,7 @@ impl<'a> Soak<'a> {
         });
     }
 
-    /// Makes random requests for this length of time.
+    /// Sends random requests for a length of time.
     pub fn go_on(&mut self, length: Duration) {
         let until = Instant::now() + length;
         while Instant::now() < until {
@@ -193,8 +193,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Makes random requests at a slow pace for this length of time, and causes a fault every
-    /// minute.
+    /// Sends random requests at a slow rate for a length of time, and causes a fault every minute.
     pub fn live_for(&mut self, length: Duration, faults: &[Fault]) {
         self.may_die = faults.contains(&Fault::CoreDies);
         let until = Instant::now() + length;
@@ -216,7 +215,7 @@ impl<'a> Soak<'a> {
         self.meet(Fault::CoreDies);
     }
 
-    /// Causes this number of kills in direct succession.
+    /// Kills processes `kills` times in direct succession.
     pub fn kill_often(&mut self, kills: u64) {
         for number in 0..kills {
             let which = usize::try_from(number).expect("a few") % Fault::KILLS.len();
@@ -227,7 +226,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Returns the VMs whose reservations may be changed and whose state is certain.
+    /// Returns the VMs whose reservations the test may change and whose state is certain.
     pub fn changeable(&self) -> impl Iterator<Item = usize> {
         let slots = self.slots.iter().enumerate().skip(STEADIES);
         slots.filter(|(_, slot)| slot.is_known()).map(|(number, _)| number)
@@ -237,7 +236,7 @@ impl<'a> Soak<'a> {
         self.slots[number].machine.is_some()
     }
 
-    /// Makes a random request, or starts or ends a VM.
+    /// Sends a random request, or starts or ends a VM.
     pub fn act(&mut self) {
         let known: Vec<usize> = self.changeable().collect();
         if known.is_empty() {
@@ -282,8 +281,8 @@ impl<'a> Soak<'a> {
         slot.machine = Some(Machine::start(&slot.called, slot.shape));
     }
 
-    /// Makes a reservation, sometimes under another name. The name stays while changes under it
-    /// that were not written could return after the daemon dies.
+    /// Makes a reservation, sometimes under a new name. The old name is kept while changes under it
+    /// may not have been written, since a death of the daemon could undo them.
     fn reserve(&mut self, number: usize, row: Row) {
         let is_other = number >= STEADIES && self.dice.below(3) == 0;
         let slot = &mut self.slots[number];
@@ -299,7 +298,7 @@ impl<'a> Soak<'a> {
         self.change(number, ("PUT", ""), Some(&body), Some(row));
     }
 
-    /// Requests a change of a reservation. If the daemon acknowledges it, notes it as in force.
+    /// Requests a change of a reservation, and notes the change if the daemon acknowledges it.
     fn change(
         &mut self,
         number: usize,
@@ -412,7 +411,7 @@ impl<'a> Soak<'a> {
         wrong
     }
 
-    /// Sets the model to the state that `list` shows. Used after a violation.
+    /// Sets the model to the state that `list` shows, after a condition was violated.
     fn believe(&mut self) {
         let listed = self.list().unwrap_or_default();
         for slot in &mut self.slots {
@@ -424,8 +423,8 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Checks that VMs with reservations are scheduled, that paused ones do not run, and that all
-    /// others are restored.
+    /// Checks that VMs with reservations are scheduled, that paused VMs do not run, and that all
+    /// other VMs are restored.
     pub fn threads_are_as_they_should(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {
@@ -464,7 +463,9 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Handles the death of the core at time `at`, alone or with its keeper.
+    /// Handles the death of the core at time `at`: waits until all threads are restored, and starts
+    /// the daemon again. `with_keeper` is true if the keeper died too, so that `doctor` must
+    /// restore the threads.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
         self.core.wait().expect("is our child");
         self.note_growth();
@@ -522,7 +523,7 @@ impl<'a> Soak<'a> {
         self.say(&format!("{line}{} requests, {} unanswered", self.asked, self.unanswered));
     }
 
-    /// Returns the CPU time of the VMs that are never changed, by the kernel's count.
+    /// Returns the CPU time of the VMs whose reservations never change, as the kernel counts it.
     fn used(&self) -> [Span; STEADIES] {
         let used = |number: usize| self.slots[number].machine.as_ref().map(Machine::used);
         std::array::from_fn(|number| used(number).unwrap_or(Span::ZERO))
@@ -537,7 +538,7 @@ impl<'a> Soak<'a> {
         lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
     }
 
-    /// Checks that a VM that is never changed received the CPU time of its reservation.
+    /// Checks that a VM whose reservation never changes received its reserved CPU time.
     fn delivered(
         &mut self,
         number: usize,
@@ -591,7 +592,7 @@ impl<'a> Soak<'a> {
         }
     }
 
-    /// Ends the daemon by a signal, and asserts that no process and no changed thread is left.
+    /// Ends the daemon with a signal, and asserts that no process and no changed thread remains.
     pub fn end(mut self) {
         self.note_growth();
         crate::common::live::kill(
@@ -623,7 +624,7 @@ impl Drop for Soak<'_> {
     }
 }
 
-/// Starts the daemon, as a systemd unit does, including after a death.
+/// Starts the daemon with the options of its systemd unit. Also used after the daemon has died.
 fn start(live: &Live, cpu: CpuId) -> Child {
     let cpu = cpu.index().to_string();
     let arguments = ["serve", "--cpus", &cpu, "--state", STATE, "--socket", "socket"];

@@ -18,9 +18,9 @@ fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Case N6: the average of a constant sample.
+/// Case N6 of the reference on balancers: the average of a constant sample.
 #[test]
-fn balancer_average_moves_halfway_to_each_sample() {
+fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
     let mut at = 0;
     let steps: Vec<u64> = (0..5)
         .map(|_| {
@@ -32,9 +32,10 @@ fn balancer_average_moves_halfway_to_each_sample() {
     assert_eq!(average(None, 32), 32, "the first counts in full");
 }
 
-/// Case N7: a vCPU of weight 8 is blocked for 25 of 100 ms; its average weight before was 8.
+/// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its
+/// average weight before was 8.
 #[test]
-fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
+fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -47,9 +48,9 @@ fn balancer_counts_a_weight_only_while_the_vcpu_is_runnable() {
     assert_eq!(books.weight(vcpu(0), eight(vcpu(0))), Weight(7 << PLACES));
 }
 
-/// Case N8: 30 of 120 ms are reserved.
+/// Case N8 of the reference on balancers: 30 of 120 ms are reserved.
 #[test]
-fn balancer_scales_available_time_to_a_full_sample() {
+fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
@@ -58,9 +59,10 @@ fn balancer_scales_available_time_to_a_full_sample() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9: a vCPU runs for 40 ms, and the other thread of the core is idle for 10 of them.
+/// Case N9 of the reference on balancers: a vCPU runs for 40 ms, and the other thread of the core
+/// is idle for 10 of them.
 #[test]
-fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
+fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -77,11 +79,11 @@ fn balancer_counts_time_beside_a_busy_core_sibling_at_smt_speed() {
     assert_eq!(books.available(CPU), Span::from_ns(73_750_000));
 }
 
-/// Compares averages by samples with averages by runs. Three vCPUs take turns, and this one is
-/// alone in every third run. Two runs later it appears ahead by 0 % of a CPU by samples, and by 7 %
-/// by runs.
+/// Compares averages by samples with averages by runs. The vCPU has the CPU alone in every third
+/// run, and half of it in the other runs. Two runs after it was alone, the average by samples is
+/// back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
-fn balancer_average_by_runs_remembers_longer_than_by_samples() {
+fn balancer_average_per_run_changes_more_slowly_than_average_per_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -104,7 +106,7 @@ fn balancer_average_by_runs_remembers_longer_than_by_samples() {
 
 /// A newcomer's first sample begins at its first wake.
 #[test]
-fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
+fn balancer_does_not_see_a_vcpu_that_woke_within_a_sample_as_starved() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);
@@ -119,7 +121,7 @@ fn balancer_sees_no_starvation_of_a_vcpu_that_joined_within_a_sample() {
 /// The CPU is busy for a whole sample, 40 ms of it reserved and 35 ms best-effort. The missing
 /// quarter went to other programs. On an idle CPU all time is available.
 #[test]
-fn balancer_excludes_time_lost_to_other_programs_from_available_time() {
+fn balancer_does_not_count_time_taken_by_other_programs_as_available() {
     let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);

@@ -55,7 +55,8 @@ fn pair(times: (u64, u64), hot: &[(u64, u64)], idle: &[(u64, u64)]) -> [Balancer
     [load(0, times.0, 1, hot), load(1, times.1, next, idle)]
 }
 
-/// Returns a text that lists the vCPUs that migrate to the idle CPU and back.
+/// Returns a text that lists which vCPUs migrate from CPU 0 to CPU 1 ("there") and which migrate
+/// from CPU 1 to CPU 0 ("back").
 fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     let moves = run(loads, rules, CpuSet::one);
     let going = |to: usize| {
@@ -74,7 +75,7 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
 /// Cases N1 to N5 of the reference on balancers: the weight that should migrate (w_ideal), and the
 /// CPU time per weight of the whole group (tau_ideal).
 #[test]
-fn ideal_weight_and_ideal_tau_match_the_reference() {
+fn balancer_ideal_weight_and_time_per_weight_equal_reference_values() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));
     let cases: [Case; 5] = [
         ((1_000, 1_000), (2, 1), (1, 2), (2, 3)),
@@ -116,7 +117,7 @@ const fn case(
 
 const WHOLE: (u64, u64) = (1_000, 1_000);
 
-/// Cases of the reference on balancers, with its names for them.
+/// Cases of the reference on balancers, with their names in the reference.
 const CASES: [Case; 14] = [
     case("S1", WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)], "v1 there, v3 back"),
     case("S2", WHOLE, &[(1, 5_156), (1, 5_005)], &[(1, 9_800)], "v2 there, v3 back"),
@@ -147,7 +148,7 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn balancer_swap_sets_match_those_computed_by_hand() {
+fn balancer_swaps_the_vcpus_that_a_hand_computation_selects() {
     for Case { id, times, hot, idle, moves: expected } in CASES {
         assert_eq!(moves(&pair(times, hot, idle), &LITERAL), expected, "{id}");
     }
@@ -156,7 +157,7 @@ fn balancer_swap_sets_match_those_computed_by_hand() {
 /// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn balancer_thrift_and_improvement_rules_change_swap_sets() {
+fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -171,9 +172,9 @@ fn balancer_thrift_and_improvement_rules_change_swap_sets() {
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
 /// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
-/// less CPU time per weight than the other one had.
+/// less CPU time per weight than the other CPU had.
 #[test]
-fn improvement_rule_rejects_a_swap_that_lowers_the_lower_tau() {
+fn balancer_rule_improves_rejects_a_swap_that_lowers_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);
@@ -191,9 +192,9 @@ fn improvement_rule_rejects_a_swap_that_lowers_the_lower_tau() {
     assert_eq!(guarded, "none");
 }
 
-/// A vCPU that is bound to one CPU counts in the weight of its CPU but does not migrate.
+/// A vCPU that is bound to one CPU counts in the weight of that CPU, but does not migrate.
 #[test]
-fn balancer_never_migrates_a_vcpu_allowed_on_one_cpu_only() {
+fn balancer_never_migrates_a_vcpu_that_may_run_on_one_cpu_only() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -205,7 +206,7 @@ fn balancer_never_migrates_a_vcpu_allowed_on_one_cpu_only() {
 /// Figure 4.3 of the thesis: a vCPU of CPU 1 may also run on CPU 3, so all four CPUs are one group.
 /// Yet CPU 0 must not swap with CPU 2 or 3, on which its own vCPU may not run.
 #[test]
-fn balancer_swaps_only_vcpus_allowed_on_the_other_cpu() {
+fn balancer_swaps_vcpus_of_two_cpus_only_if_each_may_run_on_the_other_cpu() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -272,7 +273,7 @@ mod random {
         /// lower tau of a pair (CPU time per weight) does not fall, unless equal weights are
         /// exchanged.
         #[test]
-        fn balancer_swaps_respect_affinity_and_never_lower_the_lower_tau(
+        fn balancer_swaps_obey_affinity_and_never_lower_minimum_time_per_weight(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -331,7 +332,7 @@ mod random {
         /// If all CPUs and vCPUs differ in tau (CPU time per weight), reversing the ids changes no
         /// migration.
         #[test]
-        fn balancer_swaps_without_ties_do_not_depend_on_vcpu_ids(
+        fn balancer_swaps_do_not_depend_on_vcpu_ids_if_all_loads_differ(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

@@ -2,17 +2,18 @@
 //! available.
 //!
 //! A vCPU never gets more than the time for which it is runnable, and it cannot run on two CPUs at
-//! once. So the heaviest vCPU is limited by the CPU with the most room, the two heaviest together
-//! by the two CPUs with the most room, and so on. If such a limit is less than their shares by
-//! weight, these vCPUs divide exactly that limit, and the others get more. [balancer §4.4, step 1]
+//! once. So the heaviest vCPU is limited by the CPU with the most available time, the two heaviest
+//! together by the two CPUs with the most available time, and so on. If such a limit is less than
+//! their shares by weight, these vCPUs divide exactly that limit, and the others get more.
+//! [balancer §4.4, step 1]
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 
 use super::super::{BalancerCpu, Member, Tau};
 
-/// Computes the rate of each vCPU of a group and calls `tell` with it. Deducts the rates of vCPUs
-/// that may not migrate from the room of their CPUs.
+/// Computes the rate of each vCPU of a group and calls `tell` with it. If a vCPU may not migrate,
+/// its rate is deducted from the unplanned time of its CPU.
 pub(super) fn set(
     loads: &[BalancerCpu],
     group: &[usize],
@@ -53,7 +54,7 @@ pub(super) fn set(
     }
 }
 
-/// Recipient of a rate.
+/// Recipient of CPU time from the balancer's plan: a vCPU, or all vCPUs that must stay on a CPU.
 #[derive(Clone, Copy, Debug)]
 enum RateRecipient<'a> {
     /// All vCPUs together that may not migrate from the CPU with this index.
@@ -64,13 +65,14 @@ enum RateRecipient<'a> {
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,
-    /// Largest rate that the vCPU can use: the time for which it is runnable.
+    /// Largest rate that the vCPU can use: the part of the sample for which it is runnable.
     most: u64,
     who: RateRecipient<'a>,
     rate: u64,
 }
 
-/// Limit on rates that is reached first: that of the `n` heaviest vCPUs, or that of all vCPUs.
+/// Limit on rates that is reached first: the limit of the `n` heaviest vCPUs, or the limit of all
+/// vCPUs.
 #[derive(Clone, Copy)]
 enum RateLimit {
     First(usize),

@@ -47,7 +47,7 @@ fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
 }
 
 #[test]
-fn planned_rates_follow_weights_up_to_one_cpu_each() {
+fn planned_balancer_divides_cpus_by_weight_with_at_most_one_cpu_per_vcpu() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
@@ -67,7 +67,7 @@ fn planned_rates_follow_weights_up_to_one_cpu_each() {
 
 /// A vCPU that is runnable half of the time gets at most half a CPU and is not split.
 #[test]
-fn planned_rate_is_limited_by_the_runnable_time_of_the_vcpu() {
+fn planned_rate_of_a_vcpu_never_exceeds_its_runnable_time() {
     let mut loads = loads(&[(1_000, &[4]), (1_000, &[1, 1])]);
     loads[0].members[0].runnable = SAMPLE.ns() / 2;
     let plan = planned(&loads);
@@ -76,7 +76,7 @@ fn planned_rate_is_limited_by_the_runnable_time_of_the_vcpu() {
 }
 
 #[test]
-fn planned_balancer_splits_a_vcpu_that_fits_on_no_cpu() {
+fn planned_balancer_splits_a_vcpu_if_its_rate_fits_on_no_single_cpu() {
     assert_eq!(
         pieces(&planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]))),
         [[(0, 333), (1, 333)]]
@@ -96,7 +96,7 @@ fn planned_balancer_splits_a_vcpu_that_fits_on_no_cpu() {
 /// The smaller CPU takes the heaviest vCPU, which fills it. If the heaviest vCPU stayed where it
 /// is, neither CPU would have enough room for the other two vCPUs.
 #[test]
-fn planned_balancer_prefers_migrations_to_a_split() {
+fn planned_balancer_migrates_vcpus_if_that_avoids_a_split() {
     let plan = planned(&loads(&[(1_000, &[6]), (600, &[5, 5])]));
     assert_eq!(plan.splits, []);
     let mut cpus: Vec<_> =
@@ -108,7 +108,7 @@ fn planned_balancer_prefers_migrations_to_a_split() {
 /// A plan stays in force until a rate changes by more than a tenth, or a vCPU joins, leaves or
 /// changes affinity.
 #[test]
-fn balancer_plan_is_kept_until_rates_or_affinities_change() {
+fn balancer_plan_is_kept_until_a_rate_or_affinity_changes() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
     let again = |loads: &[BalancerCpu]| {
@@ -131,7 +131,7 @@ mod random {
 
     use super::*;
 
-    /// Returns the place of a vCPU by examining each CPU.
+    /// Returns the place (CPU) of a vCPU by examining each CPU.
     fn plain_place(packing: &PlanPacking<'_>, item: &Item, stays: bool) -> Option<usize> {
         if stays && packing.fits(item, item.home) {
             return Some(item.home);
@@ -144,7 +144,7 @@ mod random {
         tightest.or_else(|| if item.is_tied { roomiest() } else { None })
     }
 
-    /// Returns the places and quotas of a split vCPU by examining each CPU for each piece.
+    /// Returns the places (CPUs) and quotas of a split vCPU by examining each CPU for each piece.
     fn plain_pieces(packing: &PlanPacking<'_>, item: &Item) -> Vec<(usize, u64)> {
         let mut left = item.rate;
         let mut taken: Vec<(usize, u64)> = Vec::new();
@@ -182,9 +182,10 @@ mod random {
     }
 
     proptest! {
-        /// The search in order of room finds the same CPUs and pieces as a search of all CPUs.
+        /// The search in order of unplanned time finds the same CPUs and pieces as a search of all
+        /// CPUs.
         #[test]
-        fn balancer_packing_agrees_with_exhaustive_search(
+        fn bin_packing_of_the_balancer_agrees_with_exhaustive_search(
             cpus in prop::collection::vec((time(), time()), 1..16),
             items in prop::collection::vec(item(), 0..40),
             stays in any::<bool>(),
@@ -223,9 +224,10 @@ mod random {
         }
 
         /// Each vCPU is in the plan exactly once. Its quotas add up to its rate. If all vCPUs may
-        /// run on all CPUs, no CPU is planned beyond its room plus the tolerance (`SLOP`).
+        /// run on all CPUs, no CPU is planned beyond its available time plus the tolerance
+        /// (`SLOP`).
         #[test]
-        fn balancer_plan_gives_each_vcpu_its_rate_within_cpu_capacity(
+        fn balancer_plan_gives_each_vcpu_its_rate_and_overloads_no_cpu(
             cpus in prop::collection::vec(
                 (100..=1_000_u64, prop::collection::vec(1..5_u64, 0..5)), 1..9),
         ) {
@@ -257,10 +259,10 @@ mod random {
     }
 }
 
-/// Three vCPUs run on two CPUs, one of them split. Then other programs take a twentieth of one CPU:
-/// no vCPU migrates, and the quotas follow the available time.
+/// Three vCPUs run on two CPUs, and one of them is split. Then other programs take a twentieth of
+/// one CPU. No vCPU migrates, and the quotas follow the available time.
 #[test]
-fn kept_balancer_plan_updates_quotas_to_available_time() {
+fn balancer_plan_that_is_kept_follows_changes_of_available_cpu_time() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));
     let (whole, split) = (before.whole.clone(), before.splits[0].clone());
     assert_eq!(pieces(&before), [[(0, 333), (1, 333)]]);

@@ -9,7 +9,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn atropos_earliest_deadline_runs_first() {
+fn atropos_runs_the_vcpu_with_the_earliest_deadline_first() {
     picture(
         "atropos",
         "
@@ -36,7 +36,7 @@ fn atropos_latency_hint_shortens_the_first_period_after_a_wake() {
 }
 
 #[test]
-fn atropos_vcpu_without_latency_hint_waits_for_earlier_deadlines() {
+fn atropos_vcpu_that_wakes_without_latency_hint_waits_for_earlier_deadlines() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -49,7 +49,7 @@ fn atropos_vcpu_without_latency_hint_waits_for_earlier_deadlines() {
 
 /// vCPU `a` wakes 5 ms before the end of its natural period and gets a quarter of its slice.
 #[test]
-fn atropos_wake_late_in_a_period_brings_a_prorated_budget() {
+fn atropos_vcpu_that_wakes_late_in_a_period_gets_a_prorated_budget() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -63,7 +63,7 @@ fn atropos_wake_late_in_a_period_brings_a_prorated_budget() {
 /// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
 /// They then have precedence over slack.
 #[test]
-fn atropos_unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
+fn atropos_vcpu_that_blocked_uses_its_budget_after_others_but_before_slack() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -76,7 +76,7 @@ fn atropos_unblocked_vcpu_runs_after_all_budgets_and_before_slack() {
 
 /// vCPU `b` blocks while no other vCPU needs the CPU. It gets only 2 of the 4 ms that it had left.
 #[test]
-fn atropos_budget_left_after_a_block_is_lost_at_the_deadline() {
+fn atropos_vcpu_that_blocked_loses_its_unused_budget_at_the_deadline() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -103,7 +103,7 @@ fn atropos_divides_slack_in_quanta_of_5_ms() {
 /// The vCPU with the earliest deadline runs. Of equal deadlines the lower id runs. There is no
 /// slack.
 #[test]
-fn atropos_overload_without_admission_starves_the_later_deadline() {
+fn atropos_without_admission_starves_the_vcpu_with_the_later_deadline() {
     picture(
         "atropos admission=off",
         "
@@ -115,7 +115,7 @@ fn atropos_overload_without_admission_starves_the_later_deadline() {
 }
 
 #[test]
-fn atropos_admission_spreads_vcpus_over_cpus() {
+fn atropos_admission_places_vcpus_on_the_least_reserved_cpus() {
     picture(
         "atropos",
         "
@@ -159,7 +159,7 @@ fn atropos_refuses_reservations_beyond_capacity_only_with_admission() {
 }
 
 #[test]
-fn atropos_binds_a_vcpu_to_a_cpu_of_its_affinity() {
+fn atropos_places_a_vcpu_on_a_cpu_that_its_affinity_allows() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(2));
     let mut at = Moment::at_start(2);
@@ -178,7 +178,7 @@ fn atropos_binds_a_vcpu_to_a_cpu_of_its_affinity() {
 
 /// Calls are up to a century apart, and periods have the greatest length possible.
 #[test]
-fn atropos_calls_a_century_apart_do_not_overflow() {
+fn atropos_does_not_overflow_if_events_are_a_century_apart() {
     let century = Time::from_ns(100 * 365 * 24 * 3_600 * 1_000_000_000);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -210,9 +210,9 @@ fn atropos_calls_a_century_apart_do_not_overflow() {
     }
 }
 
-/// Checks the rows that a trace records.
+/// Checks the facts about a vCPU that are shown to users and recorded in traces.
 #[test]
-fn atropos_trace_account_shows_period_cpu_and_remaining_budget() {
+fn atropos_trace_entries_show_period_cpu_and_remaining_budget_of_a_vcpu() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
@@ -231,10 +231,10 @@ fn atropos_trace_account_shows_period_cpu_and_remaining_budget() {
     );
 }
 
-/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields gets slack again only
-/// after the other one. A yield with budget left costs no budget.
+/// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields slack gets slack
+/// again only after the other vCPU. A yield with budget left costs no budget.
 #[test]
-fn atropos_yield_costs_a_slack_quantum_but_no_budget() {
+fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
     let cpu = CpuId::new(0);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -275,11 +275,11 @@ fn atropos_yield_costs_a_slack_quantum_but_no_budget() {
     }
 }
 
-/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share is
-/// held while another vCPU waits for its slice. While the other vCPU is blocked, it does not wait,
-/// so the share is free at once.
+/// A vCPU with half of the CPU in 100 ms uses its slice in the first 50 ms and leaves. Its share
+/// stays reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead,
+/// the share is free at once.
 #[test]
-fn atropos_leavers_excess_stays_reserved_only_while_another_vcpu_waits() {
+fn atropos_share_of_a_departed_vcpu_stays_reserved_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
     for other_waits in [true, false] {
         let values = Values::defaults(SPEC.policy_fields).unwrap();

@@ -19,7 +19,7 @@ pub(super) const ADVANCE: Field = Field::whole(
     (1, u32::MAX as i64),
     "Xen's rules: virtual units per charging unit (mcuadv), an inverse weight",
 );
-pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: may warp");
+pub(super) const WARPBACK: Field = Field::flag("warpback", "Xen's rules: the vCPU may warp");
 pub(super) const WARPVALUE: Field = Field::whole(
     "warpvalue",
     "0",
@@ -37,10 +37,10 @@ pub(super) struct VcpuClock {
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
     pub(super) actual: VirtualTime,
-    /// Effective time when the vCPU was last queued.
+    /// Effective virtual time of the vCPU when it was last queued.
     pub(super) effective: VirtualTime,
-    /// CPU time that is not charged yet. With the fault `charge_again` it also has CPU time that
-    /// will be charged a second time.
+    /// CPU time that is not charged yet. With Xen's fault `charge_again`, also CPU time that will
+    /// be charged a second time.
     pub(super) used: Span,
     pub(super) warping: bool,
     may_warp: bool,
@@ -96,7 +96,7 @@ impl VcpuClock {
         if self.warping { rules.warped(actual, self.warp) } else { actual }
     }
 
-    /// Counts CPU time that is about to be charged against the limit of a warp. Returns the result
+    /// Counts CPU time against the limit of a warp, before that time is charged. Returns the result
     /// if the limit ends the warp.
     pub(super) fn use_warp(&mut self, now: Time) -> Option<WarpEnd> {
         if !self.has_limit() {

@@ -6,7 +6,7 @@ Each vCPU has a virtual clock that advances while it runs, the slower the higher
 its weight. The runnable vCPU with the earliest clock runs.
 
 When to use it: to divide CPU time by weight, with short waits for a few vCPUs
-that warp. It reserves nothing, has no hard limit and does not migrate vCPUs.
+that warp. `bvt` reserves nothing, has no hard limit and does not migrate vCPUs.
 
   policy = { name = \"bvt\", allowance = \"5ms\" }
   [[domain]]
@@ -19,31 +19,28 @@ Rules:
 - Weight: weight = 2 gets twice the CPU time of weight = 1. No CPU idles while a
   vCPU on it can run.
 - Allowance: the running vCPU goes on until its clock is `allowance` ahead of
-  that of the next vCPU. A long allowance makes switches rare, a short allowance
-  makes waits short.
-- Blocking saves nothing up: a vCPU that wakes starts at the earliest clock of
-  the runnable vCPUs, or at its own if that is later.
-- Warp: the clock of a vCPU is read `warp` earlier, so it runs as soon as it
-  wakes. Time used is charged as usual, so its share stays the same. After
-  `warpl` of CPU time the warp pauses for `warpu`.
+  the clock of the next vCPU. With a long allowance switches are rare, with a
+  short allowance waits are short.
+- Blocking: a vCPU that wakes starts at the earliest clock of the runnable
+  vCPUs, or at its own clock if that is later. So a blocked vCPU saves nothing
+  up.
+- Warp: the clock of a vCPU with a warp is read `warp` earlier, so the vCPU runs
+  as soon as it wakes. Time used is charged as usual, so the share stays the
+  same. After `warpl` of CPU time the warp pauses for `warpu`.
 - Placement: each CPU has its own queue. A vCPU joins the CPU with the fewest
   vCPUs and stays there.
 - rules = \"xen-2.0\" decides as Xen 2.0 and 3.0.0, \"xen-3.0.2\" as Xen 3.0.2.
   Under Xen's rules `advance` (10 is usual, twice as much is half the share),
   `warpback` and `warpvalue` count in place of `weight` and `warp`, and `warpl`
   limits a single run interval.
-- Xen's rules have these faults. Each can be set on or off by itself:
-  round_up        time is charged in units of 100us, rounded up
-  unit_slip       a vCPU that is far behind does not catch up in one timeslice
-  charge_again    (3.0.2) a vCPU chosen again is charged again from the start
-  narrow          clocks wrap at 32 bits, and a blocked vCPU may wait for hours
-  warp_underflow  a warp larger than the clock makes the vCPU the last to run
+- Xen's rules have five faults: the parameters marked `fault`. Each fault can be
+  switched on or off by itself.
 
 Limits (rules of the paper):
 - The CPU times of two spinning vCPUs, divided by their weights, never differ by
   more than `allowance`.
 - Without warps, the longest wait of a runnable vCPU is a sum over the other
-  vCPUs on its CPU: each adds allowance x (1 + its weight / that of the waiting
-  vCPU).
+  vCPUs on its CPU: each adds allowance x (1 + its weight / weight of the
+  waiting vCPU).
 
 See also: `slackline help credit` (several CPUs, caps), `sedf` (reservations).";

@@ -1,7 +1,7 @@
 //! Borrowed virtual time by the papers' rules.
 //!
 //! - The vCPU with the earliest effective virtual time runs, until it is the context switch
-//!   allowance C ahead of the next one. C is in real time, so it means the same for all weights
+//!   allowance C ahead of the next vCPU. C is in real time, so it means the same for all weights
 //!   [BVT].
 //! - Actual time advances by the CPU time used divided by the weight [BVT].
 //! - A vCPU that wakes starts from the scheduler virtual time, which is the earliest actual time of

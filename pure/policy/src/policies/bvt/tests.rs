@@ -5,7 +5,7 @@ use crate::picture::{PictureTimeslice, picture, turns};
 use crate::{Moment, Pick, Topology, Values};
 
 #[test]
-fn bvt_vcpu_saves_up_no_virtual_time_while_blocked() {
+fn bvt_vcpu_accumulates_no_virtual_time_advantage_while_it_is_blocked() {
     picture(
         "bvt allowance=5ms",
         "
@@ -17,7 +17,7 @@ fn bvt_vcpu_saves_up_no_virtual_time_while_blocked() {
 }
 
 #[test]
-fn bvt_vcpu_of_twice_the_weight_runs_twice_as_long() {
+fn bvt_vcpu_with_twice_the_weight_runs_twice_as_long() {
     picture(
         "bvt allowance=4ms",
         "
@@ -31,7 +31,7 @@ fn bvt_vcpu_of_twice_the_weight_runs_twice_as_long() {
 /// A vCPU that wakes precedes vCPUs with equal clocks: c precedes b at 5 ms. A vCPU that has run
 /// follows them: at 35 ms a and b have received 10 ms each, and b runs first.
 #[test]
-fn bvt_equal_virtual_times_are_served_in_queue_order() {
+fn bvt_vcpus_with_equal_virtual_times_are_served_in_queue_order() {
     picture(
         "bvt allowance=5ms",
         "
@@ -44,7 +44,7 @@ fn bvt_equal_virtual_times_are_served_in_queue_order() {
 }
 
 #[test]
-fn bvt_warped_vcpu_runs_as_soon_as_it_wakes() {
+fn bvt_vcpu_with_warp_preempts_the_running_vcpu_when_it_wakes() {
     picture(
         "bvt allowance=5ms",
         "
@@ -56,7 +56,7 @@ fn bvt_warped_vcpu_runs_as_soon_as_it_wakes() {
 }
 
 #[test]
-fn bvt_waking_vcpu_without_warp_waits_for_the_allowance() {
+fn bvt_vcpu_that_wakes_without_warp_waits_for_the_switch_allowance() {
     picture(
         "bvt allowance=3ms",
         "
@@ -68,7 +68,7 @@ fn bvt_waking_vcpu_without_warp_waits_for_the_allowance() {
 }
 
 #[test]
-fn bvt_warp_ends_at_its_limit_and_resumes_after_a_pause() {
+fn bvt_warp_ends_after_warpl_and_may_resume_after_warpu() {
     picture(
         "bvt allowance=1ms",
         "
@@ -80,7 +80,7 @@ fn bvt_warp_ends_at_its_limit_and_resumes_after_a_pause() {
 }
 
 #[test]
-fn bvt_warp_without_a_pause_never_resumes() {
+fn bvt_warp_that_reached_its_limit_never_resumes_if_warpu_is_zero() {
     picture(
         "bvt allowance=1ms",
         "
@@ -92,7 +92,7 @@ fn bvt_warp_without_a_pause_never_resumes() {
 }
 
 #[test]
-fn bvt_each_cpu_has_its_own_queue() {
+fn bvt_vcpus_of_each_cpu_wait_in_a_queue_of_that_cpu() {
     picture(
         "bvt allowance=2ms",
         "
@@ -106,7 +106,7 @@ fn bvt_each_cpu_has_its_own_queue() {
 }
 
 #[test]
-fn bvt_xen_warp_limit_applies_to_each_timeslice() {
+fn bvt_warp_limit_is_checked_per_timeslice_under_xen_rules() {
     picture(
         "bvt rules=xen-2.0 allowance=10ms warp_underflow=off",
         "
@@ -118,7 +118,7 @@ fn bvt_xen_warp_limit_applies_to_each_timeslice() {
 }
 
 #[test]
-fn bvt_round_up_charges_short_runs_for_whole_units() {
+fn bvt_charges_a_short_run_for_a_whole_unit_if_round_up_field_is_on() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -138,7 +138,7 @@ fn bvt_round_up_charges_short_runs_for_whole_units() {
 }
 
 #[test]
-fn bvt_xen_warp_underflow_makes_a_warped_vcpu_last() {
+fn bvt_warp_that_underflows_puts_the_vcpu_last_under_xen_rules() {
     picture(
         "bvt rules=xen-2.0 warp_underflow=off",
         "
@@ -161,7 +161,7 @@ fn bvt_xen_warp_underflow_makes_a_warped_vcpu_last() {
 /// clock wrapped seems far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40
 /// ms on.
 #[test]
-fn bvt_vcpu_with_wrapped_32_bit_clock_runs_until_it_catches_up() {
+fn bvt_vcpu_with_a_wrapped_32_bit_clock_runs_until_it_has_caught_up() {
     picture(
         "bvt rules=xen-2.0 narrow=off",
         "
@@ -211,7 +211,7 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
 
 /// Test vector 13.4 of the reference on BVT, for Xen 2.0.
 #[test]
-fn bvt_two_hogs_match_the_xen_2_0_test_vector() {
+fn bvt_two_vcpus_that_never_block_match_the_xen_2_0_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -229,7 +229,7 @@ fn bvt_two_hogs_match_the_xen_2_0_test_vector() {
 
 /// Test vector 13.4 of the reference on BVT, for Xen after 2006-02-25.
 #[test]
-fn bvt_two_hogs_match_the_xen_3_0_2_test_vector() {
+fn bvt_two_vcpus_that_never_block_match_the_xen_3_0_2_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -248,7 +248,7 @@ fn bvt_two_hogs_match_the_xen_3_0_2_test_vector() {
 
 /// [Xen]: a vCPU that is alone is charged every ten context switch allowances.
 #[test]
-fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
+fn bvt_vcpu_alone_on_a_cpu_is_charged_every_ten_allowances_under_xen() {
     for allowance in [1, 5, 40] {
         let alone = turns(
             &format!("bvt rules=xen-2.0 allowance={allowance}ms"),
@@ -263,16 +263,17 @@ fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
 /// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
 /// lasts that long plus the allowance.
 #[test]
-fn bvt_timeslice_without_unit_slip_lasts_until_the_other_is_overtaken() {
+fn bvt_timeslice_lasts_until_next_vcpu_is_overtaken_if_unit_slip_field_is_off() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
     assert_eq!(right, [('B', 5_000_000, 50), ('A', 15_000_000, 150)]);
 }
 
-/// A timeslice of 5.0001 ms is 50.001 charging units. The account shows whole virtual units only.
+/// A timeslice of 5.0001 ms is 50.001 charging units. The clock that is shown to users has whole
+/// virtual units only.
 #[test]
-fn bvt_timeslice_without_round_up_is_charged_exactly() {
+fn bvt_charges_the_exact_length_of_a_timeslice_if_round_up_field_is_off() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }
@@ -288,10 +289,10 @@ fn ratio(policy: &str, advance: u64) -> u64 {
 }
 
 /// Results of the model in section 5.7 of the reference on BVT. A timeslice of 50 units is charged
-/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio may differ by one part
+/// as 50 or 51, depending on the nanosecond at which it begins. So the ratio can differ by one part
 /// in 50, plus half of the last digit in the table.
 #[test]
-fn bvt_repeated_charging_flattens_weights_as_in_xen() {
+fn bvt_weights_lose_effect_if_each_run_is_charged_twice_as_in_xen() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [
         (20, [1_500, 5], [2_000, 5]),
         (40, [2_340, 5], [4_000, 5]),
@@ -314,7 +315,7 @@ fn bvt_repeated_charging_flattens_weights_as_in_xen() {
 /// The timeslices afterwards are those of two vCPUs that never block, except for a nanosecond in
 /// which a clock catches up by a fraction.
 #[test]
-fn bvt_virtual_times_stay_exact_over_a_century() {
+fn bvt_virtual_times_are_still_exact_after_a_century() {
     const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
     for weight in [1, 65_535] {
         let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -335,7 +336,7 @@ fn bvt_virtual_times_stay_exact_over_a_century() {
 /// A vCPU may be picked after its timeslice has ended and before the end is reported. Its limit is
 /// then zero.
 #[test]
-fn bvt_vcpu_picked_at_its_timeslice_end_has_limit_zero() {
+fn bvt_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));

@@ -2,8 +2,8 @@
 //!
 //! - At each pass the vCPU with the earliest effective virtual time runs, however short its lead
 //!   is. The context switch allowance only determines the time of the next pass: the time in which
-//!   the running vCPU overtakes the next one, plus the allowance. If no other vCPU is runnable, the
-//!   next pass is ten allowances later.
+//!   the running vCPU overtakes the next vCPU, plus the allowance. If no other vCPU is runnable,
+//!   the next pass is ten allowances later.
 //! - A clock advances by `mcuadv` virtual units per charging unit, an inverse weight.
 //! - A vCPU that wakes starts from the scheduler virtual time of the last pass.
 //! - A warp is limited by a timer that starts when the vCPU starts to run, so that each timeslice
@@ -34,7 +34,7 @@ impl Source for Xen {
     }
 
     /// Returns the scheduler virtual time of the last pass. For a wake at the instant of a pass,
-    /// returns that of the pass before.
+    /// returns the time of the pass before it.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }

@@ -4,9 +4,9 @@
 //!
 //! A *claim* is one number for each vCPU: the urgency of its work. `told` derives it from the
 //! guest's reports, `habit` from the VM's answers to I/O if guests report nothing. The run queues
-//! keep waiting vCPUs in order of claim. `passes` lets the first of them run before the vCPU that
-//! is first in the queue, and ends that. The CPU time for which a VM may run before others in this
-//! way is its *time ahead*; `accounts` limits it.
+//! keep waiting vCPUs in order of claim. `passes` lets the vCPU with the most urgent claim run
+//! before the vCPU that is first in the queue, and ends this precedence. The CPU time for which a
+//! VM may run before others in this way is its *time ahead*; `accounts` limits it.
 
 mod accounts;
 mod habit;
@@ -25,27 +25,29 @@ use accounts::ClaimBudget;
 use habit::ResponseHistory;
 use told::GuestReport;
 
-/// Rules by which claims count.
+/// Rules by which urgency claims of guests count.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimRules {
     pub(crate) tell: ClaimSource,
-    /// Selects whether blocked tasks that wait for I/O count in addition to runnable tasks.
+    /// Selects if blocked tasks that wait for I/O count in the urgency claim of a VM in addition to
+    /// runnable tasks.
     pub(crate) considers: ClaimTasks,
-    /// Selects the blocked tasks that count while I/O is pending for their VM.
+    /// Selects the blocked tasks that count in the urgency claim of a VM while I/O is pending for
+    /// it.
     pub(crate) matching: TaskMatching,
-    /// Number of tasks woken by I/O that count, the most recently woken first.
+    /// Number of tasks woken by I/O that count in an urgency claim, the most recently woken first.
     pub(crate) list: usize,
-    /// Time for which a task counts after I/O woke it.
+    /// Time for which a task counts in an urgency claim after I/O woke it.
     pub(crate) list_time: Span,
-    /// Limit of the CPU time for which a VM may precede others by its claim. `None` if there is no
-    /// limit.
+    /// Limit of the CPU time for which a VM may precede others by its urgency claim. `None` if
+    /// there is no limit.
     pub(crate) bound: Option<ClaimLimit>,
     pub(crate) ends: ClaimEnd,
     pub(crate) place: RequeuePosition,
     pub(crate) among: ClaimScope,
 }
 
-/// Source of the claims of VMs.
+/// Source of the urgency claims of VMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimSource {
     Guest,
@@ -54,7 +56,7 @@ pub(crate) enum ClaimSource {
     Inferred(Span),
 }
 
-/// Tasks of a guest that count in the claim of its vCPU.
+/// Tasks of a guest that count in the urgency claim of its vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimTasks {
     RunQueue,
@@ -71,25 +73,25 @@ pub(crate) enum TaskMatching {
     Exact,
 }
 
-/// End of the timeslice of a vCPU that precedes others by its claim.
+/// End of the timeslice of a vCPU that precedes others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimEnd {
     Slice,
-    /// The timeslice ends with the claim, or at its usual length if that is earlier.
+    /// The timeslice ends with the urgency claim, or at its usual length if that is earlier.
     Claim,
 }
 
-/// Place in the queue of a vCPU after a timeslice in which it preceded others by its claim.
+/// Place in the queue of a vCPU after a timeslice in which it preceded others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail of the queue. A preempted vCPU keeps its place if preemption does not end
-    /// timeslices.
+    /// The tail of the queue. With the rule by which preemption does not end timeslices, a
+    /// preempted vCPU keeps its place.
     Tail,
-    /// The place that the vCPU had before that timeslice.
+    /// The place that the vCPU had before its boosted timeslice.
     Kept,
 }
 
-/// Limit of the CPU time for which a VM may precede others by its claim.
+/// Limit of the CPU time for which a VM may precede others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimLimit {
     /// Part of the VM's own share of CPU time in which it may precede others.
@@ -98,53 +100,54 @@ pub(crate) struct ClaimLimit {
     pub(crate) depth: Span,
 }
 
-/// Claims of all vCPUs, and the CPU time for which each VM may still precede others.
+/// Urgency claims of all vCPUs, and the CPU time for which each VM may still precede others.
 pub(super) struct Claims {
     belief: ClaimRules,
     vcpus: Roster<Claimant>,
-    /// VMs, indexed by their row in `Domains`.
+    /// Reports and claims of VMs, indexed by their row in `Domains`.
     domains: Vec<VmReports>,
     room: ClaimBudget,
 }
 
-/// Claim of one vCPU, and the state that it depends on.
+/// Urgency claim of one vCPU, and the state on which the claim depends.
 #[derive(Clone, Copy, Debug)]
 struct Claimant {
     domain: usize,
     /// True if the vCPU does I/O for other VMs.
     is_driver: bool,
-    /// Claim of the vCPU's most urgent runnable task.
+    /// Urgency claim of the vCPU's most urgent runnable task.
     runnable: Claim,
-    /// Claim of the vCPU, including the I/O that is pending for its VM. Computed even if the claim
-    /// does not count because the VM has used up its time to precede others.
+    /// Urgency claim of the vCPU, including the I/O that is pending for its VM. Computed even if
+    /// the claim does not count because the VM has used up its time to precede others.
     effective: Claim,
-    /// Claim by which the vCPU preceded others when it was last chosen. `None` if it was chosen in
-    /// the order of the queue.
+    /// Urgency claim by which the vCPU preceded others when it was last chosen. `None` if it was
+    /// chosen in the order of the queue.
     ahead: Option<Claim>,
     /// Time up to which the vCPU has been charged, if it runs.
     charged: Time,
 }
 
-/// Reports of a VM, and the CPU time for which it may still precede others.
+/// Reports of a VM, and the CPU time for which it may still precede others by its urgency claims.
 #[derive(Clone, Debug)]
 struct VmReports {
     vcpus: Vec<VcpuId>,
     heard: GuestReport,
     habit: ResponseHistory,
-    /// Number of completed I/O items that the VM has not taken notice of.
+    /// Number of completed I/O items that the VM has not noticed yet.
     pending: u32,
     weight: Option<Weight>,
-    /// CPU time for which the VM could still precede others at its last settlement, in nanoseconds.
+    /// CPU time for which the VM could still precede others by its urgency claims at its last
+    /// settlement, in nanoseconds.
     left: i64,
     level: u128,
-    /// True if the VM has used up the CPU time for which it may precede others. Its claims do not
-    /// count then.
+    /// True if the VM has used up the CPU time for which it may precede others. Its urgency claims
+    /// do not count then.
     is_spent: bool,
 }
 
 impl VmReports {
-    /// Returns the claim of the VM for pending I/O: from its blocked tasks, or from its answers to
-    /// I/O.
+    /// Returns the urgency claim of the VM for pending I/O: from its blocked tasks, or from its
+    /// answers to I/O.
     fn waiting(&self, belief: &ClaimRules) -> Claim {
         let counts = match belief.tell {
             ClaimSource::Guest => self.pending > 0,
@@ -181,7 +184,7 @@ impl Claims {
         }
     }
 
-    /// Adds a vCPU without a claim.
+    /// Adds a vCPU, which has no urgency claim at first.
     pub(super) fn join(&mut self, vcpu: VcpuId, domain: usize) {
         if self.domains.len() <= domain {
             self.domains.resize(domain + 1, VmReports::EMPTY);
@@ -212,14 +215,14 @@ impl Claims {
         }
     }
 
-    /// Records that a vCPU is chosen: before others by the claim `ahead`, or with `None` in the
-    /// order of the queue.
+    /// Records that a vCPU is chosen for a CPU: by its urgency claim `ahead`, before others in the
+    /// queue. With `None` it is chosen in the order of the queue.
     #[inline]
     pub(super) fn begin(&mut self, vcpu: VcpuId, ahead: Option<Claim>) {
         self.vcpus[vcpu].ahead = ahead;
     }
 
-    /// Returns true if a vCPU preceded others by its claim when it was last chosen.
+    /// Returns true if a vCPU preceded others by its urgency claim when it was last chosen.
     #[inline]
     pub(super) fn is_ahead(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].ahead.is_some()
@@ -242,13 +245,13 @@ impl Claims {
 
     /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
     /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
-    /// claims that all its work is urgent would have timeslices that no other vCPU can precede.
+    /// claims all its work to be urgent would have timeslices that no other vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
 
-    /// Returns true if a vCPU that preceded others keeps its place in the queue, for whatever
-    /// reason its timeslice ended.
+    /// Returns true if a vCPU that preceded others by its urgency claim keeps its place in the
+    /// queue, whatever ended its timeslice.
     pub(super) fn keeps_places(&self) -> bool {
         self.belief.place == RequeuePosition::Kept
     }

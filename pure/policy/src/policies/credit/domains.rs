@@ -32,8 +32,8 @@ pub(super) struct Domain {
     pub(super) is_spending: bool,
     /// Time up to which the VM has received credit.
     pub(super) settled: Time,
-    /// The only vCPU of the VM. `None` if there are several, if it is not active, or if more than
-    /// the weight limits the VM's credit.
+    /// The only vCPU of the VM, if the vCPU is active, only the VM's weight limits its credit, and
+    /// budgets enforce caps. `None` otherwise.
     pub(super) plain: Option<VcpuId>,
     /// CPU time that the VM can use at most, in millionths of a CPU.
     pub(super) rate: u64,
@@ -41,7 +41,7 @@ pub(super) struct Domain {
     pub(super) enough: u64,
     /// Amounts that the VM contributes to the sums in `CreditLevel`.
     pub(super) counted: LevelContribution,
-    /// True if the VM's cap or its number of vCPUs limits its credit, and not its weight.
+    /// True if the VM's cap or its number of vCPUs limits its credit, rather than its weight.
     pub(super) is_limited: bool,
     /// True if the vCPUs of the VM run as a gang.
     pub(super) is_gang: bool,
@@ -53,7 +53,7 @@ pub(super) struct Domains {
     pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
     free: Vec<usize>,
-    /// Rows of the active VMs. The last one comes first.
+    /// Rows of the active VMs. The VM that became active last comes first.
     pub(super) list: Vec<usize>,
     /// Total weight of the active VMs.
     pub(super) weight: i64,
@@ -315,10 +315,10 @@ mod tests {
     }
 
     proptest! {
-        /// Sums and list equal those of a recount. A VM with an active vCPU counts once, with its
-        /// weight, and its index in the list is right.
+        /// Sums and list equal the sums and the list of a recount. A VM with an active vCPU counts
+        /// once, with its weight, and its index in the list is right.
         #[test]
-        fn credit_sums_of_active_domains_equal_a_recount(
+        fn credit_totals_of_active_domains_equal_a_recount_after_any_events(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -361,7 +361,7 @@ mod tests {
     /// As in Xen's linked lists, a VM that becomes active goes to the front of the list. A VM that
     /// becomes inactive leaves the order of the others unchanged.
     #[test]
-    fn credit_lists_active_domains_and_vcpus_newest_first() {
+    fn credit_lists_the_newest_active_domains_and_vcpus_first() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };
         for row in 0..3 {
             domains.join(of_row(row, 0));
@@ -378,7 +378,7 @@ mod tests {
 
     /// A VM keeps its row while it has a vCPU. The next VM in a free row starts with a new account.
     #[test]
-    fn credit_domain_exists_from_its_first_vcpu_to_its_last() {
+    fn credit_domain_exists_while_it_has_at_least_one_vcpu() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));

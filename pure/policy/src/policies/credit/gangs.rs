@@ -25,17 +25,18 @@ use super::{Credit, PassReason, nanoseconds};
 
 /// Invitations of gang siblings to CPUs, and the state that gangs need.
 pub(super) struct Gangs {
-    /// Invitation to the next pass of each CPU.
+    /// Invitation for the next pass of each CPU: a waiting vCPU of a gang that runs there beside
+    /// its siblings. `None` if no such vCPU waits.
     invitations: Vec<Option<Invitation>>,
-    /// CPUs to which a vCPU is invited.
+    /// CPUs to which a waiting vCPU of a gang is invited.
     spoken_for: CpuSet,
-    /// CPUs whose timeslices end earlier than their timers expire.
+    /// CPUs whose timeslices end before the times for which their timers are set.
     shortened: CpuSet,
     /// Time that a vCPU of a gang may still run while a runnable sibling cannot run.
     skew: Span,
 }
 
-/// Invitation of a vCPU to a CPU at its next pass.
+/// Invitation of a waiting vCPU of a gang to run on a CPU after the next pass of that CPU.
 #[derive(Clone, Copy)]
 struct Invitation {
     vcpu: VcpuId,
@@ -117,7 +118,7 @@ impl Credit {
         vcpu
     }
 
-    /// Returns true if the vCPU stands in a list and is chosen for no CPU.
+    /// Returns true if the vCPU waits in a list and is chosen for no CPU.
     fn waits(&self, vcpu: VcpuId) -> bool {
         self.vcpus[vcpu].on.is_none() && self.queues.list_of(vcpu).is_some()
     }
@@ -168,8 +169,8 @@ impl Credit {
     }
 
     /// Returns the class at which a waiting vCPU runs beside its gang sibling `other`. A vCPU
-    /// without credit gets the sibling's class, unless it owes a whole timeslice. A smaller debt is
-    /// a matter of a moment: a little earlier or later the two have equal credit.
+    /// without credit gets the sibling's class, unless it owes a whole timeslice. A smaller debt
+    /// does not count, since the credit of two siblings differs a little from moment to moment.
     fn class_beside(&self, vcpu: VcpuId, other: VcpuId) -> Class {
         let (account, class) = (&self.vcpus[vcpu], self.vcpus[other].class.min(Class::Under));
         let is_close = account.credit > -nanoseconds(self.rules.slice);
@@ -209,7 +210,7 @@ impl Credit {
     }
 
     /// Returns true if a vCPU of a gang is within its timeslice on a CPU. No other gang may take
-    /// that CPU then, or two gangs would preempt each other forever.
+    /// such a CPU, or two gangs would preempt each other forever.
     fn is_kept_by_gang(&self, at: &Moment, cpu: CpuId) -> bool {
         let this = &self.cpus[cpu.index()];
         let is_of_gang = |vcpu: VcpuId| self.domains[self.vcpus[vcpu].domain].is_gang;
@@ -243,7 +244,7 @@ impl Credit {
         }
     }
 
-    /// Takes the list of CPUs to reschedule because their timeslices end earlier now.
+    /// Returns, and clears, the CPUs to reschedule because their timeslices end earlier now.
     #[inline]
     pub(super) fn take_shortened(&mut self) -> CpuSet {
         self.gangs.as_mut().map_or(CpuSet::NONE, |gangs| core::mem::take(&mut gangs.shortened))
@@ -317,10 +318,10 @@ mod tests {
         policy.cpus.iter().map(|cpu| cpu.chosen.map(VcpuId::slot)).collect()
     }
 
-    /// A sibling has no credit left, and the only other CPU runs a VM that has some. The sibling
+    /// A gang sibling has no credit left, and the only other CPU runs a VM with credit. The sibling
     /// runs as if it had credit, unless it owes a whole timeslice.
     #[test]
-    fn gang_sibling_without_credit_runs_unless_it_owes_a_timeslice() {
+    fn gang_sibling_without_credit_runs_unless_it_is_a_timeslice_in_debt() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);
@@ -333,7 +334,7 @@ mod tests {
     /// The VM on the other CPU has more than a period's credit: as much as the invited sibling, or
     /// more.
     #[test]
-    fn vcpu_with_more_credit_than_a_gang_sibling_keeps_its_cpu() {
+    fn vcpu_with_more_credit_than_a_waiting_gang_sibling_keeps_its_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {
             let (mut policy, at) = gang(1, 1);
             let owed = 2 * policy.rules.period;
@@ -344,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_siblings_are_dispatched_to_separate_cpus_together() {
+    fn gang_siblings_are_dispatched_on_separate_cpus_at_the_same_time() {
         let (mut policy, at) = gang(2, 2);
         // Both CPUs are invited to at once. Neither waits until the other has passed.
         let asked = policy.prepare_pick(&at, CpuId::new(0));

@@ -13,14 +13,14 @@ use crate::queues::ordered::Queues;
 pub(super) struct Claim(u16);
 
 impl Claim {
-    /// Claim of a vCPU that has no report, or whose report does not count.
+    /// Urgency claim of a vCPU that has no report, or whose report does not count.
     pub(super) const NONE: Claim = Claim(256);
-    /// The most urgent claim.
+    /// The most urgent claim that a vCPU can have.
     pub(super) const HIGHEST: Claim = Claim(0);
-    /// Claim of a VM that usually answers I/O quickly, if claims are inferred. It equals the claim
-    /// of the most urgent task of an ordinary (not real-time) class.
+    /// Urgency claim of a VM that usually answers I/O quickly, if claims are inferred. It equals
+    /// the claim of the most urgent task of an ordinary (not real-time) class.
     pub(super) const INFERRED: Claim = Claim(100);
-    /// Claim of a task whose priority is the default of ordinary tasks.
+    /// Urgency claim of a task whose priority is the default of ordinary tasks.
     pub(super) const ORDINARY: Claim = Claim(Urgency::ORDINARY.0 as u16);
 
     #[inline]
@@ -42,7 +42,7 @@ pub(super) enum LaneEnd {
     Last,
 }
 
-/// Class of a vCPU whose claim counts.
+/// Class of a vCPU whose urgency claim counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ClaimClass {
     /// The vCPU has credit and is not boosted.
@@ -58,15 +58,15 @@ pub(super) enum ClaimClass {
 /// and needs a search.
 pub(super) struct ClaimOrder {
     queues: Queues<(Claim, ClaimClass, i64)>,
-    /// Claims and places of vCPUs, by slot.
+    /// Urgency claims of vCPUs and their places in the queue, by slot.
     rows: Vec<ClaimRow>,
     first: i64,
     last: i64,
-    /// Classes in which claims count.
+    /// Classes of vCPUs whose urgency claims count.
     pub(super) among: ClaimScope,
 }
 
-/// Classes in which claims count. Boosted vCPUs precede all others in any case.
+/// Classes of vCPUs whose urgency claims count. Boosted vCPUs precede all others in any case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClaimScope {
     /// Only vCPUs with credit.
@@ -86,7 +86,7 @@ impl ClaimOrder {
         ClaimOrder { queues: Queues::new(cpus), rows: Vec::new(), first: 0, last: 0, among }
     }
 
-    /// Adds the row of a vCPU that joins, without a claim.
+    /// Adds the row of a vCPU that joins. The vCPU has no urgency claim yet.
     pub(super) fn join(&mut self, vcpu: VcpuId) {
         let row = ClaimRow { claim: Claim::NONE, place: 0 };
         if self.rows.len() <= vcpu.slot() {
@@ -95,8 +95,8 @@ impl ClaimOrder {
         self.rows[vcpu.slot()] = row;
     }
 
-    /// Adds a vCPU at one end of its lane. `counts` is the vCPU's CPU and class; `None` if its
-    /// claim does not count.
+    /// Adds a vCPU at one end of its lane (the list of its class). `counts` is the vCPU's CPU and
+    /// class; `None` if its urgency claim does not count.
     #[inline]
     pub(super) fn enter(
         &mut self,
@@ -124,7 +124,7 @@ impl ClaimOrder {
         self.queues.remove(vcpu);
     }
 
-    /// Changes the claim or the class of a vCPU, which keeps its place.
+    /// Changes the urgency claim or the class of a vCPU, which keeps its place.
     pub(super) fn change(
         &mut self,
         vcpu: VcpuId,
@@ -144,13 +144,13 @@ impl ClaimOrder {
         }
     }
 
-    /// Returns the claim of a vCPU.
+    /// Returns the urgency claim of a vCPU.
     #[inline]
     pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
         self.rows[vcpu.slot()].claim
     }
 
-    /// Returns the most urgent claim with its vCPU, among the vCPUs for which `holds` is true.
+    /// Returns the most urgent claim and its vCPU, among the vCPUs for which `holds` is true.
     #[inline]
     pub(super) fn first_that(
         &self,
@@ -176,7 +176,7 @@ mod tests {
         VcpuId::new(slot, DomId::new(slot), 0)
     }
 
-    /// Returns the slots of all vCPUs that claim something, the most urgent first.
+    /// Returns the slots of all vCPUs that have an urgency claim, the most urgent first.
     fn all(order: &ClaimOrder) -> Vec<usize> {
         let mut all: Vec<VcpuId> = Vec::new();
         while let Some((_, next)) = order.first_that(CPU, |vcpu| !all.contains(&vcpu)) {
@@ -197,7 +197,7 @@ mod tests {
     /// A vCPU that enters at the head precedes all vCPUs of its class. A vCPU that enters at the
     /// tail follows all of them.
     #[test]
-    fn gaps_queue_keeps_vcpus_with_equal_claims_in_place_order() {
+    fn gaps_queue_keeps_vcpus_with_equal_claims_in_the_order_of_entry() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
             (3, LaneEnd::Last),
@@ -215,10 +215,11 @@ mod tests {
         assert_eq!(all(&order), [5, 4, 1, 2, 0, 3]);
     }
 
-    /// A more urgent claim precedes credit, and credit precedes place. A vCPU without a claim that
-    /// counts is not in the order.
+    /// A vCPU with a more urgent claim comes first, whatever its credit. Of equal claims, a vCPU
+    /// with credit comes first, and then the place in the queue decides. A vCPU without a claim
+    /// that counts is not in the order.
     #[test]
-    fn gaps_queue_puts_urgent_claims_first_and_omits_vcpus_without_claim() {
+    fn gaps_queue_puts_the_most_urgent_claim_first_and_omits_inactive_claims() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

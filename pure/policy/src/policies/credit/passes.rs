@@ -183,8 +183,8 @@ impl Credit {
         turn
     }
 
-    /// Returns the vCPU that a pass on this CPU chooses. Mostly it is the first in the CPU's own
-    /// list.
+    /// Returns the vCPU that a pass on this CPU chooses. Usually it is the first vCPU in the CPU's
+    /// own list.
     #[inline(always)]
     fn next(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         match self.queues.first(cpu) {
@@ -239,7 +239,7 @@ impl Credit {
         this.class
     }
 
-    /// Records the class of the vCPU chosen for a CPU, or `Idle` if there is none.
+    /// Records the class of the vCPU chosen for a CPU, or `Idle` if no vCPU is chosen.
     #[inline]
     pub(super) fn set_class_on(&mut self, cpu: CpuId, class: Class) {
         let before = core::mem::replace(&mut self.cpus[cpu.index()].class, class);
@@ -350,8 +350,8 @@ impl Credit {
     }
 
     /// Returns the CPU where a vCPU runs best: its home, or an idle CPU that has more idle
-    /// neighbours (section 7.4 of the reference, item 5). With placement at wake-up, a vCPU whose
-    /// home is busy gets an idle CPU, or else a CPU that runs a vCPU of a lower class.
+    /// neighbours (section 7.4 of the reference on Credit, item 5). With placement at wake-up, a
+    /// vCPU whose home is busy gets an idle CPU, or else a CPU that runs a vCPU of a lower class.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

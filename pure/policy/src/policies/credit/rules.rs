@@ -42,7 +42,7 @@ pub(crate) struct CreditRules {
 pub(super) struct TickOffsets {
     /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
-    /// Delay of each CPU's first tick after that of the CPU before it.
+    /// Delay of each CPU's first tick after the first tick of the CPU before it.
     phase: Span,
     /// True if the ticks start at the CPU with the highest number and go down. Otherwise they start
     /// at CPU 0 and go up.
@@ -150,7 +150,7 @@ pub(super) enum Placement {
 
 impl CreditRules {
     /// Reads the parameters. Those that say `as-rules` follow the given version. The versions
-    /// differ as follows (reference, sections 7, 8 and 15):
+    /// differ as follows (reference on Credit, sections 7, 8 and 15):
     ///
     /// | | exact | 3.0.3 | 2006-10-30 | 3.0.4 |
     /// |---|---|---|---|---|
@@ -250,9 +250,9 @@ fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
     (credit, 3 * credits.unwrap_or(tick) * credit)
 }
 
-/// Returns the length of a timeslice. A timeslice of a whole period would not do: three vCPUs that
-/// may use 66 % each of two CPUs would not receive it, since the two that run first leave the third
-/// too little of the period.
+/// Returns the length of a timeslice. A timeslice of a whole period would be too long. For example,
+/// three vCPUs with caps of 66 % each on two CPUs would not reach their caps: the two that run
+/// first leave too little of the period for the third.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {
         Span::ZERO => by_rules,

@@ -32,8 +32,8 @@ pub(super) enum Class {
 }
 
 impl Class {
-    /// Returns the class at which the claim of a vCPU of this class counts. `None` if the claim
-    /// does not count.
+    /// Returns the class at which the urgency claim of a vCPU of this class counts. `None` if the
+    /// claim does not count.
     #[inline]
     fn standing(self, among: ClaimScope) -> Option<ClaimClass> {
         match self {
@@ -45,7 +45,8 @@ impl Class {
 }
 
 /// Number of list nodes of a CPU, which precede the nodes of vCPUs: one for each class, which
-/// closes the ring of its lane, then the mark, and two unused ones that make a power of two.
+/// closes the ring of its lane, then the mark, and two unused nodes that round the number up to a
+/// power of two.
 const OF_CPU: usize = 8;
 
 /// Number of classes of a vCPU.
@@ -75,13 +76,14 @@ pub(super) struct RunQueues {
     pub(super) nodes: Vec<LaneNode>,
     /// Number of list nodes of CPUs: the index of the first node of a vCPU.
     vcpus_from: usize,
-    /// CPUs that may have a waiting vCPU of a class, indexed by class.
+    /// CPUs that can have a waiting vCPU of a class, indexed by class.
     taken: [CpuSet; CLASSES],
-    /// CPUs whose lists may have a vCPU in the lane of a class that is not its own.
+    /// CPUs whose list may have a vCPU in a lane (the list of one class) that is not the lane of
+    /// its class.
     pub(super) mixed: CpuSet,
     /// CPUs with a vCPU whose class changed since the list of the CPU was last sorted.
     pub(super) unsorted: CpuSet,
-    /// Order of the waiting vCPUs by claims. `None` if claims are ignored.
+    /// Order of the waiting vCPUs by urgency claims. `None` if claims are ignored.
     order: Option<ClaimOrder>,
 }
 
@@ -99,7 +101,7 @@ impl RunQueues {
         }
     }
 
-    /// Creates empty lists in which vCPUs may have claims.
+    /// Creates empty lists for `cpus` CPUs, in which vCPUs can have urgency claims.
     pub(super) fn with_order(cpus: usize, among: ClaimScope) -> RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
@@ -144,7 +146,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a vCPU out of its list, if it is in one.
+    /// Takes a vCPU out of its list, if the vCPU is in a list.
     #[inline(always)]
     pub(super) fn remove(&mut self, vcpu: VcpuId) {
         self.unlink(self.index(vcpu));
@@ -200,7 +202,7 @@ impl RunQueues {
         })
     }
 
-    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` may wait. The result
+    /// Returns the CPUs in whose lists a vCPU of a higher class than `class` can wait. The result
     /// may contain CPUs without such a vCPU, but misses none.
     pub(super) fn with_any_above(&self, class: Class) -> CpuSet {
         let mut cpus = CpuSet::NONE;
@@ -209,7 +211,7 @@ impl RunQueues {
         cpus
     }
 
-    /// Sets the claim of a vCPU, in whatever list the vCPU is.
+    /// Sets the urgency claim of a vCPU, in whatever list the vCPU is.
     pub(super) fn set_claim(&mut self, vcpu: VcpuId, claim: Claim) {
         let counts = self.counts(vcpu);
         if let Some(order) = self.order.as_mut().filter(|order| order.claim(vcpu) != claim) {
@@ -217,14 +219,14 @@ impl RunQueues {
         }
     }
 
-    /// Returns the claim of a vCPU.
+    /// Returns the urgency claim of a vCPU.
     pub(super) fn claim(&self, vcpu: VcpuId) -> Claim {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
     /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
-    /// whose claims count and for which `holds` is true. Of equal claims the first one. `None` if
-    /// no such vCPU has a claim.
+    /// whose claims count and for which `holds` is true. Of several vCPUs with equal claims,
+    /// returns the first in the list. `None` if no such vCPU has a claim.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,
@@ -242,7 +244,7 @@ impl RunQueues {
         claims.min_by_key(|&(key, _)| key).map(|((claim, _), vcpu)| (claim, vcpu))
     }
 
-    /// Updates the order by claims after the class of a vCPU changed and its place did not.
+    /// Updates the order by urgency claims after the class of a vCPU changed and its place did not.
     pub(super) fn reorder(&mut self, vcpu: VcpuId) {
         let counts = self.counts(vcpu);
         if let Some(order) = &mut self.order {
@@ -250,15 +252,15 @@ impl RunQueues {
         }
     }
 
-    /// Returns the CPU and class at which the claim of a vCPU counts. `None` if the claim does not
-    /// count.
+    /// Returns the CPU and class at which the urgency claim of a vCPU counts. `None` if the claim
+    /// does not count.
     fn counts(&self, vcpu: VcpuId) -> Option<(CpuId, ClaimClass)> {
         let among = self.order.as_ref()?.among;
         let standing = self.nodes[self.index(vcpu)].class.standing(among)?;
         Some((self.list_of(vcpu)?, standing))
     }
 
-    /// Returns true if other vCPUs may precede a vCPU of this class by their claims.
+    /// Returns true if other vCPUs may precede a vCPU of this class by their urgency claims.
     pub(super) fn is_reordered(&self, class: Class) -> bool {
         self.order.as_ref().is_some_and(|order| class.standing(order.among).is_some())
     }
@@ -339,7 +341,7 @@ impl RunQueues {
         }
     }
 
-    /// Takes a node out of its lane, if it is in one. Returns that lane, or `NOWHERE`.
+    /// Takes a node out of its lane, if the node is in a lane. Returns the lane, or `NOWHERE`.
     #[inline(always)]
     pub(super) fn unlink(&mut self, index: usize) -> u32 {
         let node = &mut self.nodes[index];
@@ -430,7 +432,7 @@ mod tests {
         /// After any sequence of entries, removals and changes on two CPUs, lists have the order of
         /// the plain list.
         #[test]
-        fn credit_run_queues_keep_the_order_of_a_plain_list(
+        fn credit_run_queues_keep_the_order_of_a_simple_list_under_random_steps(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

@@ -44,7 +44,8 @@ impl Edf {
         self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
     }
 
-    /// Returns true if the CPU is quiescent: no vCPU on it has budget left or can wake with some.
+    /// Returns true if the CPU is quiescent: no vCPU on it has budget left or will have budget when
+    /// it wakes.
     pub(super) fn rests(&self, now: Time, cpu: CpuId) -> bool {
         let claims =
             |server: &EdfServer| server.cpu == cpu && server.claims_to_run(now, &self.clock);

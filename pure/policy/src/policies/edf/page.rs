@@ -6,8 +6,8 @@ Each vCPU has a slice of CPU time in every period. Of the vCPUs that are
 runnable and have budget left, the one whose period ends first runs.
 
 When to use it: for VMs that need their CPU time by a deadline, live or
-simulated. `slackline hold` and the service schedule by it. For shares by weight
-without reservations take `credit`.
+simulated. `slackline hold` and the daemon schedule by `edf`. For shares by
+weight without reservations take `credit`.
 
   policy = { name = \"edf\", reserve = \"0.1cpu\" }
   [[domain]]
@@ -15,12 +15,14 @@ without reservations take `credit`.
   work      = { kind = \"spin\" }
   share.edf = { slice = \"2ms\", period = \"10ms\" }   # 20 % of a CPU
 
-The share is slice/period. The period decides how long the vCPU may wait for its
-slice: choose a few milliseconds for sound and games, seconds for batch work.
+The share of a vCPU is slice/period. The period decides how long the vCPU may
+wait for its slice: choose a few milliseconds for sound and games, seconds for
+batch work.
 
 {parameters}
 In place of `slice`, cpu = \"1.5cpu\" is an amount for all vCPUs of the VM. Each
-vCPU reserves an equal part of it, and `spread` is then \"use\" unless set.
+vCPU reserves an equal part of the amount, and `spread` is then \"use\" unless
+set.
 
 Rules:
 - Admission: each vCPU is bound to one CPU, where the sum of slice/period may
@@ -31,27 +33,26 @@ Rules:
 - Blocking: a vCPU that wakes within its period has the larger of two budgets:
   its budget less the blocked time, or slice/period of the rest of the period.
 - unblocking = \"new-period\": a vCPU that wakes with more budget than its share
-  of the rest of its period starts a new period with a whole slice (the wake-up
-  rule of the constant bandwidth server). So a vCPU that uses little never waits
-  for its next period. Its periods then start at wake-ups. vCPUs with a phase or
-  spread = \"use\" keep their periods.
+  of the rest of its period starts a new period with a whole slice. So a vCPU
+  that uses little never waits for its next period. Its periods then start at
+  wake-ups. vCPUs with a phase or spread = \"use\" keep their periods.
 - Overrun: CPU time used past the end of a slice is debt. The part that recurs
-  every period is deducted from the next slice. The rest is paid from slack, or
-  from later slices if there is no slack. So an `exact` vCPU may receive
+  in every period is deducted from the next slice. The rest is paid from slack,
+  or from later slices if there is no slack. So an `exact` vCPU may receive
   slightly more than its share. With overrun = \"repay\" all debt is deducted from
   later slices: the share is exact over time, but slices may be short.
-- Changing parameters takes effect at once and starts a new period. It yields no
-  extra CPU time: usage beyond slice x elapsed / period is deducted from the
-  next slices. The same holds for a vCPU that leaves and rejoins.
+- Changing parameters takes effect at once and starts a new period. A change
+  yields no extra CPU time: usage beyond slice x elapsed / period is deducted
+  from the next slices. A vCPU that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until slice x elapsed / period
-  has reached its usage, at most until its period ends. It is free at once if no
-  other vCPU of the CPU has budget left or can wake with some.
+  has reached its usage, at most until its period ends. The capacity is free at
+  once if no other vCPU of the CPU has budget left or can wake with some.
 - Phase: periods start `phase` after multiples of the period on the host's
   clock, so that the vCPUs of a parallel program start together. In a scenario
-  this clock starts with the run. In the service it is the wall clock. The first
-  period is shorter, and its slice is prorated.
+  the host's clock starts with the run. For the daemon the host's clock is the
+  wall clock. The first period is shorter, and its slice is prorated.
 - place = \"split\": a vCPU that fits on no single CPU runs the parts of its slice
-  one after the other on several CPUs. It misses no deadline.
+  one after the other on several CPUs. A split vCPU misses no deadline.
 - spread = \"use\": budget that a vCPU leaves unused in a period is lent, in equal
   parts, to siblings whose own budget is exhausted. A loan lasts until the
   borrower's period ends. A vCPU borrows at most the unreserved capacity of its

@@ -1,4 +1,4 @@
-//! Periods of a server: replenishment, wake-ups, and the period after the current one.
+//! Periods of a server: replenishment, wake-ups, and the period after the current period.
 
 pub(super) mod next;
 mod server;

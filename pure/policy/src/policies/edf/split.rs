@@ -35,8 +35,8 @@ impl EdfServer {
         self.in_parts.as_ref().map_or(CpuSet::one(self.cpu), SubtaskCursor::cpus)
     }
 
-    /// Returns the CPU of the vCPU's current subtask, which may not be the CPU that it ran on last.
-    /// Empty if the vCPU is not split.
+    /// Returns the CPU of the vCPU's current subtask, which can differ from the CPU that the vCPU
+    /// ran on last. Empty if the vCPU is not split.
     pub(super) fn elsewhere(&self) -> CpuSet {
         self.in_parts.as_ref().map_or(CpuSet::NONE, |in_parts| CpuSet::one(in_parts.now().cpu))
     }
@@ -62,7 +62,7 @@ impl EdfServer {
         }
     }
 
-    /// Moves on through the subtasks by `ran`, CPU time of the slice that was received or
+    /// Advances through the subtasks by `ran`, which is CPU time of the slice that was received or
     /// forfeited.
     pub(super) fn go_on(&mut self, ran: Span) {
         if let Some(in_parts) = &mut self.in_parts {
@@ -81,7 +81,7 @@ impl EdfServer {
     }
 
     /// Returns the state of the vCPU in its current period, or in the period that contains `at` if
-    /// the current one has ended.
+    /// the current period has ended.
     fn standing(&self, at: Time, clock: &GridClock) -> PeriodState {
         let is_over = at >= self.deadline;
         let (begins, left, deadline) = if is_over {

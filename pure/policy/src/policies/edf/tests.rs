@@ -7,7 +7,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn edf_earliest_deadline_runs_first() {
+fn edf_runs_the_vcpu_with_the_earliest_deadline_first() {
     picture(
         "edf",
         "
@@ -21,7 +21,7 @@ fn edf_earliest_deadline_runs_first() {
 /// Textbook example over its whole hyperperiod, computed by hand. Of equal deadlines the vCPU with
 /// the lower id runs first.
 #[test]
-fn edf_three_tasks_meet_all_deadlines_over_a_hyperperiod() {
+fn edf_three_textbook_tasks_meet_all_deadlines_over_a_hyperperiod() {
     picture(
         "edf",
         "
@@ -34,7 +34,7 @@ fn edf_three_tasks_meet_all_deadlines_over_a_hyperperiod() {
 }
 
 #[test]
-fn edf_slack_is_shared_by_work_conserving_vcpus_only() {
+fn edf_slack_is_divided_among_work_conserving_vcpus_only() {
     picture(
         "edf quantum=1ms",
         "
@@ -49,7 +49,7 @@ fn edf_slack_is_shared_by_work_conserving_vcpus_only() {
 /// The first period of `a` is half a period, with half a slice. Later periods begin at fixed times,
 /// even while `a` is blocked.
 #[test]
-fn edf_periods_with_a_phase_begin_at_fixed_times() {
+fn edf_periods_of_a_vcpu_with_phase_begin_at_fixed_clock_times() {
     picture(
         "edf",
         "
@@ -63,7 +63,7 @@ fn edf_periods_with_a_phase_begin_at_fixed_times() {
 /// Two vCPUs of a VM may use 0.6 of a CPU together, and one is blocked, on another CPU. Its unused
 /// budget of the previous period is lent to its sibling, whose timeslice is longer by that amount.
 #[test]
-fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
+fn busy_vcpu_borrows_budget_that_a_blocked_sibling_left_unused() {
     picture(
         "edf",
         "
@@ -78,7 +78,7 @@ fn busy_vcpu_borrows_unused_budget_of_its_sibling() {
 /// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before still
 /// belongs to `a`.
 #[test]
-fn waking_lender_gets_its_own_equal_share_at_once() {
+fn vcpu_that_lent_budget_gets_its_own_equal_share_when_it_wakes() {
     picture(
         "edf",
         "
@@ -93,7 +93,7 @@ fn waking_lender_gets_its_own_equal_share_at_once() {
 /// vCPU `c` reserves 0.2 of the CPU, so the loan is limited to the remaining 0.2. No vCPU misses a
 /// deadline because of a loan.
 #[test]
-fn borrowed_budget_is_limited_by_the_unreserved_share_of_the_cpu() {
+fn borrowed_budget_never_exceeds_the_unreserved_share_of_the_cpu() {
     picture(
         "edf reserve=0cpu",
         "
@@ -107,7 +107,7 @@ fn borrowed_budget_is_limited_by_the_unreserved_share_of_the_cpu() {
 
 /// Two borrowers divide equally what the third vCPU left unused.
 #[test]
-fn unused_budget_is_lent_to_borrowers_in_equal_shares() {
+fn unused_budget_of_a_vcpu_is_lent_to_two_siblings_in_equal_shares() {
     picture(
         "edf",
         "
@@ -123,7 +123,7 @@ fn unused_budget_is_lent_to_borrowers_in_equal_shares() {
 
 /// A vCPU that exhausts its budget for the first time borrows at once, within its period.
 #[test]
-fn vcpu_borrows_within_the_period_in_which_it_first_exhausts_its_budget() {
+fn vcpu_may_borrow_in_the_same_period_in_which_its_own_budget_is_exhausted() {
     picture(
         "edf",
         "
@@ -139,7 +139,7 @@ fn vcpu_borrows_within_the_period_in_which_it_first_exhausts_its_budget() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn only_siblings_that_spread_by_use_lend_budget() {
+fn budget_is_lent_only_among_siblings_with_spread_set_to_use() {
     picture(
         "edf",
         "
@@ -154,7 +154,7 @@ fn only_siblings_that_spread_by_use_lend_budget() {
 }
 
 #[test]
-fn edf_vcpu_waking_at_its_period_begin_gets_its_slice() {
+fn edf_vcpu_that_wakes_when_its_period_begins_receives_its_slice() {
     picture(
         "edf",
         "
@@ -166,7 +166,7 @@ fn edf_vcpu_waking_at_its_period_begin_gets_its_slice() {
 }
 
 #[test]
-fn edf_wake_late_in_a_period_causes_no_deadline_miss() {
+fn edf_vcpu_that_wakes_late_in_its_period_causes_no_deadline_miss() {
     picture(
         "edf reserve=0cpu",
         "
@@ -178,7 +178,7 @@ fn edf_wake_late_in_a_period_causes_no_deadline_miss() {
 }
 
 #[test]
-fn edf_short_block_costs_no_more_budget_than_its_length() {
+fn edf_short_block_costs_a_vcpu_at_most_the_blocked_time() {
     picture(
         "edf reserve=0cpu",
         "
@@ -190,7 +190,7 @@ fn edf_short_block_costs_no_more_budget_than_its_length() {
 }
 
 #[test]
-fn edf_admission_spreads_vcpus_over_cpus() {
+fn edf_admission_places_vcpus_on_the_least_reserved_cpus() {
     picture(
         "edf",
         "
@@ -206,7 +206,7 @@ fn edf_admission_spreads_vcpus_over_cpus() {
 /// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. It gets the missing 3 ms
 /// from slack only, without precedence over budgets.
 #[test]
-fn edf_missed_budget_is_made_up_from_slack() {
+fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -254,7 +254,7 @@ fn edf_missed_budget_is_made_up_from_slack() {
 /// in a timeslice that another vCPU owns. No vCPU had to wait, so its next slice is whole up to the
 /// measurement tolerance.
 #[test]
-fn edf_late_enforcement_without_waiting_vcpus_leaves_the_next_slice_whole() {
+fn edf_overrun_while_no_vcpu_waits_is_not_deducted_from_the_next_slice() {
     let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
@@ -285,7 +285,7 @@ fn edf_late_enforcement_without_waiting_vcpus_leaves_the_next_slice_whole() {
 /// period, here all of it, is rounded up. That must not count as excess, so the CPU is free again
 /// at once.
 #[test]
-fn edf_vcpu_with_phase_that_leaves_at_once_frees_its_share() {
+fn edf_vcpu_with_phase_that_leaves_before_it_runs_frees_its_share_at_once() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -336,10 +336,10 @@ fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     edf.on_wake(at, vcpu);
 }
 
-/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it may still delay
+/// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it can still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn edf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
+fn edf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -361,7 +361,7 @@ fn edf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
 }
 
 #[test]
-fn edf_reported_reserved_share_counts_slices_and_subtasks_without_overhead() {
+fn edf_reserved_share_sums_slices_and_subtasks_without_overhead() {
     let values = Values::read(SPEC.policy_fields, [("place", RawValue::Text("split"))].into_iter());
     let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
     let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
@@ -379,7 +379,7 @@ fn edf_reported_reserved_share_counts_slices_and_subtasks_without_overhead() {
 /// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
 /// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn edf_leavers_share_stays_reserved_while_a_blocked_vcpu_has_budget() {
+fn edf_share_of_a_departed_vcpu_is_reserved_while_a_vcpu_may_claim_budget() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -407,7 +407,7 @@ fn edf_leavers_share_stays_reserved_while_a_blocked_vcpu_has_budget() {
 /// misses its deadline with an incomplete slice. Both leave the recorded lateness of stops
 /// unchanged.
 #[test]
-fn edf_only_throttled_vcpus_contribute_to_the_steady_overrun() {
+fn edf_steady_overrun_is_measured_only_when_a_vcpu_is_throttled() {
     let late = Span::from_us(10);
     for (had, sleeps) in [(Span::from_ms(4), true), (Span::from_ms(3), false)] {
         let (mut edf, mut at) = by_hand(1, &[]);
@@ -444,7 +444,7 @@ fn edf_only_throttled_vcpus_contribute_to_the_steady_overrun() {
 /// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its subtask on the first CPU
 /// the third vCPU continues on the second.
 #[test]
-fn edf_split_vcpu_continues_on_its_next_cpu_after_a_subtask() {
+fn edf_split_vcpu_continues_on_its_second_cpu_after_its_first_subtask() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -476,7 +476,7 @@ fn edf_split_vcpu_continues_on_its_next_cpu_after_a_subtask() {
 /// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, while others wait. So it is 1.2 ms
 /// ahead of its fluid rate. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn edf_split_vcpu_keeps_its_excess_when_it_rejoins() {
+fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -497,9 +497,10 @@ fn edf_split_vcpu_keeps_its_excess_when_it_rejoins() {
 }
 
 /// Two vCPUs have received nothing of their 6 ms and have 6 ms until their deadlines. A split vCPU
-/// would make one of them miss its deadline, so it is refused. At the start there is room for it.
+/// would make one of them miss its deadline, so it is refused. At time zero the same split vCPU
+/// would fit.
 #[test]
-fn edf_split_that_a_tardy_vcpu_would_make_late_is_refused() {
+fn edf_vcpu_is_not_split_if_that_would_cause_a_deadline_miss() {
     for (now, has_room) in [(0, true), (4, false)] {
         let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {
@@ -545,7 +546,7 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
 /// A borrower has used more of its loan than has accrued, and another vCPU waits for that time. So
 /// the capacity of the loan stays reserved until the used part is accrued, unless no vCPU waits.
 #[test]
-fn loan_used_ahead_of_accrual_stays_reserved_while_a_vcpu_waits() {
+fn loan_used_before_it_accrued_stays_reserved_while_a_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;
@@ -565,7 +566,7 @@ fn loan_used_ahead_of_accrual_stays_reserved_while_a_vcpu_waits() {
 /// A loan of 0.6 ms per millisecond is cut when a newcomer needs the capacity. The accrued part
 /// stays with the borrower, although it has not been used.
 #[test]
-fn accrued_part_of_a_loan_is_kept_when_a_newcomer_is_admitted() {
+fn borrower_keeps_the_accrued_part_of_a_loan_if_a_newcomer_is_admitted() {
     let (mut edf, mut at, busy) = lent();
     at.advance(Time::START + Span::from_ms(16));
     let other = join(&mut edf, &mut at, 2, ("5ms", "10ms"));

@@ -42,9 +42,9 @@ fn credits(dispatches: &[Dispatch]) -> Vec<i64> {
     dispatches.iter().map(credit).collect()
 }
 
-/// If all claims are equal, GAPS gives the same schedule as Credit.
+/// If the urgency claims of all vCPUs are equal, GAPS gives the same schedule as Credit.
 #[test]
-fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
+fn gaps_schedule_equals_credit_schedule_if_all_claims_are_equal() {
     for policy in ["credit rules=xen-3.0.4", PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120; 3]), Span::from_secs(1));
         assert_eq!(order(&three, 15), [1, 2, 3, 1, 2, 1, 3, 2, 1, 3, 2, 1, 3, 2, 1], "{policy}");
@@ -58,10 +58,10 @@ fn gaps_with_equal_claims_gives_the_schedule_of_credit() {
     }
 }
 
-/// A vCPU that is boosted at its wake is served in the order of wake-ups. So at first the third
-/// vCPU comes third, although it claims more.
+/// A vCPU that is boosted at its wake runs in the order of wake-ups. So at first the third vCPU
+/// runs third, although it claims more urgency.
 #[test]
-fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
+fn gaps_vcpu_with_a_more_urgent_claim_precedes_vcpus_with_credit() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
         assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
@@ -71,10 +71,10 @@ fn gaps_vcpu_with_a_higher_claim_precedes_others_with_credit() {
     }
 }
 
-/// By the paper's rule the vCPU with the lowest of four claims misses four timeslices in the first
-/// second, and none later.
+/// By the paper's rule the vCPU with the lowest of four urgency claims misses four timeslices in
+/// the first second, and none later.
 #[test]
-fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
+fn gaps_vcpu_with_the_lowest_of_four_claims_misses_four_timeslices_only() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
     let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
     assert_eq!(order(&four, 32), first);
@@ -83,7 +83,8 @@ fn gaps_lowest_claim_misses_only_the_first_timeslices_under_paper_rules() {
     assert_eq!([1, 2, 3, 4].map(turns), [501, 501, 501, 497]);
 }
 
-/// Returns four vCPUs that never block. The last one wakes 20 ms after the others and claims less.
+/// Returns four vCPUs that never block. The last vCPU wakes 20 ms after the others and claims less
+/// urgency.
 fn starving() -> Vec<Hog> {
     let wakes = |(index, mut hog): (usize, Hog)| {
         hog.wakes = Span::from_ms(if index == 3 { 20 } else { 0 });
@@ -92,10 +93,11 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// The vCPU with the lowest claim has its last timeslice at 80 ms. Its credit grows beyond that of
-/// a period and is taken away. The others share that credit, so that one of them always has some.
+/// The vCPU with the lowest urgency claim has its last timeslice at 80 ms. Its credit grows beyond
+/// that of a period and is taken away. The others share that credit, so that one of these vCPUs
+/// always has some of it.
 #[test]
-fn gaps_lowest_claim_starves_under_paper_rules() {
+fn gaps_vcpu_with_the_lowest_claim_starves_under_the_rules_of_the_paper() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
@@ -108,8 +110,8 @@ fn gaps_lowest_claim_starves_under_paper_rules() {
     }
 }
 
-/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The one with the
-/// lowest claim never waits for 400 ms.
+/// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
+/// lowest urgency claim never waits for 400 ms.
 #[test]
 fn gaps_no_vcpu_starves_under_bounded_rules() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
@@ -137,7 +139,7 @@ fn gaps_no_vcpu_starves_under_bounded_rules() {
 /// its old place behind the fourth, or to the tail. With its old place it has also run for 400 us
 /// before its own timeslices at 90 and 240 ms, and pays for those claims too.
 #[test]
-fn gaps_precedence_ends_after_boost_depth_and_the_place_is_restored() {
+fn gaps_vcpu_precedes_others_for_boost_depth_and_returns_to_its_place() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
@@ -160,7 +162,7 @@ fn gaps_precedence_ends_after_boost_depth_and_the_place_is_restored() {
 /// That VM claims the urgency of its task that waits for the I/O; no other VM does. The claim ends
 /// when the VM takes the pending I/O. I/O pending for an unknown VM changes nothing.
 #[test]
-fn gaps_pending_io_gives_a_claim_only_to_its_vm() {
+fn gaps_pending_io_makes_no_vm_urgent_except_its_receiver() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -192,7 +194,7 @@ fn gaps_pending_io_gives_a_claim_only_to_its_vm() {
 /// A VM that has answered requests in time eight times precedes others from the arrival of a
 /// request until it has answered or blocks. By then it has done all work of the request.
 #[test]
-fn gaps_inferred_server_has_precedence_until_it_answers_or_blocks() {
+fn gaps_vm_inferred_as_server_precedes_others_until_it_answers_or_blocks() {
     let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -233,7 +235,7 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
 /// which would precede all others from then on. If the third VM reports this I/O, it becomes a
 /// driver. The report then counts from the next pass, which a driver causes when it blocks.
 #[test]
-fn gaps_pending_io_reported_by_own_devices_counts_at_once() {
+fn gaps_pending_io_reported_by_a_vms_own_devices_takes_effect_at_once() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
@@ -267,11 +269,11 @@ fn gaps_pending_io_reported_by_own_devices_counts_at_once() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was completed for a VM. Any task that I/O has woken may be its receiver, so all vCPUs of the
+/// I/O was completed for a VM. Any task that I/O has woken can be its receiver, so all vCPUs of the
 /// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
 /// of all.
 #[test]
-fn gaps_all_vcpus_of_a_vm_share_the_claim_of_one() {
+fn gaps_claim_reported_by_one_vcpu_applies_to_all_vcpus_of_the_vm() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

@@ -3,8 +3,8 @@
 //!
 //! The host does not notify a policy when a vCPU loses its CPU. The policy finds out when another
 //! vCPU starts on that CPU, or when it handles an event of the vCPU. Until then the vCPU counts as
-//! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU so.
-//! Neither may be picked, so its absence among the waiting vCPUs changes no decision.
+//! running although it has no CPU. Only a vCPU that is out of budget or barred can lose its CPU in
+//! this way. Neither can be picked, so its absence among the waiting vCPUs changes no decision.
 
 use alloc::vec::Vec;
 use core::cmp::Reverse;
@@ -14,7 +14,8 @@ use slackline_units::{CpuId, CpuSet, Time, VcpuId};
 use crate::queues::ordered::Queues;
 use crate::{Moment, Roster};
 
-/// Rank of a vCPU: its level and its deadline. A lower rank has precedence.
+/// Rank of a vCPU: its level (the number of times that its budget was exhausted in this period) and
+/// its deadline. A lower rank has precedence.
 pub(super) type Rank = (u64, Time);
 
 /// Rank of a vCPU without budget, after all other ranks.
@@ -35,7 +36,8 @@ pub(super) struct RankOrder {
     /// CPU of each running vCPU, by slot.
     places: Roster<CpuId>,
     /// CPUs that are marked for rescheduling and have not been rescheduled yet. Each of them takes
-    /// the best waiting vCPU, so its occupant is no candidate for preemption by another one.
+    /// the best waiting vCPU, so its occupant is no candidate for preemption by another waiting
+    /// vCPU.
     told: CpuSet,
 }
 
@@ -109,7 +111,7 @@ impl RankOrder {
         Some((rank, cpu))
     }
 
-    /// Enters a runnable vCPU among the running or the waiting ones. `rank` is `None` if it is out
+    /// Enters a runnable vCPU among the running or the waiting vCPUs. `rank` is `None` if it is out
     /// of budget. A vCPU whose affinity no longer allows its CPU waits.
     pub(super) fn put(&mut self, at: &Moment, vcpu: VcpuId, rank: Option<Rank>) {
         self.take_out(vcpu);
@@ -150,7 +152,7 @@ mod tests {
     proptest! {
         /// Compares the orders with a search of all CPUs and vCPUs under random events.
         #[test]
-        fn gedf_first_waiting_and_last_running_agree_with_exhaustive_search(
+        fn gedf_first_waiting_and_last_running_vcpu_equal_an_exhaustive_search(
             steps in prop::collection::vec((0..6, 0..CPUS, 0..8_u32, 0..3_u64), 1..200),
             allowed in 1..8_usize,
         ) {

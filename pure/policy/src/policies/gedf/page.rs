@@ -5,9 +5,9 @@ pub(super) const PAGE: &str = "\
 Each vCPU has a budget of CPU time in every period. All CPUs serve one queue and
 run the vCPUs whose periods end first, so vCPUs migrate.
 
-When to use it: if the sum of the reservations matters and a bounded delay does
-not, or as a model of Xen's RTDS. If every deadline counts on several CPUs, take
-`edf` with place = \"split\".
+When to use it: if the sum of the reservations matters and a bounded tardiness
+does no harm, or as a model of Xen's RTDS. If every deadline counts on several
+CPUs, take `edf` with place = \"split\".
 
   policy = { name = \"gedf\" }
   [[domain]]
@@ -18,27 +18,29 @@ not, or as a model of Xen's RTDS. If every deadline counts on several CPUs, take
 {parameters}
 Rules:
 - Admission: the sum of budget/period may not exceed the CPUs less the `reserve`
-  of each. The same holds for the vCPUs that are confined to some of the CPUs.
+  of each. The test also applies to vCPUs that are confined to some of the CPUs.
   Three vCPUs of 0.6 of a CPU fit on two CPUs.
 - Extra time: with `extra` a vCPU that exhausts its budget gets the same budget
-  again, one level lower. On a lower level it runs when no vCPU of a higher
-  level is runnable. It returns to the top level with its next period. Without
-  `extra` a vCPU is throttled until its next period.
+  again, one level lower. On a lower level the vCPU runs when no vCPU of a
+  higher level is runnable. It returns to the top level with its next period.
+  Without `extra` a vCPU is throttled until its next period.
 - Blocking: unused budget is kept until the period ends and is lost then (a
-  deferrable server). So a vCPU that wakes late in its period may make others
-  late. With asleep = \"trimmed\" it has the larger of two budgets: its budget
-  less the blocked time, or budget/period of the rest of the period.
+  deferrable server). So a vCPU that wakes late in its period can make other
+  vCPUs late. With asleep = \"trimmed\" a vCPU that wakes has the larger of two
+  budgets: its budget less the blocked time, or budget/period of the rest of the
+  period.
 - A late budget keeps its deadline, so it has precedence until it is used. With
-  misses = \"forgotten\" it is lost, as in RTDS: three vCPUs that never block,
-  each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 % each.
-- An overrun is deducted from the next budget. With overrun = \"forgive\" it is
-  not, as in RTDS.
+  misses = \"forgotten\" a late budget is lost, as in RTDS: three vCPUs that never
+  block, each with 6 ms in 10 ms, have 60, 50 and 50 % of two CPUs, not 60 %
+  each.
+- An overrun is deducted from the next budget. With overrun = \"forgive\" an
+  overrun is not deducted, as in RTDS.
 - Changing parameters starts a new period at once and yields no extra CPU time:
   usage beyond budget x elapsed / period is deducted, whatever `overrun` says.
-  The same holds for a vCPU that leaves and rejoins.
+  A vCPU that leaves and rejoins gains nothing either.
 - Capacity that a vCPU gives up stays reserved until budget x elapsed / period
-  has reached its usage. It is free at once if no other vCPU has budget left or
-  can wake with some.
+  has reached its usage. The capacity is free at once if no other vCPU has
+  budget left or can wake with some.
 
 Limits:
 - On one CPU, with asleep = \"trimmed\", a vCPU that is always runnable has its
@@ -49,17 +51,20 @@ Limits:
 - The bound on m CPUs is for vCPUs that may run on every CPU. A confined vCPU
   that takes a CPU moves its occupant to an idle CPU if there is one, but never
   to a CPU where a third vCPU runs.
-- The bounds hold with misses = \"carried\".
+- The bounds of this page hold with misses = \"carried\".
 
-To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and
-asleep = \"kept\". These differences remain:
-- Admission refuses what does not fit; RTDS admits everything. With
+To model RTDS, set misses = \"forgotten\", overrun = \"forgive\" and asleep =
+\"kept\". Five differences from RTDS remain:
+- `gedf` refuses reservations that do not fit; RTDS admits everything. With
   reserve = \"0cpu\" the difference is smallest.
-- Periods count from when a vCPU joins; in RTDS from the start of the host.
-- If deadlines are equal, a running vCPU stays, and of waiting vCPUs the one
-  with the lowest number is first. In RTDS the vCPU that was queued first is
-  first.
-- Changing parameters starts a period and keeps debt; RTDS refills the budget.
-- A scheduling pass waits for no lock; RTDS has one lock for each pool of CPUs.
+- Periods of `gedf` count from when a vCPU joins; in RTDS from the start of the
+  host.
+- If deadlines are equal under `gedf`, a running vCPU stays, and of waiting
+  vCPUs the one with the lowest number is first. In RTDS the vCPU that was
+  queued first is first.
+- Changing parameters of `gedf` starts a period and keeps debt; RTDS refills the
+  budget.
+- A scheduling pass of `gedf` waits for no lock; RTDS has one lock for each pool
+  of CPUs.
 
 See also: `slackline help edf`.";

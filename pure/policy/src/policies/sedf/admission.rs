@@ -153,8 +153,7 @@ impl Sedf {
         }
     }
 
-    /// Returns the CPUs in `cpus` that are quiescent. Empty if no share is held that this could
-    /// free.
+    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence could free no held share.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         let is_held = !self.holds.is_empty() || !self.leavings.is_empty();
         let matters = is_held || !self.strict().is_empty();

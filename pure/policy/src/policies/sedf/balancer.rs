@@ -53,8 +53,8 @@ pub(super) struct Balancer {
 }
 
 impl Balancer {
-    /// Counts a balancer call and sets the time of the next one. A late call does not delay later
-    /// ones. Returns the number of the call.
+    /// Counts a balancer call and sets the time of the next call. A late call does not delay later
+    /// calls. Returns the number of the call.
     fn count_call(&mut self, now: Time) -> u64 {
         self.skip(now);
         self.calls += 1;
@@ -99,7 +99,7 @@ impl Balancer {
         self.rings().is_some_and(|rings| rings <= now)
     }
 
-    /// Returns true if a vCPU is migrating to this CPU but still occupies another one.
+    /// Returns true if a vCPU is migrating to this CPU but still occupies another CPU.
     pub(super) fn awaits(&self, at: &Moment, cpu: CpuId) -> bool {
         let comes = |going: &&Move| going.to == cpu && at.cpu_of(going.vcpu) == Some(going.from);
         self.moving.iter().any(|going| comes(&going))

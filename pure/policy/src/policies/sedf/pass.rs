@@ -24,7 +24,7 @@ pub(super) enum BudgetSource {
 pub(super) struct PassDecision {
     pub(super) vcpu: VcpuId,
     pub(super) right: BudgetSource,
-    /// Time of the next scheduling pass at the latest.
+    /// Latest time of the next scheduling pass.
     pub(super) until: Time,
     /// CPU time charged so far in this timeslice.
     pub(super) ran: Span,
@@ -142,7 +142,7 @@ impl Sedf {
         }
     }
 
-    /// Removes a vCPU that blocks from all queues.
+    /// Removes a vCPU from all queues, because it blocks.
     pub(super) fn sleep(&mut self, now: Time, vcpu: VcpuId) {
         self.leave_queues(vcpu);
         let server = &mut self.servers[vcpu];
@@ -318,12 +318,13 @@ impl Sedf {
     }
 }
 
-/// Returns the index of the queue of vCPUs in their current period.
+/// Returns the index of a CPU's ready queue, which has the vCPUs with budget left in their current
+/// period.
 pub(super) fn ready(cpu: CpuId) -> usize {
     2 * cpu.index()
 }
 
-/// Returns the index of the queue of vCPUs that wait for their next period.
+/// Returns the index of a CPU's waiting queue, which has the vCPUs that wait for their next period.
 pub(super) fn waiting(cpu: CpuId) -> usize {
     2 * cpu.index() + 1
 }

@@ -1,12 +1,12 @@
 //! Timelines that show the effect of each rule of unblocking, of each distribution of slack, and of
-//! each other rule. In those where a column is a quantum, the quantum is 1 ms.
+//! each other rule. In timelines whose columns are one quantum long, the quantum is 1 ms.
 
 use crate::picture::picture;
 
 /// Reference on SEDF, §13.5: the first period begins one slice late, and a best-effort vCPU gets
 /// the rest.
 #[test]
-fn sedf_slice_beside_a_best_effort_vcpu_is_delivered_each_period() {
+fn sedf_vcpu_receives_its_slice_each_period_beside_a_best_effort_vcpu() {
     picture(
         "sedf rules=xen-3.0.3",
         "
@@ -28,7 +28,7 @@ fn sedf_slice_beside_a_best_effort_vcpu_is_delivered_each_period() {
 /// Reference on SEDF, §13.6: of equal scores the vCPU that arrived first is first. A quantum costs
 /// 1/weight.
 #[test]
-fn sedf_slack_quanta_are_divided_by_extra_weight() {
+fn sedf_slack_is_divided_in_proportion_to_extra_weight() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -50,7 +50,7 @@ fn sedf_slack_quanta_are_divided_by_extra_weight() {
 /// Reference on SEDF, §13.5: without an extra-weight, slice/period counts. 5 of 20 ms count as an
 /// extra-weight of 32.
 #[test]
-fn sedf_slack_without_extra_weight_is_divided_by_slice_over_period() {
+fn sedf_slack_is_divided_by_slice_over_period_without_extra_weight() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -187,9 +187,9 @@ fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
 
 /// With too little budget left, rule `burst` makes the period as long as the interval of the
 /// device's wake-ups, 5 ms. The first short period is skipped for the time used before, and each
-/// further one is twice as long.
+/// further short period is twice as long.
 #[test]
-fn sedf_burst_unblocking_adopts_the_interval_between_wakes_as_period() {
+fn sedf_burst_unblocking_makes_the_interval_between_wakes_the_period() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=short-resume",
         "
@@ -209,7 +209,7 @@ fn sedf_burst_unblocking_adopts_the_interval_between_wakes_as_period() {
 /// By Xen's rules a vCPU that has never blocked counts as blocked forever. So its first period
 /// begins a slice later, under each rule of unblocking.
 #[test]
-fn sedf_first_period_under_xen_rules_begins_one_slice_late() {
+fn sedf_first_period_begins_one_slice_after_the_wake_under_xen_rules() {
     for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
         picture(
             &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
@@ -225,7 +225,7 @@ fn sedf_first_period_under_xen_rules_begins_one_slice_late() {
 /// even if slack goes by weight only and compensates no loss. The vCPU `a` has the larger slack
 /// share and receives slack from then on.
 #[test]
-fn sedf_wake_with_extra_support_ends_the_running_quantum_early() {
+fn sedf_vcpu_that_wakes_under_extra_support_ends_a_slack_quantum_early() {
     picture(
         "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
         "
@@ -246,7 +246,7 @@ fn sedf_wake_with_extra_support_ends_the_running_quantum_early() {
 
 /// With `slack=none`, time that no slice claims stays unused.
 #[test]
-fn sedf_slack_none_leaves_unreserved_time_idle() {
+fn sedf_unreserved_time_stays_idle_if_slack_field_is_none() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=none",
         "
@@ -260,7 +260,7 @@ fn sedf_slack_none_leaves_unreserved_time_idle() {
 
 /// With `slack=round-robin`, slack goes to all vCPUs in turn.
 #[test]
-fn sedf_slack_round_robin_serves_vcpus_in_rotation() {
+fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_field_is_round_robin() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=round-robin",
         "
@@ -274,7 +274,7 @@ fn sedf_slack_round_robin_serves_vcpus_in_rotation() {
 
 /// With `slack=weighted`, slack is divided by slice/period: 1/5, 3/10, 1/10.
 #[test]
-fn sedf_slack_weighted_divides_by_slice_over_period() {
+fn sedf_slack_is_divided_by_slice_over_period_if_slack_field_is_weighted() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=weighted",
         "
@@ -288,7 +288,7 @@ fn sedf_slack_weighted_divides_by_slice_over_period() {
 
 /// With `slack=penalty`, slack goes only to vCPUs that lost budget by blocking, one quantum each.
 #[test]
-fn sedf_slack_penalty_serves_only_vcpus_that_lost_budget() {
+fn sedf_slack_goes_only_to_vcpus_that_lost_budget_if_slack_field_is_penalty() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=penalty",
         "
@@ -302,7 +302,7 @@ fn sedf_slack_penalty_serves_only_vcpus_that_lost_budget() {
 
 /// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
 #[test]
-fn sedf_slack_two_level_compensates_losses_before_sharing_by_weight() {
+fn sedf_slack_makes_up_lost_budget_first_if_slack_field_is_two_level() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=two-level",
         "
@@ -317,7 +317,7 @@ fn sedf_slack_two_level_compensates_losses_before_sharing_by_weight() {
 /// A vCPU loses a slice of 8 ms by a short block: forever, except for one quantum, or until slack
 /// has compensated it, as the rule of compensation says.
 #[test]
-fn sedf_compensation_rule_decides_how_lost_budget_is_made_up() {
+fn sedf_compensation_field_decides_how_budget_lost_by_a_block_is_made_up() {
     picture(
         "sedf rules=xen-3.0.3 compensation=none first-period=at-once quantum=1ms",
         "
@@ -368,7 +368,7 @@ fn sedf_compensation_rule_decides_how_lost_budget_is_made_up() {
 /// A loss that slack cannot compensate within the period is dropped at the end of the period, or
 /// carried over.
 #[test]
-fn sedf_in_period_compensation_drops_the_loss_at_period_end() {
+fn sedf_budget_lost_by_a_block_expires_if_compensation_field_is_in_period() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "
@@ -397,7 +397,7 @@ fn sedf_in_period_compensation_drops_the_loss_at_period_end() {
 
 /// A gap shorter than a quantum before a period begins is used or left idle.
 #[test]
-fn sedf_gap_below_a_quantum_is_used_or_left_idle() {
+fn sedf_below_quantum_field_decides_if_a_gap_below_a_quantum_stays_idle() {
     picture(
         "sedf first-period=at-once quantum=3ms below-quantum=idle",
         "
@@ -417,7 +417,7 @@ fn sedf_gap_below_a_quantum_is_used_or_left_idle() {
 }
 
 #[test]
-fn sedf_first_period_begins_at_once_or_after_one_slice() {
+fn sedf_first_period_field_decides_if_a_period_begins_at_once() {
     picture(
         "sedf rules=xen-3.0.3 first-period=after-a-slice",
         "
@@ -436,7 +436,7 @@ fn sedf_first_period_begins_at_once_or_after_one_slice() {
 
 /// A vCPU that blocks within a quantum is charged for all of it, or for the used part.
 #[test]
-fn sedf_partly_used_slack_quantum_is_charged_whole_or_as_used() {
+fn sedf_quantum_charge_field_decides_if_a_partly_used_quantum_costs_all() {
     picture(
         "sedf quantum=2ms quantum-charge=whole",
         "
@@ -458,7 +458,7 @@ fn sedf_partly_used_slack_quantum_is_charged_whole_or_as_used() {
 /// Two vCPUs reserve 12 ms of every 10 ms together. Missed budget is dropped, or compensated by
 /// later slack.
 #[test]
-fn sedf_misses_rule_repays_or_forgets_missed_budget() {
+fn sedf_misses_field_decides_if_missed_budget_is_repaid_from_slack() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once misses=forgotten",
         "

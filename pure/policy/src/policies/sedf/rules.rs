@@ -1,7 +1,7 @@
 //! Parameters of the policy, and the rules that they select.
 //!
 //! Xen's scheduler changed over the years and had compile-time options. Each difference is a
-//! parameter here. The parameter `rules` sets all others that are left at `as-rules`.
+//! parameter here. The parameter `rules` sets all other parameters that are left at `as-rules`.
 
 use alloc::vec::Vec;
 
@@ -30,12 +30,12 @@ const UNBLOCKING: Field = Field::choice(
         "burst",
         "extra-support",
     ],
-    "budget of a vCPU that wakes within its period, see below",
+    "budget of a vCPU that wakes within its period",
 );
 const SLACK: Field = Field::choice(
     "slack",
     &[AS_RULES, "two-level", "penalty", "weighted", "round-robin", "none"],
-    "order in which vCPUs get slack, see below",
+    "order in which vCPUs get slack",
 );
 const COMPENSATION: Field = Field::choice(
     "compensation",

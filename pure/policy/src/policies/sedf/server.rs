@@ -34,7 +34,7 @@ pub(super) struct SedfServer {
     seen: Span,
     /// Time at which the vCPU last blocked. `None` if it has never blocked.
     pub(super) blocked: Option<Time>,
-    /// Time of the vCPU's last wake-up. `None` before its first one.
+    /// Time of the vCPU's last wake-up. `None` before the first wake-up.
     woke: Option<Time>,
     /// True if the vCPU blocked in the current period. Slack then does not make up for a missed
     /// slice.
@@ -87,7 +87,8 @@ impl SedfServer {
         }
     }
 
-    /// Returns the start of the current period, or of the next one if that has not begun yet.
+    /// Returns the start of the current period. If the current period has not begun yet, returns
+    /// the start of the next period.
     pub(super) fn begin(&self) -> Time {
         Time::START.after(self.deadline.since(Time::START).left_after(self.period))
     }
@@ -102,7 +103,7 @@ impl SedfServer {
     }
 
     /// Updates the known slice of a whole period. A slice by weight shrinks when newcomers arrive.
-    /// CPU time that was used of the larger slice before is then no overrun.
+    /// CPU time that the vCPU used of the larger slice before is then not counted as overrun.
     pub(super) fn see(&mut self, full: Span) {
         if full < self.seen {
             let (before, slice) = (self.slice(self.seen), self.slice(full));
@@ -163,7 +164,7 @@ impl SedfServer {
     }
 
     /// Begins the next period after the slice is exhausted. The overrun is deducted from all later
-    /// slices, or from the next one only, depending on the rules.
+    /// slices, or from the next slice only, depending on the rules.
     pub(super) fn end_period(&mut self, full: Span, rules: &SedfRules) {
         let slice = self.slice(full);
         let periods = match self.used.left_after(slice) {

@@ -45,8 +45,8 @@ impl SedfServer {
         self.in_parts = SubtaskCursor::new(parts).map(Box::new);
     }
 
-    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or that of its first
-    /// subtask.
+    /// Returns the CPU on which the vCPU counts: the CPU to which it is bound, or the CPU of its
+    /// first subtask.
     pub(super) fn home(&self) -> CpuId {
         let first = self.in_parts.as_ref().and_then(|in_parts| in_parts.iter().next());
         first.map_or(self.cpu, |part| part.cpu)
@@ -73,7 +73,7 @@ impl SedfServer {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// Moves on through the subtasks by `ran`: CPU time used, or blocked time that could have been
+    /// Advances through the subtasks by `ran`: CPU time used, or blocked time that could have been
     /// used.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
@@ -89,7 +89,7 @@ impl SedfServer {
     }
 
     /// Returns the state of the vCPU in its current period, or in the period that contains `now` if
-    /// the current one has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
+    /// the current period has ended. `more` is CPU time used but not charged yet. `None` for a vCPU
     /// without a fixed slice.
     fn standing(&self, now: Time, more: Span, is_awake: bool) -> Option<PeriodState> {
         let share = self.terms.reservation().ok().flatten()?;
@@ -130,8 +130,8 @@ impl Sedf {
         self.follow(vcpu);
     }
 
-    /// Moves a split vCPU to its next subtask if the deadline of the current one has passed within
-    /// the period. Returns true if it did.
+    /// Moves a split vCPU to its next subtask if the deadline of the current subtask has passed
+    /// within the period. Returns true if the vCPU was moved.
     pub(super) fn end_part(&mut self, now: Time, vcpu: VcpuId) -> bool {
         let server = &mut self.servers[vcpu];
         let is_over = server.in_parts.is_some() && server.due_by() <= now && now < server.deadline;
@@ -202,8 +202,8 @@ impl Sedf {
     }
 
     /// Returns true if a vCPU that wakes on this CPU loses the budget that it would have used while
-    /// blocked. That is so if a vCPU is split there, or was split and other vCPUs still wait
-    /// because of it.
+    /// blocked. That is so if a vCPU is split on the CPU, or if other vCPUs still wait because one
+    /// was split there.
     #[inline(always)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         self.parting.is_some() && self.may_be_strict(at, cpu)

@@ -42,11 +42,11 @@ const EXTRA_WEIGHT: Field = Field::whole(
     "extra-weight",
     "0",
     (0, MOST_WEIGHT),
-    "weight for slack, 128 is slice/period = 1; 0 is slice/period, or 1 without a slice",
+    "weight for slack; 128 counts as slice/period = 1; 0 is slice/period, or 1 without a slice",
 );
 
 const BALANCES: Field =
-    Field::flag("balances", "the vCPU pays for balancer calls: those due are made when it blocks");
+    Field::flag("balances", "the vCPU pays for the balancer, which is called when the vCPU blocks");
 
 /// Largest weight. Xen stores weights as signed 16-bit integers, without a range check. [Xen 3.0,
 /// §6.10]
@@ -212,8 +212,8 @@ impl Cost {
     }
 }
 
-/// Returns the reservation that the parameters of a vCPU make; its field `exact` tells if it is a
-/// hard limit. `None` for a best-effort vCPU and for a slice by weight.
+/// Returns the reservation that the parameters of a vCPU make; the field `exact` of the reservation
+/// states if it is a hard limit. `None` for a best-effort vCPU and for a slice by weight.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
         return Ok(None);
@@ -285,7 +285,7 @@ impl CpuTally {
     }
 
     /// Returns the slice in 100 ms that a weight gives. [Xen 3.0, §6.9] In Xen the result is
-    /// negative if reservations exceed the capacity; here it is 1 ns.
+    /// negative if reservations exceed the capacity; in Slackline it is 1 ns.
     pub(super) fn slice_of(&self, weight: u64) -> Span {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }
@@ -332,7 +332,7 @@ impl CpuTally {
     }
 
     /// Returns the suitability of this CPU for a vCPU with the parameters `terms`: the free
-    /// capacity per sharer, and then the lower number of vCPUs.
+    /// capacity for each vCPU that shares it. If that is equal, fewer vCPUs are better.
     pub(super) fn appeal(&self, terms: &SedfParameters) -> CpuSuitability {
         let free = (1_u128 << 64).saturating_sub(self.load.bound());
         let (room, sharers) = if terms.weight > 0 {
@@ -360,8 +360,8 @@ pub(super) struct CpuSuitability {
 }
 
 impl CpuSuitability {
-    /// Orders the more suitable CPU first. Room is at most 2^64 and sharers are fewer than 2^48, so
-    /// the products do not overflow.
+    /// Orders the more suitable CPU first. The products do not overflow: `room` is at most 2^64,
+    /// and `sharers` is less than 2^48.
     pub(super) fn compare(&self, other: &CpuSuitability) -> core::cmp::Ordering {
         let (this, that) = (self.room * other.sharers, other.room * self.sharers);
         that.cmp(&this).then(self.members.cmp(&other.members))
@@ -376,7 +376,7 @@ mod tests {
 
     /// For slack, a work-conserving slice of half a CPU counts as half of `FULL_WEIGHT`.
     #[test]
-    fn sedf_work_conserving_slice_has_slack_weight_of_its_share() {
+    fn sedf_slack_weight_of_a_work_conserving_slice_is_its_share_of_full_weight() {
         let half = Reservation::new(Span::from_ms(5), Span::from_ms(10)).unwrap();
         let half = SedfParameters { extra: true, ..SedfParameters::of(half) };
         let slack = |extra_weight| SedfParameters {

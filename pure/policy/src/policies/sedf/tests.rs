@@ -125,7 +125,7 @@ fn ms(ms: u64) -> Time {
 
 /// Reference on SEDF, §13.7: 65 of 100 ms are left for slices by weight.
 #[test]
-fn sedf_slices_by_weight_divide_the_unreserved_time() {
+fn sedf_unreserved_time_is_divided_into_slices_by_weight() {
     let mut script = Script::new("");
     script.join(0, "slice=3ms period=10ms").unwrap();
     let weighted: Vec<VcpuId> = [(1, "weight=2"), (2, "weight=7"), (3, "weight=3")]
@@ -141,7 +141,7 @@ fn sedf_slices_by_weight_divide_the_unreserved_time() {
 /// A run interval overruns by 1 ms. The next slice is 1 ms shorter, unless the vCPU received slack
 /// in between.
 #[test]
-fn sedf_overrun_is_carried_or_forgiven_by_slack() {
+fn sedf_overrun_field_decides_if_slack_received_cancels_an_overrun() {
     for (overrun, next) in [("carried", 1), ("forgiven", 2)] {
         let rules = format!("first-period=at-once overrun={overrun}");
         let mut script = Script::new(&rules);
@@ -161,7 +161,7 @@ fn sedf_overrun_is_carried_or_forgiven_by_slack() {
 
 /// A vCPU with a hard limit repays its overrun under Xen's rules too.
 #[test]
-fn sedf_overrun_of_a_hard_limit_is_always_carried() {
+fn sedf_overrun_of_a_hard_limited_vcpu_is_deducted_also_under_xen_rules() {
     let mut script = Script::new("rules=xen-3.0.3 first-period=at-once");
     let vcpu = script.join(0, "slice=2ms period=10ms extra=false").unwrap();
     script.wake(vcpu);
@@ -173,7 +173,7 @@ fn sedf_overrun_of_a_hard_limit_is_always_carried() {
 /// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
 /// ends. Then it either skips all past periods at once, or one in each pass while the CPU idles.
 #[test]
-fn sedf_idle_passes_advance_a_best_effort_period_wholly_or_stepwise() {
+fn sedf_best_effort_vcpu_skips_past_periods_at_once_or_one_per_idle_pass() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();
@@ -198,7 +198,7 @@ fn sedf_idle_passes_advance_a_best_effort_period_wholly_or_stepwise() {
 /// A vCPU gives up a slice of 3/10 for an extra-weight. Usage of that slice is forgotten or
 /// counted, depending on the rules.
 #[test]
-fn sedf_old_reservation_rule_forgets_or_counts_a_slice_given_up() {
+fn sedf_old_reservation_field_decides_if_usage_of_a_removed_slice_counts() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
         let mut script = Script::new(&format!("old-reservation={old}"));
         let first = script.join(0, "slice=3ms period=10ms").unwrap();
@@ -210,7 +210,7 @@ fn sedf_old_reservation_rule_forgets_or_counts_a_slice_given_up() {
 }
 
 #[test]
-fn sedf_slices_beyond_one_cpu_are_refused_only_with_admission() {
+fn sedf_refuses_slices_beyond_one_cpu_only_with_admission_control() {
     let full = "slice=95ms period=100ms";
     let mut script = Script::new("rules=xen-3.0.3");
     assert!((0..9).all(|slot| script.join(slot, full).is_ok()));
@@ -232,7 +232,7 @@ fn sedf_slices_beyond_one_cpu_are_refused_only_with_admission() {
 /// With the largest numbers over a century nothing overflows, and slack still goes by weight. Rules
 /// that catch up by one period in each pass are left out, since that takes long after a century.
 #[test]
-fn sedf_slack_is_divided_by_weight_after_a_century() {
+fn sedf_slack_is_still_divided_by_weight_after_a_century() {
     let century = Span::from_secs(100 * 365 * 24 * 3_600);
     for rules in ["best", "xen-3.0.3", "xen-3.0.2"] {
         let mut script = Script::new(&format!("rules={rules} quantum=10us"));
@@ -260,10 +260,10 @@ fn sedf_slack_is_divided_by_weight_after_a_century() {
     }
 }
 
-/// A vCPU that got a century of slack in one step stays far ahead of one with a thousandth of its
-/// weight. All later slack goes to the other one.
+/// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
+/// its weight. All later slack goes to the lighter vCPU.
 #[test]
-fn sedf_vcpu_ahead_by_a_century_of_slack_gets_none() {
+fn sedf_vcpu_that_received_a_century_of_slack_at_once_gets_no_more() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
     let mut script = Script::new("rules=best quantum=10us");
     let heavy = script.join(0, "extra-weight=32767").unwrap();
@@ -279,7 +279,7 @@ fn sedf_vcpu_ahead_by_a_century_of_slack_gets_none() {
 
 /// With equal scores the vCPU that woke first gets slack first, whatever its number.
 #[test]
-fn sedf_equal_slack_scores_are_served_in_wake_order() {
+fn sedf_vcpus_with_equal_slack_scores_receive_slack_in_wake_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut script = Script::new("");
         let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
@@ -296,7 +296,7 @@ fn sedf_equal_slack_scores_are_served_in_wake_order() {
 }
 
 #[test]
-fn sedf_pick_at_the_end_of_a_timeslice_has_limit_zero() {
+fn sedf_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
     let mut script = Script::new("rules=xen-3.0.3");
     let vcpu = script.join(0, "").unwrap();
     script.wake(vcpu);
@@ -311,9 +311,10 @@ fn sedf_pick_at_the_end_of_a_timeslice_has_limit_zero() {
 
 /// A vCPU has a slice of 2 of 10 ms, or of 95 of 100 ms by weight, beside a best-effort vCPU. By
 /// slice/period it gets 25.6 or 121.6 times as much slack, or the same amount if both count as
-/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference, §13.5).
+/// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference on SEDF,
+/// §13.5).
 #[test]
-fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
+fn sedf_slack_weight_is_share_or_one_if_extra_weight_is_not_given() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -363,7 +364,7 @@ impl Script {
 /// third grew at once, it would get another 12.5 and 37.5 ms in the same 100 ms. The reservation of
 /// 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
-fn sedf_leaving_weights_cause_no_deadline_miss_of_a_reservation() {
+fn sedf_vcpus_with_weight_that_leave_cause_no_deadline_miss_of_a_reservation() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
     let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
@@ -386,7 +387,7 @@ fn sedf_leaving_weights_cause_no_deadline_miss_of_a_reservation() {
 /// weight arrives. The newcomer gets nothing in this period, since a third vCPU has 67.5 of 150 ms
 /// reserved and has received none of it yet.
 #[test]
-fn sedf_newcomer_with_weight_gets_its_slice_one_period_later() {
+fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=67500us period=150ms extra=false").unwrap();
     let first = script.join(1, "weight=1 extra=false").unwrap();
@@ -403,11 +404,11 @@ fn sedf_newcomer_with_weight_gets_its_slice_one_period_later() {
 }
 
 /// A vCPU used half of the CPU until 100 ms in the first 50 ms and then gave it up. Its share stays
-/// reserved while another vCPU may be due a slice: one that blocks at 60 ms with 10 ms left. After
+/// reserved while another vCPU can be due a slice: one that blocks at 60 ms with 10 ms left. After
 /// 10 more ms it would have used them. The CPU is then quiescent, and all of the share is
 /// available.
 #[test]
-fn sedf_leavers_excess_stays_reserved_until_cpu_is_quiescent() {
+fn sedf_excess_of_a_departed_vcpu_stays_reserved_until_the_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
         let mut script = Script::new("first-period=at-once");
         let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
@@ -426,7 +427,7 @@ fn sedf_leavers_excess_stays_reserved_until_cpu_is_quiescent() {
 
 /// Of 5 ms in 10 ms, half accrue in 5 ms, whatever the parameters in between.
 #[test]
-fn sedf_usage_is_kept_when_a_slice_is_given_up_and_restored() {
+fn sedf_usage_is_remembered_if_a_slice_is_removed_and_restored() {
     for meanwhile in ["", "weight=1"] {
         let mut script = Script::new("");
         let vcpu = script.join(0, "slice=5ms period=10ms").unwrap();
@@ -441,7 +442,7 @@ fn sedf_usage_is_kept_when_a_slice_is_given_up_and_restored() {
 /// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
 /// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn sedf_excess_is_deducted_in_full_from_a_smaller_slice() {
+fn sedf_excess_from_a_large_slice_is_deducted_in_full_from_small_slices() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");
@@ -469,7 +470,7 @@ fn sedf_excess_is_deducted_in_full_from_a_smaller_slice() {
 /// A vCPU is stopped late, after the next vCPU was chosen. It pays for the overrun from its next
 /// slice or as slack, and the other vCPU keeps its full slice.
 #[test]
-fn sedf_late_enforcement_is_charged_to_the_overrunning_vcpu() {
+fn sedf_overrun_due_to_late_enforcement_is_charged_to_the_vcpu_that_overran() {
     for (extra, row) in [(false, "used"), (true, "extra time")] {
         let share = alloc::format!("slice=2ms period=10ms extra={extra}");
         let mut script = Script::new("first-period=at-once");
@@ -488,7 +489,7 @@ fn sedf_late_enforcement_is_charged_to_the_overrunning_vcpu() {
 /// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
 /// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
-fn sedf_slice_by_weight_is_free_at_once_on_quiescent_cpu() {
+fn sedf_slice_by_weight_of_a_departed_vcpu_is_free_on_a_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));
@@ -501,7 +502,7 @@ fn sedf_slice_by_weight_is_free_at_once_on_quiescent_cpu() {
 /// A vCPU has all of the CPU by weight and has used a part of it when a reservation arrives. Its
 /// slice shrinks at once to what the reservation leaves.
 #[test]
-fn sedf_slice_by_weight_shrinks_at_once_for_a_new_reservation() {
+fn sedf_slice_by_weight_shrinks_as_soon_as_a_reservation_is_admitted() {
     let mut script = Script::new("");
     let weighted = script.join(0, "weight=1 extra=false").unwrap();
     script.wake(weighted);
@@ -512,7 +513,7 @@ fn sedf_slice_by_weight_shrinks_at_once_for_a_new_reservation() {
 }
 
 #[test]
-fn sedf_weight_takes_precedence_over_a_slice() {
+fn sedf_slice_is_ignored_if_a_weight_is_given() {
     let mut script = Script::new("");
     let vcpu = script.join(0, "slice=3ms period=10ms weight=1").unwrap();
     assert_eq!(script.shows(vcpu, "slice"), "95ms");
@@ -523,7 +524,7 @@ fn sedf_weight_takes_precedence_over_a_slice() {
 
 /// Of all policies only `sedf` divides slack by weight.
 #[test]
-fn only_sedf_divides_slack_by_weight() {
+fn sedf_is_the_only_policy_that_divides_slack_by_weight() {
     for spec in crate::ALL {
         let policy = Values::defaults(spec.policy_fields).unwrap();
         let policy = (spec.build)(&policy, &Topology::flat(1));
@@ -534,7 +535,7 @@ fn only_sedf_divides_slack_by_weight() {
 /// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is set for its own
 /// vCPU.
 #[test]
-fn sedf_timer_of_each_cpu_is_for_periods_of_its_own_vcpus() {
+fn sedf_timer_of_a_cpu_is_set_only_for_periods_of_vcpus_on_that_cpu() {
     let mut at = Moment::at_start(2);
     let topology = Topology::flat(2);
     let fields = values(SPEC.policy_fields, "first-period=at-once");
@@ -562,10 +563,10 @@ fn sedf_timer_of_each_cpu_is_for_periods_of_its_own_vcpus() {
     assert_eq!([0, 1].map(|cpu| policy.next_timer(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
 }
 
-/// A weight goes to the CPU with another weight, where it gets half of 95 ms. That is more than all
-/// of the 40 ms that a reservation leaves on the other CPU.
+/// A vCPU with a weight is placed beside another vCPU with a weight, where its slice is half of 95
+/// ms. That is more than all of the 40 ms that a reservation leaves on the other CPU.
 #[test]
-fn sedf_vcpu_with_weight_is_placed_where_its_slice_is_largest() {
+fn sedf_vcpu_with_weight_is_placed_on_the_cpu_where_its_slice_is_largest() {
     let mut at = Moment::at_start(2);
     let mut policy = (SPEC.build)(&values(SPEC.policy_fields, ""), &Topology::flat(2));
     let both = CpuSet::first_n(2);

@@ -12,10 +12,10 @@ pub(super) struct SortedRun {
 }
 
 impl SortedRun {
-    /// A run without vCPUs.
+    /// Sorted run that contains no vCPU.
     pub(super) const EMPTY: SortedRun = SortedRun { first: NOBODY, last: NOBODY };
 
-    /// Returns true if the run is empty.
+    /// Returns true if the sorted run contains no vCPU.
     #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.first == NOBODY
@@ -52,7 +52,7 @@ impl<K: Ord + Copy> Links<K> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
     }
 
-    /// Returns the entry with the lowest key of a run, apart from that of `but`.
+    /// Returns the entry with the lowest key of a sorted run, leaving out the entry of `but`.
     #[inline]
     pub(super) fn first_but(&self, run: SortedRun, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.nodes.get(run.first as usize)?;
@@ -62,7 +62,7 @@ impl<K: Ord + Copy> Links<K> {
         self.nodes.get(first.after as usize).map(|node| node.entry)
     }
 
-    /// Returns the entries of a run, lowest key first.
+    /// Returns the entries of a sorted run, lowest key first.
     #[inline]
     pub(super) fn iter(&self, run: SortedRun) -> impl Iterator<Item = (K, VcpuId)> {
         let mut at = run.first;
@@ -93,7 +93,7 @@ impl<K: Ord + Copy> Links<K> {
         true
     }
 
-    /// Removes a vCPU from its run.
+    /// Removes a vCPU from its sorted run.
     #[inline]
     pub(super) fn remove(&mut self, run: &mut SortedRun, vcpu: VcpuId) {
         let RunNode { before, after, .. } = self.nodes[vcpu.slot()];

@@ -21,8 +21,8 @@ fn three_loops_and_dom0() -> Vec<Guest> {
     vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
 }
 
-/// Returns the times at which the balancer's calls were paid: those at which the balancer vCPU
-/// blocked again.
+/// Returns the times at which the balancer's calls were complete: those at which the balancer vCPU,
+/// which is charged for them, blocked again.
 fn paid(got: &Got, payer: usize) -> Vec<Time> {
     let blocked = |record: &Record| match *record {
         Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
@@ -48,11 +48,12 @@ fn follows(at: Time, paid: &[Time]) -> bool {
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
-/// Figure 4.4 with costs. The balancer makes 20 calls per second, each of 5 us, plus 200 ns for
-/// each of two CPUs and 50 ns for each of four vCPUs. The balancer vCPU uses exactly that CPU time.
-/// Once a balancing run has been paid, it migrates as many vCPUs as without costs.
+/// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second,
+/// each of 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The balancer
+/// vCPU uses exactly that CPU time. Once a balancing run has been paid, it migrates as many vCPUs
+/// as without costs.
 #[test]
-fn balancer_calls_are_charged_to_the_balancer_vcpu() {
+fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
     let guests = three_loops_and_dom0();
     for balancer in BALANCERS {
         let keys = "balancing = { call = '5us', cpu = '200ns', vcpu = '50ns' }".to_owned();
@@ -78,7 +79,7 @@ fn balancer_calls_are_charged_to_the_balancer_vcpu() {
 /// call comes 50 ms later, so a balancing run happens every 1.5 s. No other vCPU's slice lacks a
 /// nanosecond.
 #[test]
-fn balancer_call_uses_at_most_its_slice_per_period() {
+fn balancer_call_longer_than_its_slice_continues_in_the_next_period() {
     let guests = three_loops_and_dom0();
     let host =
         Host { balancer: "repaired", keys: calls(250), length: 62_000 * MS, ..Host::default() };
@@ -96,7 +97,7 @@ fn balancer_call_uses_at_most_its_slice_per_period() {
 /// has 14 us in each 7 ms. The call completes, and its migrations follow late but within 50 ms.
 /// [balancer M6]
 #[test]
-fn balancing_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
+fn balancer_call_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
     guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
     for balancer in ["thesis", "repaired"] {
@@ -122,7 +123,7 @@ fn balancing_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
 /// CPU 0 is reserved up to the balancer's share, on 40 random hosts. Each balancer call of up to
 /// 100 us completes within its period, and no vCPU misses a slice.
 #[test]
-fn no_slice_is_missed_on_a_full_cpu_beside_the_balancer() {
+fn vcpus_beside_the_balancer_miss_no_slice_on_a_full_cpu() {
     for seed in 1..=40 {
         let mut dice = Dice(seed);
         let (mut guests, mut left) = (Vec::new(), 998_000);
@@ -150,7 +151,7 @@ fn no_slice_is_missed_on_a_full_cpu_beside_the_balancer() {
 /// A reservation that would exceed CPU 0 less the balancer's share is refused. The error has both
 /// numbers, and the order of the joins does not matter.
 #[test]
-fn reservation_beyond_the_balancers_share_of_cpu_0_is_refused() {
+fn reservation_of_cpu_0_that_leaves_no_balancer_share_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
         let host = Host {
             balancer: "repaired",
@@ -187,7 +188,7 @@ fn reservation_beyond_the_balancers_share_of_cpu_0_is_refused() {
 /// If balancer calls have no cost, or there is nothing to balance, no vCPU pays for calls and the
 /// trace is unchanged.
 #[test]
-fn balancer_without_call_costs_leaves_the_trace_unchanged() {
+fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
     let guests = three_loops_and_dom0();
     let trace = |balancer, cpus, keys: &str| {
         let keys = keys.to_owned();
@@ -209,10 +210,10 @@ fn balancer_without_call_costs_leaves_the_trace_unchanged() {
     assert!(free == paid, "one CPU has nothing to balance");
 }
 
-/// A scenario may name a domain that makes the balancer's calls. It does so on any CPU, while it is
-/// present.
+/// A scenario can name a domain that makes the balancer's calls. The domain may be on any CPU, and
+/// makes calls only while it is present.
 #[test]
-fn balancer_domain_of_a_scenario_makes_calls_while_present() {
+fn domain_named_as_balancer_makes_the_balancer_calls_while_it_is_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
     let pays = Guest {
         work: "{ kind = 'clock', period = '50ms', compute = '80us', offset = '10ms' }".into(),

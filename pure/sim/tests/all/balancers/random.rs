@@ -1,5 +1,5 @@
-//! Random hosts of always runnable vCPUs (load *a* of the reference): fairness and number of
-//! migrations under balancers.
+//! Random hosts of always runnable vCPUs (load *a* of the reference on balancers): fairness and
+//! number of migrations under balancers.
 
 use super::hosts::{Guest, Host, MS, run};
 
@@ -87,7 +87,8 @@ fn errors(had: &[u64], fair: &[u64], window: u64) -> Vec<u64> {
 struct Outcome {
     /// Mean error over a minute, of each host.
     mean: Vec<u64>,
-    /// Error of the heaviest vCPU of each host that has a single heaviest one.
+    /// Error of the heaviest vCPU of each host, for hosts on which a single vCPU has the largest
+    /// weight.
     heaviest: Vec<u64>,
     /// Error of each vCPU in each second.
     seconds: Vec<u64>,
@@ -135,9 +136,10 @@ impl Outcome {
     }
 }
 
-/// Bounds of the reference for hosts with eight CPUs: constant loops, ten seeds, and a minute each.
+/// Bounds of the reference on balancers for hosts with eight CPUs: constant loops, ten seeds, and a
+/// minute each.
 #[test]
-fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
+fn balancers_divide_ten_random_8_cpu_hosts_fairly_with_few_migrations() {
     let none = ten_hosts("none");
     assert!(mean(&none.mean) > 200, "there is something to balance");
     let [thesis, repaired, planned] = ["thesis", "repaired", "planned"].map(ten_hosts);
@@ -152,7 +154,7 @@ fn balancers_are_fair_with_few_migrations_on_ten_eight_cpu_hosts() {
 
 /// Two balanced runs with the same seed have the same trace.
 #[test]
-fn balanced_runs_with_the_same_seed_have_equal_traces() {
+fn two_runs_of_a_balancer_with_an_equal_seed_have_equal_traces() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(CPUS, 3);
         let host = Host { cpus: CPUS, balancer, length: 5_000 * MS, ..Host::default() };
@@ -163,7 +165,7 @@ fn balanced_runs_with_the_same_seed_have_equal_traces() {
 
 /// Hundreds of vCPUs migrate at one instant, and each migration can make every idle CPU reschedule.
 #[test]
-fn mass_migration_at_one_instant_on_256_cpus_misses_no_slice() {
+fn vcpus_miss_no_slice_if_hundreds_migrate_at_one_instant_on_256_cpus() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(256, 1);
         let host = Host { cpus: 256, balancer, length: 700 * MS, ..Host::default() };

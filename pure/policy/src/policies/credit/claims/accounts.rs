@@ -13,17 +13,18 @@ use slackline_units::{Span, VcpuId, Weight};
 use super::{ClaimLimit, Claims, VmReports};
 use crate::policies::credit::nanoseconds;
 
-/// Number of binary places of the level.
+/// Number of binary places of the level: the time ahead granted per unit of weight.
 const PLACES: u32 = 20;
 
-/// Account of the CPU time for which VMs may precede others by their claims (*time ahead*).
+/// Account of the CPU time for which VMs may precede others by their urgency claims (*time ahead*).
 #[derive(Debug, Default)]
 pub(super) struct ClaimBudget {
     /// Time ahead granted for each unit of weight since the start, in 2^-20 ns.
     pub(super) level: u128,
     /// Total weight of all VMs.
     weight: u64,
-    /// Rows of the VMs that have used up the CPU time for which they may precede others.
+    /// Rows of the VMs that have used up the CPU time for which they may precede others by their
+    /// urgency claims.
     spent: Vec<usize>,
 }
 
@@ -37,7 +38,8 @@ impl VmReports {
         self.left.saturating_add(given).min(nanoseconds(depth))
     }
 
-    /// Adds the CPU time for which the VM was allowed to precede others since its last settlement.
+    /// Adds the CPU time that the VM was granted for preceding others by its urgency claims since
+    /// its last settlement.
     fn settle(&mut self, level: u128, bound: ClaimLimit) {
         self.left = self.left_at(level, bound);
         self.level = level;
@@ -70,8 +72,8 @@ impl Claims {
         }
     }
 
-    /// Charges the VM of a vCPU for a run in which the vCPU preceded others. Returns the VM if that
-    /// used up the CPU time for which it may precede others.
+    /// Charges the VM of a vCPU for a run in which the vCPU preceded others by its urgency claim.
+    /// Returns the VM if the run used up the CPU time for which the VM may precede others.
     #[inline]
     pub(super) fn spend(&mut self, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let bound = self.belief.bound?;
@@ -88,15 +90,17 @@ impl Claims {
         Some(domain)
     }
 
-    /// Returns the CPU time for which a vCPU may precede others. `None` if there is no limit.
+    /// Returns the CPU time for which a vCPU may precede others by its urgency claim. `None` if
+    /// there is no limit.
     pub(super) fn left(&self, vcpu: VcpuId) -> Option<Span> {
         let bound = self.belief.bound?;
         let left = self.domains[self.vcpus[vcpu].domain].left_at(self.room.level, bound);
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs CPU time for which they may precede others: a part of the time of `cpus` CPUs
-    /// in `span`, by weight. Returns the VMs that had none left and have some again.
+    /// Grants all VMs CPU time for which they may precede others by their urgency claims: a part of
+    /// the time of `cpus` CPUs in `span`, by weight. Returns the VMs that had no such time left and
+    /// have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {
@@ -155,7 +159,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn gaps_grants_five_equal_vms_1500_us_each_and_saves_10_ms() {
+    fn gaps_each_of_five_vms_may_precede_others_1500_us_a_period_and_save_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -170,7 +174,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn gaps_grants_time_for_25_requests_of_60_us_per_period() {
+    fn gaps_time_to_precede_others_suffices_for_25_requests_of_60_us_a_period() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -190,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_time_ahead_follows_weights_and_cpus_and_redivides_after_a_leave() {
+    fn gaps_time_to_precede_others_is_divided_by_weight_again_after_a_leave() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -209,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_grants_time_ahead_to_all_but_departed_vms() {
+    fn gaps_departed_vm_receives_no_time_to_precede_others() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

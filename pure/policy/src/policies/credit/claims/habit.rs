@@ -9,9 +9,10 @@
 
 use slackline_units::Span;
 
-/// Number of I/O items, the latest ones, whose answers count.
+/// Number of latest I/O items whose answers count.
 const LAST: u32 = 10;
-/// Number of these items that must have been answered in time for the VM to count as quick.
+/// Number of the latest I/O items that must have been answered in time so that the VM counts as
+/// quick.
 const ENOUGH: u32 = 8;
 
 /// Record of how quickly a VM answers the I/O items that are completed for it.
@@ -19,25 +20,26 @@ const ENOUGH: u32 = 8;
 pub(super) struct ResponseHistory {
     /// CPU time for which the vCPUs of the VM have been charged.
     pub(super) ran: Span,
-    /// CPU time of the VM, charged or not, at the latest of three events: an item arrived, the VM
-    /// took notice of an item, or it answered one.
+    /// CPU time of the VM, charged or not, at the latest of three events: an I/O item arrived for
+    /// it, it noticed an item, or it answered an item.
     since: Span,
-    /// Number of items that the VM has taken notice of and not answered yet.
+    /// Number of I/O items that the VM has noticed and not answered yet.
     owed: u32,
-    /// Number of requests that the VM had sent at its last report.
+    /// Total number of I/O requests that the VM had sent at its last report.
     asked: u32,
-    /// Answers to the latest items, one bit each, the latest in the lowest bit. A bit is set if the
-    /// answer was in time.
+    /// Answers to the latest I/O items, one bit each, the latest in the lowest bit. A bit is set if
+    /// the answer was in time.
     answers: u32,
 }
 
 impl ResponseHistory {
-    /// Record of a new VM, which does not count as quick.
+    /// Record of a new VM, which does not count as quick in its answers to I/O.
     pub(super) const UNKNOWN: ResponseHistory =
         ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
-    /// Handles a report about a VM: the number of waiting items changed from `before` to `items`,
-    /// and the VM has sent `asked` requests in total. `ran` is the CPU time of the VM up to now.
+    /// Handles a report about a VM: the number of its waiting I/O items changed from `before` to
+    /// `items`, and it has sent `asked` I/O requests in total. `ran` is the CPU time of the VM up
+    /// to now.
     pub(super) fn hear(&mut self, ran: Span, (before, items): (u32, u32), asked: u32) {
         if items < before {
             self.owed = self.owed.saturating_add(before - items);
@@ -54,8 +56,8 @@ impl ResponseHistory {
         }
     }
 
-    /// Charges the CPU time `ran`. If the VM has an item and has used `within` without an answer,
-    /// that item counts as answered late: the VM does other work.
+    /// Charges the CPU time `ran`. If the VM has an I/O item and has used `within` without
+    /// answering it, that item counts as answered late, since the VM does other work.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;
@@ -65,8 +67,8 @@ impl ResponseHistory {
         }
     }
 
-    /// Records that the VM is blocked, which means that it has answered all items that it took
-    /// notice of.
+    /// Records that the VM is blocked, which means that it has answered all I/O items that it
+    /// noticed.
     pub(super) fn rest(&mut self) {
         let answered = core::mem::take(&mut self.owed);
         self.note(answered, 1);
@@ -78,13 +80,13 @@ impl ResponseHistory {
         }
     }
 
-    /// Returns true if the VM has an item to answer and usually answers in time.
+    /// Returns true if the VM has an I/O item to answer and usually answers such items in time.
     #[inline]
     pub(super) fn is_at_it(&self, items: u32) -> bool {
         (items > 0 || self.owed > 0) && self.answered() >= ENOUGH
     }
 
-    /// Returns how many of the last ten items were answered in time.
+    /// Returns the number of I/O items, of the last ten, that were answered in time.
     pub(super) fn answered(&self) -> u32 {
         (self.answers & ((1 << LAST) - 1)).count_ones()
     }
@@ -101,7 +103,7 @@ mod tests {
 
     const WITHIN: Span = Span::from_ms(1);
 
-    /// Simulates a VM that takes notice of one packet, runs for `after`, and then sends one packet.
+    /// Simulates a VM that notices one packet, runs for `after`, and then sends one packet.
     fn answer(habit: &mut ResponseHistory, after: Span) {
         let before = habit.asked;
         habit.hear(habit.ran, (0, 1), before);
@@ -111,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_infers_a_quick_server_from_eight_of_ten_timely_answers() {
+    fn gaps_vm_that_answers_eight_of_ten_requests_in_time_is_a_quick_server() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -126,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_counts_neither_unsolicited_requests_nor_unanswered_items_as_answers() {
+    fn gaps_request_without_answer_or_answer_without_request_does_not_count() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends although nothing came.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
@@ -143,10 +145,10 @@ mod tests {
         assert!(!habit.is_at_it(1));
     }
 
-    /// Three items that arrive at once are answered one by one. When the VM blocks, the rest counts
-    /// as answered.
+    /// Three I/O items that arrive at once are answered one by one. When the VM blocks, the
+    /// remaining items count as answered.
     #[test]
-    fn gaps_counts_simultaneous_items_as_answered_one_by_one() {
+    fn gaps_requests_that_arrive_together_are_counted_as_answered_one_by_one() {
         let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);

@@ -1,4 +1,4 @@
-//! Choice of the vCPU that precedes others by its claim, and the limit of its timeslice.
+//! Choice of the vCPU that precedes others by its urgency claim, and the limit of its timeslice.
 
 use slackline_units::{CpuId, CpuSet, Pending, Span, Tasks, Time, VcpuHint, VcpuId};
 
@@ -18,8 +18,8 @@ impl Claims {
         (!is_driver).then(|| self.domains[domain].habit.left(within))
     }
 
-    /// Charges a vCPU's VM in the record of its answers to I/O. Returns the VM if its claim has
-    /// changed.
+    /// Charges a vCPU's VM in the record of its answers to I/O. Returns the VM if its urgency claim
+    /// has changed.
     #[inline]
     fn run(&mut self, now: Time, vcpu: VcpuId, ran: Span) -> Option<usize> {
         let ClaimSource::Inferred(within) = self.belief.tell else { return None };
@@ -34,8 +34,8 @@ impl Claims {
 
 impl Credit {
     /// Handles a report of a guest or a driver VM. Requests a pass only if the report ends the
-    /// claim by which a vCPU precedes others. Other reports count from the next pass on [Paper
-    /// 3.2].
+    /// urgency claim by which a vCPU precedes others. Other reports count from the next pass on
+    /// [Paper 3.2].
     pub(in crate::policies::credit) fn listen(
         &mut self,
         at: &Moment,
@@ -72,9 +72,9 @@ impl Credit {
     }
 
     /// Handles the report of a driver VM about the I/O that is pending for a VM. The driver VM
-    /// itself gets the highest claim. On a live host the devices of a VM report on its behalf, so
-    /// the VM is then no driver. No driver vCPU wakes and blocks in that case, which would cause a
-    /// pass, so the report itself requests one.
+    /// itself gets the highest urgency claim. On a live host the devices of a VM report on its
+    /// behalf, so the VM is then no driver. No driver vCPU wakes and blocks in that case, which
+    /// would cause a pass, so the report itself requests a pass.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -129,8 +129,8 @@ impl Credit {
         }
     }
 
-    /// Updates the claims of all vCPUs of a VM, after a report or after the VM used up its time to
-    /// precede others or got some again.
+    /// Updates the urgency claims of all vCPUs of a VM. Called after a report, and after the VM's
+    /// time to precede others ran out or was renewed.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
         for index in 0.. {
@@ -139,13 +139,13 @@ impl Credit {
         }
     }
 
-    /// Returns the vCPU of a VM at an index. `None` beyond the last one.
+    /// Returns the vCPU of a VM at an index. `None` if the index is beyond the last vCPU.
     #[inline]
     fn of_domain(&self, domain: usize, index: usize) -> Option<VcpuId> {
         self.claims.as_ref()?.domains[domain].vcpus.get(index).copied()
     }
 
-    /// Updates the claim of a vCPU.
+    /// Updates the urgency claim of a vCPU.
     fn consider(&mut self, vcpu: VcpuId) {
         let Some(claims) = &mut self.claims else { return };
         let Claimant { domain, runnable, ahead, .. } = claims.vcpus[vcpu];
@@ -183,8 +183,8 @@ impl Credit {
         is_ahead.then_some((vcpu, claim))
     }
 
-    /// Gives a CPU to a vCPU that precedes others by its claim. The vCPU stays in the queue if it
-    /// keeps its place there.
+    /// Gives a CPU to a vCPU that precedes others by its urgency claim. The vCPU stays in the queue
+    /// if it keeps its place there.
     pub(in crate::policies::credit) fn go_ahead(
         &mut self,
         at: &Moment,
@@ -204,8 +204,8 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// Returns true if a vCPU stays in a queue while it runs: it precedes others by its claim and
-    /// keeps its place.
+    /// Returns true if a vCPU stays in a queue while it runs: it precedes others by its urgency
+    /// claim and keeps its place in the queue.
     #[inline]
     pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
         self.claims.as_ref().is_some_and(|claims| {
@@ -214,15 +214,15 @@ impl Credit {
         })
     }
 
-    /// Returns true if a vCPU that precedes others by its claim loses its place in the queue when a
-    /// pass for the reason `why` ends its timeslice.
+    /// Returns true if a vCPU that precedes others by its urgency claim loses its place in the
+    /// queue when a pass for the reason `why` ends its timeslice.
     pub(in crate::policies::credit) fn loses_place(&self, why: PassReason) -> bool {
         why != PassReason::Preempted
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
     }
 
-    /// Charges a vCPU for a run. If the vCPU preceded others, that time is also deducted from its
-    /// VM's limit for doing so.
+    /// Charges a vCPU for a run. If the vCPU preceded others by its urgency claim, the run is also
+    /// deducted from its VM's limit for doing so.
     #[inline]
     pub(in crate::policies::credit) fn charge_claim(&mut self, now: Time, vcpu: VcpuId, ran: Span) {
         let given_up = self.claims.as_mut().and_then(|claims| claims.run(now, vcpu, ran));
@@ -235,7 +235,8 @@ impl Credit {
         }
     }
 
-    /// Grants all VMs time in which they may precede others, at an accounting.
+    /// Grants all VMs, at an accounting of credit, CPU time in which they may precede others by
+    /// their urgency claims.
     pub(in crate::policies::credit) fn renew_claims(&mut self, at: &Moment) {
         let (cpus, since) = (self.cpus.len(), at.now().since(self.accounted));
         let again = self.claims.as_mut().map(|claims| claims.renew(cpus, since));
@@ -260,8 +261,9 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU on which a vCPU would precede the chosen vCPU, or is itself chosen and could
-    /// run by its claim. `None` if there is none.
+    /// Returns the CPU on which a vCPU would precede the chosen vCPU by its urgency claim. A CPU
+    /// for which the vCPU is chosen itself counts if it could run there by its claim. `None` if
+    /// there is no such CPU.
     fn claims_more_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         let cpu = self.vcpus[vcpu].on.or(self.queues.list_of(vcpu))?;
         let chosen = self.cpus[cpu.index()].chosen?;

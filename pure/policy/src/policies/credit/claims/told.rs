@@ -42,14 +42,15 @@ impl GuestReport {
         self.reckon(now, belief);
     }
 
-    /// Sets the tasks that the driver VM names. Returns true if they differ from the earlier ones.
+    /// Sets the tasks that the driver VM names. Returns true if they differ from the tasks that it
+    /// named before.
     #[inline]
     pub(super) fn mean(&mut self, tasks: &[Option<TaskId>; TASKS]) -> bool {
         core::mem::replace(&mut self.meant, *tasks) != *tasks
     }
 
-    /// Computes the claim of the blocked tasks at `now`. Called when I/O becomes pending or the
-    /// report changes.
+    /// Computes the urgency claim of the guest's blocked tasks at `now`. Called when I/O becomes
+    /// pending or the report changes.
     pub(super) fn reckon(&mut self, now: Time, belief: &ClaimRules) {
         let is_late = |when: &Time| now.since(*when) > belief.list_time;
         let late = self.when.map(|when| is_late(&when));
@@ -59,8 +60,8 @@ impl GuestReport {
     }
 
     /// Returns the times at which I/O woke the tasks in `told.woken`. A task that is new in the
-    /// list was woken now. So was the first task of the list if it was blocked at the last report
-    /// and is not any more.
+    /// list was woken now. The first task of the list was also woken now if it was blocked at the
+    /// last report and no longer is.
     fn wakes(&self, now: Time, told: &Tasks) -> [Time; TASKS] {
         let waits = |tasks: &[Option<Task>], id| tasks.iter().flatten().any(|task| task.id == id);
         core::array::from_fn(|place| {
@@ -80,8 +81,9 @@ pub(super) fn runnable(told: &Tasks) -> Claim {
     most_urgent(told.runnable.iter().flatten())
 }
 
-/// Returns the claim of the most urgent blocked task that may wait for pending I/O. Only tasks that
-/// I/O woke recently count, or only tasks that the driver VM names, or all of them.
+/// Returns the urgency claim of the most urgent blocked task that may wait for pending I/O.
+/// Depending on the rules, all blocked tasks count, or only tasks that I/O woke recently, or only
+/// tasks that the driver VM names.
 fn blocked(
     blocked: &[Option<Task>; TASKS],
     for_whom: &[Option<TaskId>; TASKS],
@@ -131,8 +133,9 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// Returns the claim of a vCPU by four rules: by its runnable tasks only, with the list of
-    /// recently woken tasks, with all blocked tasks, and with the tasks that the driver VM names.
+    /// Returns the urgency claim of a vCPU by four rules: by its runnable tasks only, with the list
+    /// of recently woken tasks, with all blocked tasks, and with the tasks that the driver VM
+    /// names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],
@@ -161,7 +164,7 @@ mod tests {
     /// Table of the reference on GAPS, section 7.2. The last column is by the tasks that the driver
     /// VM names.
     #[test]
-    fn gaps_claims_match_the_table_of_the_reference() {
+    fn gaps_urgency_claims_equal_the_table_of_the_gaps_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
@@ -179,7 +182,7 @@ mod tests {
     /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
     /// not count.
     #[test]
-    fn gaps_ignores_woken_tasks_beyond_the_list_length() {
+    fn gaps_counts_only_the_tasks_most_recently_woken_by_io_up_to_list_length() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -195,7 +198,7 @@ mod tests {
     /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn gaps_counts_a_woken_task_until_list_time_has_passed() {
+    fn gaps_task_woken_by_io_no_longer_counts_after_its_time_on_the_list() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

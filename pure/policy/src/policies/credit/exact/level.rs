@@ -8,7 +8,7 @@
 //! the rate at which the level rises.
 //!
 //! A VM is limited if the pace, given the limited VMs known so far, is high enough for it. The last
-//! rise does not decide, since it may contain credit that others could not keep. The pace is
+//! rise does not decide, since it can contain credit that others could not keep. The pace is
 //! highest when all limited VMs are known: to miss a limited VM, or to limit one wrongly, lowers
 //! it. So no VM is limited wrongly for long, and those with the least use for their weight are
 //! found first. All are found when each VM has been visited as often as there are VMs.
@@ -28,12 +28,12 @@ use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 /// waited up to half as long again.
 const VISITS: usize = 8;
 
-/// Number of binary places of the level and of its pace.
+/// Number of binary places of the credit level and of its pace.
 const PLACES: u32 = 20;
 
-/// Largest rise of the level at one accounting: 2.4 hours of CPU time for each unit of weight, far
-/// beyond any credit that may be kept. So a VM that is visited in time can compute the rise of the
-/// level although the level wraps.
+/// Largest rise of the credit level at one accounting: 2.4 hours of CPU time for each unit of
+/// weight, far beyond any credit that may be kept. So a VM that is visited in time can compute the
+/// rise of the level although the level wraps.
 const HIGHEST_RISE: u64 = 1 << 63;
 
 /// Highest pace of the level: 268 CPUs for each unit of weight. No VM can use more. Multiplied by
@@ -58,7 +58,8 @@ pub(in crate::policies::credit) struct CreditLevel {
     /// blocked vCPUs and limited VMs could not keep and of rounding losses, less credit given in
     /// excess.
     carry: i64,
-    /// Rise of the level at the last accounting.
+    /// Rise of the credit level at the last accounting. The level is the credit granted per unit of
+    /// weight.
     rise: Rise,
     /// Index in the list of active VMs of the VM to visit next.
     cursor: usize,
@@ -76,8 +77,8 @@ struct Rise {
     cause: RiseInputs,
 }
 
-/// Inputs from which a rise of the level is computed. They are mostly the same as at the accounting
-/// before.
+/// Inputs from which a rise of the level is computed. They are mostly the same as at the previous
+/// accounting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
@@ -109,7 +110,7 @@ impl Rise {
 }
 
 impl CreditLevel {
-    /// Returns the credit that a VM's weight gives it for the time since its last visit.
+    /// Returns the credit that a VM's weight gives it for the time since the VM was visited last.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // A weight has 16 bits.
     fn given(&self, domain: &Domain) -> u64 {
@@ -117,7 +118,8 @@ impl CreditLevel {
         ((u128::from(risen) * u128::from(domain.weight.get())) >> PLACES) as u64
     }
 
-    /// Grants a VM the credit due since its last visit. Returns the credit for each active vCPU.
+    /// Grants a VM the credit due since it was visited last. Returns the credit for each active
+    /// vCPU.
     fn grant(&mut self, domain: &mut Domain) -> i64 {
         let by_weight = self.given(domain).cast_signed();
         domain.level = self.level;
@@ -140,8 +142,9 @@ impl CreditLevel {
         grant / domain.active
     }
 
-    /// Grants the credit due to a VM with one vCPU and no limit but its weight. Returns the new
-    /// class of the vCPU. `None` if nothing was granted, since more than the class would change.
+    /// Grants the credit due to a VM that has one vCPU and whose credit only its weight limits.
+    /// Returns the new class of the vCPU. `None` if nothing was granted, since more than the class
+    /// of the vCPU would change.
     #[inline(always)]
     fn grant_plainly(&self, domain: &mut Domain, account: &mut Vcpu, period: i64) -> Option<Class> {
         let each = self.given(domain);
@@ -168,7 +171,7 @@ impl Domain {
         self.active == 1 && self.cap.is_none() && !self.is_limited
     }
 
-    /// Returns the pace of the level from which on the VM's weight gives it all CPU time that it
+    /// Returns the pace of the credit level at which the VM's weight gives it all CPU time that it
     /// can use.
     fn enough(&self) -> u64 {
         self.rate.saturating_mul(1 << PLACES).div_ceil(u64::from(self.weight.get()))
@@ -176,9 +179,9 @@ impl Domain {
 }
 
 impl Vcpu {
-    /// Returns the class for an amount of credit. `None` if closing the account may change more
-    /// than the class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only
-    /// for VMs whose cap is enforced by a budget.
+    /// Returns the class for an amount of credit. `None` if the accounting may change more than the
+    /// class: the vCPU is boosted, or its credit or debt exceeds a period's credit. Only for VMs
+    /// whose cap is enforced by a budget.
     #[inline]
     fn plain_class(&self, credit: i64, period: i64) -> Option<Class> {
         let is_within = credit.wrapping_add(period).cast_unsigned() <= 2 * period.unsigned_abs();
@@ -205,7 +208,7 @@ impl Credit {
         self.visit_some(at);
     }
 
-    /// Visits some of the active VMs, in the order of the list, and none of them twice.
+    /// Grants credit to some of the active VMs, in the order of the list. Visits no VM twice.
     fn visit_some(&mut self, at: &Moment) {
         let mut visits = VISITS * self.cpus.len();
         let mut unseen = self.domains.list.len();
@@ -264,8 +267,8 @@ impl Credit {
         seen
     }
 
-    /// Grants credit to a VM, closes the accounts of its vCPUs, and decides whether the VM is
-    /// limited.
+    /// Grants credit to a VM, updates the class and the credit limits of its vCPUs, and decides if
+    /// the VM is limited.
     #[inline(never)]
     fn visit(&mut self, at: &Moment, row: usize) {
         self.settle(row);
@@ -288,7 +291,8 @@ impl Credit {
         }
     }
 
-    /// Closes the account of a vCPU whose VM has `active` active vCPUs.
+    /// Updates the class of a vCPU after a grant of credit, and limits its credit or debt. Its VM
+    /// has `active` active vCPUs.
     fn close_exactly(&mut self, at: &Moment, vcpu: VcpuId, active: i64) {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
@@ -346,11 +350,11 @@ mod tests {
     use crate::policies::credit::{CreditRules, SPEC};
     use crate::{Policy, Topology, Values};
 
-    /// If credit and debt are at most a period's credit, closing an account changes only the class,
-    /// and a boosted vCPU stays boosted. Beyond that, the credit is cut or the vCPU becomes
-    /// inactive.
+    /// If credit and debt are at most a period's credit, closing a vCPU's account after a grant
+    /// changes only its class, and a boosted vCPU stays boosted. Beyond that, the credit is cut or
+    /// the vCPU becomes inactive.
     #[test]
-    fn credit_accounting_within_a_periods_credit_changes_only_the_class() {
+    fn credit_accounting_changes_only_the_class_if_credit_is_within_a_period() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

@@ -1,5 +1,5 @@
 //! Work conservation: no vCPU waits while a CPU that its affinity allows is idle. Changes of class
-//! take effect at once. Also, the vCPU with the most credit goes on after its timeslice.
+//! take effect at once. Also, the vCPU with the most credit continues after its timeslice.
 
 use slackline_units::{CpuId, VcpuId};
 
@@ -25,7 +25,7 @@ impl Credit {
         }
     }
 
-    /// Requests a pass on an idle CPU for a vCPU that waits. The CPU may be idle because no other
+    /// Requests a pass on an idle CPU for a vCPU that waits. The CPU can be idle because no other
     /// vCPU could run there. In Xen the vCPU waited until the idle CPU ran a pass for another
     /// reason.
     #[inline]
@@ -45,21 +45,21 @@ impl Credit {
         }
     }
 
-    /// Returns true if a pass is requested on an idle CPU, so that it will run another vCPU. In Xen
-    /// such a CPU counted as idle until its pass.
+    /// Returns true if a pass is requested on an idle CPU, so that the CPU will run another vCPU.
+    /// In Xen such a CPU counted as idle until the pass.
     pub(in crate::policies::credit) fn is_spoken_for(&self, cpu: CpuId) -> bool {
         self.rules.changes == ClassChange::Now && self.requested.contains(cpu)
     }
 
-    /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU.
-    /// Callers ask only about credit beyond a period's. Without this rule a vCPU that is due nearly
-    /// a whole CPU could not make up for the timeslices of others.
+    /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU. Called
+    /// only with credit beyond that of a period. Without this rule a vCPU that is due nearly a
+    /// whole CPU could not make up for the timeslices of other vCPUs.
     pub(in crate::policies::credit) fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
 
     /// Returns an allowed CPU whose chosen vCPU has a class below that of `vcpu`, the lowest class
-    /// first. Returns `home` if there is none, or if `home` itself has such a vCPU.
+    /// first. Returns `home` if there is no such CPU, or if `home` itself is such a CPU.
     pub(in crate::policies::credit) fn least_urgent(
         &self,
         at: &Moment,

@@ -30,12 +30,12 @@ pub(crate) const PHASE: Field =
 pub(crate) const ORDER: Field = Field::choice(
     "order",
     &["up", "down"],
-    "the previous CPU, for `phase`, has the next lower number, or the next higher",
+    "for `phase`: the previous CPU has the next lower number, or the next higher",
 );
 pub(crate) const OFFSET: Field = Field::span(
     "offset",
     "0ns",
-    "delay of the first tick; without delay it is one tick after the first vCPU joins",
+    "delay of the first tick; without it the first tick is one tick after the first vCPU joins",
 );
 pub(crate) const SAMPLING: Field = Field::choice(
     "sampling",
@@ -90,7 +90,7 @@ pub(crate) const CHANGES: Field = Field::choice(
 pub(crate) const PLACEMENT: Field = Field::choice(
     "placement",
     &["as-rules", "stay", "tick", "wake"],
-    "a better CPU for a vCPU is sought never, at ticks, or at wake-up; idle CPUs always steal",
+    "a better CPU for a vCPU is sought never, at ticks, or at wake-up; idle CPUs steal vCPUs",
 );
 
 pub(in crate::policies::credit) const GANG: Field = Field::choice(

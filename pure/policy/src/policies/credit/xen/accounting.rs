@@ -9,7 +9,8 @@ use crate::policies::credit::Credit;
 use super::sharing::{ActiveDomain, Pool, Sharing, div_up};
 
 impl Credit {
-    /// Distributes a period's credits, one VM after the other, and closes the accounts.
+    /// Distributes a period's credits, one VM after the other, and updates the class and credit
+    /// limits of their vCPUs.
     #[inline(never)]
     pub(in crate::policies::credit) fn give_counted(&mut self, at: &Moment) {
         let weight = self.domains.weight;

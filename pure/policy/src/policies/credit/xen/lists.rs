@@ -9,8 +9,8 @@ use slackline_units::{CpuId, VcpuId};
 use crate::policies::credit::runqueue::{Class, RunQueues, lane_of, mark_of};
 
 impl RunQueues {
-    /// Puts the mark, which stands for Xen's idle vCPU, into the list of a CPU. A mark that is
-    /// there stays.
+    /// Puts the mark, which stands for Xen's idle vCPU, into the list of a CPU. If the mark is
+    /// already in the list, it stays where it is.
     pub(in crate::policies::credit) fn put_mark(&mut self, cpu: CpuId) {
         if !self.is_marked(cpu) {
             self.insert(cpu, Class::Idle, mark_of(cpu));
@@ -33,8 +33,8 @@ impl RunQueues {
         }
     }
 
-    /// Moves all vCPUs with credit ahead of those without, and leaves the order within both parts
-    /// unchanged.
+    /// Moves all vCPUs with credit ahead of vCPUs without credit, and leaves the order within both
+    /// parts unchanged.
     pub(in crate::policies::credit) fn sort(&mut self, cpu: CpuId) {
         if !self.unsorted.contains(cpu) {
             return;

@@ -33,7 +33,7 @@ pub(super) struct Grant {
     pub(super) comes_first: bool,
 }
 
-/// State of one accounting.
+/// State of the distribution of credits at one accounting.
 pub(super) struct Sharing {
     pool: Pool,
     credit: i64,
@@ -105,7 +105,7 @@ mod tests {
 
     /// Table of the reference on Credit, section 13.1.
     #[test]
-    fn xen_credit_of_three_domains_on_two_cpus_matches_hand_computation() {
+    fn xen_credit_of_three_domains_on_two_cpus_equals_the_reference_table() {
         for (period, balance, cap, first, second) in [
             (300, 0, 120, [150, 150, 120], [160, 160, 120]),
             (30, 0, 12, [15, 15, 12], [16, 16, 12]),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_division_saturates_above_any_usable_amount() {
+    fn credit_division_saturates_if_the_result_overflows() {
         assert_eq!([div_up(7, 3, 4), div_up(8, 3, 4), div_up(0, 3, 4)], [6, 6, 0]);
         assert!(div_up(i64::MAX, 2, 1) > i64::MAX / 8);
     }
@@ -135,7 +135,7 @@ mod tests {
     /// A cap is a whole percentage of a period's credits, rounded up (section 7.8 of the reference
     /// on Credit).
     #[test]
-    fn credit_caps_are_rounded_up_to_whole_percentages_of_credits() {
+    fn credit_caps_are_rounded_up_to_whole_percent_of_the_period_credits() {
         let millionths = [
             (&[1, 2, 3][..], 33_334),
             (&[4, 5, 6], 66_667),

@@ -5,8 +5,8 @@
 //! exhausted their own budget. A vCPU that exhausted its budget in one period borrows at the start
 //! of the next period, for all of that period. A vCPU that does so for the first time borrows at
 //! once, for the rest of its period. A loan comes out of the unreserved share of the borrower's CPU
-//! (`loans`). So no other vCPU gets less for it. Not even the lender does: it has its equal share
-//! when it wakes.
+//! (`loans`). So no other vCPU gets less because of a loan. The lender does not either: when it
+//! wakes, it has its equal share.
 //!
 //! So at any time the vCPUs of a VM together have received at most their slices since they joined,
 //! plus one slice each: only unused budget is lent.
@@ -136,7 +136,7 @@ impl EdfServer {
     }
 
     /// Records the own budget that the vCPU forfeited by blocking. `before` is the own budget that
-    /// it had left before that.
+    /// it had left before it blocked.
     pub(in crate::policies::edf) fn forgo(&mut self, before: Span) {
         let own = self.own();
         if let Some(by_use) = &mut self.by_use {
@@ -144,7 +144,8 @@ impl EdfServer {
         }
     }
 
-    /// Records the own budget that the vCPU left unused before the period that begins at `begins`.
+    /// Records the part of the vCPU's own budget that was unused at the end of the period before
+    /// `begins`.
     pub(in crate::policies::edf) fn leave_rest(&mut self, begins: Time) {
         let (slice, own) = (self.periods.reservation.slice(), self.own());
         let Some(by_use) = &mut self.by_use else { return };
@@ -237,7 +238,7 @@ impl Edf {
     }
 
     /// Returns the most that a vCPU may borrow of the budget that its siblings left unused. It is
-    /// an equal share, plus what other borrowers do not use of theirs.
+    /// an equal share, plus the parts of other borrowers' shares that those cannot use.
     fn left_for(&mut self, at: &Moment, vcpu: VcpuId) -> Span {
         let (mut left, mut rest) = (Span::ZERO, Span::ZERO);
         for sibling in self.families.siblings(vcpu) {

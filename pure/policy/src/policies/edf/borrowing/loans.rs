@@ -48,8 +48,8 @@ pub(in crate::policies::edf) fn rate(slice: Span, time: Span) -> u128 {
     (u128::from(slice.ns()) << 64).div_ceil(u128::from(time.ns().max(1)))
 }
 
-/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus what the others
-/// do not use of theirs. `others` has the amounts that they could use.
+/// Returns the part of `all` for one of several vCPUs. It is an equal share, plus the parts of the
+/// others' shares that the others cannot use. `others` has the amounts that the others could use.
 pub(in crate::policies::edf) fn part(
     all: u128,
     others: impl Iterator<Item = u128> + Clone,
@@ -63,8 +63,8 @@ impl Loans {
         Loans { on: (0..cpus).map(|_| Vec::new()).collect(), ask: None }
     }
 
-    /// Returns the largest share of a CPU that may be lent to `who`, in 2^-64ths. `free` is the
-    /// unreserved share of the CPU.
+    /// Returns the largest share of the CPU `cpu` that the vCPU `who` can borrow at `now`, in
+    /// 2^-64ths of a CPU. `free` is the unreserved share of the CPU.
     pub(in crate::policies::edf) fn room(
         &self,
         cpu: CpuId,
@@ -89,7 +89,7 @@ impl Loans {
         on.push(loan);
     }
 
-    /// Returns true if there are loans on a CPU, including expired ones that were not dropped yet.
+    /// Returns true if there are loans on a CPU, including expired loans that were not dropped yet.
     #[inline]
     pub(in crate::policies::edf) fn are_on(&self, cpu: CpuId) -> bool {
         !self.on[cpu.index()].is_empty()
@@ -117,7 +117,7 @@ impl Loans {
         }
     }
 
-    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice may be too long.
+    /// Requests rescheduling of CPUs on which a loan was cut, so that a timeslice can be too long.
     pub(in crate::policies::edf) fn ask_about(&mut self, now: Time, cpus: CpuSet) {
         if !cpus.is_empty() {
             let before = self.ask.map_or(CpuSet::NONE, |(_, cpus)| cpus);

@@ -22,8 +22,9 @@ impl EdfServer {
         }
     }
 
-    /// Deducts slack from the urgent part of the debt: the slack of the CPU since the last such
-    /// deduction. The urgent part becomes zero if the CPU was quiescent since.
+    /// Deducts slack from the urgent part of the debt, for which other vCPUs can still have to
+    /// wait. That slack is the slack of the CPU since the last such deduction. The urgent part
+    /// becomes zero if the CPU was quiescent since.
     fn count_urgent(&mut self, now: Time, spare_time: SpareTime) {
         let (before, rests) = core::mem::replace(&mut self.counted, (now, spare_time.rests));
         if rests != spare_time.rests {
@@ -64,9 +65,9 @@ impl EdfServer {
         in_advance + paid
     }
 
-    /// Returns the part of the debt that is forgiven. The urgent part is never forgiven. For a vCPU
-    /// with a hard limit it is all debt beyond the usual lateness of its stops. For a
-    /// work-conserving vCPU a slice's worth more is kept.
+    /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs can
+    /// still have to wait, is never forgiven. For a vCPU with a hard limit it is all debt beyond
+    /// the usual lateness of its stops. For a work-conserving vCPU a slice's worth more is kept.
     fn forgiven(&self, slice: Span, untold: Span) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         self.debt.left_after(kept.max(self.urgent))

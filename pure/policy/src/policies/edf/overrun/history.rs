@@ -3,7 +3,7 @@
 use slackline_units::Span;
 
 /// Measurement tolerance: a slice that is short by this much counts as whole. On a live host CPU
-/// time and context switches come from two clocks that agree to about 5 us. Also, a stop may be
+/// time and context switches come from two clocks that agree to about 5 us. Also, a stop can be
 /// slightly less late than any before.
 pub(in crate::policies::edf) const UNTOLD: Span = Span::from_us(3);
 
@@ -63,7 +63,7 @@ mod tests {
     /// The minimum covers the current and the previous block. It is zero before the first block is
     /// complete.
     #[test]
-    fn edf_steady_overrun_is_the_minimum_of_the_last_two_blocks() {
+    fn edf_steady_overrun_is_the_minimum_over_the_last_two_blocks_of_overruns() {
         let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
         assert_eq!(stops.habit(), Span::ZERO, "unknown yet");

@@ -4,9 +4,9 @@ use slackline_units::{GridClock, Span, Time};
 
 use crate::policies::edf::EdfServer;
 
-/// Period of a vCPU that contains a given time, after its current period.
+/// Period of a vCPU that contains a given time after the end of its current period.
 pub(in crate::policies::edf) struct NextPeriod {
-    /// Total budget of the periods skipped between the current period and this one.
+    /// Total budget of the periods skipped between the vCPU's current period and this period.
     pub(in crate::policies::edf) unused: Span,
     pub(in crate::policies::edf) begins: Time,
     /// Budget of this period.
@@ -30,8 +30,8 @@ impl EdfServer {
         NextPeriod { unused, begins, slice, deadline: begins.after(period) }
     }
 
-    /// Returns the period that contains `now` for a vCPU with a phase. Only its first period may be
-    /// shorter or longer than the others.
+    /// Returns the period that contains `now` for a vCPU with a phase. Only its first period can be
+    /// shorter or longer than the later periods.
     #[inline(never)]
     fn coming_on_grid(&self, now: Time, clock: &GridClock) -> NextPeriod {
         let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());

@@ -8,7 +8,7 @@ use crate::policies::edf::{EdfServer, SpareTime};
 
 impl EdfServer {
     /// Returns the reservation of the vCPU and its excess over the fluid rate. There is excess if
-    /// the rest of the period, at the fluid rate, is worth more budget than the vCPU has left.
+    /// the vCPU has less budget left than the fluid rate gives it for the rest of the period.
     pub(in crate::policies::edf) fn tenant(&self, vcpu: VcpuId, now: Time) -> Tenant {
         let share = self.periods.reservation;
         // A period that is longer than the others has the same budget.
@@ -72,9 +72,9 @@ impl EdfServer {
     }
 
     /// Handles a wake. The vCPU keeps the larger of two amounts of budget that cannot cause
-    /// deadline misses of others (see the head of `edf`). If `is_strict`, it keeps the budget that
-    /// it would have left had it run while it was blocked, so that split vCPUs of its CPU are not
-    /// delayed either.
+    /// deadline misses of other vCPUs (see the head of `edf`). If `is_strict`, it keeps the budget
+    /// that it would have left had it run while it was blocked, so that split vCPUs of its CPU are
+    /// not delayed either.
     pub(in crate::policies::edf) fn wake(
         &mut self,
         now: Time,

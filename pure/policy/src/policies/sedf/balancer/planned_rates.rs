@@ -72,8 +72,8 @@ impl Sedf {
         cpus
     }
 
-    /// Sets the slack weights of all split vCPUs that are on one of `cpus` as planned, so that each
-    /// receives slack at its planned rate.
+    /// Sets the slack weights of those split vCPUs that are on one of `cpus` as the plan says, so
+    /// that each receives slack at its planned rate.
     pub(in crate::policies::sedf) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {
@@ -103,8 +103,8 @@ impl Sedf {
         }
     }
 
-    /// Returns the planned rates of the split vCPUs that are on one of `cpus` as planned, in order
-    /// of id.
+    /// Returns the planned rates of those split vCPUs that are on one of `cpus` as the plan says,
+    /// in order of id.
     fn paces(&self, planned: &PlanState, cpus: CpuSet) -> Vec<Pace> {
         let pace = |split: &Split| {
             let (vcpu, cpu) = (split.vcpu, self.servers.get(split.vcpu)?.cpu);
@@ -117,7 +117,7 @@ impl Sedf {
         paces
     }
 
-    /// Returns, for each CPU with a split vCPU that is there as planned, the total weight of the
+    /// Returns, for each CPU on which a split vCPU is as the plan says, the total weight of the
     /// other vCPUs that share its slack.
     fn weights_of_others(&self, at: &Moment, balancer: &Balancer, paces: &[Pace]) -> Vec<u64> {
         let cpus: CpuSet = paces.iter().map(|pace| pace.cpu).collect();

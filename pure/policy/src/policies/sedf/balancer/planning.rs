@@ -21,7 +21,7 @@ pub(in crate::policies::sedf) struct PlanState {
     pub(in crate::policies::sedf) plan: Option<Plan>,
     /// Scheduled migrations in order of time.
     pub(in crate::policies::sedf) coming: Vec<(Time, Move)>,
-    /// Cost of a quantum of slack for each split vCPU that is on a CPU as planned.
+    /// Cost of a quantum of slack for each split vCPU that is on the CPU where the plan has it.
     pub(in crate::policies::sedf) costs: Roster<Cost>,
     /// CPU time in ns by which each split vCPU is behind its plan. Negative if it is ahead.
     pub(in crate::policies::sedf) owed: Roster<i64>,
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn planned_balancer_leaves_out_a_zero_length_piece_of_a_split() {
+    fn planned_balancer_omits_a_piece_of_a_split_vcpu_that_has_length_zero() {
         let [half, least, none] = [SAMPLE.ns() / 4, 1, 0].map(set_out);
         assert_eq!(half, (None, alloc::vec![Time::START + RUN / 2]));
         assert_eq!(least, (None, alloc::vec![Time::START + Span::from_ns(10)]));

@@ -87,7 +87,7 @@ impl Sedf {
         self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
     }
 
-    /// Makes a vCPU an ordinary one again. Returns true if it was a service vCPU.
+    /// Makes a vCPU an ordinary vCPU again. Returns true if it was a service vCPU.
     pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
         let Some(balancer) = &mut self.balancer else { return false };
         let all = &mut balancer.payers.all;
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_vcpu_reserves_the_balancer_slice() {
+    fn sedf_vcpu_of_the_balancer_reserves_the_configured_balancer_slice() {
         assert_eq!(declared("balancer=none", 2), None);
         assert_eq!(declared("balancer=thesis", 1), None);
         let BalancerVcpu { every, cpu, share } = declared("balancer=thesis balancer-slice=1ms", 2)
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_runs_after_a_balancing_vcpu_ran_for_a_call() {
+    fn sedf_balancer_runs_only_after_its_vcpu_has_used_the_time_of_a_call() {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_without_balancing_vcpus_a_timer_makes_each_balancer_call() {
+    fn sedf_balancer_is_called_by_a_timer_if_no_vcpu_is_charged_for_it() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");
@@ -232,7 +232,7 @@ mod tests {
     /// The last vCPU that is admitted to CPU 0 is a service vCPU, so the share kept for balancing
     /// is available to it and to no other vCPU. After it leaves, the share is kept again.
     #[test]
-    fn sedf_balancer_slice_of_cpu_0_is_admitted_to_balancing_vcpus_only() {
+    fn sedf_balancer_slice_of_cpu_0_is_available_only_to_balancer_vcpus() {
         let mut host = Host::new("balancer=planned reserve=0cpu balancer-slice=33333ns");
         let paying = share("slice=33333ns period=50ms extra=false balances=true");
         let all = host.room();

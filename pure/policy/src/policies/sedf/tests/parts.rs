@@ -92,7 +92,7 @@ impl Host {
 /// After its subtask on the first CPU the vCPU continues on the second, as soon as it has left the
 /// first. After its slice is exhausted it waits on the first CPU.
 #[test]
-fn sedf_split_vcpu_migrates_when_its_subtask_is_complete() {
+fn sedf_split_vcpu_migrates_to_its_second_cpu_when_its_first_subtask_ends() {
     let (mut host, [.., whole, split]) = Host::of_three();
     assert_eq!(host.shows(split, "split").as_deref(), Some("3ms on cpu0, then 3ms on cpu1"));
     let [first, second] = [0, 1].map(CpuId::new);
@@ -115,7 +115,7 @@ fn sedf_split_vcpu_migrates_when_its_subtask_is_complete() {
 /// The host keeps the vCPU from running in its first subtask. At the deadline of that subtask the
 /// vCPU continues on the second CPU with all of its remaining budget.
 #[test]
-fn sedf_incomplete_subtask_ends_at_its_deadline_and_continues_elsewhere() {
+fn sedf_subtask_that_cannot_run_is_continued_on_the_second_cpu_at_its_deadline() {
     let (mut host, [.., split]) = Host::of_three();
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
@@ -129,10 +129,10 @@ fn sedf_incomplete_subtask_ends_at_its_deadline_and_continues_elsewhere() {
     assert_eq!(host.sedf.servers[split].left_here(Span::from_ms(6)), Span::from_ms(6));
 }
 
-/// Other vCPUs may still be tardy because of CPU time that the split vCPU used, until the CPU is
+/// Other vCPUs can still be tardy because of CPU time that the split vCPU used, until the CPU is
 /// quiescent.
 #[test]
-fn sedf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
+fn sedf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
@@ -149,7 +149,7 @@ fn sedf_cpu_remembers_a_departed_split_vcpu_until_it_is_quiescent() {
 /// A split vCPU with 6 of 10 ms used 3 ms within 3 ms, while others waited. That is 1.2 ms above
 /// the fluid rate. It leaves and rejoins, and the 1.2 ms are deducted.
 #[test]
-fn sedf_excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
+fn sedf_excess_cpu_time_of_a_split_vcpu_is_deducted_when_it_rejoins() {
     let (mut host, [.., split]) = Host::of_three();
     let first = host.here(split);
     host.ask(first);
@@ -161,10 +161,10 @@ fn sedf_excess_of_a_split_vcpu_is_deducted_when_it_rejoins() {
 }
 
 /// Two vCPUs have received nothing of 6 ms, and 6 ms are left until their deadlines. A subtask
-/// would make one of them tardy, so it is refused. At the start it fits. It also fits after they
-/// have received CPU time, whether that has been charged or not.
+/// would make one of them tardy, so it is refused. At time zero the subtask fits. It also fits
+/// after the two vCPUs have received CPU time, whether that has been charged or not.
 #[test]
-fn sedf_subtask_is_refused_where_it_would_cause_a_deadline_miss() {
+fn sedf_subtask_is_refused_if_a_vcpu_on_that_cpu_would_miss_its_deadline() {
     for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
         let mut host = Host::new("place=split");
         for slot in [0, 1] {
@@ -187,7 +187,7 @@ fn sedf_subtask_is_refused_where_it_would_cause_a_deadline_miss() {
 
 /// Slices by weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
-fn sedf_slices_by_weight_and_subtasks_never_share_a_cpu() {
+fn sedf_subtask_is_never_placed_on_a_cpu_that_has_slices_by_weight() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
@@ -207,7 +207,7 @@ fn sedf_slices_by_weight_and_subtasks_never_share_a_cpu() {
 /// No service vCPU is charged for balancing yet. The share kept for balancing is not given to split
 /// vCPUs either, so a later service vCPU finds it free.
 #[test]
-fn sedf_balancer_slice_is_not_given_to_subtasks() {
+fn sedf_split_vcpus_are_not_admitted_to_the_balancer_slice() {
     let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
     for slot in 0..2 {
         host.join(slot, SIX).unwrap();
@@ -229,7 +229,7 @@ fn sedf_balancer_slice_is_not_given_to_subtasks() {
 /// The third slice goes to the first CPU with enough capacity, or to the CPU with the most. A
 /// best-effort vCPU always goes to the CPU where it gets the most slack.
 #[test]
-fn sedf_place_packs_or_spreads_slices_and_spreads_best_effort() {
+fn sedf_place_field_packs_or_spreads_slices_but_always_spreads_best_effort() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
     {
         let mut host = Host::new(&alloc::format!("place={place}"));
@@ -243,7 +243,7 @@ fn sedf_place_packs_or_spreads_slices_and_spreads_best_effort() {
 
 /// Packing needs admission control, and splitting also needs periods that do not move.
 #[test]
-fn sedf_place_incompatible_with_other_fields_is_refused() {
+fn sedf_place_value_that_conflicts_with_another_field_is_refused() {
     let refused = |words: &str| {
         let values = Values::read_written(SPEC.policy_fields, words).unwrap();
         (SPEC.conflict)(&values).map(|error| (error.to_string(), error.hint().unwrap()))

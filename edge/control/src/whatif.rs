@@ -1,0 +1,237 @@
+//! Questions about other reservations, policies or neighbours on the recorded host.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use slackline_units::Span;
+
+use crate::times::Length;
+
+/// Longest recording that can be asked about: what the flight recorder keeps.
+const LONGEST: Span = Span::from_secs(60);
+
+/// Default length of the recording.
+const USUAL: Length = Length(Span::from_secs(10));
+
+/// Maximum number of changes in one question.
+const MOST_CHANGES: usize = 64;
+
+/// Maximum length of each text in a question, in bytes.
+const LONGEST_TEXT: usize = 256;
+
+/// Question: how would the last seconds have been with these changes? Without changes it asks only
+/// if the recording allows a prediction.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct WhatIf {
+    /// Length of the recording, at most 60 s.
+    #[serde(default = "usual")]
+    pub since: Length,
+    /// Other parameters of VMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<SetParameters>,
+    /// VMs that are added beside the recorded VMs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub add: Vec<AddedVm>,
+    /// Names of recorded VMs that are left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remove: Vec<String>,
+    /// Another policy, or other parameters, such as `sedf:slack=weighted`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// CPUs to use, such as `0-3`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<String>,
+    /// VMs to confine to one CPU.
+    #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
+    pub moves: Vec<MovedVm>,
+}
+
+/// Other parameters of a VM, or of one vCPU such as `web.1`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SetParameters {
+    /// Name of the VM or vCPU.
+    pub name: String,
+    /// Parameters of the policy by name, such as `"slice": "3ms"`.
+    #[serde(flatten)]
+    pub fields: BTreeMap<String, FieldValue>,
+}
+
+/// Value of a parameter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum FieldValue {
+    /// Truth value of a flag, such as `exact`.
+    Flag(bool),
+    /// Whole number without a unit, such as a weight.
+    Number(u64),
+    /// Text, such as a time with its unit.
+    Text(String),
+}
+
+/// VM that is added beside the recorded VMs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct AddedVm {
+    /// Name of the new VM.
+    pub name: String,
+    /// VM whose work and parameters it has.
+    pub like: String,
+}
+
+/// VM to confine to one CPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(deny_unknown_fields)]
+pub struct MovedVm {
+    /// Name of the VM or vCPU.
+    pub name: String,
+    /// Number of the CPU.
+    pub to_cpu: usize,
+}
+
+const fn usual() -> Length {
+    USUAL
+}
+
+impl Default for WhatIf {
+    fn default() -> WhatIf {
+        WhatIf {
+            since: USUAL,
+            set: Vec::new(),
+            add: Vec::new(),
+            remove: Vec::new(),
+            policy: None,
+            cpus: None,
+            moves: Vec::new(),
+        }
+    }
+}
+
+impl FieldValue {
+    /// Returns the value as a scenario writes it.
+    #[must_use]
+    pub fn written(&self) -> String {
+        match self {
+            FieldValue::Flag(value) => value.to_string(),
+            FieldValue::Number(value) => value.to_string(),
+            FieldValue::Text(value) => value.clone(),
+        }
+    }
+}
+
+impl WhatIf {
+    /// Checks the limits of a question.
+    ///
+    /// # Errors
+    /// If the recording is too long, there are too many changes, or a text is too long or not a
+    /// single word.
+    pub fn check(&self) -> Result<(), String> {
+        let Length(since) = self.since;
+        if since == Span::ZERO || since > LONGEST {
+            return Err(format!("`since` is {since}; it must be above 0s and at most {LONGEST}"));
+        }
+        let fields = self.set.iter().map(|set| set.fields.len()).sum::<usize>();
+        let changes = fields + self.add.len() + self.remove.len() + self.moves.len();
+        if changes > MOST_CHANGES {
+            return Err(format!("{changes} changes are asked; at most {MOST_CHANGES} are allowed"));
+        }
+        if let Some(set) = self.set.iter().find(|set| set.fields.is_empty()) {
+            return Err(format!("`set` of `{}` has no parameter", set.name.escape_debug()));
+        }
+        let is_word = |text: &str| {
+            let is_short = (1..=LONGEST_TEXT).contains(&text.len());
+            is_short && !text.contains(|c: char| c.is_whitespace() || c.is_control())
+        };
+        match self.texts().into_iter().find(|text| !is_word(text)) {
+            None => Ok(()),
+            Some(text) => {
+                let shown: String = text.chars().take(40).flat_map(char::escape_debug).collect();
+                Err(format!("`{shown}` is not a word of 1 to {LONGEST_TEXT} bytes"))
+            }
+        }
+    }
+
+    fn texts(&self) -> Vec<String> {
+        let mut texts = self.remove.clone();
+        texts.extend(self.policy.iter().chain(&self.cpus).cloned());
+        texts.extend(self.add.iter().flat_map(|it| [it.name.clone(), it.like.clone()]));
+        texts.extend(self.moves.iter().map(|it| it.name.clone()));
+        for SetParameters { name, fields } in &self.set {
+            texts.push(name.clone());
+            texts.extend(fields.iter().flat_map(|(field, value)| [field.clone(), value.written()]));
+        }
+        texts
+    }
+}
+
+/// Answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct WhatIfAnswer {
+    /// The prediction as `slackline whatif --json` prints it.
+    #[serde(flatten)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
+    pub prediction: BTreeMap<String, Value>,
+    /// Revision of the reservations when the recording ended: the number of the event that last
+    /// changed one of them.
+    pub revision: u64,
+    /// Age of the end of the recording, in nanoseconds. A recording is kept for 5 s for further
+    /// questions of the caller, unless a reservation changes.
+    pub age_ns: u64,
+    /// Largest share that admission would accept now, for each VM of `set` with a reservation.
+    pub largest: Vec<LargestShare>,
+}
+
+/// Largest share that admission would accept for a VM in place of its reservation.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct LargestShare {
+    /// Name of the VM.
+    pub name: String,
+    /// Largest slice of each vCPU.
+    pub slice: Length,
+    /// The largest slice in nanoseconds.
+    pub slice_ns: u64,
+    /// Period of the slice: the period in the request, or otherwise the period of the reservation.
+    pub period: Length,
+    /// The period in nanoseconds.
+    pub period_ns: u64,
+    /// Largest share of all vCPUs together, in millionths of a CPU.
+    pub largest_ppm: u64,
+    /// Reason for the limit, as a sentence.
+    pub limit: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whatif_request_of_the_page_is_read_and_has_defaults() {
+        let text = r#"{"set":[{"name":"web","slice":"3ms","period":"10ms","exact":true}]}"#;
+        let asked: WhatIf = serde_json::from_str(text).unwrap();
+        assert_eq!(asked.since, Length(Span::from_secs(10)));
+        assert_eq!(asked.set[0].fields.len(), 3);
+        assert_eq!(asked.set[0].fields["exact"].written(), "true");
+        assert_eq!(asked.check(), Ok(()));
+        assert_eq!(serde_json::from_str::<WhatIf>("{}").unwrap(), WhatIf::default());
+        assert!(serde_json::from_str::<WhatIf>(r#"{"sinse":"1s"}"#).is_err());
+    }
+
+    #[test]
+    fn whatif_request_beyond_its_limits_is_refused() {
+        let refused = |text: &str| serde_json::from_str::<WhatIf>(text).unwrap().check().is_err();
+        assert!(refused(r#"{"since":"61s"}"#) && refused(r#"{"since":"0s"}"#));
+        assert!(refused(r#"{"set":[{"name":"web"}]}"#));
+        assert!(refused(r#"{"set":[{"name":"web","slice":"3ms period=1ms"}]}"#));
+        assert!(refused(r#"{"remove":[""]}"#));
+        let many = WhatIf { remove: vec!["a".into(); MOST_CHANGES + 1], ..WhatIf::default() };
+        assert!(many.check().is_err());
+    }
+}

@@ -1,0 +1,70 @@
+//! Questions about other parameters: checked, passed on to a worker, and answered.
+
+mod largest;
+
+use std::collections::BTreeSet;
+
+use slackline_control::link::Answer;
+use slackline_control::{Kind, Problem, WhatIf};
+use slackline_service::{Principal, Ticket};
+
+use super::flight::Flight;
+use super::{Core, wire};
+
+impl Core {
+    /// Has a worker answer a question about the last seconds. `tenant` is the principal if the
+    /// caller is a tenant, whose answer has the tenant's own VMs only.
+    pub(super) fn ask_whatif(
+        &mut self,
+        (ticket, principal): (Ticket, Principal),
+        tenant: bool,
+        asked: WhatIf,
+    ) {
+        if let Err(problem) = self.begin_whatif((ticket, principal), tenant, asked) {
+            self.host.say(&wire::refused(ticket, problem));
+        }
+    }
+
+    fn begin_whatif(
+        &mut self,
+        (ticket, principal): (Ticket, Principal),
+        tenant: bool,
+        asked: WhatIf,
+    ) -> Result<(), Problem> {
+        asked.check().map_err(|detail| {
+            Problem::new(Kind::Bad, detail)
+                .hinting(r#"write it as {"since":"10s","set":[{"name":"web","slice":"3ms"}]}"#)
+        })?;
+        if self.host.flight.is_none() {
+            return Err(Problem::new(Kind::NotNow, "the flight recorder is off")
+                .hinting("start the daemon without --no-recorder"));
+        }
+        let own = tenant.then(|| {
+            let rows = self.service.listed().map(|(_, listed)| listed.row);
+            let own = rows.filter(|row| row.owner == principal);
+            own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
+        });
+        let largest = self.largest_of(&asked, own.as_ref());
+        let revisions = self.service.listed().map(|(_, listed)| listed.row.revision);
+        let revision = revisions.max().unwrap_or(0);
+        let order =
+            self.host.whatifs.begin((principal, ticket), (asked, own), (revision, largest))?;
+        let Some(order) = order else { return Ok(()) };
+        if let Some(refused) = self.host.flight.as_ref().and_then(|it| Flight::window(it, order)) {
+            let problem = Problem::new(Kind::NotNow, "the flight recorder is behind");
+            refused.take(Err(problem.hinting("ask again in a second")));
+        }
+        Ok(())
+    }
+
+    /// Passes finished predictions on to the clients.
+    pub(super) fn hear_whatifs(&mut self) {
+        for (ticket, answer) in self.host.whatifs.ended() {
+            let line = match answer {
+                Ok(answer) => wire::answered(ticket, Answer::Whatif(Box::new(answer))),
+                Err(problem) => wire::refused(ticket, problem),
+            };
+            self.host.say(&line);
+        }
+    }
+}

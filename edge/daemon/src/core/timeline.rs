@@ -1,0 +1,276 @@
+//! Columns of the picture of the last seconds, for the page: which vCPUs ran on which CPUs.
+//!
+//! The page draws columns of pixels. So it gets sums over short intervals, whose number does not
+//! depend on the number of switches.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use slackline_control::{Timeline, TimelineColumn};
+use slackline_trace::{HostThread, HostThreadId, Record, Sink};
+use slackline_units::{CpuId, Span, Time};
+
+/// Length of time that a column covers.
+const STEP: Span = Span::from_ms(20);
+
+/// Maximum number of columns, which cover 15 s.
+const KEPT: usize = 750;
+
+/// Number of vCPUs ever named at which the picture begins anew.
+const MOST_NAMES: usize = 4_096;
+
+/// Number that stands for all threads except vCPU threads.
+const OTHERS: u32 = 0;
+
+/// Sink that sums up which threads ran in each column.
+#[derive(Debug)]
+pub(super) struct TimelineKeeper {
+    cpus: Vec<u32>,
+    names: Vec<String>,
+    numbers: BTreeMap<String, u32>,
+    threads: BTreeMap<HostThreadId, u32>,
+    /// Number of the first column.
+    first: u64,
+    columns: VecDeque<Column>,
+    /// Time up to which each CPU is drawn.
+    drawn: Vec<Time>,
+}
+
+/// Sums of one column.
+#[derive(Debug, Default)]
+struct Column {
+    ran: BTreeMap<(u32, u32), Span>,
+    missed: BTreeMap<u32, u32>,
+}
+
+impl TimelineKeeper {
+    pub(super) fn new(cpus: &[CpuId]) -> TimelineKeeper {
+        let number = |cpu: &CpuId| u32::try_from(cpu.index()).unwrap_or(u32::MAX);
+        TimelineKeeper {
+            cpus: cpus.iter().map(number).collect(),
+            names: vec!["other threads".into()],
+            numbers: BTreeMap::new(),
+            threads: BTreeMap::new(),
+            first: 0,
+            columns: VecDeque::new(),
+            drawn: vec![Time::START; cpus.len()],
+        }
+    }
+
+    /// Adds deadlines of a vCPU that were found missed at a time.
+    pub(super) fn missed(&mut self, vcpu: &str, at: Time, count: u64) {
+        let number = self.number(vcpu);
+        let column = at.since(Time::START) / STEP;
+        if let Some(column) = self.column(column) {
+            let count = u32::try_from(count).unwrap_or(u32::MAX);
+            let sum = column.missed.entry(number).or_default();
+            *sum = sum.saturating_add(count);
+        }
+    }
+
+    /// Drops the numbers of threads that are not recorded any more.
+    pub(super) fn keep_threads(&mut self, is_live: impl Fn(HostThreadId) -> bool) {
+        self.threads.retain(|&id, _| is_live(id));
+    }
+
+    /// Returns the columns that are complete at `now`, beginning with number `from`. VMs that
+    /// `may_see` does not allow are counted as other threads.
+    pub(super) fn answer(
+        &self,
+        from: u64,
+        now: Time,
+        may_see: impl Fn(&str) -> bool,
+    ) -> Box<Timeline> {
+        let is_seen: Vec<bool> = self.names.iter().map(|name| may_see(name)).collect();
+        let shown = |number: u32| if is_seen[number as usize] { number } else { OTHERS };
+        let end = now.since(Time::START) / STEP;
+        let from = from.max(self.first).min(end);
+        let columns = self.columns.iter().zip(self.first..end);
+        let columns = columns.filter(|(_, number)| *number >= from).map(|(column, _)| {
+            let mut ran: BTreeMap<(u32, u32), Span> = BTreeMap::new();
+            for (&(cpu, vcpu), &used) in &column.ran {
+                *ran.entry((cpu, shown(vcpu))).or_default() += used;
+            }
+            let ran = ran.into_iter().map(|((cpu, vcpu), used)| (cpu, vcpu, thousandths(used)));
+            let missed = column.missed.iter().filter(|(vcpu, _)| is_seen[**vcpu as usize]);
+            TimelineColumn {
+                ran: ran.filter(|(_, _, part)| *part > 0).collect(),
+                missed: missed.map(|(&vcpu, &count)| (vcpu, count)).collect(),
+            }
+        });
+        let hidden = |(name, is_seen): (&String, &bool)| match is_seen {
+            true => name.clone(),
+            false => String::new(),
+        };
+        Box::new(Timeline {
+            first: from,
+            step_ns: STEP.ns(),
+            cpus: self.cpus.clone(),
+            vcpus: self.names.iter().zip(&is_seen).map(hidden).collect(),
+            columns: columns.collect(),
+        })
+    }
+
+    fn number(&mut self, vcpu: &str) -> u32 {
+        if let Some(number) = self.numbers.get(vcpu) {
+            return *number;
+        }
+        if self.names.len() >= MOST_NAMES {
+            self.names.truncate(1);
+            self.numbers.clear();
+            self.threads.clear();
+            self.first += self.columns.len() as u64;
+            self.columns.clear();
+        }
+        let number = u32::try_from(self.names.len()).expect("the number of names is bounded");
+        self.names.push(vcpu.to_owned());
+        self.numbers.insert(vcpu.to_owned(), number);
+        number
+    }
+
+    /// Returns the timeline column with this number, and creates the column if it is new. Returns
+    /// `None` if the column is too old to keep.
+    fn column(&mut self, number: u64) -> Option<&mut Column> {
+        let last = self.first + self.columns.len() as u64;
+        if self.columns.is_empty() || number >= last + KEPT as u64 {
+            self.columns.clear();
+            self.first = number.max(self.first);
+        }
+        while self.first + self.columns.len() as u64 <= number {
+            self.columns.push_back(Column::default());
+            if self.columns.len() > KEPT {
+                self.columns.pop_front();
+                self.first += 1;
+            }
+        }
+        let index = number.checked_sub(self.first)?;
+        self.columns.get_mut(usize::try_from(index).ok()?)
+    }
+
+    /// Adds a time of a thread on a CPU. What is drawn already is left out, since an interval that
+    /// has not ended is drawn too.
+    pub(super) fn add(&mut self, (cpu, thread): (CpuId, HostThreadId), (from, to): (Time, Time)) {
+        let Some(drawn) = self.drawn.get_mut(cpu.index()) else { return };
+        let mut from = from.max(*drawn);
+        *drawn = to.max(*drawn);
+        let vcpu = self.threads.get(&thread).copied().unwrap_or(OTHERS);
+        let cpu = u32::try_from(cpu.index()).unwrap_or(u32::MAX);
+        while from < to {
+            let column = from.since(Time::START) / STEP;
+            let end = to.min(Time::START.after(STEP * (column + 1)));
+            if let Some(column) = self.column(column) {
+                *column.ran.entry((cpu, vcpu)).or_default() += end.since(from);
+            }
+            from = end;
+        }
+    }
+}
+
+fn thousandths(used: Span) -> u32 {
+    let part = (used.ns().min(STEP.ns()) * 1_000 + STEP.ns() / 2) / STEP.ns();
+    u32::try_from(part).expect("a part is at most the whole")
+}
+
+/// Identities of threads, and which of them ran. Names of vCPUs come with their threads.
+pub(super) struct TimelineSink<'a> {
+    pub(super) keeper: &'a mut TimelineKeeper,
+    /// Returns the name of a vCPU.
+    pub(super) name: &'a dyn Fn(slackline_units::VcpuId) -> Option<String>,
+}
+
+impl Sink for TimelineSink<'_> {
+    fn host_thread(&mut self, thread: &HostThread) {
+        let name = thread.vcpu.and_then(|vcpu| (self.name)(vcpu));
+        let number = name.map_or(OTHERS, |name| self.keeper.number(&name));
+        self.keeper.threads.insert(thread.id, number);
+    }
+
+    fn record(&mut self, record: &Record) {
+        if let Record::OnCpu { thread, cpu, from, to, .. } = *record {
+            self.keeper.add((cpu, thread), (from, to));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_trace::{HostThreadKind, OffCpu};
+    use slackline_units::{DomId, VcpuId};
+
+    use super::*;
+
+    fn thread(number: u32, vcpu: Option<VcpuId>) -> HostThread {
+        HostThread {
+            at: Time::START,
+            id: HostThreadId::new(number),
+            kind: HostThreadKind::Vcpu,
+            vcpu,
+            tid: number,
+            process: number,
+            user: 0,
+            name: String::new(),
+            command: String::new(),
+            vm: String::new(),
+            group: String::new(),
+        }
+    }
+
+    fn ran(keeper: &mut TimelineKeeper, number: u32, (from, to): (u64, u64)) {
+        let at = |ms| Time::START.after(Span::from_ms(ms));
+        let (thread, cpu, end) = (HostThreadId::new(number), CpuId::new(0), OffCpu::Unknown);
+        let record = Record::OnCpu { thread, cpu, from: at(from), to: at(to), end };
+        TimelineSink { keeper, name: &|_| None }.record(&record);
+    }
+
+    fn keeper() -> TimelineKeeper {
+        let mut keeper = TimelineKeeper::new(&[CpuId::new(3)]);
+        let web = VcpuId::new(0, DomId::new(1), 0);
+        let name = |vcpu| (vcpu == web).then(|| "web.0".to_owned());
+        let mut sink = TimelineSink { keeper: &mut keeper, name: &name };
+        sink.host_thread(&thread(1, Some(web)));
+        sink.host_thread(&thread(2, None));
+        keeper
+    }
+
+    #[test]
+    fn run_interval_is_divided_among_the_columns_that_it_covers() {
+        let mut keeper = keeper();
+        ran(&mut keeper, 1, (15, 45));
+        ran(&mut keeper, 2, (45, 50));
+        let now = Time::START.after(Span::from_ms(60));
+        let shown = keeper.answer(0, now, |_| true);
+        assert_eq!((shown.cpus[..].to_vec(), shown.vcpus[1].as_str()), (vec![3], "web.0"));
+        let ran: Vec<_> = shown.columns.iter().map(|column| column.ran.clone()).collect();
+        assert_eq!(ran, [vec![(0, 1, 250)], vec![(0, 1, 1_000)], vec![(0, 0, 250), (0, 1, 250)]]);
+        assert_eq!(keeper.answer(2, now, |_| true).columns.len(), 1);
+        // The last column is not complete yet.
+        let before = Time::START.after(Span::from_ms(59));
+        assert_eq!(keeper.answer(0, before, |_| true).columns.len(), 2);
+    }
+
+    #[test]
+    fn timeline_shows_hidden_vcpus_without_their_names_and_deadline_misses() {
+        let mut keeper = keeper();
+        ran(&mut keeper, 1, (0, 20));
+        keeper.missed("web.0", Time::START.after(Span::from_ms(5)), 2);
+        let now = Time::START.after(Span::from_ms(20));
+        assert_eq!(keeper.answer(0, now, |_| true).columns[0].missed, [(1, 2)]);
+        let hidden = keeper.answer(0, now, |name| name != "web.0");
+        assert_eq!(hidden.columns[0].ran, [(0, 0, 1_000)]);
+        assert!(hidden.columns[0].missed.is_empty() && hidden.vcpus[1].is_empty());
+    }
+
+    #[test]
+    fn timeline_keeps_columns_of_15_seconds_also_after_gaps() {
+        let mut keeper = keeper();
+        for second in [0, 10, 20, 10_000] {
+            ran(&mut keeper, 1, (second * 1_000, second * 1_000 + 20));
+            assert!(keeper.columns.len() <= KEPT);
+        }
+        let now = Time::START.after(Span::from_secs(10_001));
+        let shown = keeper.answer(0, now, |_| true);
+        assert_eq!((shown.first, shown.columns[0].ran.len()), (500_000, 1));
+        // Records of a time that is drawn are left out.
+        ran(&mut keeper, 1, (0, 20));
+        assert_eq!(keeper.answer(0, now, |_| true).first, 500_000);
+    }
+}

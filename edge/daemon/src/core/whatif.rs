@@ -1,0 +1,282 @@
+//! Predictions from the last seconds of the flight recorder, made by [worker](crate::worker)
+//! processes.
+//!
+//! A principal has one worker at a time. After an answer the worker keeps its recording for a few
+//! seconds, so that further questions about the same seconds need neither a new recording nor a new
+//! check of it. A worker that fails is killed, and nothing else is affected.
+
+mod process;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::Builder;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, eventfd};
+use slackline_control::{Kind, LargestShare, Problem, WhatIf, WhatIfAnswer};
+use slackline_service::{Principal, Ticket};
+use slackline_units::Span;
+
+use super::front_process::FrontCommand as WorkerCommand;
+use crate::worker::{PredictionFields, WorkerQuestion, frame};
+use process::{Worker, WorkerFailure};
+
+/// Time limit of a prediction.
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// Maximum number of predictions that are made at the same time.
+const MOST_AT_ONCE: usize = 10;
+
+/// Time for which a worker keeps its recording for further questions.
+const KEPT: Duration = Duration::from_secs(5);
+
+/// Time that workers have to end when the daemon ends.
+const ENDING: Duration = Duration::from_millis(300);
+
+/// Names of the VMs that the caller may see. `None` stands for all VMs.
+type Own = Option<BTreeSet<String>>;
+
+/// Running workers, and idle workers that keep a recording.
+pub(super) struct Whatifs {
+    command: WorkerCommand,
+    running: BTreeMap<Principal, RunningPrediction>,
+    kept: BTreeMap<Principal, KeptWindow>,
+    sender: Sender<EndedPrediction>,
+    ended: Receiver<EndedPrediction>,
+    /// Eventfd that is written when a prediction has ended.
+    told: Arc<OwnedFd>,
+}
+
+struct RunningPrediction {
+    ticket: Ticket,
+    is_cancelled: Arc<AtomicBool>,
+}
+
+/// Recording that a worker has loaded.
+struct KeptWindow {
+    worker: Worker,
+    about: Window,
+}
+
+/// Identity of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Window {
+    since: Span,
+    own: Own,
+    /// Revision of the reservations when the recording was taken.
+    revision: u64,
+    taken: Instant,
+}
+
+/// Question of a principal on its way to a worker.
+pub(super) struct PredictionOrder {
+    command: WorkerCommand,
+    principal: Principal,
+    ticket: Ticket,
+    question: WorkerQuestion,
+    largest: Vec<LargestShare>,
+    window: Window,
+    is_cancelled: Arc<AtomicBool>,
+    until: Instant,
+    sender: Sender<EndedPrediction>,
+    told: Arc<OwnedFd>,
+}
+
+/// Result of a prediction. The worker is `None` if the worker failed.
+struct EndedPrediction {
+    principal: Principal,
+    ticket: Ticket,
+    answer: Result<WhatIfAnswer, Problem>,
+    window: Option<KeptWindow>,
+}
+
+impl Whatifs {
+    /// Starts without workers. `command` starts a worker.
+    pub(super) fn new(command: WorkerCommand) -> io::Result<Whatifs> {
+        let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let (sender, ended) = channel();
+        let (running, kept) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Whatifs { command, running, kept, sender, ended, told: Arc::new(told) })
+    }
+
+    /// Begins a prediction. The worker that has the window already gets the question at once.
+    /// Otherwise returns the order for the flight recorder, which takes the window.
+    ///
+    /// # Errors
+    /// If the principal has one running, or too many are running.
+    pub(super) fn begin(
+        &mut self,
+        (principal, ticket): (Principal, Ticket),
+        (asked, own): (WhatIf, Own),
+        (revision, largest): (u64, Vec<LargestShare>),
+    ) -> Result<Option<Box<PredictionOrder>>, Problem> {
+        if self.running.contains_key(&principal) {
+            let detail = "a prediction for this user is being made, which is the limit";
+            return Err(
+                Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
+            );
+        }
+        if self.running.len() >= MOST_AT_ONCE {
+            let detail = format!("{MOST_AT_ONCE} predictions are being made, which is the limit");
+            return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
+        }
+        let now = Instant::now();
+        let window = Window { since: asked.since.0, own, revision, taken: now };
+        let is_cancelled = Arc::new(AtomicBool::new(false));
+        let names = window.own.as_ref().map(|own| own.iter().cloned().collect());
+        let order = Box::new(PredictionOrder {
+            command: self.command.clone(),
+            principal,
+            ticket,
+            question: WorkerQuestion { asked, own: names },
+            largest,
+            window,
+            is_cancelled: Arc::clone(&is_cancelled),
+            until: now + WITHIN,
+            sender: self.sender.clone(),
+            told: Arc::clone(&self.told),
+        });
+        let kept = self.kept.remove(&principal);
+        self.running.insert(principal, RunningPrediction { ticket, is_cancelled });
+        match kept.filter(|kept| kept.about.is_still(&order.window)) {
+            Some(kept) => {
+                order.start(WindowSource::Kept(kept));
+                Ok(None)
+            }
+            None => Ok(Some(order)),
+        }
+    }
+
+    /// Gives up a prediction whose caller has gone.
+    pub(super) fn cancel(&mut self, ticket: Ticket) {
+        let running = self.running.values().filter(|running| running.ticket == ticket);
+        running.for_each(|running| running.is_cancelled.store(true, Ordering::Relaxed));
+    }
+
+    /// Returns the predictions that have ended since the last call, and ends workers whose
+    /// recording is too old.
+    pub(super) fn ended(&mut self) -> Vec<(Ticket, Result<WhatIfAnswer, Problem>)> {
+        let _ = rustix::io::read(&self.told, &mut [0; 8]);
+        let mut answers = Vec::new();
+        while let Ok(EndedPrediction { principal, ticket, answer, window }) = self.ended.try_recv()
+        {
+            self.running.remove(&principal);
+            if let Some(window) = window {
+                self.kept.insert(principal, window);
+            }
+            answers.push((ticket, answer));
+        }
+        self.kept.retain(|_, kept| kept.about.taken.elapsed() < KEPT);
+        answers
+    }
+}
+
+impl AsFd for Whatifs {
+    /// Returns a descriptor that is readable when a prediction has ended.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.told.as_fd()
+    }
+}
+
+impl Drop for Whatifs {
+    /// Ends all workers, and waits for them a short time.
+    fn drop(&mut self) {
+        for running in self.running.values() {
+            running.is_cancelled.store(true, Ordering::Relaxed);
+        }
+        let until = Instant::now() + ENDING;
+        while !self.running.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            let Ok(ended) = self.ended.recv_timeout(left) else { return };
+            self.running.remove(&ended.principal);
+        }
+    }
+}
+
+impl Window {
+    /// Returns true if a question about `wanted` can be answered from this recording.
+    fn is_still(&self, wanted: &Window) -> bool {
+        let Window { since, own, revision, taken } = self;
+        let is_fresh = taken.elapsed() < KEPT;
+        is_fresh && (since, own, revision) == (&wanted.since, &wanted.own, &wanted.revision)
+    }
+}
+
+/// Recording for a question.
+enum WindowSource {
+    Kept(KeptWindow),
+    /// Bytes of a recording that a new worker loads.
+    Taken(Vec<u8>),
+}
+
+impl PredictionOrder {
+    /// Returns the length of the recording that is needed, and the VMs whose names may be in it.
+    pub(super) fn needs(&self) -> (Span, &Own) {
+        (self.window.since, &self.window.own)
+    }
+
+    /// Passes on the recording, or the reason why there is no recording.
+    pub(super) fn take(self, recording: Result<Vec<u8>, Problem>) {
+        match recording {
+            Ok(recording) => self.start(WindowSource::Taken(recording)),
+            Err(problem) => self.end(Err(problem), None),
+        }
+    }
+
+    fn start(self, source: WindowSource) {
+        let (sender, told) = (self.sender.clone(), Arc::clone(&self.told));
+        let (principal, ticket) = (self.principal, self.ticket);
+        let body = move || self.run(source);
+        if let Err(error) = Builder::new().name("slackline-whatif".into()).spawn(body) {
+            let answer = Err(WorkerFailure::Io(error).problem(WITHIN));
+            let _ = sender.send(EndedPrediction { principal, ticket, answer, window: None });
+            let _ = rustix::io::write(&told, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn run(self, source: WindowSource) {
+        match self.ask(source) {
+            Ok((answer, kept)) => {
+                let age_ns = u64::try_from(kept.about.taken.elapsed().as_nanos());
+                let answer = answer.map(|prediction| WhatIfAnswer {
+                    prediction,
+                    revision: kept.about.revision,
+                    age_ns: age_ns.unwrap_or(u64::MAX),
+                    largest: self.largest.clone(),
+                });
+                self.end(answer, Some(kept));
+            }
+            Err(failure) => self.end(Err(failure.problem(WITHIN)), None),
+        }
+    }
+
+    fn ask(
+        &self,
+        source: WindowSource,
+    ) -> Result<(Result<PredictionFields, Problem>, KeptWindow), WorkerFailure> {
+        let question = serde_json::to_vec(&self.question).map_err(io::Error::other)?;
+        let mut message = Vec::new();
+        let mut kept = match source {
+            WindowSource::Kept(kept) => kept,
+            WindowSource::Taken(recording) => {
+                message = frame(&recording);
+                let worker = Worker::start(&self.command)?;
+                KeptWindow { worker, about: self.window.clone() }
+            }
+        };
+        message.extend(frame(&question));
+        let answer = kept.worker.ask(&message, self.until, &self.is_cancelled)?;
+        let answer = serde_json::from_slice(&answer).map_err(io::Error::other)?;
+        Ok((answer, kept))
+    }
+
+    fn end(self, answer: Result<WhatIfAnswer, Problem>, window: Option<KeptWindow>) {
+        let (principal, ticket) = (self.principal, self.ticket);
+        let _ = self.sender.send(EndedPrediction { principal, ticket, answer, window });
+        let _ = rustix::io::write(&self.told, &1_u64.to_ne_bytes());
+    }
+}

@@ -1,0 +1,258 @@
+//! Stream of the page: columns of the picture, numbers of all VMs, and events.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Bytes;
+use axum::extract::State;
+use serde_json::{Value, json};
+use slackline_control::link::{Answer, Request};
+use slackline_control::{Event, PAGE, Reservation, Timeline};
+use slackline_service::{Role, Verb};
+use tokio::sync::{broadcast, mpsc};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use super::Front;
+use super::body::Reply;
+use super::caller::Caller;
+use super::events::{End, UNWRITTEN, part, slot, streamed};
+
+/// Interval at which columns are sent: four times a second.
+const TICK: Duration = Duration::from_millis(250);
+
+/// Number of ticks between two messages with the numbers of all VMs.
+const SECOND: u32 = 4;
+
+/// Number of ticks between two descriptions of the host.
+const HOST: u32 = 20;
+
+/// Time limit for an answer of the core.
+const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+
+/// Number of samples of waiting times: CPU ready is shown for the last 5 s.
+const SAMPLES: usize = 6;
+
+/// Streams what the page shows. For browsers and for programs that draw the same picture.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/timeline", responses(
+    (status = 200, content_type = "text/event-stream"),
+    (status = "default", body = slackline_control::Problem))))]
+pub(super) async fn timeline(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let held = slot(&front, &caller)?;
+    let (to, parts) = mpsc::channel(UNWRITTEN);
+    let live = front.link.events();
+    let painter =
+        Painter { front, caller, to, next: 0, names: Vec::new(), waited: BTreeMap::new() };
+    tokio::spawn(async move {
+        // The stream has ended in any case, and no reader of the reason is left.
+        let _ = painter.run(live).await;
+    });
+    Ok(streamed(parts, held))
+}
+
+/// Writer of one stream.
+struct Painter {
+    front: Arc<Front>,
+    caller: Caller,
+    to: mpsc::Sender<Bytes>,
+    /// Number of the first column that is not sent.
+    next: u64,
+    /// Names of vCPUs that were sent last.
+    names: Vec<String>,
+    /// Latest sums of waiting time of each VM, each with its time and number of vCPUs.
+    waited: BTreeMap<String, Vec<(Instant, u64, usize)>>,
+}
+
+impl Painter {
+    async fn run(mut self, mut live: broadcast::Receiver<Arc<Event>>) -> Result<(), End> {
+        let mut ticks = interval(TICK);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut count = 0_u32;
+        loop {
+            tokio::select! {
+                event = live.recv() => {
+                    let event = event.map_err(|_| End)?;
+                    if self.caller.role.may(Verb::Log) {
+                        self.send(&part(Some(event.seq), "event", &*event))?;
+                    }
+                }
+                _ = ticks.tick() => {
+                    if count.is_multiple_of(SECOND) {
+                        self.check_access().await?;
+                        self.send_vms().await?;
+                    }
+                    if count.is_multiple_of(HOST) {
+                        self.send_host().await?;
+                    }
+                    self.send_columns().await?;
+                    count = count.wrapping_add(1);
+                }
+                () = self.to.closed() => return Err(End),
+            }
+        }
+    }
+
+    /// Ends the stream if the caller has no access any more, and follows a change of the role.
+    async fn check_access(&mut self) -> Result<(), End> {
+        if let Some(key) = &self.caller.session {
+            let mut sessions =
+                self.front.sessions.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            if !sessions.is_open(key, Instant::now().into_std()) {
+                return Err(End);
+            }
+        }
+        match self.ask(Request::Whoami).await? {
+            Answer::You(role) => self.caller.role = Role::from(role),
+            _ => return Err(End),
+        }
+        Ok(())
+    }
+
+    async fn send_host(&self) -> Result<(), End> {
+        match self.ask(Request::Host).await? {
+            Answer::Host(host) => self.send(&part(None, "host", &host)),
+            _ => Err(End),
+        }
+    }
+
+    /// Sends the columns that are newer than those sent before. Without a flight recorder there are
+    /// no columns.
+    async fn send_columns(&mut self) -> Result<(), End> {
+        let until = Instant::now() + ANSWER_WITHIN;
+        let request = self.caller.asks(None, Request::Timeline { from: self.next });
+        let Ok(Answer::Timeline(mut timeline)) = self.front.link.ask(request, until).await else {
+            return Ok(());
+        };
+        self.next = timeline.first + timeline.columns.len() as u64;
+        if timeline.vcpus == self.names {
+            timeline.vcpus = Vec::new();
+        } else {
+            self.names.clone_from(&timeline.vcpus);
+        }
+        self.send(&part(Some(self.next), "columns", &compact(&timeline)))
+    }
+
+    async fn send_vms(&mut self) -> Result<(), End> {
+        let mut all: Vec<Reservation> = Vec::new();
+        loop {
+            let after = all.last().map(|last| last.name.clone());
+            let request = Request::List { name: None, after };
+            let Answer::Reservations(page) = self.ask(request).await? else { return Err(End) };
+            let is_last = page.len() < PAGE;
+            all.extend(page);
+            if is_last {
+                break;
+            }
+        }
+        let Answer::Numbers(numbers) = self.ask(Request::Numbers).await? else { return Err(End) };
+        let now = Instant::now();
+        let mut waited = BTreeMap::new();
+        for vm in numbers.reservations {
+            let sum = vm.vcpus.iter().map(|vcpu| vcpu.waited_ns).sum();
+            let mut samples = self.waited.remove(&vm.name).unwrap_or_default();
+            samples.push((now, sum, vm.vcpus.len()));
+            let surplus = samples.len().saturating_sub(SAMPLES);
+            samples.drain(..surplus);
+            waited.insert(vm.name, samples);
+        }
+        self.waited = waited;
+        let rows: Vec<Value> = all.iter().map(|vm| row(vm, self.ready(&vm.name))).collect();
+        self.send(&part(None, "vms", &rows))
+    }
+
+    /// Returns the part of the last seconds in which the vCPUs of a VM waited for a CPU, in
+    /// millionths of one vCPU's time. `None` if it is not known.
+    fn ready(&self, name: &str) -> Option<u64> {
+        let samples = self.waited.get(name)?;
+        let ((from, before, _), (to, after, vcpus)) = (samples.first()?, samples.last()?);
+        let length = to.duration_since(*from).as_nanos() * u128::try_from(*vcpus).ok()?;
+        let waited = u128::from(after.saturating_sub(*before));
+        u64::try_from((waited * 1_000_000).checked_div(length)?).ok()
+    }
+
+    async fn ask(&self, request: Request) -> Result<Answer, End> {
+        let until = Instant::now() + ANSWER_WITHIN;
+        self.front.link.ask(self.caller.asks(None, request), until).await.map_err(|_| End)
+    }
+
+    /// Queues a part of the stream. Fails if too many parts wait to be written.
+    fn send(&self, bytes: &Bytes) -> Result<(), End> {
+        self.to.try_send(bytes.clone()).map_err(|_| End)
+    }
+}
+
+/// Returns the numbers of a VM in a fixed order, which takes a third of the bytes of an object. The
+/// script of the page gives each number its name.
+fn row(vm: &Reservation, ready_ppm: Option<u64>) -> Value {
+    let recent = vm.recent.as_ref().filter(|recent| recent.over_ns > 0);
+    let recent = recent.map(|it| {
+        json!([it.over_ns, it.promised_ns, it.due_ns, it.used_ns, it.deadlines, it.missed])
+    });
+    let total = vm.total.map(|total| (total.deadlines, total.missed));
+    let cost = vm.cost.as_ref().map(|cost| (cost.hour_millionths, &cost.currency, &cost.total));
+    json!([
+        vm.name,
+        vm.state,
+        vm.slice_ns,
+        vm.period_ns,
+        vm.vcpus,
+        vm.served,
+        vm.exact,
+        vm.by_use,
+        vm.revision,
+        recent,
+        total,
+        ready_ppm,
+        cost,
+        vm.owner,
+        vm.binding,
+        vm.why
+    ])
+}
+
+/// Returns columns as arrays of numbers: CPU, vCPU and part, one after the other.
+fn compact(timeline: &Timeline) -> Value {
+    let columns = timeline.columns.iter().map(|column| {
+        let ran = column.ran.iter().flat_map(|&(cpu, vcpu, part)| [cpu, vcpu, part]);
+        ran.collect::<Vec<u32>>()
+    });
+    let missed = timeline.columns.iter().enumerate().flat_map(|(index, column)| {
+        column.missed.iter().map(move |&(vcpu, count)| (index, vcpu, count))
+    });
+    let names = (!timeline.vcpus.is_empty()).then_some(&timeline.vcpus);
+    json!({
+        "first": timeline.first, "step_ns": timeline.step_ns, "cpus": timeline.cpus,
+        "vcpus": names, "columns": columns.collect::<Vec<_>>(),
+        "missed": missed.collect::<Vec<_>>()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::TimelineColumn;
+
+    use super::*;
+
+    #[test]
+    fn timeline_columns_are_sent_as_flat_arrays_and_only_new_names_are_sent() {
+        let ran = vec![(0, 1, 500), (1, 0, 1_000)];
+        let timeline = Timeline {
+            first: 7,
+            step_ns: 20_000_000,
+            cpus: vec![2, 3],
+            vcpus: Vec::new(),
+            columns: vec![TimelineColumn::default(), TimelineColumn { ran, missed: vec![(1, 2)] }],
+        };
+        let sent = json!({
+            "first": 7, "step_ns": 20_000_000, "cpus": [2, 3], "vcpus": null,
+            "columns": [[], [0, 1, 500, 1, 0, 1_000]], "missed": [[1, 1, 2]]
+        });
+        assert_eq!(compact(&timeline), sent);
+    }
+}

@@ -1,0 +1,182 @@
+//! The worker: a process without rights that predicts from a recording.
+//!
+//! A recording contains whatever the host did, and a simulation of it can take any amount of time
+//! and memory. So neither is done by the daemon. The worker is this program, started again: an
+//! unprivileged user, no capabilities, no files, `SCHED_IDLE`, and at most 256 MiB. It reads a
+//! recording and then questions from its standard input, and writes answers to its standard output.
+//! It ends when its input ends.
+//!
+//! Each message is a frame: its length as eight bytes, lowest first, and then its bytes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+
+use rustix::process::{Resource, Rlimit, setrlimit};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use slackline_control::{Problem, WhatIf};
+use slackline_linux::sys::{Scheduling, SchedulingOf, own_tid, set_scheduling};
+
+use crate::front::give_up_rights;
+
+/// Maximum size of the address space of a worker, in bytes.
+pub(crate) const MOST_MEMORY: u64 = 256 << 20;
+
+/// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, unless it has
+/// died itself.
+const MOST_SECONDS: u64 = 30;
+
+/// Question to a worker about its recording.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct WorkerQuestion {
+    /// Changes that are asked about.
+    pub asked: WhatIf,
+    /// Names of the VMs whose numbers may be in the answer, besides those that the question adds.
+    /// `None` for all.
+    pub own: Option<Vec<String>>,
+}
+
+/// Prediction as a JSON object.
+pub type PredictionFields = BTreeMap<String, Value>;
+
+/// System calls that a worker may make: those for its pipes, its memory, and its end.
+const LEFT: [libc::c_long; 25] = [
+    libc::SYS_brk,
+    libc::SYS_clock_gettime,
+    libc::SYS_close,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_fstat,
+    libc::SYS_futex,
+    libc::SYS_getpid,
+    libc::SYS_getrandom,
+    libc::SYS_gettid,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mprotect,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_read,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigaction,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sched_yield,
+    libc::SYS_sigaltstack,
+    libc::SYS_tgkill,
+    libc::SYS_write,
+    libc::SYS_writev,
+];
+
+/// Runs a worker: gives up all rights, loads the recording, and answers questions until its input
+/// ends.
+#[must_use]
+pub fn main<T>(
+    load: impl FnOnce(Vec<u8>) -> Result<T, Problem>,
+    answer: impl FnMut(&T, &WorkerQuestion) -> Result<PredictionFields, Problem>,
+) -> ExitCode {
+    let worked = restrict().and_then(|()| work((io::stdin(), io::stdout()), load, answer));
+    match worked {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // If stderr is closed, the exit code still reports the failure.
+            let _ = io::stderr().write_all(format!("slackline worker: {error}\n").as_bytes());
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Drops all rights of this process for good, and limits its memory and CPU time.
+fn restrict() -> io::Result<()> {
+    set_scheduling(own_tid(), &SchedulingOf { class: Scheduling::Idle, reset_on_fork: false })?;
+    rustix::process::nice(19)?;
+    // Without that file the worker is as likely a victim as other programs.
+    let _ = fs::write("/proc/self/oom_score_adj", "1000");
+    give_up_rights()?;
+    let at_most = |most| Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(Resource::As, at_most(MOST_MEMORY))?;
+    setrlimit(Resource::Cpu, at_most(MOST_SECONDS))?;
+    setrlimit(Resource::Fsize, at_most(0))?;
+    // Files that are open stay open.
+    setrlimit(Resource::Nofile, at_most(0))?;
+    let rules: BTreeMap<_, _> = LEFT.into_iter().map(|call| (call, Vec::new())).collect();
+    let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
+    let architecture = std::env::consts::ARCH.try_into().map_err(io::Error::other)?;
+    let filter = SeccompFilter::new(rules, refused, SeccompAction::Allow, architecture);
+    let program: BpfProgram = filter.and_then(TryInto::try_into).map_err(io::Error::other)?;
+    apply_filter(&program).map_err(io::Error::other)
+}
+
+fn work<T>(
+    (mut input, mut output): (impl Read, impl Write),
+    load: impl FnOnce(Vec<u8>) -> Result<T, Problem>,
+    mut answer: impl FnMut(&T, &WorkerQuestion) -> Result<PredictionFields, Problem>,
+) -> io::Result<()> {
+    let Some(recording) = read_frame(&mut input)? else { return Ok(()) };
+    let loaded = load(recording);
+    while let Some(question) = read_frame(&mut input)? {
+        let question: WorkerQuestion = serde_json::from_slice(&question)?;
+        let answer = match &loaded {
+            Ok(loaded) => answer(loaded, &question),
+            Err(problem) => Err(problem.clone()),
+        };
+        output.write_all(&frame(&serde_json::to_vec(&answer)?))?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+/// Returns a message with its length before it.
+pub(crate) fn frame(message: &[u8]) -> Vec<u8> {
+    let mut frame = (message.len() as u64).to_le_bytes().to_vec();
+    frame.extend_from_slice(message);
+    frame
+}
+
+/// Reads a message. `None` at the end of the input.
+fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
+    let mut length = [0; 8];
+    match input.read_exact(&mut length) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    // The sender is the daemon. What does not fit into the limit of memory ends this process.
+    let length = usize::try_from(u64::from_le_bytes(length)).map_err(io::Error::other)?;
+    let mut message = vec![0; length];
+    input.read_exact(&mut message)?;
+    Ok(Some(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::Kind;
+
+    use super::*;
+
+    #[test]
+    fn worker_answers_each_question_from_the_recording_it_loaded() {
+        let question = WorkerQuestion { asked: WhatIf::default(), own: None };
+        let question = frame(&serde_json::to_vec(&question).unwrap());
+        let input = [frame(b"recording"), question.clone(), question].concat();
+        let mut output = Vec::new();
+        let mut count = 0;
+        let answer = |loaded: &usize, _: &WorkerQuestion| {
+            count += 1;
+            match count {
+                1 => Ok(PredictionFields::from([("length".into(), (*loaded).into())])),
+                _ => Err(Problem::new(Kind::NoRoom, "no")),
+            }
+        };
+        work((&*input, &mut output), |bytes| Ok(bytes.len()), answer).unwrap();
+        let mut output = &*output;
+        let first = read_frame(&mut output).unwrap().unwrap();
+        assert_eq!(first, br#"{"Ok":{"length":9}}"#);
+        let second = read_frame(&mut output).unwrap().unwrap();
+        let second: Result<PredictionFields, Problem> = serde_json::from_slice(&second).unwrap();
+        assert_eq!(second.unwrap_err().kind, Kind::NoRoom);
+        assert_eq!(read_frame(&mut output).unwrap(), None);
+    }
+}

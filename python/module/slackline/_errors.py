@@ -1,0 +1,25 @@
+"""Exceptions of Slackline."""
+
+from __future__ import annotations
+
+
+class SlacklineError(Exception):
+    """Base of all errors of Slackline."""
+
+
+class ScenarioError(SlacklineError):
+    """A scenario has an error. The message names the place, and `hint` proposes a correction."""
+
+    #: Line and column of the fault, counted from 1. None if the fault is not in the text.
+    line: int | None = None
+    column: int | None = None
+    #: Text to write instead. None if the message is enough.
+    hint: str | None = None
+
+
+class NotAdmitted(SlacklineError):
+    """The vCPUs cannot be admitted together. A policy raises this exception to refuse a vCPU."""
+
+
+class ContractBroken(SlacklineError):
+    """A policy broke the contract with the host, for example by picking a blocked vCPU."""

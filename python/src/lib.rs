@@ -1,0 +1,37 @@
+//! Python module `slackline._slackline`: scenarios, runs, and policies that are written in Python.
+//!
+//! The package `slackline` re-exports this module, and adds functions that are easier to write in
+//! Python. Times are integers in nanoseconds. Shares are parts per million of a CPU.
+
+mod columns;
+mod error;
+mod policy;
+mod run;
+mod scenario;
+
+use pyo3::pymodule;
+
+/// Scenarios, runs and policies of Slackline.
+#[pymodule]
+mod _slackline {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use crate::columns::Table;
+    #[pymodule_export]
+    use crate::run::{RunResults, run, run_many};
+    #[pymodule_export]
+    use crate::scenario::Scenario;
+
+    /// Version of the module. Results of different versions of the module cannot be compared.
+    #[allow(non_upper_case_globals)]
+    #[pymodule_export]
+    const __version__: &str = env!("CARGO_PKG_VERSION");
+
+    /// Returns the name and a one-line summary of each built-in policy.
+    #[pyfunction]
+    fn policies() -> Vec<(String, String)> {
+        let pair = |spec: &&'static slackline_policy::Spec| (spec.name.into(), spec.summary.into());
+        slackline_policy::ALL.iter().map(pair).collect()
+    }
+}

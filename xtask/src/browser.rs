@@ -1,0 +1,72 @@
+//! The page in a real browser: a story with a real service, real processes and Chromium.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::step;
+
+/// Script of the story.
+const STORY: &str = "edge/daemon/tests/browser/story.mjs";
+
+/// Folder with the packages of npm that the story needs, and with its screenshots.
+const FOLDER: &str = "target/browser";
+
+/// Place of Debian's browser, which the story starts.
+const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Maximum time of the story.
+const BUDGET: Duration = Duration::from_secs(90);
+
+/// Picture of the page in README, and the screenshot that it is made from.
+const PICTURE: &str = "docs/page.png";
+
+/// Returns what the story needs and this host lacks.
+fn missing() -> Option<&'static str> {
+    let has = |program: &str, option: &str| {
+        Command::new(program).arg(option).output().is_ok_and(|output| output.status.success())
+    };
+    let user = step::output(Command::new("id").arg("-u"));
+    let is_root = user.is_ok_and(|user| user.trim() == "0");
+    let needs = [
+        (is_root, "root"),
+        (Path::new(CHROMIUM).exists(), "chromium"),
+        (has("node", "--version"), "node"),
+        (has("unshare", "--version"), "unshare"),
+        (Path::new(FOLDER).join("node_modules/playwright-core").is_dir(), "npm packages"),
+    ];
+    needs.into_iter().find(|(is_there, _)| !is_there).map(|(_, what)| what)
+}
+
+/// Runs the story with this program.
+///
+/// # Errors
+///
+/// If a part of the story fails, or it takes too long.
+pub fn run(program: &Path) -> Result<String> {
+    if let Some(what) = missing() {
+        return Ok(format!("skipped: needs {what}"));
+    }
+    let began = Instant::now();
+    step::run(Command::new("node").arg(STORY).arg(program).arg(FOLDER))?;
+    let took = began.elapsed();
+    ensure!(took <= BUDGET, "the story took {took:.0?}; at most {BUDGET:.0?} are allowed");
+    Ok(format!("screenshots are in {FOLDER}/screenshots"))
+}
+
+/// Makes the picture of the page in README.
+///
+/// # Errors
+///
+/// If this host lacks something, or the story fails.
+pub fn picture(program: &Path) -> Result<String> {
+    if let Some(what) = missing() {
+        anyhow::bail!("cannot make the picture: it needs {what}");
+    }
+    step::run(Command::new("node").arg(STORY).arg(program).arg(FOLDER).arg("picture"))?;
+    let from = Path::new(FOLDER).join("screenshots/picture.png");
+    std::fs::copy(&from, PICTURE).with_context(|| from.display().to_string())?;
+    Ok(format!("wrote {PICTURE}"))
+}

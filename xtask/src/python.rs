@@ -1,0 +1,56 @@
+//! Test of the Python module: builds its wheel once, installs it, and tests it.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use crate::step;
+
+/// Python environment with the tools of `python/tests/requirements.txt`. `./test` creates it.
+const TOOLS: &str = "target/python-venv";
+
+/// Folder for the build of the module and for its wheel.
+const BUILD: &str = "target/python";
+
+/// Time limit of the whole step.
+const BUDGET: Duration = Duration::from_secs(150);
+
+/// Builds the wheel, installs it, and runs the tests, the examples and the check of types.
+///
+/// # Errors
+///
+/// If a part fails, or all of them take too long.
+pub fn run() -> Result<String> {
+    let tool = |name: &str| Command::new(Path::new(TOOLS).join("bin").join(name));
+    if !Path::new(TOOLS).join("bin/maturin").exists() {
+        return Ok("skipped: needs the packages of python/tests/requirements.txt".to_owned());
+    }
+    let began = Instant::now();
+    step::run(step::cargo().args(["fmt", "--manifest-path", "python/Cargo.toml", "--check"]))?;
+    let wheels = Path::new(BUILD).join("wheels");
+    if wheels.exists() {
+        std::fs::remove_dir_all(&wheels)?;
+    }
+    let mut build = tool("maturin");
+    build.args(["build", "--release", "--locked", "--generate-stubs", "--quiet"]);
+    build.args(["--manifest-path", "python/Cargo.toml", "--out"]).arg(&wheels);
+    build.env("CARGO_TARGET_DIR", BUILD).env("RUSTFLAGS", "-D warnings");
+    step::run(&mut build)?;
+    let files = std::fs::read_dir(&wheels)?.collect::<Result<Vec<_>, _>>()?;
+    let [wheel] = &files[..] else { anyhow::bail!("{} has {} files", BUILD, files.len()) };
+    let size = wheel.metadata()?.len();
+    ensure!(size <= 10 << 20, "the wheel has {size} bytes; at most 10 MiB are allowed");
+    let mut install = tool("python");
+    install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
+    step::run(install.args(["--force-reinstall", "--no-deps"]).arg(wheel.path()))?;
+    step::run(tool("python").args(["-m", "pytest", "-q", "python/tests"]))?;
+    step::run(tool("python").arg("python/examples/policies.py"))?;
+    let mut types = tool("python");
+    types.args(["-m", "mypy", "--config-file", "python/pyproject.toml", "python/module/slackline"]);
+    step::run(types.args(["python/tests", "python/examples"]))?;
+    let took = began.elapsed();
+    ensure!(took <= BUDGET, "the step took {took:.0?}; at most {BUDGET:.0?} are allowed");
+    Ok(format!("a wheel of {} KiB passes its tests", size >> 10))
+}
