@@ -14,7 +14,8 @@ use crate::manual_args::{Completions, Manual};
 use crate::parse::{share, span};
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
-    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, WhyArgs,
+    Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, UndoArgs,
+    WhyArgs,
 };
 use crate::tls::ServeFront;
 
@@ -59,6 +60,7 @@ pub(crate) enum Command {
     Gang(Gang),
     /// Apply a file of reservations: all of them or none.
     Apply(Apply),
+    Undo(UndoArgs),
     /// Change the parameters of a reservation.
     Change(Change),
     /// Stop a VM until `resume`; the reservation stays.

@@ -94,7 +94,7 @@ const GUESTS: [Guest; 4] = [
     },
 ];
 
-/// Activities of the guests, by hour of the day.
+/// Sentences about what to look at, by hour of the day.
 const SCENES: [(u64, &str); 5] = [
     (0, "backup runs. Its reservation is 20 %, and it also uses slack"),
     (8, "mail is busy: its CPU time rises, and it waits for at most two periods"),
@@ -122,11 +122,11 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     }
     let code = client.page_code()?.0;
     let address = code.address.unwrap_or_default();
+    let (code, socket) = (code.code, folder.socket());
     terminal::print(&format!(
-        "page:  {address}#{}\n       open this address in a browser within a minute; \
-         for a new address:\n       slackline page --socket {}\nend:   Ctrl-C\n\n",
-        code.code,
-        folder.socket().display()
+        "page:  {address}#{code}\n       open it in a browser within a minute\n       \
+         another address: slackline page --socket {}\nend:   Ctrl-C\n\n",
+        socket.display()
     ))?;
     let began = Instant::now();
     for day in 0..DAYS {

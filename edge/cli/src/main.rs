@@ -95,6 +95,7 @@ fn run_command() -> ExitCode {
         Command::Place(args) => service::place(&args),
         Command::Gang(args) => service::gang(&args),
         Command::Apply(args) => service::apply(&args),
+        Command::Undo(args) => service::undo(&args),
         Command::Change(args) => service::change(&args),
         Command::Pause(args) => service::pause(&args),
         Command::Resume(args) => service::resume(&args),

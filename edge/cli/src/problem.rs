@@ -98,6 +98,9 @@ pub(crate) enum Problem {
     /// The command of `hold` ended with this exit code, and has reported the reason itself.
     #[error("the command ended with {code}")]
     CommandEnded { code: u8 },
+    /// A plan was undone or stopped by the service.
+    #[error("the plan was {message}")]
+    PlanEnded { message: String },
     /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
@@ -110,7 +113,10 @@ impl Problem {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Problem::CommandEnded { code } => *code,
-            Problem::ClaimsFailed(_) | Problem::ReplayDiffers | Problem::Worse(_) => 1,
+            Problem::ClaimsFailed(_)
+            | Problem::ReplayDiffers
+            | Problem::PlanEnded { .. }
+            | Problem::Worse(_) => 1,
             Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,

@@ -32,7 +32,7 @@ use args::{
     NamedArgs, PageArgs, Pause, PredictionsArgs, Reserve, Room, SelectionArgs,
 };
 
-pub(crate) use apply::apply;
+pub(crate) use apply::{REVISION, apply, undo};
 pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
@@ -319,6 +319,12 @@ pub(crate) fn predictions(args: &PredictionsArgs) -> Result<(), Problem> {
 pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
     let (all, _) = Client::connect(socket).ok()?.predictions().ok()?;
     (!all.is_empty()).then(|| predictions::record(&all))
+}
+
+/// Returns the revision of a daemon's host.
+pub(crate) fn revision(socket: &Path) -> Result<u64, Problem> {
+    let (host, _) = Client::connect(socket)?.host()?;
+    Ok(host.revision)
 }
 
 /// Makes the daemon that listens on this socket save what its flight recorder has recorded since a

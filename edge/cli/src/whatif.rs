@@ -58,7 +58,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     }
     let forecast = forecast(&recording, &gate, &model).map_err(|error| refused(file, error))?;
     if let Some(file) = &args.save {
-        save(file, &plan::plan(&answer, &forecast)?)?;
+        save(file, &plan::plan(&answer, &forecast, source.revision())?)?;
     }
     if let Some(file) = &args.report {
         save(file, &report::page(&answer, &forecast))?;
@@ -66,7 +66,7 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
     let text = match args.json {
         true => json::text(&json::forecast(&answer, &forecast)),
         false => {
-            let record = args.since.and_then(|_| service::record_of_predictions(&args.socket));
+            let record = service::record_of_predictions(&args.socket);
             table::forecast(&answer, &forecast) + &record.unwrap_or_default()
         }
     };
@@ -76,8 +76,8 @@ pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
 /// Source of the recording from which `whatif` predicts.
 enum RecordingSource {
     File(PathBuf),
-    /// Copy of the daemon's recording. The copy is removed after use.
-    Daemon(PathBuf),
+    /// Copy of the daemon's recording, and the revision of its host. The copy is removed after use.
+    Daemon(PathBuf, u64),
 }
 
 impl RecordingSource {
@@ -85,28 +85,37 @@ impl RecordingSource {
         match (&args.file, args.since) {
             (Some(file), _) => Ok(RecordingSource::File(file.clone())),
             (None, since) => {
+                let revision = service::revision(&args.socket)?;
                 let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
-                Ok(RecordingSource::Daemon(saved.file.into()))
+                Ok(RecordingSource::Daemon(saved.file.into(), revision))
             }
         }
     }
 
     fn file(&self) -> &Path {
-        let (RecordingSource::File(file) | RecordingSource::Daemon(file)) = self;
+        let (RecordingSource::File(file) | RecordingSource::Daemon(file, _)) = self;
         file
+    }
+
+    /// Returns the revision of the recorded host. `None` for a file.
+    fn revision(&self) -> Option<u64> {
+        match self {
+            RecordingSource::File(_) => None,
+            RecordingSource::Daemon(_, revision) => Some(*revision),
+        }
     }
 
     fn name(&self) -> String {
         match self {
             RecordingSource::File(file) => file.display().to_string(),
-            RecordingSource::Daemon(_) => NAME_OF_LAST.into(),
+            RecordingSource::Daemon(..) => NAME_OF_LAST.into(),
         }
     }
 }
 
 impl Drop for RecordingSource {
     fn drop(&mut self) {
-        if let RecordingSource::Daemon(file) = self {
+        if let RecordingSource::Daemon(file, _) = self {
             // The daemon removes it at its next start where we may not.
             let _ = fs::remove_file(file);
         }

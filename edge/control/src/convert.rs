@@ -4,11 +4,14 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_service::history::{HOUR_NS, Hour};
 use slackline_service::{
-    self as service, Amount, Binding, ListedReservation, Name, Refusal, Warning,
+    self as service, Amount, Binding, ListedReservation, Name, PlanStage, Refusal, VmPrediction,
+    Warning,
 };
 use slackline_units::{self as units, Span};
 
 use crate::link::Request;
+use crate::plans::{AppliedPlan, Canary, PlannedChange};
+use crate::predictions::Prediction;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Account, AppliedChange, Delivery, Event, Reservation, Room, RoomOn, State};
 use crate::requests::{Apply, Change, GangWord, ReservationParameters, name_hint};
@@ -36,6 +39,7 @@ impl Request {
             | Request::ListAccess
             | Request::Whoami
             | Request::Why { .. }
+            | Request::WhyIncident { .. }
             | Request::Incidents
             | Request::Record { .. }
             | Request::Predict(_)
@@ -66,6 +70,8 @@ impl Request {
                 Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             Request::Apply { list } => apply(list)?,
+            Request::Undo => Of::Undo,
+            Request::Plan => Of::Plan,
             Request::Pause { name, if_revision } => {
                 Of::Pause { name: read_name(&name)?, if_revision }
             }
@@ -93,11 +99,60 @@ impl Request {
 }
 
 fn apply(list: Apply) -> Result<service::Request, Problem> {
-    let Apply { reservations, prune, dry_run } = list;
+    let Apply { reservations, prune, dry_run, canary } = list;
     let target =
         |(name, wanted): (String, ReservationParameters)| reserve(read_name(&name)?, &wanted);
     let targets = reservations.into_iter().map(target).collect::<Result<_, _>>()?;
-    Ok(service::Request::Apply { targets, prune, dry_run })
+    let Some(Canary { watch, revision, predictions }) = canary else {
+        return Ok(service::Request::Apply { targets, prune, dry_run });
+    };
+    if dry_run {
+        let detail = "`canary` and `dry_run` cannot be combined".to_owned();
+        return Err(bad(detail, "leave one of them out"));
+    }
+    let predictions = vm_predictions(&predictions)?;
+    let watch = watch.0;
+    Ok(service::Request::Canary { targets, prune, watch, revision, predictions })
+}
+
+/// Adds up the predictions for the vCPUs of each VM.
+fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
+    let mut vms: Vec<VmPrediction> = Vec::new();
+    for one in all {
+        let vm = one.vcpu.rsplit_once('.').map_or(one.vcpu.as_str(), |(vm, _)| vm);
+        let name = read_name(vm)?;
+        let (length, missed) = (Span::from_ns(one.length_ns), one.missed.map(|(_, most)| most));
+        let Some(sum) = vms.iter_mut().find(|sum| sum.name == name) else {
+            vms.push(VmPrediction { name, share_ppm: one.share_ppm, missed, length });
+            continue;
+        };
+        let (least, most) = sum.share_ppm;
+        let (more_least, more_most) = one.share_ppm;
+        sum.share_ppm = (least.saturating_add(more_least), most.saturating_add(more_most));
+        sum.missed = sum.missed.zip(missed).map(|(one, other)| one.saturating_add(other));
+        sum.length = sum.length.min(length);
+    }
+    Ok(vms)
+}
+
+/// Converts a plan of a principal for clients.
+#[must_use]
+pub fn plan(plan: &service::Plan) -> AppliedPlan {
+    let (why, first) = match &plan.stage {
+        PlanStage::Watching { prediction, .. } => (None, Some(prediction.name.to_string())),
+        PlanStage::Done => (None, None),
+        PlanStage::Undone(why) | PlanStage::Stopped(why) => (Some(why.clone()), None),
+    };
+    let changes = plan.steps.iter().filter_map(|step| {
+        Some(PlannedChange {
+            name: step.name()?.to_string(),
+            before: step.before.as_ref().map(ToString::to_string),
+            after: step.after.as_ref().map(ToString::to_string),
+            is_done: step.is_done,
+            revision: step.after.as_ref().filter(|_| step.is_done).map(|row| row.revision),
+        })
+    });
+    AppliedPlan { stage: plan.stage.word().into(), why, first, changes: changes.collect() }
 }
 
 fn read_binding(text: &str) -> Result<Binding, Problem> {
@@ -368,7 +423,10 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::Taken { .. } | Refusal::Exists { .. } | Refusal::Held { .. } => Kind::Exists,
         Refusal::OverBudgetCpu { .. } | Refusal::OverBudgetMachines { .. } => Kind::OverBudget,
         Refusal::Stale { .. } => Kind::Stale,
-        Refusal::NoSuchReservation { .. } | Refusal::NoMember { .. } => Kind::NoSuchReservation,
+        Refusal::Moved { .. } | Refusal::HostMoved { .. } => Kind::Moved,
+        Refusal::NoSuchReservation { .. } | Refusal::NoMember { .. } | Refusal::NothingToUndo => {
+            Kind::NoSuchReservation
+        }
         Refusal::NotAllowed { .. }
         | Refusal::NotOwner { .. }
         | Refusal::NotYours { .. }
@@ -409,7 +467,8 @@ pub fn problem(refusal: &Refusal) -> Problem {
         Refusal::OverBudgetMachines { asked, most, .. } => {
             problem.budget = Some(Box::new(OverBudget::Machines { asked, most }));
         }
-        Refusal::Stale { is, .. } => problem.revision = Some(is),
+        Refusal::Stale { is, .. } | Refusal::HostMoved { is, .. } => problem.revision = Some(is),
+        Refusal::Moved { is, .. } => problem.revision = is,
         _ => {}
     }
     problem

@@ -13,6 +13,7 @@ mod flight;
 pub mod link;
 mod numbers;
 pub mod place;
+mod plans;
 mod predictions;
 mod problem;
 mod replies;
@@ -26,6 +27,7 @@ pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, V
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
+pub use plans::{AppliedPlan, Canary, PlannedChange};
 pub use predictions::{Prediction, PredictionOutcome, PredictionRecord};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
 pub use replies::{

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::access::{Access, Grant, Role};
 use crate::flight::{Culprits, Incident, Recording};
 use crate::numbers::Numbers;
+use crate::plans::AppliedPlan;
 use crate::predictions::{Prediction, PredictionRecord};
 use crate::problem::Problem;
 use crate::replies::{Account, AppliedChange, Event, Health, Host, Machine, Reservation, Room};
@@ -181,6 +182,11 @@ pub enum Request {
         /// Name of the reservation.
         name: String,
     },
+    /// Asks which causes kept the VM of a saved incident from running: [`Answer::Why`].
+    WhyIncident {
+        /// Number of the incident.
+        id: u64,
+    },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
     /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
@@ -189,6 +195,10 @@ pub enum Request {
     Predictions,
     /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
     Whatif(WhatIf),
+    /// Undoes the caller's last applied list or change: [`Answer::Applied`].
+    Undo,
+    /// Shows the caller's last applied list or change: [`Answer::Plan`].
+    Plan,
     /// Saves a recording from the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
         /// Length of the recording, which ends when the request is executed.
@@ -250,6 +260,8 @@ pub enum Answer {
     Recording(Recording),
     /// Columns of a picture of the last seconds.
     Timeline(Box<Timeline>),
+    /// Last applied list or change of the caller. `None` if there is none.
+    Plan(Option<Box<AppliedPlan>>),
     /// Prediction from the last seconds.
     Whatif(Box<WhatIfAnswer>),
 }

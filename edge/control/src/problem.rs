@@ -35,6 +35,8 @@ pub enum Kind {
     OverBudget,
     /// The reservation has changed since the revision that the request names.
     Stale,
+    /// Reservations have changed since the plan was made or applied.
+    Moved,
     /// The body of the request is too long.
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
@@ -53,7 +55,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Kind; 19] = [
+    pub const ALL: [Kind; 20] = [
         Kind::Bad,
         Kind::NotAllowed,
         Kind::NotKnown,
@@ -66,6 +68,7 @@ impl Kind {
         Kind::NoRoom,
         Kind::OverBudget,
         Kind::Stale,
+        Kind::Moved,
         Kind::TooLarge,
         Kind::TooMany,
         Kind::NotNow,
@@ -94,6 +97,7 @@ impl Kind {
             Kind::NoRoom => ("no-room", 409, "not enough available capacity", 4),
             Kind::OverBudget => ("over-budget", 403, "request exceeds a limit of its owner", 4),
             Kind::Stale => ("stale", 412, "reservation was changed after the given revision", 2),
+            Kind::Moved => ("moved", 409, "reservations have changed since the plan", 2),
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),

@@ -241,6 +241,9 @@ pub struct Host {
     pub cpus: Vec<Cpu>,
     /// Part of each CPU that is never reserved, in millionths.
     pub reserve_ppm: u32,
+    /// Revision of the host: the number of the event that last changed a reservation.
+    #[serde(default)]
+    pub revision: u64,
     /// Number of all reservations on the host.
     pub reservations: u64,
     /// Number of reservations whose VM is absent from the host.

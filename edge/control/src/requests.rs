@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use slackline_service::Name;
 
+use crate::plans::Canary;
 use crate::times::{End, Length, Moment, Phase, Share};
 
 /// Hint that explains which names a reservation may have.
@@ -81,6 +82,9 @@ pub struct Apply {
     /// True to return the changes without making them. Capacity is not checked in this case.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
+    /// Changes one VM first, and watches it. Excludes `dry_run`. Default: all at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary: Option<Canary>,
 }
 
 /// Changes to a reservation. Fields that are absent stay as they are.
@@ -178,7 +182,7 @@ mod tests {
         let wanted: ReservationParameters = serde_json::from_str(&text).unwrap();
         let name = |number: usize| format!("{}{number:03}", "n".repeat(60));
         let reservations = (0..1_000).map(|number| (name(number), wanted.clone())).collect();
-        let list = Apply { reservations, prune: true, dry_run: true };
+        let list = Apply { reservations, prune: true, dry_run: true, canary: None };
         let length = serde_json::to_string(&list).unwrap().len();
         assert!(length <= crate::LONGEST_LIST, "{length} bytes");
         assert!(length > crate::LONGEST_LIST * 3 / 4, "{length} bytes");

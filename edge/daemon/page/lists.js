@@ -78,15 +78,10 @@ export class Incidents {
       time(it.at_ns), `${it.name} missed ${words.count(it.missed, "deadline")} `, button, " ", why);
   }
 
-  /** The service knows the culprits of the last minute. An older incident is in its file. */
+  /** Culprits of the second before and after, from the recording of the incident. */
   async why(it, shown) {
-    const age = Date.now() - it.at_ns / 1e6;
-    if (age > 60_000) {
-      shown.textContent = it.file ? `On the host: slackline why ${it.file}` : "The incident is more than a minute old.";
-      return;
-    }
     try {
-      const lines = culpritLines(await ask("GET", `/v1/why/${encodeURIComponent(it.name)}`));
+      const lines = culpritLines(await ask("GET", `/v1/incidents/${it.id}`));
       shown.textContent = lines.join(" ");
     } catch (error) {
       shown.textContent = error instanceof Refused ? error.message : String(error);

@@ -24,6 +24,7 @@ mod page;
 mod pages;
 mod patience;
 mod peer;
+mod plans;
 mod recordings;
 mod remotes;
 pub(crate) mod rights;

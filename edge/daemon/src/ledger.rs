@@ -14,6 +14,7 @@ mod doctor;
 mod error;
 mod hours;
 mod place;
+mod plans;
 mod rows;
 mod store;
 mod stored;

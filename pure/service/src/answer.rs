@@ -2,6 +2,7 @@
 
 use crate::machine::CpuCapacity;
 use crate::name::Name;
+use crate::plan::Plan;
 use crate::row::{Reason, Row, State};
 
 /// Successful answer to a request. The service has no answer to
@@ -27,6 +28,8 @@ pub enum Answer {
     List(Vec<ListedReservation>),
     /// Available capacity of each CPU.
     Room(Vec<CpuCapacity>),
+    /// Last plan of the caller. `None` if there is none.
+    Plan(Option<Box<Plan>>),
 }
 
 /// Effect of an applied list of reservations on one reservation.

@@ -7,7 +7,7 @@ use crate::name::{Key, Name};
 use crate::principal::Principal;
 use crate::request::Ticket;
 use crate::row::Row;
-use crate::terms::TermsChange;
+use crate::terms::{Terms, TermsChange};
 
 /// A change that was made and is not in the ledger yet.
 #[derive(Debug)]
@@ -50,6 +50,8 @@ pub(crate) enum Kind {
     /// The terms were changed. Holds the request instead of the result, since the terms that it was
     /// applied to may be reverted.
     Terms(TermsChange),
+    /// The terms were set to these, by a plan or by undoing one.
+    Put(Terms),
     /// The reservation was paused or resumed.
     Paused(bool),
     /// The gang is broken, and the reservation goes on without it.
@@ -83,6 +85,11 @@ impl Kind {
                 let terms = change.of(row.terms).ok().filter(|terms| terms.is_within(row.terms));
                 row.terms = terms.unwrap_or(row.terms);
                 terms.is_some()
+            }
+            Kind::Put(terms) => {
+                let is_within = terms.is_within(row.terms);
+                row.terms = if is_within { *terms } else { row.terms };
+                is_within
             }
             Kind::Paused(paused) => {
                 row.paused = *paused;

@@ -70,6 +70,8 @@ pub enum EventKind {
     Expired,
     /// The gang of the reservation is broken. Names the lost member.
     GangBroken(String),
+    /// Stage of a plan with a canary. Says which.
+    Canary(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
     /// The wall clock was set. Says by how much, and names the reservations whose periods are
@@ -90,7 +92,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Words for all kinds of events that no request causes, each with its meaning.
-    pub const WORDS: [(&str, &str); 20] = [
+    pub const WORDS: [(&str, &str); 21] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
@@ -104,6 +106,7 @@ impl EventKind {
         ("revoked", "a grant of a user or remote client was revoked"),
         ("fits", "a reservation that had lost its capacity has it again"),
         ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
+        ("canary", "a plan changes one VM first: it is watched, followed by the rest, or undone"),
         ("keeper-replaced", "the keeper process died and was replaced"),
         ("gang-broken", "the gang of the reservation lost a member; says which member"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
@@ -131,6 +134,7 @@ impl EventKind {
             EventKind::Revoked(_) => "revoked",
             EventKind::Fits => "fits",
             EventKind::Expired => "expired",
+            EventKind::Canary(_) => "canary",
             EventKind::KeeperReplaced => "keeper-replaced",
             EventKind::GangBroken(_) => "gang-broken",
             EventKind::ClockStepped(_) => "clock-stepped",
@@ -158,6 +162,7 @@ impl fmt::Display for EventKind {
             | EventKind::LedgerFailing(why)
             | EventKind::GangBroken(why)
             | EventKind::ClockStepped(why)
+            | EventKind::Canary(why)
             | EventKind::Overloaded(why)
             | EventKind::OverloadEnded(why)
             | EventKind::Granted(why)
@@ -193,6 +198,7 @@ mod tests {
             EventKind::Revoked(text()),
             EventKind::Fits,
             EventKind::Expired,
+            EventKind::Canary(text()),
             EventKind::KeeperReplaced,
             EventKind::GangBroken(text()),
             EventKind::ClockStepped(text()),

@@ -33,6 +33,7 @@ mod limits;
 mod machine;
 mod name;
 mod overload;
+mod plan;
 mod principal;
 mod refusal;
 mod request;
@@ -53,6 +54,10 @@ pub use limits::{Rate, Rates};
 pub use machine::{CpuCapacity, Identity, LookError, Machine, Seats, WorldError};
 pub use name::{Holder, Key, Name, NameError};
 pub use overload::{CpuLoad, OVERHEAD_WINDOW, OverheadWindow};
+pub use plan::{
+    LONGEST_WATCH, MeasuredVm, Plan, PlanStage, PlanStep, SHARE_LIMIT_PPM, SHORTEST_WATCH,
+    VmPrediction,
+};
 pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use refusal::Refusal;
 pub use request::{Request, Ticket};

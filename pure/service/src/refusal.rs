@@ -73,6 +73,27 @@ pub enum Refusal {
         /// Revision that the reservation has now.
         is: u64,
     },
+    /// A reservation is not as a plan left it.
+    #[error("{}", moved(name, *asked, *is))]
+    Moved {
+        /// Name of the reservation.
+        name: Name,
+        /// Revision that the plan knows.
+        asked: u64,
+        /// Current revision. `None` if the reservation has ended.
+        is: Option<u64>,
+    },
+    /// The host is not as it was when the plan was made.
+    #[error("the host is at revision {is}, and the plan is for revision {asked}")]
+    HostMoved {
+        /// Revision in the request.
+        asked: u64,
+        /// Current revision of the host.
+        is: u64,
+    },
+    /// The caller has no plan and no change that could be undone.
+    #[error("there is no applied plan or change of this user to undo")]
+    NothingToUndo,
     /// The name is in use for a different reservation.
     #[error("reservation {name} exists already: {is}")]
     Exists {
@@ -241,6 +262,21 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    fn hint_of_revision(&self) -> Option<String> {
+        match self {
+            Refusal::Stale { name, is, .. } => {
+                Some(format!("read {name} again, then use revision {is}"))
+            }
+            Refusal::Moved { name, .. } => {
+                Some(format!("see what has changed with `slackline log {name}`"))
+            }
+            Refusal::HostMoved { .. } => {
+                Some("ask `slackline whatif --since` again, and apply the new plan".into())
+            }
+            _ => None,
+        }
+    }
+
     /// Returns advice on what to do about the refusal. `None` if there is nothing to advise.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
@@ -264,8 +300,8 @@ impl Refusal {
             Refusal::Taken { by, .. } => {
                 Some(format!("release {by} first, or change it with `slackline change {by}`"))
             }
-            Refusal::Stale { name, is, .. } => {
-                Some(format!("read {name} again, then use revision {is}"))
+            Refusal::Stale { .. } | Refusal::Moved { .. } | Refusal::HostMoved { .. } => {
+                self.hint_of_revision()
             }
             Refusal::Exists { name, .. } => Some(format!("use `slackline change {name}`")),
             Refusal::NoSuchReservation { .. } => {
@@ -310,8 +346,16 @@ impl Refusal {
             Refusal::NoMember { .. }
             | Refusal::Terms(_)
             | Refusal::Unkeepable(_)
+            | Refusal::NothingToUndo
             | Refusal::Forbidden(_) => None,
         }
+    }
+}
+
+fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
+    match is {
+        Some(is) => format!("{name} is at revision {is}, and the plan knows revision {asked}"),
+        None => format!("{name} has ended, and the plan knows revision {asked}"),
     }
 }
 

@@ -7,6 +7,7 @@ use slackline_units::{Span, Time, WallTime};
 use crate::binding::Binding;
 use crate::gang::Gang;
 use crate::name::Name;
+use crate::plan::VmPrediction;
 use crate::principal::Verb;
 use crate::terms::Amount;
 
@@ -128,6 +129,25 @@ pub enum Request {
         /// True to return the changes without making them.
         dry_run: bool,
     },
+    /// Like [`Request::Apply`], but one VM first. It is watched, and the rest follows or the first
+    /// VM is restored.
+    Canary {
+        /// Reservations as they should be, each a [`Request::Reserve`].
+        targets: Vec<Request>,
+        /// True if reservations that are not listed are released.
+        prune: bool,
+        /// Time for which the first VM is watched.
+        watch: Span,
+        /// [Revision](crate::Service::revision) of the host for which the plan was made. `None`
+        /// accepts any.
+        revision: Option<u64>,
+        /// Predictions for the VMs that may be first.
+        predictions: Vec<VmPrediction>,
+    },
+    /// Undoes the last plan or change of the caller.
+    Undo,
+    /// Shows the last plan of the caller.
+    Plan,
     /// Lists all reservations, or one.
     List {
         /// Name of the reservation. `None` lists all.
@@ -182,6 +202,9 @@ impl Request {
             Request::List { name } | Request::Log { name, .. } => name.as_ref(),
             Request::Hold { .. }
             | Request::Apply { .. }
+            | Request::Canary { .. }
+            | Request::Undo
+            | Request::Plan
             | Request::Room { .. }
             | Request::Find { .. } => None,
         }
@@ -197,8 +220,8 @@ impl Request {
             Request::Pause { .. } => Verb::Pause,
             Request::Resume { .. } => Verb::Resume,
             Request::Release { .. } => Verb::Release,
-            Request::Apply { .. } => Verb::Apply,
-            Request::List { .. } => Verb::List,
+            Request::Apply { .. } | Request::Canary { .. } | Request::Undo => Verb::Apply,
+            Request::List { .. } | Request::Plan => Verb::List,
             Request::Room { .. } => Verb::Room,
             Request::Log { .. } | Request::History { .. } => Verb::Log,
             Request::Find { .. } => Verb::Find,
@@ -256,6 +279,9 @@ impl fmt::Display for Request {
                 write!(out, "{verb} prune={prune} dry-run={dry_run}")?;
                 targets.iter().try_for_each(|target| write!(out, ", {target}"))
             }
+            Request::Canary { .. } => write_canary(out, self),
+            Request::Undo => write!(out, "undo"),
+            Request::Plan => write!(out, "plan"),
             Request::List { name: None } => write!(out, "{verb}"),
             Request::List { name: Some(name) } => write!(out, "{verb} {name}"),
             Request::Room { period } => write!(out, "{verb} {period}"),
@@ -277,4 +303,11 @@ impl fmt::Display for Request {
 
 fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::Result {
     revision.map_or(Ok(()), |revision| write!(out, " revision={revision}"))
+}
+
+fn write_canary(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
+    let Request::Canary { targets, prune, watch, revision, .. } = request else { return Ok(()) };
+    write!(out, "{} canary watch={watch} prune={prune}", request.verb())?;
+    write_revision(out, *revision)?;
+    targets.iter().try_for_each(|target| write!(out, ", {target}"))
 }

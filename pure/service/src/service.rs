@@ -8,6 +8,7 @@ mod expiry;
 mod gang;
 mod hold;
 mod machines;
+mod plans;
 mod rebind;
 mod rename;
 mod reserve;
@@ -30,6 +31,7 @@ use crate::keys::Keys;
 use crate::limits::{Limits, Rates};
 use crate::name::Name;
 use crate::overload::{CpuLoad, OverloadChange, Overloads};
+use crate::plan::{Plan, Watch};
 use crate::principal::{Principal, Role};
 use crate::refusal::Refusal;
 use crate::request::{Request, Ticket};
@@ -81,6 +83,14 @@ pub struct Service {
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
+    /// Last plan of each principal.
+    plans: BTreeMap<Principal, Plan>,
+    /// Plans as the ledger has them.
+    stored_plans: BTreeMap<Principal, Plan>,
+    /// Watch of each principal whose plan has a canary.
+    watches: BTreeMap<Principal, Watch>,
+    /// Number of the event that last ended a reservation since the start.
+    last_end: u64,
     /// Time for which the timer was set last. `None` if no timer is set.
     rings: Option<Time>,
     /// Time of the next attempt to admit reservations that did not fit.
@@ -270,9 +280,11 @@ impl Service {
         }
         self.end_leases(now, world);
         let next_end = self.end_expired(now, world);
+        let next_look = self.look_at_canaries(now, world);
         self.write(now, world);
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
-        let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end).min();
+        let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end);
+        let rings = rings.chain(next_look).min();
         if let Some(at) = rings.filter(|_| rings != self.rings) {
             world.ring(at);
             self.rings = rings;
@@ -285,6 +297,12 @@ impl Service {
         let DoneChange { kind, before, after, happened } = what;
         let name = after.name.clone();
         let is_over = matches!(kind, Kind::Ended);
+        if is_over {
+            self.last_end = self.last_end.max(after.revision);
+        }
+        if let (ChangeOrigin::Itself, Some(before), false) = (by, &before, is_over) {
+            self.follow_in_plans(before, &after);
+        }
         let event = happened.map(|what| Event {
             seq: after.revision,
             at: now,
@@ -296,7 +314,7 @@ impl Service {
             was_late: false,
         });
         let (tickets, key) = match by {
-            ChangeOrigin::Itself => (Vec::new(), None),
+            ChangeOrigin::Itself | ChangeOrigin::Plan(_) => (Vec::new(), None),
             ChangeOrigin::Asked(asked) => (vec![asked.ticket], keyed(asked)),
             ChangeOrigin::Together { asked, is_last } => {
                 (Vec::from_iter(is_last.then_some(asked.ticket)), None)
@@ -363,13 +381,17 @@ enum ChangeOrigin<'a> {
         asked: &'a ClientRequest,
         is_last: bool,
     },
+    /// The rest of a plan, whose caller was answered long ago.
+    Plan(&'a ClientRequest),
     Itself,
 }
 
 impl ChangeOrigin<'_> {
     const fn principal(&self) -> Principal {
         match self {
-            ChangeOrigin::Asked(asked) | ChangeOrigin::Together { asked, .. } => asked.principal,
+            ChangeOrigin::Asked(asked)
+            | ChangeOrigin::Plan(asked)
+            | ChangeOrigin::Together { asked, .. } => asked.principal,
             ChangeOrigin::Itself => Principal::Service,
         }
     }

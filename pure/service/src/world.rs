@@ -9,6 +9,7 @@ use crate::event::Event;
 use crate::input::ClientRequest;
 use crate::machine::{CpuCapacity, LookError, Machine, Seats, WorldError};
 use crate::name::{Key, Name};
+use crate::plan::{MeasuredVm, Plan};
 use crate::principal::Principal;
 use crate::refusal::Refusal;
 use crate::request::Ticket;
@@ -90,6 +91,9 @@ pub trait World {
     /// Returns the available capacity of each CPU for this period.
     fn room(&mut self, period: Span) -> Vec<CpuCapacity>;
 
+    /// Returns the CPU time of a domain since the service started. Zero if it is not there.
+    fn measured(&mut self, domain: DomId) -> MeasuredVm;
+
     /// Begins to write a commit to the ledger, all of it or nothing. The result comes later, as
     /// [`Input::Committed`](crate::Input::Committed) or
     /// [`Input::NotCommitted`](crate::Input::NotCommitted), unless the service dies. There is never
@@ -136,6 +140,8 @@ pub struct Commit {
     pub events: Vec<Event>,
     /// Answers to store with the idempotency keys of their requests.
     pub kept: Vec<KeptAnswer>,
+    /// Plans to store by principal. `None` deletes the plan.
+    pub plans: Vec<(Principal, Option<Plan>)>,
 }
 
 /// Answer to a request that has an idempotency key.
@@ -160,6 +166,8 @@ pub struct LedgerContents {
     pub rows: Vec<Row>,
     /// Stored answers, each with the time since it was given.
     pub kept: Vec<(KeptAnswer, Span)>,
+    /// Last plan of each principal.
+    pub plans: Vec<Plan>,
     /// Highest number of an event or a commit that was ever written.
     pub last_seq: u64,
 }

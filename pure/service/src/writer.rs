@@ -7,6 +7,8 @@ use slackline_units::{Span, Time};
 use crate::deed::{Change, KeyedRequest, UncommittedChange};
 use crate::event::Event;
 use crate::name::Name;
+use crate::plan::Plan;
+use crate::principal::Principal;
 use crate::row::Row;
 use crate::world::{Commit, KeptAnswer};
 
@@ -43,6 +45,8 @@ struct PendingCommit {
 pub(crate) struct Batch {
     /// Names whose rows are to be written.
     touched: BTreeSet<Name>,
+    /// Principals whose plans are to be written.
+    plans: BTreeSet<Principal>,
     /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
     /// Events that happened while the ledger could not be written, and the answers given then.
@@ -61,7 +65,10 @@ struct LedgerFailure {
 
 impl Batch {
     fn is_empty(&self) -> bool {
-        self.touched.is_empty() && self.deeds.is_empty() && self.events.is_empty()
+        self.touched.is_empty()
+            && self.plans.is_empty()
+            && self.deeds.is_empty()
+            && self.events.is_empty()
     }
 
     /// Keeps an event until the ledger can be written again.
@@ -157,6 +164,16 @@ impl Writer {
         }
     }
 
+    /// Notes that the plan of a principal is to be written.
+    pub(crate) fn touch_plan(&mut self, principal: Principal) {
+        self.next.plans.insert(principal);
+    }
+
+    /// Returns the principals whose plans are not in the ledger.
+    pub(crate) fn unwritten_plans(&self) -> Vec<Principal> {
+        self.next.plans.iter().copied().collect()
+    }
+
     /// Keeps an answer that was given while the ledger could not be written.
     pub(crate) fn keep(&mut self, kept: KeptAnswer) {
         self.next.kept.push(kept);
@@ -188,7 +205,7 @@ impl Writer {
     pub(crate) fn begin(
         &mut self,
         now: Time,
-        row: impl Fn(&Name) -> Option<Row>,
+        (row, plan): (impl Fn(&Name) -> Option<Row>, impl Fn(Principal) -> Option<Plan>),
         answer: impl Fn(&UncommittedChange, Option<&Row>) -> Option<KeptAnswer>,
         whole: impl FnOnce(u64, u64) -> Event,
     ) -> Option<&Commit> {
@@ -211,7 +228,9 @@ impl Writer {
             events.push(whole(self.number(), batch.lost));
         }
         let seq = if events.is_empty() { self.number() } else { self.seq };
-        let commit = Commit { seq, rows, events, kept };
+        let plans = batch.plans.iter().map(|&principal| (principal, plan(principal)));
+        let plans = plans.collect();
+        let commit = Commit { seq, rows, events, kept, plans };
         self.under_way = Some(PendingCommit { commit, batch });
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
@@ -251,6 +270,7 @@ impl Writer {
         let PendingCommit { batch, .. } = self.under_way.take_if(|one| one.commit.seq == seq)?;
         let later = std::mem::replace(&mut self.next, batch);
         self.next.touched.extend(later.touched);
+        self.next.plans.extend(later.plans);
         self.next.kept.extend(later.kept);
         self.next.lost += later.lost;
         let mut deeds = std::mem::take(&mut self.next.deeds);

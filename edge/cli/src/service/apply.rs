@@ -4,15 +4,18 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
+use std::time::Duration;
 
 use serde::Deserialize;
 use slackline_control::client::Client;
 use slackline_control::{
-    AppliedChange, Apply as List, Machine, Prediction, Reservation, ReservationParameters,
+    AppliedChange, AppliedPlan, Apply as List, Canary, Length, Machine, PlannedChange, Prediction,
+    Reservation, ReservationParameters,
 };
+use slackline_units::Span;
 use toml::de::{DeTable, DeValue};
 
-use super::args::Apply;
+use super::args::{Apply, DaemonArgs, UndoArgs};
 use super::{all, answer, connect, show};
 use crate::grid::position;
 use crate::input;
@@ -23,15 +26,78 @@ use crate::terminal;
 const EXAMPLE: &str = "write a table for each reservation, e.g. [web] with cpu = \"30%\"";
 
 pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
-    let (mut reservations, predictions) = read(&args.file)?;
+    let PlanFile { mut reservations, predictions, revision } = read(&args.file)?;
     let mut client = connect(&args.at)?;
     complete_new(&args.file, &mut client, &mut reservations)?;
-    let list = List { reservations, prune: args.prune, dry_run: args.dry_run };
+    let watch_length = Length(args.watch);
+    let canary = Canary { watch: watch_length, revision, predictions: predictions.clone() };
+    let canary = args.canary.then_some(canary);
+    if args.canary && predictions.is_empty() {
+        return Err(Problem::BadOption {
+            message: format!("{}: the plan has no predictions for --canary", args.file.display()),
+            hint: Some("save a plan with `slackline whatif --since 30s --save PLAN`".into()),
+        });
+    }
+    let list = List { reservations, prune: args.prune, dry_run: args.dry_run, canary };
     let (changes, text) = client.apply(&list)?;
     if !predictions.is_empty() && !args.dry_run {
         watch(&mut client, &predictions);
     }
+    if args.canary {
+        return follow(&args.at, &mut client, args.watch);
+    }
     answer(&args.at, &text, || shown(&changes, args.dry_run))
+}
+
+pub(crate) fn undo(args: &UndoArgs) -> Result<(), Problem> {
+    let (changes, text) = connect(&args.at)?.undo()?;
+    answer(&args.at, &text, || shown(&changes, false))
+}
+
+/// Interval at which the stage of a plan is read.
+const STAGE_INTERVAL: Duration = Duration::from_millis(250);
+
+/// Shows the stages of a plan until it ends. The service carries on without this command.
+fn follow(at: &DaemonArgs, client: &mut Client, watch: Span) -> Result<(), Problem> {
+    let mut is_told = at.json;
+    loop {
+        let (plan, text) = client.plan()?;
+        let Some(plan) = plan else {
+            return Err(Problem::PlanEnded { message: "undone by its user".into() });
+        };
+        if let (Some(first), false) = (&plan.first, is_told) {
+            let rest = plan.changes.iter().filter(|change| !change.is_done).count();
+            terminal::say(&format!(
+                "{first} is changed and watched for {watch}; {rest} more wait\n"
+            ))?;
+            is_told = true;
+        }
+        match plan.stage.as_str() {
+            "watching" => std::thread::sleep(STAGE_INTERVAL),
+            "done" => return answer(at, &text, || planned(&plan)),
+            stage => {
+                let why = plan.why.as_deref().unwrap_or_default();
+                return Err(Problem::PlanEnded { message: format!("{stage}: {why}") });
+            }
+        }
+    }
+}
+
+/// Returns a table of a plan's changes, and a line that counts them.
+fn planned(plan: &AppliedPlan) -> String {
+    let action = |change: &PlannedChange| match (&change.before, &change.after) {
+        (None, _) => "create",
+        (_, None) => "release",
+        _ => "change",
+    };
+    let changes = plan.changes.iter().map(|change| AppliedChange {
+        name: change.name.clone(),
+        action: action(change).into(),
+        before: change.before.clone(),
+        after: change.after.clone(),
+        revision: change.revision,
+    });
+    shown(&changes.collect::<Vec<AppliedChange>>(), false)
 }
 
 /// Requests that the service compares predictions with what happens. If it has no flight recorder,
@@ -55,10 +121,18 @@ struct ReservationPredictions {
     predicted: Vec<Prediction>,
 }
 
+/// Key of a plan with the revision of the host for which it was made. No reservation has this name.
+pub(crate) const REVISION: &str = "_revision";
+
+/// Contents of a file of reservations.
+struct PlanFile {
+    reservations: BTreeMap<String, ReservationParameters>,
+    predictions: Vec<Prediction>,
+    revision: Option<u64>,
+}
+
 /// Reads the reservations in a file, by name, and the predictions for all their vCPUs.
-fn read(
-    file: &Path,
-) -> Result<(BTreeMap<String, ReservationParameters>, Vec<Prediction>), Problem> {
+fn read(file: &Path) -> Result<PlanFile, Problem> {
     let text = input::text(file)?;
     let bad = |error: toml::de::Error| {
         let (line, column) = position(&text, error.span().map_or(0, |span| span.start));
@@ -67,15 +141,22 @@ fn read(
         Problem::BadAxis { file: file.into(), line, column, message, hint }
     };
     let mut tables = DeTable::parse(&text).map_err(bad)?;
+    tables.get_mut().remove(REVISION);
     for (_, table) in tables.get_mut().iter_mut() {
         if let DeValue::Table(table) = table.get_mut() {
             table.remove(PREDICTED);
         }
     }
     let reservations = BTreeMap::deserialize(toml::Deserializer::from(tables)).map_err(bad)?;
-    let predicted: BTreeMap<String, ReservationPredictions> = toml::from_str(&text).map_err(bad)?;
+    let mut all = DeTable::parse(&text).map_err(bad)?;
+    let revision = all.get_mut().remove(REVISION).and_then(|value| match value.get_ref() {
+        DeValue::Integer(number) => number.as_str().parse().ok(),
+        _ => None,
+    });
+    let predicted: BTreeMap<String, ReservationPredictions> =
+        BTreeMap::deserialize(toml::Deserializer::from(all)).map_err(bad)?;
     let predictions = predicted.into_values().flat_map(|one| one.predicted).collect();
-    Ok((reservations, predictions))
+    Ok(PlanFile { reservations, predictions, revision })
 }
 
 /// Adds the binding and the number of vCPUs of the VM to new reservations that do not state them.

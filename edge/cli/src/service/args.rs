@@ -251,8 +251,26 @@ pub(crate) struct Apply {
     #[arg(long)]
     pub(crate) prune: bool,
     /// Show the changes and make none.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "canary")]
     pub(crate) dry_run: bool,
+    /// Change one VM first, and the rest only if this VM is as predicted.
+    #[arg(long)]
+    pub(crate) canary: bool,
+    /// Time for which the first VM is watched, from 1s to 10m.
+    #[arg(long, value_name = "TIME", value_parser = span, default_value = "10s")]
+    #[arg(requires = "canary")]
+    pub(crate) watch: Span,
+    #[command(flatten)]
+    pub(crate) at: DaemonArgs,
+}
+
+/// Undo your last `apply` or `change`
+///
+/// Either all of its changes are undone or none. They are undone only if no reservation has changed
+/// since. A plan whose first VM is still watched is given up.
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct UndoArgs {
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
 }

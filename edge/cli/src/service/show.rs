@@ -312,6 +312,7 @@ mod tests {
         };
         let clock = slackline_control::Clock { id: "a".into(), shows_ns: 0, error_ns: None };
         let host = |cpus| Host {
+            revision: 0,
             name: "a".into(),
             version: "1".into(),
             policy: "edf".into(),

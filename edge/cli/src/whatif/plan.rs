@@ -10,11 +10,18 @@ use crate::problem::Problem;
 
 /// Formats the reservations with their predictions as comments. VMs without a reservation are left
 /// out.
-pub(super) fn plan(answer: &Answer<'_>, forecast: &Forecast) -> Result<String, Problem> {
+pub(super) fn plan(
+    answer: &Answer<'_>,
+    forecast: &Forecast,
+    revision: Option<u64>,
+) -> Result<String, Problem> {
     let mut text = String::from("# Plan of `slackline whatif`, for `slackline apply FILE`.\n");
     let header = &answer.recording.header;
     let length = answer.recording.length();
     let _ = writeln!(text, "# Recorded: {}, {}, {length}.", plain(&header.title), header.machine);
+    if let Some(revision) = revision {
+        let _ = writeln!(text, "{} = {revision}", crate::service::REVISION);
+    }
     let mut is_empty = true;
     for reserved in answer.model.reservations() {
         let Some(reserved) = reserved else { continue };

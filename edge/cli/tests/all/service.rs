@@ -342,6 +342,7 @@ fn service_help_page_explains_every_verb_state_and_refusal() {
 fn clock(ahead: Duration, id: &str) -> Host {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after");
     Host {
+        revision: 0,
         name: id.into(),
         version: "1".into(),
         policy: "edf".into(),

@@ -17,6 +17,7 @@ mod old_kernel;
 mod outside;
 mod page;
 mod papers;
+mod plans;
 mod policies;
 mod rebind;
 mod scrape;

@@ -264,6 +264,10 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let of_incident = live.run(&["why", &name, &path, "--json"]).good();
     let of_incident: Value = serde_json::from_str(&of_incident).expect("JSON");
     check_sums(&of_incident);
+    let id = incident["id"].as_u64().expect("a number");
+    let (status, over_http) = daemon.ask("GET", &format!("/v1/incidents/{id}"), None);
+    assert_eq!((status, &over_http["vcpus"]), (200, &of_incident["vcpus"]));
+    assert_eq!(daemon.ask("GET", "/v1/incidents/7", None).0, 404);
     let metrics = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
     let (status, metrics) = metrics.expect("an answer");
     assert!(status == 200 && metrics.contains("slackline_incidents_total"), "{metrics}");

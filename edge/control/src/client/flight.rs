@@ -5,7 +5,8 @@ use hyper::Method;
 
 use super::{Answered, Client, RepeatableRequest, escaped};
 use crate::{
-    Culprits, Incident, Length, Prediction, PredictionRecord, Recording, WhatIf, WhatIfAnswer,
+    AppliedChange, AppliedPlan, Culprits, Incident, Length, Prediction, PredictionRecord,
+    Recording, WhatIf, WhatIfAnswer,
 };
 
 impl Client {
@@ -61,5 +62,21 @@ impl Client {
     /// If the request is refused or not answered.
     pub fn whatif(&mut self, asked: &WhatIf) -> Answered<WhatIfAnswer> {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/whatif".into()).with(asked))
+    }
+
+    /// Undoes the caller's last applied list or change.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn undo(&mut self) -> Answered<Vec<AppliedChange>> {
+        self.ask(&RepeatableRequest::write(Method::POST, "/v1/undo".into()))
+    }
+
+    /// Returns the caller's last applied list or change.
+    ///
+    /// # Errors
+    /// If the request is refused or not answered.
+    pub fn plan(&mut self) -> Answered<Option<AppliedPlan>> {
+        self.ask(&RepeatableRequest::get("/v1/plan"))
     }
 }

@@ -45,8 +45,7 @@ impl Core {
             own.map(|row| row.name.to_string()).collect::<BTreeSet<String>>()
         });
         let largest = self.largest_of(&asked, own.as_ref());
-        let revisions = self.service.listed().map(|(_, listed)| listed.row.revision);
-        let revision = revisions.max().unwrap_or(0);
+        let revision = self.service.revision();
         let order =
             self.host.whatifs.begin((principal, ticket), (asked, own), (revision, largest))?;
         let Some(order) = order else { return Ok(()) };

@@ -10,8 +10,8 @@ use slackline_linux::sys::{monotonic, wall_clock_error};
 use slackline_service::history::{History, Hour};
 use slackline_service::{
     Answer, Binding, BindingKind, ClientRequest, Commit, CpuCapacity, Event, Identity,
-    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, Name, Principal, Refusal,
-    Request, Role, Seats, Service, Terms, Ticket, VmLookup, World, WorldError,
+    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, MeasuredVm, Name, Principal,
+    Refusal, Request, Role, Seats, Service, Terms, Ticket, VmLookup, World, WorldError,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
@@ -317,6 +317,7 @@ impl Host {
                 let page = all.iter().filter(is_next).take(PAGE);
                 Said::Reservations(page.map(|listed| self.reservation(listed)).collect())
             }
+            Answer::Plan(plan) => Said::Plan(plan.as_deref().map(convert::plan).map(Box::new)),
             Answer::Room(room) => {
                 let period = if let Rest::Period(period) = rest { period } else { Span::ZERO };
                 Said::Room(convert::room(period, room))
@@ -386,6 +387,7 @@ impl Host {
             policy: POLICY.into(),
             cpus: self.cpus(service),
             reserve_ppm: CpuShare::ONE.ppm() - self.scheduler.capacity().ppm(),
+            revision: service.revision(),
             reservations: count(health.reservations),
             waiting: count(health.waiting),
             clock: self.clock(),
@@ -485,6 +487,17 @@ impl World for Host {
 
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {
         self.scheduler.room(period)
+    }
+
+    fn measured(&mut self, domain: DomId) -> MeasuredVm {
+        let now = self.now();
+        let (_, all) = self.tally.delivered(domain, now);
+        MeasuredVm {
+            present: Span::from_ns(all.over_ns),
+            used: Span::from_ns(all.used_ns),
+            deadlines: all.deadlines,
+            missed: all.missed,
+        }
     }
 
     fn commit(&mut self, commit: &Commit) {

@@ -2,7 +2,7 @@
 
 use utoipa::OpenApi;
 
-use super::{accounts, events, grants, page, pages, recordings, timeline};
+use super::{accounts, events, grants, page, pages, plans, recordings, timeline};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -14,6 +14,8 @@ use super::{accounts, events, grants, page, pages, recordings, timeline};
         pages::show,
         pages::reserve,
         pages::apply,
+        plans::undo,
+        plans::plan,
         pages::change,
         pages::release,
         pages::pause,
@@ -23,6 +25,7 @@ use super::{accounts, events, grants, page, pages, recordings, timeline};
         pages::log,
         recordings::why,
         recordings::incidents,
+        recordings::incident,
         recordings::save,
         recordings::predict,
         recordings::predictions,

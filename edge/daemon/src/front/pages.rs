@@ -24,7 +24,7 @@ use slackline_service::{Key, Name, Verb};
 use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
-use super::{accounts, events, grants, metrics, page, recordings, timeline};
+use super::{accounts, events, grants, metrics, page, plans, recordings, timeline};
 
 /// OpenAPI description that is stored in the repository. Within a version it may only get
 /// additions.
@@ -54,6 +54,8 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/reservations/{name}/pause", post(pause))
         .route("/v1/reservations/{name}/resume", post(resume))
         .route("/v1/apply", post(apply))
+        .route("/v1/undo", post(plans::undo))
+        .route("/v1/plan", get(plans::plan))
         .route("/v1/gangs", post(gang))
         .route("/v1/room", get(room))
         .route("/v1/access", get(grants::access).post(grants::migrate_access))
@@ -62,6 +64,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/log", get(log))
         .route("/v1/why/{name}", get(recordings::why))
         .route("/v1/incidents", get(recordings::incidents))
+        .route("/v1/incidents/{id}", get(recordings::incident))
         .route("/v1/recordings", post(recordings::save))
         .route("/v1/predictions", get(recordings::predictions).post(recordings::predict))
         .route("/v1/whatif", post(recordings::whatif))

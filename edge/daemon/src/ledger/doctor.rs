@@ -13,7 +13,7 @@ use super::hours;
 use super::place::{Backup, LedgerFolder, private};
 use super::rows::{granted, logged, reservations};
 use super::store::{check as check_table, connect, count, problems, version};
-use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, all};
+use super::tables::{APPLICATION, HISTORY, MIGRATIONS, NEWEST, PLANS, all};
 
 /// Result of a check of a ledger. A check changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,6 +174,7 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
         new.execute_batch(migration).map_err(failed)?;
     }
     new.execute_batch(HISTORY).map_err(failed)?;
+    new.execute_batch(PLANS).map_err(failed)?;
     new.pragma_update(None, "application_id", APPLICATION).map_err(failed)?;
     new.pragma_update(None, "user_version", of).map_err(failed)?;
     let mut tables = Vec::new();

@@ -39,7 +39,8 @@ pub(super) fn load(
     let rows = reservations(connection, Some(boot_id))?;
     let (answers, kept) = Answers::load(connection, keep, now)?;
     let last_seq = seq.into_iter().chain(highest).max().unwrap_or(0);
-    Ok((LedgerContents { rows, kept, last_seq }, before, answers))
+    let plans = super::plans::load(connection)?;
+    Ok((LedgerContents { rows, kept, plans, last_seq }, before, answers))
 }
 
 /// Returns all reservations. Each has the identity of its VM in the boot `boot`. If `boot` is
@@ -246,6 +247,7 @@ pub(super) fn write(
         ]);
         inserted.map_err(failed)?;
     }
+    super::plans::write(change, commit).map_err(failed)?;
     let mut highest =
         change.prepare_cached("UPDATE host SET seq = max(seq, ?1)").map_err(failed)?;
     highest.execute([number("the commit number", commit.seq)?]).map_err(failed)?;

@@ -89,6 +89,7 @@ impl Store {
         let events = count(&connection, "event").map_err(failed)?;
         // The first write comes after everything was read, so a damaged ledger stays as it was.
         connection.execute(HOST, params![boot_id]).map_err(failed)?;
+        super::plans::create(&connection).map_err(failed)?;
         let files = (which(&path).map_err(|source| LedgerError::files(&path, source))?, None);
         let boot_id = boot_id.to_owned();
         let store = Store {

@@ -245,6 +245,7 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
         | EventKind::Renamed(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
+        | EventKind::Canary(why)
         | EventKind::Overloaded(why)
         | EventKind::OverloadEnded(why)
         | EventKind::GangBroken(why)
@@ -298,6 +299,7 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
+        "canary" => detail.map(str::to_owned).map(EventKind::Canary),
         "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),
         "overload-ended" => detail.map(str::to_owned).map(EventKind::OverloadEnded),
         "granted" => detail.map(str::to_owned).map(EventKind::Granted),

@@ -154,13 +154,23 @@ CREATE TABLE IF NOT EXISTS history (
 CREATE INDEX IF NOT EXISTS history_by_name ON history (name, start);
 ";
 
+/// Last plan of each principal, as JSON. Created in each ledger of any version, since older
+/// programs ignore it.
+pub(super) const PLANS: &str = "
+CREATE TABLE IF NOT EXISTS plan (
+    principal TEXT PRIMARY KEY,
+    since INTEGER NOT NULL,
+    plan TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+";
+
 /// Tables that are needed to restore the reservations. The daemon checks them fully at each start,
 /// since they are small. Of the table of answers, only the newest rows are read.
 pub(super) const NEEDED: [&str; 5] = ["host", "reservation", "identity", "access", "rights"];
 
 /// All tables with the version that introduced each. The version is 0 for a table that any version
 /// may have.
-const SINCE: [(&str, u32); 8] = [
+const SINCE: [(&str, u32); 9] = [
     ("host", 1),
     ("reservation", 1),
     ("identity", 1),
@@ -169,6 +179,7 @@ const SINCE: [(&str, u32); 8] = [
     ("access", 3),
     ("rights", 8),
     ("history", 0),
+    ("plan", 0),
 ];
 
 /// Returns the names of all tables that a ledger of this version has.

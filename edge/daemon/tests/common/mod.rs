@@ -213,6 +213,7 @@ pub fn host() -> Host {
         version: "1".into(),
         policy: "edf".into(),
         cpus: Vec::new(),
+        revision: 0,
         reserve_ppm: 100_000,
         reservations: 0,
         waiting: 0,

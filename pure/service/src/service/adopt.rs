@@ -40,7 +40,7 @@ impl Service {
         loaded: LedgerContents,
         world: &mut impl World,
     ) -> Service {
-        let LedgerContents { mut rows, kept, last_seq } = loaded;
+        let LedgerContents { mut rows, kept, plans, last_seq } = loaded;
         rows.sort_by_key(|row| row.since);
         let mut service = Service {
             book: Book::default(),
@@ -52,6 +52,10 @@ impl Service {
             raised: BTreeMap::new(),
             applied: BTreeMap::new(),
             overloads: Overloads::default(),
+            stored_plans: plans.iter().map(|plan| (plan.principal, plan.clone())).collect(),
+            plans: plans.into_iter().map(|plan| (plan.principal, plan)).collect(),
+            watches: BTreeMap::new(),
+            last_end: 0,
             rings: None,
             try_again: None,
         };
@@ -62,6 +66,7 @@ impl Service {
         }
         let heirs = service.heirs(now, rows, world);
         service.adopt(now, heirs, world);
+        service.watch_again(now);
         service.settle(now, world);
         service
     }

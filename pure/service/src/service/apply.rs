@@ -30,11 +30,22 @@ use super::{ChangeOrigin, DoneChange, Replied, Service};
 pub const MOST_TARGETS: usize = 1_000;
 
 /// One change on the way from the current reservations to the listed reservations.
-enum Step {
-    Create { row: Row },
-    Change { before: Row, change: TermsChange, terms: Terms },
-    Release { before: Row },
-    Keep { row: Row },
+pub(super) enum Step {
+    Create {
+        row: Row,
+    },
+    /// Other terms. `change` is what was asked for, or `None` if the terms were.
+    Change {
+        before: Row,
+        change: Option<TermsChange>,
+        terms: Terms,
+    },
+    Release {
+        before: Row,
+    },
+    Keep {
+        row: Row,
+    },
 }
 
 /// A step that was done, with the data to undo it.
@@ -45,7 +56,7 @@ enum Undo {
 }
 
 impl Step {
-    const fn name(&self) -> &Name {
+    pub(super) const fn name(&self) -> &Name {
         match self {
             Step::Create { row } | Step::Keep { row } => &row.name,
             Step::Change { before, .. } | Step::Release { before } => &before.name,
@@ -53,7 +64,7 @@ impl Step {
     }
 
     /// Returns the position of a step in the order: capacity is freed before it is reserved.
-    fn rank(&self) -> u8 {
+    pub(super) fn rank(&self) -> u8 {
         match self {
             Step::Keep { .. } => 0,
             Step::Release { .. } => 1,
@@ -63,7 +74,7 @@ impl Step {
         }
     }
 
-    fn shown(&self) -> AppliedChange {
+    pub(super) fn shown(&self) -> AppliedChange {
         let applied = |action, before: Option<&Row>, after: Option<Row>| AppliedChange {
             action,
             before: before.cloned(),
@@ -102,21 +113,48 @@ impl Service {
         if let Some(why) = self.writer.failing() {
             return Err(Refusal::NotDurable { why: why.to_owned() });
         }
+        self.check_no_canary(asked)?;
         steps.sort_by_key(Step::rank);
+        let last = steps.len() - 1;
+        let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
+        let rows = self.carry_out(now, (asked, by), steps, world)?;
+        let mut changes = shown;
+        for change in &mut changes {
+            let done = rows.iter().find(|row| row.name == *change.name());
+            change.after = change.after.take().and_then(|after| done.cloned().or(Some(after)));
+        }
+        self.keep_list(asked, &changes);
+        self.applied.insert(asked.ticket, changes);
+        Ok(None)
+    }
+
+    /// Makes all changes or none, and queues them for the ledger, in one commit. `by` returns the
+    /// origin of a change from its number. Returns the changed rows with their new revisions.
+    pub(super) fn carry_out<'a>(
+        &mut self,
+        now: Time,
+        (asked, by): (&ClientRequest, impl Fn(usize) -> ChangeOrigin<'a>),
+        steps: Vec<Step>,
+        world: &mut impl World,
+    ) -> Result<Vec<Row>, Refusal> {
         let done = self.do_all(now, asked, &steps, world)?;
+        self.leave_for_good(now, done);
+        let steps = steps.into_iter().enumerate();
+        Ok(steps.map(|(number, step)| self.record(now, (asked, &by(number)), step)).collect())
+    }
+
+    fn leave_for_good(&mut self, now: Time, done: Vec<Undo>) {
         for undo in done {
             if let Undo::Release(entry) = undo {
                 self.domains.leave(now, entry.domain);
             }
         }
-        let changes = self.record(now, asked, steps, shown);
-        self.applied.insert(asked.ticket, changes);
-        Ok(None)
+        self.try_again = self.try_again.map(|_| now);
     }
 
     /// Returns the steps that make the reservations match the list. With `prune`, reservations that
     /// the list leaves out are released.
-    fn plan(
+    pub(super) fn plan(
         &self,
         now: Time,
         asked: &ClientRequest,
@@ -184,7 +222,7 @@ impl Service {
             return Ok(Step::Keep { row: row.clone() });
         }
         check_run(asked, Some(row.terms), terms)?;
-        Ok(Step::Change { before: row.clone(), change, terms })
+        Ok(Step::Change { before: row.clone(), change: Some(change), terms })
     }
 
     /// Plans a new reservation. Its VM is not looked up for this. It is found later, like a VM that
@@ -332,29 +370,17 @@ impl Service {
         self.book.insert(entry);
     }
 
-    /// Queues all steps for the ledger, in one commit. Returns the changes with their new
-    /// revisions.
+    /// Queues a change for the ledger. Returns the row with its new revision.
     fn record(
         &mut self,
         now: Time,
-        asked: &ClientRequest,
-        steps: Vec<Step>,
-        mut shown: Vec<AppliedChange>,
-    ) -> Vec<AppliedChange> {
-        let last = steps.len().saturating_sub(1);
-        for (number, step) in steps.into_iter().enumerate() {
-            let name = step.name().clone();
-            let done = self.done(asked, step);
-            if let Some(change) = shown.iter_mut().find(|change| *change.name() == name)
-                && change.after.is_some()
-            {
-                change.after = Some(done.after.clone());
-            }
-            let by = ChangeOrigin::Together { asked, is_last: number == last };
-            let _ = self.did(now, &by, done);
-        }
-        self.try_again = self.try_again.map(|_| now);
-        shown
+        (asked, by): (&ClientRequest, &ChangeOrigin<'_>),
+        step: Step,
+    ) -> Row {
+        let done = self.done(asked, step);
+        let row = done.after.clone();
+        let _ = self.did(now, by, done);
+        row
     }
 
     fn done(&mut self, asked: &ClientRequest, step: Step) -> DoneChange {
@@ -376,7 +402,8 @@ impl Service {
                     entry.row.revision = revision;
                     self.domains.promised(entry.domain, terms.each().period());
                 }
-                let (kind, happened) = (Kind::Terms(change), happened(Verb::Change));
+                let kind = change.map_or(Kind::Put(terms), Kind::Terms);
+                let happened = happened(Verb::Change);
                 DoneChange { kind, before: Some(before), after, happened }
             }
             Step::Release { before } => {

@@ -116,6 +116,9 @@ impl Service {
             Request::Change { .. } => self.change(now, asked, world),
             Request::Rebind { .. } => self.rebind(now, asked, world),
             Request::Apply { .. } => self.apply(now, asked, world),
+            Request::Canary { .. } => self.canary(now, asked, world),
+            Request::Undo => self.undo_plan(now, asked, world),
+            Request::Plan => Ok(Some(self.show_plan(asked))),
             Request::Pause { name, if_revision } => {
                 self.pause(now, (asked, name, *if_revision), world)
             }

@@ -52,6 +52,7 @@ impl Service {
         let after = entry.row.clone();
         self.domains.promised(entry.domain, terms.each().period());
         self.try_again = self.try_again.map(|_| now);
+        self.keep_change(asked, before.clone(), after.clone());
         let happened = Some(EventKind::Asked(Verb::Change));
         let done = DoneChange { kind: Kind::Terms(change), before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))

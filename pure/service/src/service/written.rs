@@ -32,7 +32,10 @@ impl Service {
             after: None,
             was_late: false,
         };
-        let commit = self.writer.begin(now, |name| book.lasting(name).cloned(), kept, whole);
+        let plans = &self.plans;
+        let images =
+            (|name: &Name| book.lasting(name).cloned(), |principal| plans.get(&principal).cloned());
+        let commit = self.writer.begin(now, images, kept, whole);
         if let Some(commit) = commit {
             world.commit(commit);
         }
@@ -41,6 +44,7 @@ impl Service {
     /// Handles a completed commit: answers the callers that wait for it, and publishes its events.
     pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
         let Some((commit, deeds)) = self.writer.committed(seq) else { return };
+        self.stored_plans(&commit.plans);
         for deed in &deeds {
             let row = commit.rows.iter().find(|(name, _)| *name == deed.name);
             let row = row.and_then(|(_, row)| row.as_ref());
@@ -84,6 +88,7 @@ impl Service {
         if !was_failing {
             self.note(now, Principal::Service, EventKind::LedgerFailing(fault.says.clone()));
         }
+        self.take_plans_back(now);
         let stays = self.take_back_all(now, world);
         for mut deed in deeds {
             let changed = deed.remains.take();

@@ -267,7 +267,14 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
         let is_right = match event.what {
             EventKind::Asked(Verb::Gang) => was_held(history, event),
             EventKind::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
-            EventKind::Asked(verb) => history.sent.iter().any(|sent| asked_for(sent, verb, event)),
+            EventKind::Asked(verb) => {
+                history.sent.iter().any(|sent| asked_for(sent, verb, event))
+                    || is_undone(history, event, model)
+            }
+            EventKind::Canary(_) => history.sent.iter().any(|sent| {
+                let is_canary = matches!(sent.request, Request::Canary { .. });
+                is_canary && sent.principal == event.principal
+            }),
             _ => event.principal == Principal::Service && is_fact(event),
         };
         hold!(is_right, "nobody who may has asked for {event:?}");
@@ -331,10 +338,25 @@ fn broken(sent: &Sent, event: &Event) -> bool {
     sent.principal == event.principal && *name == before.name && is_member && goes_on
 }
 
+/// Returns true if the event undoes an earlier one, and the principal has asked for that, or for a
+/// canary that is undone.
+fn is_undone(history: &History, event: &Event, model: &Model) -> bool {
+    let asks = |sent: &Sent| {
+        let is_plan = matches!(sent.request, Request::Undo | Request::Canary { .. });
+        is_plan && sent.principal == event.principal
+    };
+    let terms = |row: &Option<Row>| row.as_ref().map(|row| row.terms);
+    let mut before = model.disk.events.iter().filter(|earlier| earlier.name == event.name);
+    history.sent.iter().any(asks)
+        && before.any(|earlier| terms(&earlier.before) == terms(&event.after))
+}
+
 /// Returns true if the event is the result of the request.
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
-    if let Request::Apply { targets, prune, dry_run: false } = &sent.request {
+    if let Request::Apply { targets, prune, dry_run: false }
+    | Request::Canary { targets, prune, .. } = &sent.request
+    {
         let mut singles = targets.iter().filter_map(|target| single(target, verb));
         let is_single = |request| asked_for(&Sent { request, ..sent.clone() }, verb, event);
         let is_pruned = *prune && verb == Verb::Release && is_pruned(sent, targets, event);
@@ -349,10 +371,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             None,
             Some(after),
         ) => {
-            let is_bound = match binding {
-                Some(binding) => *binding == after.binding,
-                None => after.binding == named(name),
-            };
+            let is_bound = binding.clone().unwrap_or_else(|| named(name)) == after.binding;
             let vcpus = vcpus.unwrap_or(after.terms.vcpus());
             let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
             *name == after.name

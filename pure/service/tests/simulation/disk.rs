@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use slackline_service::{Commit, Event, KeptAnswer, LedgerContents, Name, Row};
+use slackline_service::{Commit, Event, KeptAnswer, LedgerContents, Name, Plan, Principal, Row};
 use slackline_units::Time;
 
 /// Rows, keys and numbers that the ledger holds.
@@ -11,6 +11,7 @@ pub(crate) struct Disk {
     pub(crate) rows: BTreeMap<Name, Row>,
     pub(crate) events: Vec<Event>,
     pub(crate) kept: Vec<(KeptAnswer, Time)>,
+    pub(crate) plans: BTreeMap<Principal, Plan>,
     /// Number of the last commit that touched a name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
@@ -51,6 +52,12 @@ impl Disk {
         }
         self.events.extend(commit.events.iter().cloned());
         self.kept.extend(commit.kept.iter().map(|kept| (kept.clone(), now)));
+        for (principal, plan) in &commit.plans {
+            match plan {
+                Some(plan) => self.plans.insert(*principal, plan.clone()),
+                None => self.plans.remove(principal),
+            };
+        }
         self.last_seq = commit.seq;
     }
 
@@ -60,6 +67,7 @@ impl Disk {
         LedgerContents {
             rows: self.rows.values().cloned().collect(),
             kept: self.kept.iter().map(aged).collect(),
+            plans: self.plans.values().cloned().collect(),
             last_seq: self.last_seq,
         }
     }

@@ -10,6 +10,7 @@ mod ends;
 mod exhaustive;
 mod gangs;
 mod kernel;
+mod plans;
 mod renames;
 mod requests;
 mod run;

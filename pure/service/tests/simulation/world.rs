@@ -5,7 +5,8 @@ use std::panic::resume_unwind;
 
 use slackline_service::{
     Answer, Binding, ClientRequest, Commit, CpuCapacity, Event, JoiningDomain, LedgerContents,
-    LookError, Machine, Name, Refusal, Request, Seats, Terms, Ticket, World, WorldError,
+    LookError, Machine, MeasuredVm, Name, Refusal, Request, Seats, Terms, Ticket, World,
+    WorldError,
 };
 use slackline_units::{CpuId, DomId, Span, Time};
 
@@ -95,6 +96,8 @@ pub(crate) struct Model {
     pub(crate) trace: Option<Vec<String>>,
     /// Duration of a commit until it is synced.
     pub(crate) sync: Span,
+    /// Share that each VM receives in measurements, in millionths of a CPU.
+    pub(crate) measured_ppm: u64,
     /// Offset of the wall clock, ahead of the simulation's clock.
     pub(crate) wall_ahead: Span,
 }
@@ -118,6 +121,7 @@ impl Model {
             wrong: None,
             trace: None,
             sync: Span::from_ms(1),
+            measured_ppm: 0,
             wall_ahead: Span::ZERO,
         }
     }
@@ -304,6 +308,13 @@ impl World for Model {
         self.call(|| format!("room {period}"));
         let cpus = (0..self.scheduler.cpus()).map(CpuId::new);
         cpus.map(|cpu| CpuCapacity { cpu, slice: self.scheduler.room(period, cpu) }).collect()
+    }
+
+    fn measured(&mut self, domain: DomId) -> MeasuredVm {
+        self.call(|| format!("measured {domain}"));
+        let present = self.now.since(Time::START);
+        let used = Span::from_ns(present.ns() / 1_000_000 * self.measured_ppm);
+        MeasuredVm { present, used, ..MeasuredVm::default() }
     }
 
     fn commit(&mut self, commit: &Commit) {

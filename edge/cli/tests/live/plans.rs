@@ -1,0 +1,98 @@
+//! Plans with a canary beside a daemon, and `slackline undo`. Needs root.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::service::Daemon;
+
+/// Writes a plan that halves `web` and enlarges `db`, with a prediction for `web`.
+fn write_plan(live: &Live, revision: u64, share_ppm: u64) {
+    let plan = format!(
+        "_revision = {revision}\n\
+         [web]\nslice = \"1ms\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n\
+         [[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 2000000000\n\
+         share_ppm = [{share_ppm}, {share_ppm}]\nmissed = [0, 0]\n\
+         [db]\nslice = \"4ms\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n"
+    );
+    std::fs::write(live.place.path("plan"), plan).expect("a file for the test");
+}
+
+fn revision(daemon: &Daemon<'_>) -> u64 {
+    daemon.ask("GET", "/v1/host", None).1["revision"].as_u64().expect("a revision")
+}
+
+fn slices(daemon: &Daemon<'_>) -> [Value; 2] {
+    ["web", "db"].map(|name| daemon.one(name)["slice"].clone())
+}
+
+fn start<'a>(live: &'a Live, web: &Victim, db: &Victim) -> Daemon<'a> {
+    let daemon = Daemon::start(live);
+    assert_eq!(daemon.reserve("web", web, "2ms").0, 201);
+    assert_eq!(daemon.reserve("db", db, "3ms").0, 201);
+    daemon
+}
+
+#[test]
+fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
+    let Some(live) = live::begin() else { return };
+    let (web, db) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &web, &db);
+    write_plan(&live, revision(&daemon), 300_000);
+    let ran = daemon.run("apply plan --canary --watch 2s").ended_with(1);
+    assert!(ran.err.contains("the plan was undone: web received"), "{}", ran.err);
+    assert_eq!(slices(&daemon), ["2ms", "3ms"]);
+    // The host has moved since.
+    let refused = daemon.run("apply plan --canary --watch 2s").ended_with(2);
+    assert!(refused.err.contains("the host is at revision"), "{}", refused.err);
+    write_plan(&live, revision(&daemon), 100_000);
+    daemon.run("apply plan --canary --watch 2s").ended_with(0).shows("watched for 2s");
+    assert_eq!(slices(&daemon), ["1ms", "4ms"]);
+    daemon.run("log").shows("canary: web is as predicted; 1 more changed");
+    daemon.run("undo").ended_with(0).shows("change 2");
+    assert_eq!(slices(&daemon), ["2ms", "3ms"]);
+    assert_eq!(daemon.ask("POST", "/v1/undo", Some(&json!({}))).0, 404);
+    // A single change is undone too, unless another one has followed.
+    daemon.run("change web --slice 4ms").ended_with(0);
+    daemon.run("pause web").ended_with(0);
+    let (status, problem) = daemon.ask("POST", "/v1/undo", Some(&json!({})));
+    assert_eq!((status, &problem["type"]), (409, &json!("moved")), "{problem}");
+    assert_eq!(slices(&daemon), ["4ms", "3ms"]);
+    daemon.run("resume web").ended_with(0);
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+#[test]
+fn canary_goes_on_after_the_daemon_was_killed() {
+    let Some(live) = live::begin() else { return };
+    let (web, db) = (Victim::start(), Victim::start());
+    for (share_ppm, after) in [(100_000, ["1ms", "4ms"]), (300_000, ["2ms", "3ms"])] {
+        let daemon = start(&live, &web, &db);
+        write_plan(&live, revision(&daemon), share_ppm);
+        let command = live.command(&["apply", "plan", "--canary", "--socket", "socket"]);
+        let mut client = command_in(command, &live).spawn().expect("a client");
+        wait_until("the first VM", || daemon.one("web")["slice"] == "1ms");
+        let_pass(Duration::from_millis(500));
+        // The client is not needed any more.
+        client.kill().and_then(|()| client.wait()).expect("it is ours");
+        assert_eq!(slices(&daemon), ["1ms", "3ms"]);
+        daemon.kill();
+        let daemon = Daemon::start(&live);
+        assert_eq!(daemon.ask("GET", "/v1/plan", None).1["stage"], "watching");
+        assert_eq!(slices(&daemon), ["1ms", "3ms"]);
+        let is_over = || daemon.ask("GET", "/v1/plan", None).1["stage"] != "watching";
+        wait_until("the end of the plan", is_over);
+        assert_eq!(slices(&daemon), after);
+        daemon.run("release web").ended_with(0);
+        daemon.run("release db").ended_with(0);
+        assert_eq!(daemon.end().code, Some(0));
+    }
+    live.nothing_is_left();
+}
+
+fn command_in(mut command: std::process::Command, live: &Live) -> std::process::Command {
+    command.current_dir(live.place.path("")).stdout(std::process::Stdio::null());
+    command
+}

@@ -1,0 +1,191 @@
+//! Last plan of each principal, as JSON in a table of its own.
+
+use rusqlite::types::FromSqlError;
+use rusqlite::{Connection, params};
+use serde::{Deserialize, Serialize};
+use slackline_service::{Commit, Plan, PlanStage, PlanStep, Role, VmPrediction};
+use slackline_units::Span;
+
+use super::stored::{Natural, Past, StoredPrincipal, wrong};
+use super::tables::PLANS;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredPlan {
+    role: String,
+    users: Vec<u32>,
+    stage: StoredStage,
+    steps: Vec<StoredStep>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "snake_case")]
+enum StoredStage {
+    Watching {
+        name: String,
+        share_ppm: (u64, u64),
+        missed: Option<u64>,
+        length_ns: u64,
+        watch_ns: u64,
+    },
+    Done,
+    Undone(String),
+    Stopped(String),
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoredStep {
+    before: Option<Past>,
+    after: Option<Past>,
+    is_done: bool,
+}
+
+impl StoredPlan {
+    fn of(plan: &Plan) -> StoredPlan {
+        let stage = match &plan.stage {
+            PlanStage::Watching { prediction, watch } => StoredStage::Watching {
+                name: prediction.name.to_string(),
+                share_ppm: prediction.share_ppm,
+                missed: prediction.missed,
+                length_ns: prediction.length.ns(),
+                watch_ns: watch.ns(),
+            },
+            PlanStage::Done => StoredStage::Done,
+            PlanStage::Undone(why) => StoredStage::Undone(why.clone()),
+            PlanStage::Stopped(why) => StoredStage::Stopped(why.clone()),
+        };
+        let steps = plan.steps.iter().map(|step| StoredStep {
+            before: step.before.as_ref().map(Past::of),
+            after: step.after.as_ref().map(Past::of),
+            is_done: step.is_done,
+        });
+        let (role, users) = (plan.role.word().to_owned(), plan.users.clone());
+        StoredPlan { role, users, stage, steps: steps.collect() }
+    }
+
+    fn plan(
+        self,
+        StoredPrincipal(principal): StoredPrincipal,
+        since: u64,
+    ) -> Result<Plan, FromSqlError> {
+        let role = Role::ALL.into_iter().find(|role| role.word() == self.role);
+        let role = role.ok_or_else(|| wrong(format!("`{}` is not a role", self.role)))?;
+        let stage = match self.stage {
+            StoredStage::Watching { name, share_ppm, missed, length_ns, watch_ns } => {
+                let name = name.parse().map_err(|_| wrong(format!("`{name}` is not a name")))?;
+                let length = Span::from_ns(length_ns);
+                let prediction = VmPrediction { name, share_ppm, missed, length };
+                PlanStage::Watching { prediction, watch: Span::from_ns(watch_ns) }
+            }
+            StoredStage::Done => PlanStage::Done,
+            StoredStage::Undone(why) => PlanStage::Undone(why),
+            StoredStage::Stopped(why) => PlanStage::Stopped(why),
+        };
+        let row = |past: Option<Past>| past.map(|past| past.row()).transpose();
+        let step = |step: StoredStep| {
+            let (before, after) = (row(step.before)?, row(step.after)?);
+            Ok(PlanStep { before, after, is_done: step.is_done })
+        };
+        let steps = self.steps.into_iter().map(step).collect::<Result<_, FromSqlError>>()?;
+        Ok(Plan { principal, role, users: self.users, since, steps, stage })
+    }
+}
+
+/// Creates the table of plans, if it is missing.
+pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(PLANS)
+}
+
+/// Returns all plans. One that cannot be read is left out: its changes stand, and cannot be undone.
+pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<Plan>> {
+    let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'plan'";
+    if connection.query_row(sql, [], |row| row.get::<_, u32>(0))? == 0 {
+        return Ok(Vec::new());
+    }
+    let mut found = connection.prepare("SELECT principal, since, plan FROM plan")?;
+    let found = found.query_map([], |row| {
+        let text: String = row.get(2)?;
+        let Natural(since) = row.get(1)?;
+        let plan = serde_json::from_str::<StoredPlan>(&text).ok();
+        Ok(plan.and_then(|plan| Some((plan, row.get(0).ok()?, since))))
+    });
+    let plans = found?.filter_map(Result::ok).flatten();
+    Ok(plans.filter_map(|(plan, principal, since)| plan.plan(principal, since).ok()).collect())
+}
+
+/// Writes the plans of a commit.
+pub(super) fn write(change: &Connection, commit: &Commit) -> rusqlite::Result<()> {
+    for (principal, plan) in &commit.plans {
+        let Some(plan) = plan else {
+            let mut gone = change.prepare_cached("DELETE FROM plan WHERE principal = ?1")?;
+            gone.execute([StoredPrincipal(*principal)])?;
+            continue;
+        };
+        let text = serde_json::to_string(&StoredPlan::of(plan));
+        let text = text.map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        let since = i64::try_from(plan.since).unwrap_or(i64::MAX);
+        let mut put = change.prepare_cached("REPLACE INTO plan VALUES (?1, ?2, ?3)")?;
+        put.execute(params![StoredPrincipal(*principal), since, text])?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_service::{Principal, Row, Terms};
+    use slackline_units::Reservation;
+
+    use super::*;
+
+    fn row(slice_ms: u64) -> Row {
+        let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10)).unwrap();
+        Row {
+            name: "web".parse().unwrap(),
+            owner: Principal::User(7),
+            terms: Terms::new(each, true, 2).unwrap(),
+            binding: "qemu:web".parse().unwrap(),
+            user: 7,
+            paused: false,
+            gang: None,
+            since: 3,
+            revision: slice_ms,
+            identity: None,
+            by_uuid: None,
+        }
+    }
+
+    #[test]
+    fn plan_of_each_stage_is_read_as_it_was_written() {
+        let connection = Connection::open_in_memory().unwrap();
+        assert_eq!(load(&connection).unwrap(), []);
+        create(&connection).unwrap();
+        let name = "web".parse().unwrap();
+        let length = Span::from_secs(9);
+        let prediction = VmPrediction { name, share_ppm: (1, 2), missed: Some(3), length };
+        let steps = vec![
+            PlanStep { before: Some(row(1)), after: Some(row(2)), is_done: true },
+            PlanStep { before: None, after: Some(row(3)), is_done: false },
+            PlanStep { before: Some(row(4)), after: None, is_done: false },
+        ];
+        for stage in [
+            PlanStage::Watching { prediction, watch: Span::from_secs(10) },
+            PlanStage::Done,
+            PlanStage::Undone("web".into()),
+            PlanStage::Stopped("web".into()),
+        ] {
+            let (principal, role, users) = (Principal::User(7), Role::Tenant, vec![8]);
+            let plan = Plan { principal, role, users, since: 5, steps: steps.clone(), stage };
+            let (rows, events, kept) = (Vec::new(), Vec::new(), Vec::new());
+            let plans = vec![(principal, Some(plan.clone()))];
+            let commit = Commit { seq: 5, rows, events, kept, plans };
+            write(&connection, &commit).unwrap();
+            assert_eq!(load(&connection).unwrap(), [plan]);
+            let plans = vec![(principal, None)];
+            connection.execute("UPDATE plan SET plan = '{'", []).unwrap();
+            assert_eq!(load(&connection).unwrap(), [], "a damaged plan is left out");
+            write(&connection, &Commit { plans, ..commit }).unwrap();
+        }
+        assert_eq!(load(&connection).unwrap(), []);
+    }
+}

@@ -1,0 +1,457 @@
+//! Plans of principals: canaries, and the undoing of the last plan.
+
+use slackline_units::{Span, Time};
+
+use crate::answer::{Answer, AppliedChange};
+use crate::event::EventKind;
+use crate::input::ClientRequest;
+use crate::name::Name;
+use crate::plan::{
+    LONGEST_WATCH, Plan, PlanStage, PlanStep, SETTLING, SHORTEST_WATCH, VmPrediction, Watch,
+};
+use crate::principal::{Principal, Role};
+use crate::refusal::Refusal;
+use crate::request::{Request, Ticket};
+use crate::row::Row;
+use crate::world::World;
+
+use super::apply::Step;
+use super::{ChangeOrigin, Replied, Service};
+
+/// Maximum number of principals whose last plan is kept. The oldest is dropped first.
+const MOST_PLANS: usize = 200;
+
+/// Time after which a canary is looked at again if the ledger could not be written.
+const AGAIN: Span = Span::from_secs(1);
+
+impl Service {
+    /// Returns the last plan of a principal. `None` if it has none.
+    #[must_use]
+    pub fn plan_of(&self, principal: Principal) -> Option<&Plan> {
+        self.plans.get(&principal)
+    }
+
+    /// Returns the revision of the host: the number of the event that last changed a reservation.
+    /// After a restart the release of a reservation does not count.
+    #[must_use]
+    pub fn revision(&self) -> u64 {
+        let rows = self.book.iter().map(|entry| entry.row.revision);
+        rows.max().unwrap_or(0).max(self.last_end)
+    }
+
+    /// Returns an error if a canary of the caller is being watched.
+    pub(super) fn check_no_canary(&self, asked: &ClientRequest) -> Result<(), Refusal> {
+        let plan = self.plans.get(&asked.principal);
+        match plan.and_then(Plan::watched) {
+            Some((_, prediction, watch)) => Err(Refusal::NotNow {
+                why: format!("{} is watched as the first VM of a plan", prediction.name),
+                again: watch,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes the first VM of a plan, and begins to watch it.
+    pub(super) fn canary(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
+        let Request::Canary { targets, prune, watch, revision, predictions } = &asked.request
+        else {
+            return Ok(None);
+        };
+        if !(SHORTEST_WATCH..=LONGEST_WATCH).contains(watch) {
+            return Err(Refusal::Unkeepable(format!(
+                "cannot watch for {watch}: it must be from {SHORTEST_WATCH} to {LONGEST_WATCH}"
+            )));
+        }
+        self.check_no_canary(asked)?;
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        let (is, recorded) = (self.revision(), *revision);
+        if let Some(asked) = recorded.filter(|recorded| *recorded != is) {
+            return Err(Refusal::HostMoved { asked, is });
+        }
+        let mut steps = self.plan(now, asked, (targets, *prune), world)?;
+        steps.sort_by(|a, b| a.name().cmp(b.name()));
+        let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
+        steps.sort_by_key(Step::rank);
+        let (prediction, changes) = self.begin_canary(now, (asked, predictions), steps, world)?;
+        for change in &mut shown {
+            let done = changes.iter().find(|one| one.name == *change.name());
+            change.after = done.cloned().or_else(|| change.after.take());
+        }
+        let is_first = |change: &AppliedChange| *change.name() == prediction.name;
+        let steps = shown.iter().filter(|change| change.before != change.after);
+        let steps = steps.map(|change| PlanStep {
+            before: change.before.clone(),
+            after: change.after.clone(),
+            is_done: is_first(change),
+        });
+        let steps: Vec<PlanStep> = steps.collect();
+        let (rest, name) = (steps.len() - 1, &prediction.name);
+        let says = format!("{name} is changed first and watched for {watch}; {rest} more wait");
+        self.note(now, asked.principal, EventKind::Canary(says));
+        let stage = PlanStage::Watching { prediction, watch: *watch };
+        self.keep_plan(asked, steps, stage);
+        let due = now.after(SETTLING);
+        self.watches.insert(asked.principal, Watch { due, begin: None });
+        self.applied.insert(asked.ticket, shown);
+        Ok(None)
+    }
+
+    /// Makes the first change that has a prediction and is admitted alone.
+    fn begin_canary(
+        &mut self,
+        now: Time,
+        (asked, predictions): (&ClientRequest, &[VmPrediction]),
+        steps: Vec<Step>,
+        world: &mut impl World,
+    ) -> Result<(VmPrediction, Vec<Row>), Refusal> {
+        let mut refused = None;
+        for step in steps {
+            let Some(prediction) = predictions.iter().find(|it| it.name == *step.name()) else {
+                continue;
+            };
+            if !matches!(step, Step::Change { .. }) {
+                continue;
+            }
+            let by = |_| ChangeOrigin::Together { asked, is_last: true };
+            match self.carry_out(now, (asked, by), vec![step], world) {
+                Ok(rows) => return Ok((prediction.clone(), rows)),
+                Err(why) => refused = Some(why),
+            }
+        }
+        let nothing = "no reservation of the plan changes and has a prediction".to_owned();
+        Err(refused.unwrap_or(Refusal::Unkeepable(nothing)))
+    }
+
+    /// Undoes the last plan of the caller.
+    pub(super) fn undo_plan(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
+        let plan = self.plans.get(&asked.principal).ok_or(Refusal::NothingToUndo)?.clone();
+        if let Some(why) = self.writer.failing() {
+            return Err(Refusal::NotDurable { why: why.to_owned() });
+        }
+        let steps = self.steps_back(&plan)?;
+        if steps.is_empty() {
+            return Err(Refusal::NothingToUndo);
+        }
+        let mut shown: Vec<AppliedChange> = steps.iter().map(Step::shown).collect();
+        shown.sort_by(|a, b| a.name().cmp(b.name()));
+        let last = steps.len() - 1;
+        let by = |number| ChangeOrigin::Together { asked, is_last: number == last };
+        let rows = self.carry_out(now, (asked, by), steps, world)?;
+        for change in &mut shown {
+            let done = rows.iter().find(|one| one.name == *change.name());
+            change.after = change.after.take().and_then(|after| done.cloned().or(Some(after)));
+        }
+        self.drop_plan(asked.principal);
+        self.applied.insert(asked.ticket, shown);
+        Ok(None)
+    }
+
+    /// Returns the steps that undo what a plan has done.
+    ///
+    /// # Errors
+    /// If a reservation has changed since.
+    fn steps_back(&self, plan: &Plan) -> Result<Vec<Step>, Refusal> {
+        let done = plan.steps.iter().filter(|step| step.is_done);
+        let mut steps: Vec<Step> =
+            done.filter_map(|step| self.step_back(step).transpose()).collect::<Result<_, _>>()?;
+        steps.sort_by_key(Step::rank);
+        Ok(steps)
+    }
+
+    /// Returns the current row of a reservation, which must have the revision of `known`.
+    fn unmoved(&self, known: &Row) -> Result<Row, Refusal> {
+        let (name, asked) = (&known.name, known.revision);
+        let row = self.book.row(name);
+        match row.filter(|row| row.revision == asked) {
+            Some(row) => {
+                self.check_lent(name)?;
+                Ok(row.clone())
+            }
+            None => {
+                let is = row.map(|row| row.revision);
+                Err(Refusal::Moved { name: name.clone(), asked, is })
+            }
+        }
+    }
+
+    fn step_back(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
+        match (&step.before, &step.after) {
+            (Some(before), Some(after)) => {
+                let (now, terms) = (self.unmoved(after)?, before.terms);
+                Ok(Some(Step::Change { before: now, change: None, terms }))
+            }
+            (None, Some(after)) => Ok(Some(Step::Release { before: self.unmoved(after)? })),
+            (Some(before), None) => {
+                if let Some(row) = self.book.row(&before.name) {
+                    return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
+                }
+                if !before.binding.lasts() {
+                    let binding = &before.binding;
+                    let says = format!("cannot reserve for {binding} again after its release");
+                    return Err(Refusal::Unkeepable(says));
+                }
+                self.check_free(&before.binding, None)?;
+                let row = Row { identity: None, gang: None, paused: false, ..before.clone() };
+                Ok(Some(Step::Create { row }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Keeps the plan of a principal instead of the one before.
+    pub(super) fn keep_plan(
+        &mut self,
+        asked: &ClientRequest,
+        steps: Vec<PlanStep>,
+        stage: PlanStage,
+    ) {
+        let principal = asked.principal;
+        let plan = Plan {
+            principal,
+            role: asked.role.unwrap_or(Role::Viewer),
+            users: asked.users.clone(),
+            since: self.writer.number(),
+            steps,
+            stage,
+        };
+        self.plans.insert(principal, plan);
+        self.writer.touch_plan(principal);
+        if self.plans.len() > MOST_PLANS {
+            let idle = self.plans.values().filter(|plan| plan.watched().is_none());
+            let oldest = idle.min_by_key(|plan| plan.since).map(|plan| plan.principal);
+            oldest.into_iter().for_each(|oldest| self.drop_plan(oldest));
+        }
+    }
+
+    /// Keeps a single change of a caller, unless a canary of the caller is being watched.
+    pub(super) fn keep_change(&mut self, asked: &ClientRequest, before: Row, after: Row) {
+        if self.check_no_canary(asked).is_ok() {
+            let step = PlanStep { before: Some(before), after: Some(after), is_done: true };
+            self.keep_plan(asked, vec![step], PlanStage::Done);
+        }
+    }
+
+    /// Keeps an applied list.
+    pub(super) fn keep_list(&mut self, asked: &ClientRequest, changes: &[AppliedChange]) {
+        let changed = changes.iter().filter(|change| change.before != change.after);
+        let steps = changed.map(|change| PlanStep {
+            before: change.before.clone(),
+            after: change.after.clone(),
+            is_done: true,
+        });
+        self.keep_plan(asked, steps.collect(), PlanStage::Done);
+    }
+
+    fn drop_plan(&mut self, principal: Principal) {
+        self.plans.remove(&principal);
+        self.watches.remove(&principal);
+        self.writer.touch_plan(principal);
+    }
+
+    /// Notes the plans that a commit has written.
+    pub(super) fn stored_plans(&mut self, written: &[(Principal, Option<Plan>)]) {
+        for (principal, plan) in written {
+            match plan {
+                Some(plan) => self.stored_plans.insert(*principal, plan.clone()),
+                None => self.stored_plans.remove(principal),
+            };
+        }
+    }
+
+    /// Returns plans whose last stage could not be written to the stage before.
+    pub(super) fn take_plans_back(&mut self, now: Time) {
+        for principal in self.writer.unwritten_plans() {
+            let stored = self.stored_plans.get(&principal);
+            let stage = |plan: &Plan| (plan.since, plan.stage.clone());
+            if self.plans.get(&principal).map(stage) == stored.map(stage) {
+                continue;
+            }
+            match stored.cloned() {
+                Some(plan) => self.plans.insert(principal, plan),
+                None => self.plans.remove(&principal),
+            };
+        }
+        self.watch_again(now);
+    }
+
+    /// Follows a change that the service made by itself, so that it does not count as a move.
+    pub(super) fn follow_in_plans(&mut self, before: &Row, after: &Row) {
+        for (principal, plan) in &mut self.plans {
+            if plan.follow(before, after) {
+                self.writer.touch_plan(*principal);
+            }
+        }
+    }
+
+    /// Begins the watches of all canaries again.
+    pub(super) fn watch_again(&mut self, now: Time) {
+        let watched = self.plans.values().filter(|plan| plan.watched().is_some());
+        let due = now.after(SETTLING);
+        let again = watched.map(|plan| (plan.principal, Watch { due, begin: None }));
+        self.watches = again.collect();
+    }
+
+    /// Looks at the canaries that are due. Returns the time of the next look.
+    pub(super) fn look_at_canaries(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
+        let due = self.watches.iter().filter(|(_, watch)| watch.due <= now);
+        let due: Vec<Principal> = due.map(|(principal, _)| *principal).collect();
+        for principal in due {
+            self.look_at_canary(now, principal, world);
+        }
+        self.watches.values().map(|watch| watch.due).min()
+    }
+
+    fn look_at_canary(&mut self, now: Time, principal: Principal, world: &mut impl World) {
+        let Some(plan) = self.plans.get(&principal).cloned() else { return };
+        let watched = plan.watched().map(|(first, prediction, watch)| {
+            (first.after.as_ref().map_or(0, |row| row.revision), prediction.clone(), watch)
+        });
+        let Some((revision, prediction, length)) = watched else {
+            self.watches.remove(&principal);
+            return;
+        };
+        let name = prediction.name.clone();
+        let entry = self.book.get(&name).map(|entry| (entry.domain, entry.row.revision));
+        let Some((domain, _)) = entry.filter(|(_, is)| *is == revision) else {
+            let is = entry.map_or_else(|| "released".to_owned(), |(_, is)| format!("at {is}"));
+            let says = format!("{name} was at revision {revision} and is {is}");
+            return self.end_canary(now, plan, PlanStage::Stopped(says));
+        };
+        let measured = world.measured(domain);
+        let watch = self.watches.get(&principal).copied();
+        match watch.and_then(|watch| watch.begin) {
+            _ if self.writer.failing().is_some() => {
+                let again = Watch { due: now.after(AGAIN), begin: None };
+                self.watches.insert(principal, again);
+            }
+            None => {
+                let begin = Watch { due: now.after(length), begin: Some(measured) };
+                self.watches.insert(principal, begin);
+            }
+            Some(begin) => match prediction.compare(begin, measured) {
+                Ok(()) => self.spread(now, plan, &name, world),
+                Err(why) => self.take_canary_back(now, plan, why, world),
+            },
+        }
+    }
+
+    /// Makes the rest of a plan's changes after its canary was as predicted.
+    fn spread(&mut self, now: Time, plan: Plan, name: &Name, world: &mut impl World) {
+        let asked = asked_again(&plan);
+        let rest: Result<Vec<Step>, Refusal> = plan
+            .steps
+            .iter()
+            .filter(|step| !step.is_done)
+            .filter_map(|step| self.step_forward(step).transpose())
+            .collect();
+        let done = rest.and_then(|mut steps| {
+            steps.sort_by_key(Step::rank);
+            let by = |_| ChangeOrigin::Plan(&asked);
+            self.carry_out(now, (&asked, by), steps, world)
+        });
+        match done {
+            Ok(rows) => {
+                let mut plan = plan;
+                for step in plan.steps.iter_mut().filter(|step| !step.is_done) {
+                    step.is_done = true;
+                    let done = step.after.as_ref().and_then(|row| self.book.row(&row.name));
+                    step.after = done.cloned();
+                }
+                let says = format!("{name} is as predicted; {} more changed", rows.len());
+                self.note(now, plan.principal, EventKind::Canary(says));
+                self.end_canary(now, plan, PlanStage::Done);
+            }
+            Err(why) => self.take_canary_back(now, plan, format!("the rest: {why}"), world),
+        }
+    }
+
+    /// Returns a step of the rest. `None` if the reservation is already as planned, as after a
+    /// failure of the ledger.
+    fn step_forward(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
+        let current = step.name().and_then(|name| self.book.row(name)).map(|row| row.terms);
+        if current == step.after.as_ref().map(|row| row.terms) {
+            return Ok(None);
+        }
+        match (&step.before, &step.after) {
+            (Some(before), Some(after)) => Ok(Some(Step::Change {
+                before: self.unmoved(before)?,
+                change: None,
+                terms: after.terms,
+            })),
+            (Some(before), None) => Ok(Some(Step::Release { before: self.unmoved(before)? })),
+            (None, Some(after)) => {
+                if let Some(row) = self.book.row(&after.name) {
+                    return Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() });
+                }
+                self.check_free(&after.binding, None)?;
+                Ok(Some(Step::Create { row: after.clone() }))
+            }
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// Restores the first VM of a plan.
+    fn take_canary_back(&mut self, now: Time, plan: Plan, why: String, world: &mut impl World) {
+        let asked = asked_again(&plan);
+        let by = |_| ChangeOrigin::Plan(&asked);
+        let undone = self
+            .steps_back(&plan)
+            .and_then(|steps| self.carry_out(now, (&asked, by), steps, world));
+        let stage = match undone {
+            Ok(_) => PlanStage::Undone(why),
+            Err(refused) => {
+                PlanStage::Stopped(format!("{why}, and it cannot be undone: {refused}"))
+            }
+        };
+        self.end_canary(now, plan, stage);
+    }
+
+    fn end_canary(&mut self, now: Time, mut plan: Plan, stage: PlanStage) {
+        self.watches.remove(&plan.principal);
+        let says = match &stage {
+            PlanStage::Undone(why) => Some(format!("undone: {why}")),
+            PlanStage::Stopped(why) => Some(format!("stopped: {why}")),
+            PlanStage::Watching { .. } | PlanStage::Done => None,
+        };
+        if let Some(says) = says {
+            self.note(now, plan.principal, EventKind::Canary(says));
+        }
+        if let PlanStage::Undone(_) = stage {
+            plan.steps.iter_mut().for_each(|step| step.is_done = false);
+        }
+        plan.stage = stage;
+        self.writer.touch_plan(plan.principal);
+        self.plans.insert(plan.principal, plan);
+    }
+}
+
+/// Returns a request that has the rights with which a plan was asked for.
+fn asked_again(plan: &Plan) -> ClientRequest {
+    ClientRequest {
+        ticket: Ticket(0),
+        principal: plan.principal,
+        role: Some(plan.role),
+        users: plan.users.clone(),
+        key: None,
+        request: Request::Undo,
+    }
+}
+
+impl Service {
+    /// Returns the caller's last plan for an answer.
+    pub(super) fn show_plan(&self, asked: &ClientRequest) -> Answer {
+        Answer::Plan(self.plans.get(&asked.principal).cloned().map(Box::new))
+    }
+}
