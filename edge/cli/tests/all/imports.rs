@@ -93,6 +93,13 @@ fn whatif_command_predicts_another_weight_from_a_perf_recording() {
 }
 
 #[test]
+fn recording_of_ordinary_scheduling_has_nothing_to_replay() {
+    let place = place();
+    let ran = place.run(&["replay", "perf.data"]).ended_with(2);
+    ran.says("the trace has no decisions to replay");
+}
+
+#[test]
 fn import_names_vms_and_lists_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
@@ -133,6 +140,57 @@ fn import_command_refuses_damaged_recordings_and_other_files() {
     assert!(!place.path("out.trace").exists(), "nothing is written");
     let args = ["import", "perf", "perf.data", "out.trace", "--for", "web=17"];
     place.run(&args).ended_with(2).says("`web=17` does not name a process");
+}
+
+const QUOTAS: &str = r#"
+title = "quotas and changes on two CPUs"
+length = "4s"
+policy = { name = "fair" }
+[host]
+cpus = 2
+[[domain]]
+name = "capped"
+work = { kind = "spin" }
+share.fair = { quota = "0.3cpu" }
+[[domain]]
+name = "moved"
+work = { kind = "spin" }
+[[domain]]
+name = "late"
+work = { kind = "spin" }
+joins = "1s"
+[[change]]
+at = "2s"
+domain = "moved"
+cpus = [1]
+[[change]]
+at = "3s"
+domain = "late"
+paused = true
+[[change]]
+at = "3500ms"
+domain = "late"
+paused = false
+"#;
+
+#[test]
+fn fair_keeps_quotas_over_changes_and_leaves_no_cpu_idle() {
+    let place = Place::with(QUOTAS);
+    let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let run = &told["runs"][0];
+    let share = |name: &str| {
+        let vcpu = run["vcpus"].as_array().expect("vCPUs").iter().find(|it| it["name"] == name);
+        vcpu.expect("a vCPU")["delivered_ppm"].as_u64().expect("a share")
+    };
+    // One CPU is that of `moved`. Of the other, `late` has what `capped` leaves, without its pause:
+    // 70 % of 2.5 s in 3 s.
+    let expected = [("capped", 300_000_u64), ("moved", 1_000_000), ("late", 583_333)];
+    for (name, ppm) in expected {
+        assert!(share(name).abs_diff(ppm) < 5_000, "{name}: {}", share(name));
+    }
+    let ran = place.run(&["replay", "it.trace"]).ended_with(0);
+    assert!(ran.out.contains("all as recorded"), "{}", ran.out);
 }
 
 #[test]
