@@ -45,7 +45,7 @@ fn noted(ran: Ran) -> String {
 fn commands_read_recordings_of_perf_and_ftrace_in_place_of_traces() {
     let place = place();
     let ran = place.run(&["why", "web", "perf.data"]);
-    assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; threads with names"));
+    assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; a thread with the name of"));
     let told = noted(ran);
     assert!(told.contains("66.6 %  process backup"), "{told}");
     assert!(told.contains("32.6 %  db, beyond its reservation"), "{told}");

@@ -96,7 +96,7 @@ fn header_of_an_imported_recording_contains_all_assumptions() {
     assert_eq!(of("cpus"), ["0,1"]);
     assert_eq!(of("lost"), ["0 events"]);
     let assumed = of("assumed").join("\n");
-    for word in ["vCPU threads", "weights", "core of its own", "may run on", "quota"] {
+    for word in ["vCPU thread", "weights", "core of its own", "may run on", "quota"] {
         assert!(assumed.contains(word), "no {word} in {assumed}");
     }
 }
