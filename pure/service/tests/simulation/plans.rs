@@ -314,7 +314,7 @@ fn drawn_request(draw: &mut Draw) -> Request {
 /// Sends random requests of two principals, while VMs start and end, calls fail, the ledger fails
 /// and the core dies. All invariants are checked after each step.
 fn drawn(seed: u64, with_trace: bool) -> Result<[u32; 4], (String, Vec<String>)> {
-    // On one CPU, capacity that a refused list held for an instant could be missing for its undoing.
+    // On one CPU, capacity that a refused list held for an instant may be missing for undoing it.
     let mut run = Run::new(2, None, with_trace);
     let played = play_drawn(&mut run, seed);
     played.map_err(|error| (error, run.model.trace.take().unwrap_or_default()))
@@ -332,7 +332,8 @@ fn play_drawn(run: &mut Run, seed: u64) -> Result<[u32; 4], String> {
             3 => run.model.disk.fails = draw.percent(40),
             4 => {
                 run.is_there = draw.percent(50);
-                run.model.dies_after = Some(run.model.calls + 1 + draw.below(30) as u32);
+                run.model.dies_after =
+                    Some(run.model.calls + 1 + u32::try_from(draw.below(30)).expect("small"));
             }
             5 => run.model.sync = Span::from_ms(1 + draw.below(400)),
             _ => {
