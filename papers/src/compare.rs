@@ -1,21 +1,21 @@
 //! Comparison of results with published values. Only this module reads both. "Our" values are the
-//! measured ones.
+//! measured values.
 //!
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
-//! precision to which the published value can be read if that is wider. A finding without a
-//! number is reproduced if our results have it too. A finding about a direction only, and a
-//! number that is off by more than 25 %, can at best have the *same shape*.
+//!   precision to which the published value can be read if that is wider. A finding without a
+//!   number is reproduced if our results have it too. A finding about a direction only, and a
+//!   number that is off by more than 25 %, can at best have the *same shape*.
 //! - *same shape*: our value is not within the tolerance. If two published values of the group
 //!   differ by more than the tolerance, our values have the same order. If two points are compared,
 //!   the same point is higher. If the paper states their difference, our difference is between half
 //!   and twice that.
 //! - *same shape* for a series of which only the order has a meaning: Spearman's rank correlation
-//! is at least 0.8.
+//!   is at least 0.8.
 //! - *differs*: neither.
 //! - *nothing to compare*: agreement would prove nothing. Of the published plot only the range of
-//! the axis is known, or the measure is zero at all points of a finding. Such a row does not
-//! count for its group, and a summary lists it separately.
+//!   the axis is known, or the measure is zero at all points of a finding. Such a row does not
+//!   count for its group, and a summary lists it separately.
 //! - *not attempted*: no experiment compares the value.
 //!
 //! Rows from which costs were calibrated are marked, and count only for the order. A group has the
@@ -43,7 +43,7 @@ use finding::{all_near, finding, inside, number, ranked, unknown};
 pub enum Verdict {
     /// The measured value is within the tolerance.
     Reproduced,
-    /// Order and direction agree. The sizes do not agree, or there are none.
+    /// Order and direction agree. The sizes do not agree, or no sizes are published.
     SameShape,
     /// Neither the size nor the order agrees.
     Differs,
@@ -334,7 +334,8 @@ impl ComparisonContext<'_> {
         })
     }
 
-    /// Returns the test of a row: the declared one, or the default for the kind of published value.
+    /// Returns the test of a row: the declared test, or the default for the kind of published
+    /// value.
     fn test(&self, case: &Case<'_>) -> Result<Test, PaperError> {
         let natural = match case.value.is {
             PrintedValue::Number(_) => Some(Test::Value),

@@ -104,7 +104,8 @@ pub fn papers(folder: &Path) -> Result<Vec<Paper>, PaperError> {
 
 /// Reads the paper of this name.
 ///
-/// # Errors If there is no such paper, or a paper is faulty.
+/// # Errors
+/// If there is no such paper, or a paper is faulty.
 pub fn paper(folder: &Path, name: &str) -> Result<Paper, PaperError> {
     let papers = papers(folder)?;
     let known = papers.iter().map(|paper| paper.name.clone()).collect();

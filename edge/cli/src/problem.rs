@@ -115,8 +115,8 @@ impl Problem {
             Problem::CommandEnded { code } => *code,
             Problem::ClaimsFailed(_)
             | Problem::ReplayDiffers
-            | Problem::Worse(_)
-            | Problem::PlanEnded { .. } => 1,
+            | Problem::PlanEnded { .. }
+            | Problem::Worse(_) => 1,
             Problem::Unwritable { source, .. } if is_misnamed(source) => 2,
             Problem::HostCannot { .. } | Problem::Unwritable { .. } | Problem::Output(_) => 3,
             Problem::Live(LiveError::Scenario(_) | LiveError::Declined { .. }) => 2,

@@ -39,6 +39,7 @@ impl Request {
             | Request::ListAccess
             | Request::Whoami
             | Request::Why { .. }
+            | Request::WhyIncident { .. }
             | Request::Incidents
             | Request::Record { .. }
             | Request::Predict(_)

@@ -78,7 +78,7 @@ pub enum Request {
     Numbers,
     /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text that the name or binding must contain. `None` lists all.
+        /// Text that the name or binding must contain. `None` lists all VMs.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].
@@ -182,6 +182,11 @@ pub enum Request {
         /// Name of the reservation.
         name: String,
     },
+    /// Asks which causes kept the VM of a saved incident from running: [`Answer::Why`].
+    WhyIncident {
+        /// Number of the incident.
+        id: u64,
+    },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
     /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
@@ -201,7 +206,7 @@ pub enum Request {
     },
     /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
     Timeline {
-        /// Number of the first column. Earlier ones are left out.
+        /// Number of the first column. Earlier columns are left out.
         from: u64,
     },
     /// Revokes a grant, after which a user has only the role of the user's groups:
@@ -253,10 +258,10 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
-    /// Last applied list or change of the caller. `None` if there is none.
-    Plan(Option<Box<AppliedPlan>>),
     /// Columns of a picture of the last seconds.
     Timeline(Box<Timeline>),
+    /// Last applied list or change of the caller. `None` if there is none.
+    Plan(Option<Box<AppliedPlan>>),
     /// Prediction from the last seconds.
     Whatif(Box<WhatIfAnswer>),
 }

@@ -78,15 +78,10 @@ export class Incidents {
       time(it.at_ns), `${it.name} missed ${words.count(it.missed, "deadline")} `, button, " ", why);
   }
 
-  /** The service knows the culprits of the last minute. An older incident is in its file. */
+  /** Culprits of the second before and after, from the recording of the incident. */
   async why(it, shown) {
-    const age = Date.now() - it.at_ns / 1e6;
-    if (age > 60_000) {
-      shown.textContent = it.file ? `On the host: slackline why ${it.file}` : "It is over a minute ago.";
-      return;
-    }
     try {
-      const lines = culpritLines(await ask("GET", `/v1/why/${encodeURIComponent(it.name)}`));
+      const lines = culpritLines(await ask("GET", `/v1/incidents/${it.id}`));
       shown.textContent = lines.join(" ");
     } catch (error) {
       shown.textContent = error instanceof Refused ? error.message : String(error);
@@ -132,7 +127,7 @@ export class Found {
   /** @param {any} machine */
   async reserve(machine) {
     const name = nameFor(machine);
-    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if nobody else needs it. The handles change it.";
+    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if CPU time is free. The sliders change the reservation.";
     if (!(await this.page.confirm(`Reserve for ${name}?`, says, "Reserve"))) return;
     try {
       const made = await ask("PUT", reservation(name),

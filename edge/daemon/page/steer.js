@@ -211,7 +211,7 @@ export class Steer {
       if (this.vm?.key !== vm.key || this.limit) return;
       const free = Math.max(0, ...room.cpus.map((it) => it.slice_ns));
       this.largest = Math.floor((1000 * (free + vm.slice)) / vm.period);
-      this.limit = "about what is free on one CPU.";
+      this.limit = "that is about the share that is free on one CPU.";
       this.drawLimit();
     } catch { /* The preview tells the limit. */ }
   }
@@ -219,9 +219,6 @@ export class Steer {
   /** @param {any} answer @param {Vm} vm @param {{share: number, period: number, slice: number}} wanted */
   drawPreview(answer, vm, wanted) {
     const lines = [];
-    const rows = changes(answer);
-    const own = rows.filter((row) => row.vm === vm.name);
-    const others = rows.filter((row) => row.vm !== vm.name && row.then !== row.now);
     const isLess = wanted.slice / wanted.period < vm.slice / vm.period;
     if (!answer.gate?.passes) {
       const cause = answer.gate?.cause;
@@ -230,13 +227,12 @@ export class Steer {
       });
     } else {
       const length = answer.recording?.length_ns ?? 1e10;
-      for (const row of [...own, ...others]) lines.push(missLine(row, row.vm, length));
-      const isBetter = [...own, ...others].some((row) => row.then < row.now);
-      const isWorse = [...own, ...others].some((row) => row.then > row.now);
-      if (!isBetter && !isWorse) {
-        lines.push({ text: isLess
-          ? "Nobody would have missed more: the reservation is larger than what was needed."
-          : "No beneficial change: nobody would have missed fewer deadlines.", kind: isLess ? "good" : "" });
+      const told = predicted(answer, vm.name, length);
+      lines.push(...told);
+      if (told.every((line) => !line.kind)) {
+        lines.push(isLess
+          ? { text: "No VM would have lost anything: the reservation is larger than needed.", kind: "good" }
+          : { text: "No benefit: no VM would have had more CPU time, or waited less.", kind: "" });
       }
     }
     lines.push(this.costLine(wanted));
@@ -262,15 +258,15 @@ export class Steer {
       shown.push(el("p", {},
         el("button", { type: "button", class: "main", onclick: () => this.apply() }, "Apply"), " ",
         el("button", { type: "button", onclick: () => this.revert() }, "Cancel"),
-        " Enter applies, Escape goes back."));
+        " Enter applies the change, Escape cancels it."));
     }
     byId("preview").replaceChildren(...shown);
   }
 
   idle() {
     const text = this.page.mayChange()
-      ? "Move a handle to try it on the last 10 s. Nothing changes until you release it."
-      : "Your role may look, and change nothing.";
+      ? "Move a slider to simulate the last 10 s with a change. The reservation changes when you release the slider."
+      : "Your role may view reservations, but not change them.";
     byId("preview").replaceChildren(el("p", { class: "quiet" }, text));
   }
 
@@ -319,7 +315,12 @@ export class Steer {
 
   /** @param {Vm} before @param {number} revision of the change that is undone */
   async undo(before, revision) {
-    await this.change(before, before.slice, before.period, revision);
+    // The service undoes the last change of this user, which another window may have made since.
+    const plan = await ask("GET", "/v1/plan").catch(() => null);
+    const [last, ...others] = plan?.changes ?? [];
+    const isOurs = !others.length && last?.name === before.name && last.revision === revision;
+    if (isOurs) await ask("POST", "/v1/undo", {}, once());
+    else await this.change(before, before.slice, before.period, revision);
     this.base = null;
     this.page.say(`${before.name} has ${words.span(before.slice)} in every ${words.span(before.period)} again.`);
   }
@@ -392,27 +393,64 @@ export class Steer {
   }
 }
 
-/** Misses of each VM as recorded and as predicted. The worse form of a prediction counts. */
-function changes(answer) {
-  const sums = new Map();
+/** Numbers of a VM as recorded and as predicted. The worse form of a prediction counts. */
+function sums(answer) {
+  const all = new Map();
   for (const vcpu of answer.vcpus ?? []) {
-    const vm = vmOf(vcpu.name);
-    const sum = sums.get(vm) ?? { vm, now: 0, then: 0, deadlines: 0 };
+    const name = vmOf(vcpu.name);
     const forms = Object.values(vcpu.then ?? {});
-    sum.now += vcpu.now?.misses ?? 0;
-    sum.then += Math.max(0, ...forms.map((form) => form.misses ?? 0));
-    sum.deadlines += Math.max(0, ...forms.map((form) => form.deadlines ?? 0));
-    sums.set(vm, sum);
+    const now = vcpu.now ?? {};
+    const worst = (pick) => Math.max(0, ...forms.map((form) => form[pick] ?? 0));
+    const sum = all.get(name) ?? {
+      name, share: [0, 0], misses: [0, 0], deadlines: 0, waits: [0, 0], answers: [0, 0],
+    };
+    sum.share[0] += now.share_ppm ?? 0;
+    sum.share[1] += forms.length ? Math.min(...forms.map((form) => form.share_ppm ?? 0)) : 0;
+    sum.misses[0] += now.misses ?? 0;
+    sum.misses[1] += worst("misses");
+    sum.deadlines += worst("deadlines");
+    sum.waits = [Math.max(sum.waits[0], now.wait_p99_ns ?? 0), Math.max(sum.waits[1], worst("wait_p99_ns"))];
+    sum.answers = [
+      Math.max(sum.answers[0], now.response_p99_ns ?? 0), Math.max(sum.answers[1], worst("response_p99_ns")),
+    ];
+    all.set(name, sum);
   }
-  return [...sums.values()];
+  return [...all.values()];
 }
 
-function missLine(row, name, length) {
-  const kind = row.then > row.now ? "bad" : row.then < row.now ? "good" : "";
-  return {
-    kind,
-    text: `${name} would have missed ${row.then} of ${words.count(row.deadlines, "deadline")} in the last ${words.span(length)}; it missed ${row.now}.`,
-  };
+/** Half a point of a CPU, in millionths. A smaller change is not told. */
+const POINTS = 5_000;
+
+/** Shortest change of a waiting time that is told, if it is also a fifth. */
+const SHORTEST = 100_000;
+
+/** "bad" if the second time is longer by a fifth, "good" if it is shorter by a fifth. */
+function compared([now, then]) {
+  if (Math.abs(then - now) < SHORTEST || !now || !then) return "";
+  return then > 1.2 * now ? "bad" : 1.2 * then < now ? "good" : "";
+}
+
+/**
+ * Lines about the VM that is steered, and about others that would have changed.
+ * @param {any} answer @param {string} own @param {number} length
+ */
+function predicted(answer, own, length) {
+  const lines = [];
+  const rows = sums(answer).sort((a, b) => Number(b.name === own) - Number(a.name === own));
+  for (const { name, share, misses, deadlines, waits, answers } of rows) {
+    const isOwn = name === own;
+    const add = (kind, text) => { if (kind || isOwn) lines.push({ kind, text }); };
+    const moved = share[1] - share[0];
+    add(moved < -POINTS ? "bad" : moved > POINTS ? "good" : "",
+      `${name} would have used ${words.ppm(share[1])} of a CPU; it used ${words.ppm(share[0])}.`);
+    add(misses[1] > misses[0] ? "bad" : misses[1] < misses[0] ? "good" : "",
+      `${name} would have missed ${misses[1]} of ${words.count(deadlines, "deadline")} in ${words.span(length)}; it missed ${misses[0]}.`);
+    const slower = compared(answers);
+    if (slower) add(slower, `A burst of ${name} would have taken ${words.span(answers[1])} (p99); it took ${words.span(answers[0])}.`);
+    const later = compared(waits);
+    if (later && !slower) add(later, `${name} would have waited ${words.span(waits[1])} (p99); it waited ${words.span(waits[0])}.`);
+  }
+  return lines;
 }
 
 /** @param {any} why */
@@ -423,10 +461,10 @@ export function culpritLines(why) {
     waited += vcpu.waited_ns;
     for (const it of vcpu.culprits) sums.set(it.says, (sums.get(it.says) ?? 0) + it.waited_ns);
   }
-  if (!waited) return [`It did not wait in the last ${words.span(why.length_ns)}.`];
+  if (!waited) return [`The VM did not wait in the last ${words.span(why.length_ns)}.`];
   const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 5);
   const lines = sorted.map(([says, ns]) => `${words.percent(ns, waited)} ${says}`);
-  return [`Waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
+  return [`The VM waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
 }
 
 /** A gamepad: its first axis moves the share, its second one the period, its first button applies. */

@@ -1,6 +1,6 @@
 //! Selection of the VMs that a recorder records.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_control as control;
 use slackline_linux::sys::{Tid, process_of};
@@ -130,6 +130,20 @@ fn called(machine: &Machine) -> String {
     let read = |pid: Tid| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
     let name = pid.and_then(read).map(|name| name.trim_end().to_owned());
     name.unwrap_or_else(|| machine.binding.to_string())
+}
+
+/// Returns the culprits of a VM as JSON data for a caller. If `own` is given, the caller is a
+/// tenant and sees only the names of these VMs.
+pub(crate) fn culprits_for(
+    name: &str,
+    mut answer: Answer,
+    own: Option<&BTreeSet<String>>,
+) -> control::Culprits {
+    if let Some(own) = own {
+        let hide = |blame: &Blame| blame.for_tenant(|vm| own.contains(vm));
+        answer.vcpus = answer.vcpus.iter().map(hide).collect();
+    }
+    as_reply(name, &answer)
 }
 
 /// Converts the recorder's answer for a client that asked why the VM with this name had to wait.

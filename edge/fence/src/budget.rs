@@ -93,7 +93,8 @@ impl Budgets {
     /// the reservation `promise`. Usually there is one cgroup. Without a reservation, each cgroup
     /// gets the largest budget that one CPU allows.
     ///
-    /// # Errors If the cgroups above have too little budget. Cgroups that were raised before the
+    /// # Errors
+    /// If the cgroups above have too little budget. Cgroups that were raised before the
     /// failing cgroup stay raised.
     pub(super) fn grant(
         &mut self,

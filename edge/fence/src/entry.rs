@@ -11,13 +11,13 @@
 //!
 //! - `nothing` (never stopped) or `process` (stopped by a signal).
 //! - `v1` or `v2` (frozen), or `limit1` or `limit2` (limited). The paths of the cgroup that
-//! Slackline made and of the original cgroup follow.
+//!   Slackline made and of the original cgroup follow.
 //! - `tree` (a process tree, frozen) and the same two paths. The second path is `-` if Slackline
-//! did not make the first cgroup.
+//!   did not make the first cgroup.
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original one.
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -9,9 +9,9 @@
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
 //! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
-//! once, so there is one lock. The result is the orders to the kernel (`enact`).
+//!    once, so there is one lock. The result is the orders to the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
-//! is reported to the host as an event.
+//!    is reported to the host as an event.
 //!
 //! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
 
@@ -398,7 +398,7 @@ impl LiveHost {
     }
 
     /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
-    /// not made its first pass does not count. Zero if no dispatcher has made one.
+    /// not made its first pass does not count. Zero if no dispatcher has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));

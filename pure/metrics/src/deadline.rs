@@ -1,7 +1,7 @@
 //! Deadlines of a reservation, met or missed. A deadline is the end of a period.
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
-//! break until it had received its budget, or else until the deadline.
+//!   break until it had received its budget, or else until the deadline.
 //! - The *budget* is one slice, or a part of one where a grid cuts the period short, less excess.
 //!   Excess is CPU time beyond the budget and beyond what the period before had lacked. Of that
 //!   time, overrun of a timeslice by reservation is excess, and with a hard limit all slack
@@ -9,11 +9,11 @@
 //!   well. At most one slice is deducted from a period and the remainder from later periods,
 //!   whether those periods count or not.
 //! - The deadline is *missed* if the vCPU has received less than the budget by then, by however
-//! little. Each period is judged by the time received between its ends. Time that makes up for a
-//! shortfall also counts in the period in which it is received.
+//!   little. Each period is judged by the time received between its ends. Time that makes up for a
+//!   shortfall also counts in the period in which it is received.
 //! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
-//! amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
-//! before that, the miss time ends then.
+//!   amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
+//!   before that, the miss time ends then.
 //!
 //! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
 //! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and

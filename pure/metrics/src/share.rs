@@ -3,22 +3,22 @@
 //! Both are sums of whole periods, so that a window never ends in the middle of a slice.
 //!
 //! - A *whole second* is the smallest number of periods that lasts a second or more: 1 s for 10 ms,
-//! 1.002 s for 3 ms, 2 s for 2 s. Whole seconds follow each other from the start of the
-//! reservation. A whole second counts if it begins after the warm-up and ends before the
-//! reservation or the run does.
+//!   1.002 s for 3 ms, 2 s for 2 s. Whole seconds follow each other from the start of the
+//!   reservation. A whole second counts if it begins after the warm-up and ends before the
+//!   reservation or the run does.
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
 //!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are left out, since
 //!   a slice can be received at their start.
 //! - If the reservation changed after the warm-up, or without a whole period, *delivered* and
-//! *promised* cover all time that the vCPU was joined. Each change cuts a period, so the whole
-//! periods need not be like the rest.
+//!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so the whole
+//!   periods need not be like the rest.
 //! - The *error* is the CPU time received less that reserved, divided by that reserved. With a hard
-//! limit both too little and too much are errors. For a work-conserving vCPU the reservation is a
-//! lower bound, and more is no error.
+//!   limit both too little and too much are errors. For a work-conserving vCPU the reservation is a
+//!   lower bound, and more is no error.
 //! - A vCPU that blocks wants less than it reserved. A second in which it blocked and received less
-//! does not count, and then there is no error in the long run either. More CPU time than a hard
-//! limit allows is always an error.
+//!   does not count, and then there is no error in the long run either. More CPU time than a hard
+//!   limit allows is always an error.
 
 use slackline_units::{Reservation, Span};
 

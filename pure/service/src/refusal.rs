@@ -116,7 +116,7 @@ pub enum Refusal {
         /// Name of the gang.
         gang: Name,
     },
-    /// The reservation belongs to no gang, or to another gang than the named one.
+    /// The reservation belongs to no gang, or to another gang than the gang in the request.
     #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.

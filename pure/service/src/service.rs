@@ -77,8 +77,8 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// For each reservation, by name: the principal other than the owner that raised its terms
-    /// last.
+    /// For each reservation, by name: the principal that raised its terms last, if that principal
+    /// is not the owner.
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
@@ -189,7 +189,8 @@ impl Service {
 
     /// Checks that the owner of a reservation may have these terms for it.
     ///
-    /// # Errors If the owner's budget would be exceeded.
+    /// # Errors
+    /// If the owner's budget would be exceeded.
     fn afford(&self, owner: Principal, name: &Name, terms: Terms) -> Result<(), Refusal> {
         let budget = self.budgets.get(&owner).copied().unwrap_or_default();
         let before = self.book.row(name).map(|row| row.terms);

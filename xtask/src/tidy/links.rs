@@ -2,6 +2,7 @@
 //! and an existing heading.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::{Finding, Source};
 
@@ -44,7 +45,9 @@ fn broken(from: &str, target: &str, paths: &BTreeSet<&str>, sources: &[Source]) 
     let (path, heading) = target.split_once('#').unwrap_or((target, ""));
     let path = if path.is_empty() { from.to_owned() } else { resolved(from, path) };
     let is_folder = || paths.iter().any(|it| it.starts_with(&format!("{path}/")));
-    if !paths.contains(path.as_str()) && !is_folder() {
+    // Pictures are no text, so they are not among the sources.
+    let is_picture = || path.ends_with(".png") && Path::new(&path).is_file();
+    if !paths.contains(path.as_str()) && !is_folder() && !is_picture() {
         return Some(format!("links to {target}, and there is no {path}"));
     }
     let text = sources.iter().find(|source| source.path == path).map(|source| &source.text);

@@ -313,7 +313,7 @@ pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>
     Ok(found)
 }
 
-/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one.
+/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one character.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,

@@ -57,12 +57,13 @@ fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     let came = outcome()["share_ppm"].as_u64().expect("a share");
     assert!((200_000..=310_000).contains(&came), "{came}");
     daemon.run("predictions").ended_with(0).shows("Predictions so far: 1.");
-    // They are in the folder of the ledger, and found again.
+    // The predictions are in the folder of the ledger, where the restarted daemon finds them.
     assert_eq!(daemon.end().code, Some(0));
     let daemon = Daemon::start(&live);
     daemon.run("predictions").ended_with(0).shows("Predictions so far: 1.");
-    // A question about a file ends with them too.
-    let scenario = "title = \"t\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n[[domain]]\nname = \"web\"\n\
+    // The answer about a trace file ends with the same record of predictions.
+    let scenario = "title = \"t\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n\
+                    [[domain]]\nname = \"web\"\n\
                     share.edf = { slice = \"3ms\", period = \"10ms\" }\n\
                     work = { kind = \"periodic\", period = \"20ms\", work = \"2ms\" }\n";
     live.place.write("it.toml", scenario.as_bytes());

@@ -35,7 +35,7 @@ use super::incidents::Incidents;
 use super::predictions::Predictions;
 use super::timeline::{TimelineKeeper, TimelineSink};
 use super::whatif::PredictionOrder;
-use crate::record::as_reply;
+use crate::record::culprits_for;
 
 /// Maximum size of the ring of recent events, in bytes. [`RING_LENGTH`] is the maximum time that it
 /// covers.
@@ -88,13 +88,15 @@ enum FlightOrder {
     Window(Box<PredictionOrder>),
 }
 
-/// Names of the VMs that a caller may see. `None` if the caller may see all.
+/// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
 pub(super) type Own = Option<BTreeSet<String>>;
 
 /// Query of a client that the flight recorder answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Question {
     Why(String),
+    /// Culprits in the recording of a saved incident, by its number.
+    Incident(u64),
     Incidents,
     Record(Span),
     Predict(Vec<Prediction>),
@@ -291,6 +293,7 @@ impl FlightThread {
                 }
                 let answer = match question {
                     Question::Why(name) => self.why(&name, own.as_ref()),
+                    Question::Incident(id) => self.incidents.why(id, own.as_ref()),
                     Question::Incidents => Ok(Answer::Incidents(self.listed(own.as_ref()))),
                     Question::Record(since) => self.record(since),
                     Question::Predict(predictions) => self.predict(predictions, own.as_ref()),
@@ -474,16 +477,12 @@ impl FlightThread {
         let damaged =
             |error| Problem::new(Kind::Bug, format!("cannot read recorded events: {error}"));
         read.map_err(damaged)?;
-        let mut answer = why.answer();
+        let answer = why.answer();
         if answer.vcpus.is_empty() {
             let detail = format!("the flight recorder has no events of {name} yet");
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
-        if let Some(own) = own {
-            let hide = |blame: &slackline_metrics::Blame| blame.for_tenant(|vm| own.contains(vm));
-            answer.vcpus = answer.vcpus.iter().map(hide).collect();
-        }
-        Ok(Answer::Why(Box::new(as_reply(name, &answer))))
+        Ok(Answer::Why(Box::new(culprits_for(name, answer, own))))
     }
 
     fn listed(&self, own: Option<&BTreeSet<String>>) -> Vec<Incident> {

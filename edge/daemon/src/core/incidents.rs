@@ -1,13 +1,19 @@
 //! Stored recordings of missed deadlines (incidents), in a subfolder of the ledger's folder. The
 //! name of a file contains the time, the number of missed deadlines, and the VM.
 
+use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, File};
-use std::io;
+use std::io::{self, BufReader};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use slackline_control::Incident;
+use slackline_control::link::Answer;
+use slackline_control::{Incident, Kind, Problem};
+use slackline_metrics::CulpritFinder;
+use slackline_trace::Reader;
 use slackline_units::Span;
+
+use crate::record::culprits_for;
 
 /// Maximum number of stored incidents. The size of each file ([`LONGEST`]) and of the folder is
 /// limited too. When a limit is reached, the oldest incidents are deleted.
@@ -51,6 +57,30 @@ impl Incidents {
 
     pub(super) fn newest_first(&self) -> impl Iterator<Item = &Incident> {
         self.all.iter().rev()
+    }
+
+    /// Returns the culprits in the recording of an incident. If `own` is given, the caller is a
+    /// tenant with these VMs.
+    pub(super) fn why(&self, id: u64, own: Option<&BTreeSet<String>>) -> Result<Answer, Problem> {
+        let may_see = |name: &String| own.is_none_or(|own| own.contains(name));
+        let incident = self.all.iter().find(|it| it.id == id && may_see(&it.name));
+        let absent = || {
+            let detail = format!("there is no incident {id}");
+            let problem = Problem::new(Kind::NoSuchPage, detail);
+            problem.hinting("list incidents with `slackline incidents`")
+        };
+        let Incident { name, file: Some(file), .. } = incident.ok_or_else(absent)? else {
+            return Err(absent());
+        };
+        let unreadable = |error: &dyn std::fmt::Display| {
+            Problem::new(Kind::NotNow, format!("cannot read the incident {id}: {error}"))
+        };
+        let file = File::open(file).map_err(|error| unreadable(&error))?;
+        let mut why = CulpritFinder::new(name);
+        let reader = Reader::new(BufReader::new(file));
+        let read = reader.and_then(|mut reader| reader.pass_to(&mut why));
+        read.map_err(|error| unreadable(&error))?;
+        Ok(Answer::Why(Box::new(culprits_for(name, why.answer(), own))))
     }
 
     /// Stores the recording that `write` writes as an incident.

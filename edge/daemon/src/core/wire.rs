@@ -21,8 +21,8 @@ pub(super) enum ValidRequest {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics. With a principal, who is a tenant, show only those of the tenant's own
-    /// reservations.
+    /// Show all metrics. With a principal, who is a tenant, show only the metrics of the tenant's
+    /// own reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
@@ -113,6 +113,7 @@ pub(super) fn heard(
             return Ok(ValidRequest::Whatif((ticket, principal), role == Role::Tenant, asked));
         }
         Wire::Why { .. }
+        | Wire::WhyIncident { .. }
         | Wire::Incidents
         | Wire::Record { .. }
         | Wire::Predict(_)
@@ -161,6 +162,7 @@ fn scraped(ticket: Ticket, request: &Wire) -> Result<ValidRequest, (Ticket, Prob
 fn question(request: Wire) -> Question {
     match request {
         Wire::Why { name } => Question::Why(name),
+        Wire::WhyIncident { id } => Question::Incident(id),
         Wire::Record { since } => Question::Record(since.0),
         Wire::Predict(predictions) => Question::Predict(predictions),
         Wire::Predictions => Question::Predictions,

@@ -25,6 +25,7 @@ use super::{accounts, events, grants, page, pages, plans, recordings, timeline};
         pages::log,
         recordings::why,
         recordings::incidents,
+        recordings::incident,
         recordings::save,
         recordings::predict,
         recordings::predictions,

@@ -64,6 +64,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/v1/log", get(log))
         .route("/v1/why/{name}", get(recordings::why))
         .route("/v1/incidents", get(recordings::incidents))
+        .route("/v1/incidents/{id}", get(recordings::incident))
         .route("/v1/recordings", post(recordings::save))
         .route("/v1/predictions", get(recordings::predictions).post(recordings::predict))
         .route("/v1/whatif", post(recordings::whatif))

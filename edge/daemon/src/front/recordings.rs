@@ -55,6 +55,27 @@ pub(super) async fn incidents(
     }
 }
 
+/// Shows what kept the VM of an incident from running.
+///
+/// A tenant sees only the names of its own VMs.
+#[cfg_attr(feature = "openapi", utoipa::path(
+    get, path = "/v1/incidents/{id}", params(("id" = u64, Path)), responses(
+    (status = 200, body = Culprits), (status = "default", body = Problem))))]
+pub(super) async fn incident(
+    State(front): State<Arc<Front>>,
+    Extension(caller): Extension<Caller>,
+    path: Result<Path<u64>, PathRejection>,
+) -> Reply {
+    caller.may(Verb::List)?;
+    let no_number =
+        |_| No::bad("the incident is not a number", "write it as /v1/incidents lists it");
+    let Path(id) = path.map_err(no_number)?;
+    match front.ask(&caller, None, Request::WhyIncident { id }).await? {
+        Answer::Why(why) => Ok(body::json(&why)),
+        _ => Err(No::bug()),
+    }
+}
+
 #[derive(Debug, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::IntoParams))]
 #[serde(deny_unknown_fields)]

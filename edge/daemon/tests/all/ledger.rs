@@ -190,8 +190,8 @@ fn ledger_that_one_process_has_open_cannot_be_opened_by_a_second() {
 
 // Faults of the process, the disk and the file.
 
-/// Runs as a child process that writes commits without end and prints each acknowledged one, until
-/// the test kills it.
+/// Runs as a child process that writes commits without end and prints each acknowledged commit,
+/// until the test kills it.
 #[test]
 fn helper_process_runs_as_ledger_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };

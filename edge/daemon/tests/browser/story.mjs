@@ -156,7 +156,7 @@ async function story(browser) {
   check(before > 15 && before < 25, `web has ${before} %, 20 % is reserved`);
 
   await drag(page, 400);
-  await until("a preview", async () => /would have missed|beneficial|annot predict/.test(await page.locator("#preview").innerText()));
+  await until("a preview", async () => /would have used|annot predict/.test(await page.locator("#preview").innerText()));
   console.log(`preview: ${(await page.locator("#preview").innerText()).replaceAll("\n", " ")}`);
   const still = JSON.parse(slackline(["list", "web", "--json"]));
   check(still.slice_ns === 2e6, "dragging has changed the reservation");
@@ -265,8 +265,10 @@ async function picture(browser) {
   await page.getByRole("button", { name: "game", exact: true }).click();
   await page.waitForSelector("#culprits li");
   await drag(page, 90);
-  await until("a preview", async () => /would have missed|beneficial|annot predict/.test(await page.locator("#preview").innerText()));
+  await until("a preview", async () => /would have used|annot predict/.test(await page.locator("#preview").innerText()));
   check(!/annot predict/.test(await page.locator("#preview").innerText()), "no prediction: try again on a quiet host");
+  await page.setViewportSize({ width: 1000, height: 1000 });
+  await sleep(300);
   const bottom = await page.evaluate(() => document.getElementById("lanes-under").getBoundingClientRect().bottom + 14);
   await page.screenshot({ path: path.join(shots, "picture.png"), clip: { x: 0, y: 0, width: 1000, height: Math.ceil(bottom) } });
   await page.mouse.up();

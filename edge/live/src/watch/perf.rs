@@ -19,15 +19,15 @@
 //! are in the order in which they happened. Limits of what the kernel can report:
 //!
 //! - A wake is recorded on the CPU on which it happens, often that of the waker, and not on the CPU
-//! of the woken thread. So a wake may be read before the block that it ends.
+//!   of the woken thread. So a wake may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
-//! and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
+//!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
 //! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
 //!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
 //! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
-//! machines have been seen whose second CPU recorded hardly any of them. The thread is then
-//! switched in without a wake, and no reader is woken.
+//!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
+//!   switched in without a wake, and no reader is woken.
 //! - CPUs that come online later are not covered.
 //!
 //! Some reported wakes do not end a block: the thread was about to block and had not blocked yet.
@@ -62,8 +62,8 @@ pub const RING_BYTES: usize = 1 << 20;
 /// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids above that of a tree's newest thread which the filter covers in advance.
-/// Replacing the filter takes the kernel tens of milliseconds, but each wake of an unrelated thread
+/// Number of thread ids that the filter covers in advance, above the id of a tree's newest thread.
+/// Replacing the filter takes the kernel tens of milliseconds. But each wake of an unrelated thread
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
@@ -408,8 +408,9 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size of the largest record in the ring, a wake, plus that of a report of lost records, in bytes.
-/// If the ring has less free space than that, the kernel may have dropped a record.
+/// Size in bytes of the largest record in the ring, which is a wake, plus the size of a report of
+/// lost records. If the ring has less free space than this size, the kernel may have dropped a
+/// record.
 const LARGEST: usize = 64 + 40;
 
 /// Parses a context switch. `None` if the thread is the idle task.

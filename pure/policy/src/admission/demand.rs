@@ -6,7 +6,7 @@
 //! All deadlines are met if both hold:
 //! - From the current state, the work that is due by any later time fits before that time.
 //! - From any other state that can follow, the work that is released and due within an interval
-//! fits into the interval.
+//!   fits into the interval.
 //!
 //! A vCPU that blocks only demands less CPU time, or the same time later.
 

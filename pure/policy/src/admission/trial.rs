@@ -49,7 +49,8 @@ impl Trial {
 
     /// Changes the parameters and affinity of a vCPU that has joined. `None` keeps the affinity.
     ///
-    /// # Errors If the new parameters cannot be honoured. The old parameters stay in force.
+    /// # Errors
+    /// If the new parameters cannot be honoured. The old parameters stay in force.
     pub fn change(
         &mut self,
         vcpu: VcpuId,

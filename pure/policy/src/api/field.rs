@@ -106,7 +106,8 @@ pub enum FieldError {
     Unknown {
         /// Name as the user wrote it.
         name: String,
-        /// Known name closest to the one that the user wrote. `None` if no known name is similar.
+        /// Known name that is closest to the name that the user wrote. `None` if no known name is
+        /// similar.
         meant: Option<&'static str>,
     },
     /// A required parameter was not given.
@@ -425,7 +426,8 @@ impl Values {
 
     /// Returns the default values of a table.
     ///
-    /// # Errors If a field has no default. The error names the first such field.
+    /// # Errors
+    /// If a field has no default. The error names the first such field.
     pub fn defaults(fields: &'static [Field]) -> Result<Values, FieldError> {
         Values::read(fields, core::iter::empty())
     }

@@ -14,11 +14,11 @@
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one of its CPU's queues: ready, unblocked, or waiting with its budget
-//! exhausted. A waiting vCPU with the extra-time flag takes part in the turns of slack.
+//!   exhausted. A waiting vCPU with the extra-time flag takes part in the turns of slack.
 //! - Natural periods follow each other from admission or the last change of parameters, even while
-//! the vCPU is blocked.
+//!   the vCPU is blocked.
 //! - CPU time beyond the budget, in a timeslice that ran on budget, is deducted from the next
-//! slices.
+//!   slices.
 //!
 //! A full CPU has no deadline misses for this reason: by the end of each of its shorter periods, a
 //! vCPU that woke demands at most slice/period of the time since the wake. It demands nothing for
@@ -26,9 +26,9 @@
 //!
 //! Departs from Xen's Atropos:
 //! - Natural periods do not move when a vCPU wakes, so that a reservation can be verified from
-//! outside.
+//!   outside.
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
-//! ends.
+//!   ends.
 //! - A timeslice can be shorter than the quantum of slack.
 //! - Debt survives a long block.
 //! - There is admission control.

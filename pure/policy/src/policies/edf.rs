@@ -11,11 +11,11 @@
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one deadline queue of its CPU: in `owed` while it has budget left in
-//! this period, otherwise in `served`.
+//!   this period, otherwise in `served`.
 //! - CPU time beyond the budget, in a timeslice that ran on budget, is debt.
 //! - Budget that a runnable vCPU did not receive by its deadline is backlog. Backlog has precedence
-//! in slack, but not over budgets. So the tardiness of one vCPU never causes a deadline miss of
-//! another.
+//!   in slack, but not over budgets. So the tardiness of one vCPU never causes a deadline miss of
+//!   another.
 //!
 //! Debt. Each stop of a vCPU is late, sometimes by more than usual. The least lateness of recent
 //! stops is deducted from the next slice. A stop with that lateness then falls at the end of the

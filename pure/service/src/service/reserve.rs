@@ -183,7 +183,7 @@ pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
-/// Checks that the end of a reservation, if it has one, is in the future.
+/// Checks that the end of a reservation is in the future, if the reservation has an end.
 pub(super) fn check_end(
     until: Option<WallTime>,
     now: Time,
@@ -211,7 +211,8 @@ pub(super) fn check_run(
 
 /// Returns the binding of the only VM with this name.
 ///
-/// # Errors If there is no such VM, or several such VMs.
+/// # Errors
+/// If there is no such VM, or several such VMs.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -226,7 +227,8 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
 
 /// Returns the user who owns, or will own, the VM of a new reservation.
 ///
-/// # Errors If the caller may not reserve for that user, or the request named another user.
+/// # Errors
+/// If the caller may not reserve for that user, or the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),

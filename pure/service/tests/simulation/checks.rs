@@ -209,7 +209,7 @@ fn given(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that each change that was acknowledged as durable is in the ledger.
+/// Checks that the ledger has each change that was acknowledged as durable.
 fn acknowledged(model: &mut Model) -> Checked {
     for (ticket, reply) in &model.replies {
         let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };

@@ -5,7 +5,7 @@
 //!   [BVT].
 //! - Actual time advances by the CPU time used divided by the weight [BVT].
 //! - A vCPU that wakes starts from the scheduler virtual time, which is the earliest actual time of
-//! the runnable vCPUs, if its own is earlier [BVT].
+//!   the runnable vCPUs, if its own is earlier [BVT].
 //! - A warp is limited by the CPU time used in it, and then pauses for a given time [BVT].
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};

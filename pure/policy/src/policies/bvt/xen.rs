@@ -7,7 +7,7 @@
 //! - A clock advances by `mcuadv` virtual units per charging unit, an inverse weight.
 //! - A vCPU that wakes starts from the scheduler virtual time of the last pass.
 //! - A warp is limited by a timer that starts when the vCPU starts to run, so that each timeslice
-//! may use the whole limit. A second timer ends the pause.
+//!   may use the whole limit. A second timer ends the pause.
 //! - Each fault is a parameter.
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime};
@@ -34,7 +34,7 @@ impl Source for Xen {
     }
 
     /// Returns the scheduler virtual time of the last pass. For a wake at the instant of a pass,
-    /// returns that of the pass before it.
+    /// returns the time of the pass before it.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }
