@@ -356,7 +356,6 @@ impl Service {
                 Ok(()) => {}
                 Err(WorldError::Gone) => {
                     let absent = Reason::Absent(entry.row.binding.clone());
-                    entry.row.identity = None;
                     entry.stand(Standing::Out(absent));
                     self.try_again = Some(now);
                 }
