@@ -118,9 +118,9 @@ pub(crate) enum Test {
     /// Each measured number is nearer to the second than to the first of two numbers with which it
     /// is compared.
     Second,
-    /// All measured numbers are alike.
+    /// All measured numbers are equal within the tolerance.
     Alike,
-    /// At least two measured numbers are not alike.
+    /// At least two measured numbers differ by more than the tolerance.
     Unlike,
     /// All measured numbers are zero.
     Zero,

@@ -154,7 +154,8 @@ pub struct Plot {
     /// Value at which a map separates tiles by a line.
     #[serde(default)]
     pub(crate) line: f64,
-    /// Points that the plot shows, in the notation of comparisons. `None` for all.
+    /// Points that the plot shows, written as in the key `at` of a comparison. `None` if the plot
+    /// shows all points.
     pub(crate) at: Option<Spanned<Names>>,
     /// Id of the published range of the plot's axis.
     pub(crate) published: Option<Spanned<String>>,

@@ -90,7 +90,7 @@ fn of_element(
 ) -> Result<Metadata, String> {
     let at = |node: Node<'_, '_>| node.document().text_pos_at(node.range().start);
     if let Some(second) = second {
-        return Err(format!("{}: a second element in Slackline's namespace", at(second)));
+        return Err(format!("{}: only one element may have Slackline's namespace", at(second)));
     }
     if element.tag_name().name() != "reservation" {
         return Err(format!("{}: the element is not called `reservation`", at(element)));
@@ -232,7 +232,7 @@ mod tests {
         assert!(says("slice='2ms' name='../x'").contains("write another name='NAME'"));
         assert!(ours("slice='2' require='yes'").unwrap_err().is_required);
         let two = format!("<a:reservation xmlns:a='{NAMESPACE}'/><a:x xmlns:a='{NAMESPACE}'/>");
-        assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("a second element"));
+        assert!(read(with(&two).as_bytes()).unwrap_err().to_string().contains("only one element"));
     }
 
     #[test]

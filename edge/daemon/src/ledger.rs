@@ -149,7 +149,8 @@ impl Ledger {
     /// Opens the ledger in a folder, and locks it for this process. Creates both if they do not
     /// exist. Identities of VMs are loaded if they were stored since the host was booted.
     ///
-    /// Waits for the disk, and up to five seconds for other programs. The caller may be real-time.
+    /// Waits for the disk, and up to five seconds for other programs. A thread of a real-time class
+    /// can call this, because another thread of an ordinary class accesses the disk.
     ///
     /// # Errors
     /// If the ledger cannot be opened. A damaged ledger is left unchanged.

@@ -7,13 +7,13 @@
 //! keeper also writes the list to a journal, so that a later program can restore the threads if
 //! both were killed.
 //!
-//! ```text
-//!          hold ──────> keeper knows ──────> orders ──────> release
-//!                            │                  │              │
-//!   owner dies here:      nothing to undo    keeper undoes   keeper undoes what is left, again
-//!   keeper dies here:     owner goes on, revives it, and restores by itself in any case
-//!   both die here:        the journal names it, from before the first order
-//! ```
+//! - If the owner dies before it changes a thread, there is nothing to restore. If it dies later,
+//!   the keeper restores each thread that the owner has not released. It also repeats a restore
+//!   that the owner had begun.
+//! - If the keeper dies, the owner continues and starts a new keeper. The owner restores released
+//!   threads itself, so a release needs no keeper.
+//! - If both die, the journal still lists each thread. The keeper adds a thread to the journal
+//!   before the owner changes it for the first time.
 //!
 //! Invariant after every call: a thread that may differ from its original state is on the owner's
 //! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is

@@ -131,8 +131,8 @@ impl Report {
         })
     }
 
-    /// Adds lines about threads that killed runs left changed, one line for each thread. The lines
-    /// are printed at the end of the report.
+    /// Adds one line for each thread that is still changed because a run was killed. The report
+    /// prints these lines at its end.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;

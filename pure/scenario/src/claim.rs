@@ -55,8 +55,8 @@ pub enum Test {
     AtLeast(Amount),
     /// The metric differs from the amount by at most some percent of the amount.
     WithinPercent {
-        /// Largest difference from the amount with which the claim holds, in millionths of the
-        /// amount.
+        /// Largest difference between metric and amount at which the claim still holds, in
+        /// millionths of the amount.
         tolerance_ppm: u64,
         /// Amount to compare with.
         of: AmountOrPromised,

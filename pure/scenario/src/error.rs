@@ -335,7 +335,7 @@ pub enum ErrorKind {
         name: String,
     },
     /// A domain should report its tasks (`tells`) but has none.
-    #[error("`tells` needs a domain with tasks or a `kernel`")]
+    #[error("cannot use `tells`: the domain has neither tasks nor a `kernel`")]
     NothingToTell,
     /// A node of a parallel program is combined with other tasks.
     #[error("work of kind `bsp` cannot be combined with tasks or a `kernel`")]
@@ -461,7 +461,7 @@ pub enum ErrorKind {
         written: String,
     },
     /// A line of a file of jobs is not a job.
-    #[error("`{path}`, line {line}: `{written}` is not a time and a work in nanoseconds")]
+    #[error("`{path}`, line {line}: cannot read `{written}`: a job is two numbers of nanoseconds")]
     BadJob {
         /// Path of the file.
         path: String,

@@ -22,8 +22,8 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// Changes by another program, for each place (index of a reserved vCPU) whose threads are left
-    /// to that program.
+    /// Descriptions of changes that another program made to threads of a vCPU, by place (index of
+    /// the reserved vCPU). The service leaves the threads of such a vCPU to that program.
     pub(crate) contested: BTreeMap<u16, String>,
     /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
     pub(crate) not_seated: Option<String>,

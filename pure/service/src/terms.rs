@@ -336,8 +336,9 @@ mod tests {
     const NO_CHANGE: TermsChange =
         TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
 
+    /// A reservation with an end time needs the same capacity as one without an end time.
     #[test]
-    fn end_time_of_a_reservation_survives_other_changes_and_needs_no_capacity() {
+    fn reservation_keeps_its_end_time_when_other_parameters_change() {
         let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
         let until: WallTime = "2026-12-01T18:00".parse().unwrap();
         let ends = forever.with_end(Some(until));
@@ -404,8 +405,10 @@ mod tests {
         assert_eq!(says, "a phase of 10ms must be shorter than the period of 10ms");
     }
 
+    /// A reservation exceeds another if its share is larger, if its period is shorter, or if it has
+    /// more vCPUs. A longer period does not exceed a shorter one.
     #[test]
-    fn reservation_fits_within_another_only_if_none_of_its_parameters_is_larger() {
+    fn reservation_exceeds_another_by_share_vcpu_count_or_shorter_period() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
         let old = terms(5_000, 10_000, 2);
         for within in [old, terms(4_000, 10_000, 2), terms(50_000, 100_000, 1)] {

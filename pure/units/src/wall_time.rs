@@ -66,8 +66,9 @@ impl WallTime {
         WallTime::from_ns(now.after(ahead).ns())
     }
 
-    /// Returns this moment as a time of another clock. The wall clock is `ahead` of that clock. For
-    /// a moment before that clock's start, returns its start.
+    /// Converts this moment to a time of another clock. `ahead` is the amount by which the wall
+    /// clock is ahead of the other clock. Returns the start of the other clock if this moment is
+    /// earlier.
     #[must_use]
     pub const fn on(self, ahead: Span) -> Time {
         Time::from_ns(self.ns().saturating_sub(ahead.ns()))

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// List of the files of the copy at its last update, one per line.
+/// Name of a file in the copy. It lists the files that the last update copied, one path per line.
 const LIST: &str = "files.txt";
 
 /// Updates the copy. Returns its path.

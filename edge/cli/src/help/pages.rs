@@ -69,7 +69,7 @@ Use a kind that resembles the program in your VM, or `replay` of a recording.
 
   - `sim` simulates the workload. `run` starts it as a real process, unless the
     domain has a `live` table (`slackline help live`).
-  - `slackline load KIND` runs a workload by itself.
+  - `slackline load KIND` runs a workload as a process, without a scenario.
   - A time of a workload is fixed (\"4ms\") or random (\"uniform 1ms 3ms\",
     \"exponential 4ms\").
 ";

@@ -79,7 +79,7 @@ pub(crate) enum Kind {
     },
     /// Compute at instants of the monotonic clock; skip those that pass during a burst.
     Clock {
-        /// Time between instants, e.g. `10ms`.
+        /// Time between planned starts of bursts, e.g. `10ms`.
         #[arg(long)]
         period: String,
         /// CPU time of each burst, e.g. `1ms`.

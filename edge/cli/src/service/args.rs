@@ -422,7 +422,7 @@ fn since(text: &str) -> Result<Since, String> {
     if is_dated(text) {
         return Ok(Since::At(moment(text)?.ns()));
     }
-    let ago = span(text).map_err(|why| format!("{why}, or a day such as `2026-11-26`"))?;
+    let ago = span(text).map_err(|why| format!("{why}, or write a day such as `2026-11-26`"))?;
     Ok(Since::Ago(ago))
 }
 

@@ -283,9 +283,9 @@ fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
     live.nothing_is_left();
 }
 
-/// Each vCPU receives its reservation, even if the others use all of theirs. If there is one amount
-/// for all vCPUs, a vCPU may also use what the others leave unused. The output distinguishes a vCPU
-/// that blocked from one that lacked CPU time.
+/// Each vCPU receives its reservation, even if the other vCPUs use all of theirs. If `--cpu`
+/// reserves a total for all vCPUs of the VM, a vCPU may also use budget that the others leave
+/// unused. The output distinguishes a vCPU that blocked from one that lacked CPU time.
 #[test]
 fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
     let Some(live) = live::begin_on_one_cpu() else { return };

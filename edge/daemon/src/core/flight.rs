@@ -101,7 +101,7 @@ pub(super) enum Question {
     Record(Span),
     Predict(Vec<Prediction>),
     Predictions,
-    /// Columns of the picture from this number on.
+    /// Requests the complete columns of the timeline that have this number or a higher one.
     Timeline(u64),
 }
 

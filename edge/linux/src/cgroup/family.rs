@@ -7,8 +7,9 @@ use std::path::Path;
 use super::{CgroupError, Step};
 use crate::sys::Tid;
 
-/// Maximum number of readings of the lists of children until two are equal. If processes start and
-/// end faster than that, all of procfs is scanned instead.
+/// Maximum number of times that the lists of children are read. Reading ends early if two
+/// consecutive readings are equal. If processes start and end so fast that no two are equal, all of
+/// procfs is scanned instead.
 const READINGS: usize = 4;
 
 /// Returns a process and its descendants. Those whose parent has ended are left out. All others

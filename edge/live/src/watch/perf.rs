@@ -318,8 +318,9 @@ impl PerfWatch {
 
     /// Requests that the kernel records the wakes of threads with ids in these ranges.
     ///
-    /// A filter cannot be changed, so the new events are opened before the old events are closed. A
-    /// wake that both record does no harm, because its thread is switched in only once.
+    /// A filter cannot be changed, so the new events are opened before the old events are closed.
+    /// Meanwhile the old and the new event may both record the same wake. That does no harm,
+    /// because the woken thread is switched in only once.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());

@@ -181,7 +181,7 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
 /// As long as the lateness of timers fits into the unreserved time, every slice is complete, even
 /// if the lateness varies.
 #[test]
-fn timers_of_varying_lateness_shorten_no_slice_while_slack_covers_it() {
+fn varying_timer_lateness_shortens_no_slice_while_slack_covers_the_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],

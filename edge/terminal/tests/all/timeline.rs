@@ -143,7 +143,7 @@ fn text_of_a_timeline_is_equal_with_and_without_colours() {
 }
 
 #[test]
-fn timeline_states_that_the_host_could_not_observe_blocks() {
+fn timeline_warns_if_the_host_cannot_tell_blocked_from_waiting() {
     let knows =
         Knowledge { sleep: false, stretches: false, resolution: Span::ZERO, overhead: false };
     let picture = timeline(knows, Span::from_ms(20)).render(Glyphs::Ascii, Paint::Plain);

@@ -30,7 +30,7 @@ fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
 /// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
 /// budget of 1.6 ms.
 #[test]
-fn deadlines_of_a_reservation_with_phase_are_at_multiples_of_clock_time() {
+fn deadlines_with_a_phase_follow_the_clock_when_it_is_set() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised { at, vcpu, reservation, exact: false, phase };

@@ -71,7 +71,7 @@ fn jobs_file_without_a_header_or_with_an_invalid_line_is_refused() {
         error.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert!(refused("1,2\n").contains("line 1: the title must be `ready_ns,work_ns`"));
-    assert!(refused("think_ns,work_ns\n1,-2\n").contains("line 2: `1,-2` is not a time and"));
-    assert!(refused("think_ns,work_ns\n1\n").contains("`1` is not a time and a work"));
+    assert!(refused("think_ns,work_ns\n1,-2\n").contains("line 2: cannot read `1,-2`: a job is"));
+    assert!(refused("think_ns,work_ns\n1\n").contains("cannot read `1`: a job is"));
     assert_eq!(refused("think_ns,work_ns\n"), "", "a vCPU may have no job");
 }

@@ -412,7 +412,7 @@ impl Service {
         let stage = match undone {
             Ok(_) => PlanStage::Undone(why),
             Err(refused) => {
-                PlanStage::Stopped(format!("{why}, and it cannot be undone: {refused}"))
+                PlanStage::Stopped(format!("{why}, and the first VM cannot be restored: {refused}"))
             }
         };
         self.end_canary(now, plan, stage);

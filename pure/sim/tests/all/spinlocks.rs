@@ -55,7 +55,7 @@ fn vcpu_spins_until_the_holder_releases_the_spinlock() {
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
 /// waits for the three others, the first of which has just acquired the lock.
 #[test]
-fn spinlock_that_is_always_taken_limits_the_rounds_of_all_vcpus() {
+fn spinlock_that_is_always_held_limits_total_rounds_of_its_vcpus() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(told[3].rounds[..2], [us(100), us(180)]);

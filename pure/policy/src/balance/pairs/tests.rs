@@ -172,9 +172,9 @@ fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.
 /// A move of 0.68 is close to the ideal, w_ideal. But the CPU that takes it over would then have
-/// less CPU time per weight than the other CPU had.
+/// less CPU time per weight than the other CPU had. The option `improves` rejects the move.
 #[test]
-fn balancer_rule_improves_rejects_a_swap_that_lowers_minimum_time_per_weight() {
+fn balancer_option_rejects_swaps_that_lower_minimum_time_per_weight() {
     let heavy = Weight((932 << PLACES) / 100);
     let light = Weight((68 << PLACES) / 100);
     let mut hot = load(0, 1_000, 1, &[(0, 1_000), (0, 900)]);

@@ -262,7 +262,7 @@ mod random {
 /// Three vCPUs run on two CPUs, and one of them is split. Then other programs take a twentieth of
 /// one CPU. No vCPU migrates, and the quotas follow the available time.
 #[test]
-fn balancer_plan_that_is_kept_follows_changes_of_available_cpu_time() {
+fn balancer_keeps_placements_but_adapts_quotas_if_available_time_changes() {
     let before = planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]));
     let (whole, split) = (before.whole.clone(), before.splits[0].clone());
     assert_eq!(pieces(&before), [[(0, 333), (1, 333)]]);

@@ -60,8 +60,9 @@ fn edf_periods_of_a_vcpu_with_phase_begin_at_fixed_clock_times() {
     );
 }
 
-/// Two vCPUs of a VM may use 0.6 of a CPU together, and one is blocked, on another CPU. Its unused
-/// budget of the previous period is lent to its sibling, whose timeslice is longer by that amount.
+/// Two vCPUs of a VM may together use 0.6 of a CPU. vCPU `b` is blocked on CPU 1, and leaves 3 ms
+/// of budget unused in each period. In the following period, `a` borrows these 3 ms on CPU 0, so
+/// its timeslice is 6 ms instead of 3 ms.
 #[test]
 fn busy_vcpu_borrows_budget_that_a_blocked_sibling_left_unused() {
     picture(

@@ -93,9 +93,10 @@ fn starving() -> Vec<Hog> {
     hogs(&[120, 120, 120, 130]).into_iter().enumerate().map(wakes).collect()
 }
 
-/// The vCPU with the lowest urgency claim has its last timeslice at 80 ms. Its credit grows beyond
-/// that of a period and is taken away. The others share that credit, so that one of these vCPUs
-/// always has some of it.
+/// The fourth vCPU claims less urgency than the three others, and starves: its last timeslice
+/// begins at 80 ms. While it waits, its credit grows beyond the credit of one period and is then
+/// taken away. The three others share that credit, so at least one of them always has credit and
+/// precedes the fourth vCPU.
 #[test]
 fn gaps_vcpu_with_the_lowest_claim_starves_under_the_rules_of_the_paper() {
     for policy in [PAPER, "gaps rules=paper-ro"] {

@@ -212,8 +212,10 @@ mod tests {
         assert_eq!(claims.renew(1, PERIOD), [0]);
     }
 
+    /// The boost allowance is the CPU time for which a VM may precede others by urgency claims. Of
+    /// five VMs, the four that stayed are granted a new allowance.
     #[test]
-    fn gaps_departed_vm_receives_no_time_to_precede_others() {
+    fn gaps_grants_no_boost_allowance_to_a_vm_that_left() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

@@ -186,9 +186,10 @@ fn sedf_runnable_vcpu_is_repaid_missed_budget_unless_misses_field_is_forgotten()
     }
 }
 
-/// Slack compensates missed budget before budget lost by blocking.
+/// Slack first compensates budget that the vCPU missed at deadlines. Then it compensates budget
+/// that the vCPU lost because it blocked.
 #[test]
-fn sedf_slack_makes_up_missed_budget_before_budget_lost_by_a_block() {
+fn sedf_slack_compensates_deadline_misses_before_losses_by_blocking() {
     for (ran, word, then) in [
         (2, "in-period", (4, 5)),
         (8, "in-period", (0, 3)),
