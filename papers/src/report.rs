@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use slackline_experiments::OverSeeds;
-use slackline_html::{Axis as Ink, Cell, Figure, FigureOrigin, Layer, Page, Plot as Panel, Table};
+use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Table};
 use slackline_units::Span;
 use toml::Spanned;
 
@@ -206,7 +206,12 @@ impl<'a> PaperSection<'a> {
 
     /// Returns the plot of a measure along an axis, with a line for each combination of points on
     /// the other axes.
-    fn panel(&self, plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
+    fn panel(
+        &self,
+        plot: &Plot,
+        experiment: &Experiment,
+        kept: &StoredResults,
+    ) -> Option<slackline_html::Plot> {
         let measure = plot.measure.as_ref()?.get_ref();
         let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
         let x = plot.x.as_ref().map_or(experiment.axes.first()?.name(), |x| x.get_ref());
@@ -215,10 +220,10 @@ impl<'a> PaperSection<'a> {
         let has_numbers = axis.points.iter().all(|point| point.x.is_some());
         let stats = PlotContext { plot, experiment, kept, along }.stats(measure)?;
         let ink = match has_numbers {
-            true => Ink::linear(&axis.label, ""),
-            false => Ink::names(&axis.label, axis.points.iter().map(|point| point.label())),
+            true => Axis::linear(&axis.label, ""),
+            false => Axis::names(&axis.label, axis.points.iter().map(|point| point.label())),
         };
-        let mut panel = Panel::new(ink, Ink::linear(spec.label(), &spec.unit));
+        let mut panel = slackline_html::Plot::new(ink, Axis::linear(spec.label(), &spec.unit));
         if let Some(range) = self.axis_of(plot) {
             panel = panel.with(Layer::region_y("axis of the published plot", range));
         }
@@ -432,16 +437,20 @@ impl PlotContext<'_> {
 }
 
 /// Returns the plot of each domain's CPU time over time.
-fn over_time(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
+fn over_time(
+    plot: &Plot,
+    experiment: &Experiment,
+    kept: &StoredResults,
+) -> Option<slackline_html::Plot> {
     let points = experiment.points();
     let meant = PlotContext { plot, experiment, kept, along: 0 }.points();
     let title = experiment.title_of(&points[*meant.first()?]);
     let (window, lines) = kept.over_time.get(&(plot.title.clone(), title))?;
     let down = match plot.accumulated {
-        true => Ink::linear("CPU time so far", "s"),
-        false => Ink::linear("CPU", "%"),
+        true => Axis::linear("CPU time so far", "s"),
+        false => Axis::linear("CPU", "%"),
     };
-    let mut panel = Panel::new(Ink::linear("time", "s"), down.including(0.0));
+    let mut panel = slackline_html::Plot::new(Axis::linear("time", "s"), down.including(0.0));
     let marks = plot.mark.iter().filter_map(|mark| mark.parse::<Span>().ok());
     let marks: Vec<f64> = marks.map(|span| span.ns() as f64 / 1e9).collect();
     if let [from, to] = marks[..] {
@@ -471,7 +480,7 @@ fn so_far(window: f64, parts: &[f64]) -> Vec<(f64, f64)> {
 }
 
 /// Returns the map of a measure over two axes, with the points for which there are results.
-fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Panel> {
+fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<slackline_html::Plot> {
     let measure = plot.measure.as_ref()?.get_ref();
     let spec = experiment.measures.iter().find(|one| one.name() == measure)?;
     let axis = |name: &Option<Spanned<String>>| {
@@ -493,7 +502,7 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Pan
     let (columns, rows) = (used(|value| value.0), used(|value| value.1));
     let names = |axis: usize, label: &str, places: &[usize]| {
         let points = &experiment.axes[axis].points;
-        Ink::names(label, places.iter().map(|&place| points[place].label()))
+        Axis::names(label, places.iter().map(|&place| points[place].label()))
     };
     let label = |axis: usize| experiment.axes[axis].label.as_str();
     let most = values.iter().map(|value| value.2).fold(0.0, f64::max);
@@ -505,7 +514,7 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<Pan
     let name = format!("{}{unit}{}", spec.label(), spec.unit);
     let layer = Layer::tiles(name, tiles, plot.line);
     let (x, y) = (names(along, &below, &columns), names(across, label(across), &rows));
-    Some(Panel::new(x, y).with(layer))
+    Some(slackline_html::Plot::new(x, y).with(layer))
 }
 
 /// Returns true if the plot's x axis has more names than fit in half of the page.

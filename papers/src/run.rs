@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slackline_experiments::grid::{self, GridError, GridProgress, Watch, to_the_end};
 use slackline_experiments::{OverSeeds, header, of_nothing, with_seed};
-use slackline_metrics::{Measure as Measured, Meter, OverTime, Summary};
+use slackline_metrics::{Meter, OverTime, Summary};
 use slackline_scenario::Scenario;
 use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
@@ -241,10 +241,10 @@ pub(crate) fn raw(summary: &Summary, metric: &str) -> Option<f64> {
     }
     let (name, of) = split(metric);
     match summary.lookup(name, of).ok()? {
-        Measured::Span(span) => Some(seconds(span)),
-        Measured::Ppm(ppm) => Some(ppm as f64 / 1e6),
-        Measured::Count(count) => Some(count as f64),
-        Measured::Unknown => None,
+        slackline_metrics::Measure::Span(span) => Some(seconds(span)),
+        slackline_metrics::Measure::Ppm(ppm) => Some(ppm as f64 / 1e6),
+        slackline_metrics::Measure::Count(count) => Some(count as f64),
+        slackline_metrics::Measure::Unknown => None,
     }
 }
 

@@ -14,7 +14,7 @@ use crate::report::{Row, median};
 /// Number of times that each policy is measured.
 const ROUNDS: usize = 3;
 const HOGS: usize = 4;
-/// Rate of requests per second, as in the study on which `gaps` is based [Kim].
+/// Rate of requests per second, as in the study on which `gaps` is based (Kim et al. 2008).
 const RATE: &str = "20";
 const EACH: &str = "200us";
 /// Time until a run has begun, with a margin.

@@ -7,13 +7,12 @@ use slackline_replay::{Difference, Replay, ReplayError};
 use slackline_trace::{Exchange, Fact, KeptFact, Order, Outcome, WrittenTerms};
 use slackline_units::Time;
 
-use crate::args::Replay as Args;
 use crate::names::Names;
 use crate::problem::Problem;
 use crate::show;
 use crate::terminal;
 
-pub(crate) fn replay(args: &Args) -> Result<(), Problem> {
+pub(crate) fn replay(args: &crate::args::Replay) -> Result<(), Problem> {
     let (mut trace, names) = show::open(&args.file)?;
     let cannot = |error: ReplayError| Problem::NoReplay { file: args.file.clone(), error };
     let mut replay = Replay::new(trace.header()).map_err(cannot)?;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use slackline_control::client::{Answered, Client, ClientError, Frame, Stream, Text, WaitOutcome};
 use slackline_control::{
-    Change as Changed, Culprits, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share,
+    Culprits, Event, Grant, Kind, Length, PAGE, Recording, Reservation, Share,
 };
 use slackline_units::Span;
 
@@ -72,8 +72,9 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
     let AmountArgs { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change = Changed { slice, period, cpu, exact, phase, vcpus, until, binding: None };
-    let is_bare = change == Changed::default();
+    let change =
+        slackline_control::Change { slice, period, cpu, exact, phase, vcpus, until, binding: None };
+    let is_bare = change == slackline_control::Change::default();
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
         if is_bare {
@@ -108,7 +109,10 @@ fn rebind(args: &Change, binding: String) -> Result<(), Problem> {
             hint: Some("name the reservation that --for moves".into()),
         });
     }
-    let change = Changed { binding: Some(binding), ..Changed::default() };
+    let change = slackline_control::Change {
+        binding: Some(binding),
+        ..slackline_control::Change::default()
+    };
     done(&args.at, connect(&args.at)?.change(&args.name, &change, args.if_revision))
 }
 

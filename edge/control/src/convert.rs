@@ -31,7 +31,6 @@ impl Request {
         each: impl FnOnce(&Name) -> Option<units::Reservation>,
         wall_ahead: Span,
     ) -> Result<Option<service::Request>, Problem> {
-        use service::Request as Of;
         Ok(Some(match self {
             Request::Host
             | Request::Health
@@ -50,7 +49,7 @@ impl Request {
             | Request::MigrateAccess
             | Request::Grant { .. }
             | Request::Revoke { .. } => return Ok(None),
-            Request::Find { text } => Of::Find { text },
+            Request::Find { text } => service::Request::Find { text },
             Request::Gang { word } => gang_word(word, wall_ahead)?,
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
             Request::Change { name, change, if_revision } if change.binding.is_some() => {
@@ -60,39 +59,39 @@ impl Request {
                     return Err(bad(detail, "change `for` in a request of its own"));
                 }
                 let (name, binding) = (read_name(&name)?, read_binding(&text)?);
-                Of::Rebind { name, binding, if_revision }
+                service::Request::Rebind { name, binding, if_revision }
             }
             Request::Change { name, change, if_revision } => {
                 let name = read_name(&name)?;
                 let amount = changed(&change, || each(&name), &name)?;
                 let Change { exact, vcpus, .. } = change;
                 let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
-                Of::Change { name, amount, exact, phase, vcpus, until, if_revision }
+                service::Request::Change { name, amount, exact, phase, vcpus, until, if_revision }
             }
             Request::Apply { list } => apply(list)?,
-            Request::Undo => Of::Undo,
-            Request::Plan => Of::Plan,
+            Request::Undo => service::Request::Undo,
+            Request::Plan => service::Request::Plan,
             Request::Pause { name, if_revision } => {
-                Of::Pause { name: read_name(&name)?, if_revision }
+                service::Request::Pause { name: read_name(&name)?, if_revision }
             }
             Request::Resume { name, if_revision } => {
-                Of::Resume { name: read_name(&name)?, if_revision }
+                service::Request::Resume { name: read_name(&name)?, if_revision }
             }
             Request::Release { name, if_revision } => {
-                Of::Release { name: read_name(&name)?, if_revision }
+                service::Request::Release { name: read_name(&name)?, if_revision }
             }
             // The page is cut from the full list later.
             Request::List { name, after: _ } => {
-                Of::List { name: name.as_deref().map(read_name).transpose()? }
+                service::Request::List { name: name.as_deref().map(read_name).transpose()? }
             }
-            Request::Room { period } => Of::Room { period: period.0 },
-            Request::Log { name, before, limit } => Of::Log {
+            Request::Room { period } => service::Request::Room { period: period.0 },
+            Request::Log { name, before, limit } => service::Request::Log {
                 name: name.as_deref().map(read_name).transpose()?,
                 before,
                 most: u16::try_from(limit).unwrap_or(u16::MAX),
             },
             Request::History { name, since_ns, by_day } => {
-                Of::History { name: read_name(&name)?, since_ns, by_day }
+                service::Request::History { name: read_name(&name)?, since_ns, by_day }
             }
         }))
     }

@@ -63,7 +63,7 @@ pub use socket::SocketError;
 
 use crate::front::TlsFiles;
 use crate::front::rights::DESCRIPTORS;
-use crate::ledger::{Keep, Ledger, OpenedLedger, Reply as Written, boot_id};
+use crate::ledger::{Keep, Ledger, OpenedLedger, Reply, boot_id};
 use crate::people::People;
 use access::Access;
 use alive::Alive;
@@ -317,29 +317,29 @@ impl Core {
     fn hear_ledger(&mut self, tell: &mut dyn FnMut(&str)) {
         for reply in self.host.ledger.replies() {
             match reply {
-                Written::Committed { seq } => {
+                Reply::Committed { seq } => {
                     self.host.committed();
                     self.step(Input::Committed { seq });
                 }
-                Written::Failed { seq, error } => {
+                Reply::Failed { seq, error } => {
                     self.host.committed();
                     self.host.ledger_errors += 1;
                     let says = with_causes(&error);
                     tell(&format!("cannot write the ledger: {says}"));
                     self.step(Input::NotCommitted { seq, fault: LedgerFault { says } });
                 }
-                Written::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
-                Written::History { rows, done } => {
+                Reply::Events { ticket, events } => self.host.answer_log(Ticket(ticket), events),
+                Reply::History { rows, done } => {
                     if let Err(error) = done {
                         tell(&format!("cannot write the history: {}", with_causes(&error)));
                         self.host.history.put_back(rows);
                     }
                 }
-                Written::Hours { ticket, hours } => {
+                Reply::Hours { ticket, hours } => {
                     self.host.answer_history(Ticket(ticket), hours);
                 }
-                Written::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
-                Written::NoBackup(error) => {
+                Reply::Access { ticket, done } => self.changed_access(Ticket(ticket), done),
+                Reply::NoBackup(error) => {
                     tell(&format!("cannot back up the ledger: {}", with_causes(&error)));
                 }
             }

@@ -1,7 +1,7 @@
 //! Tables of selected metrics, with a row for each case. With several seeds they show differences
 //! between runs with the same seed.
 
-use slackline_metrics::{OverRuns, Unit as MetricUnit};
+use slackline_metrics::OverRuns;
 use slackline_units::Span;
 
 use crate::layout::{Cell, Column, Group, Sheet};
@@ -14,7 +14,7 @@ pub struct MetricValues {
     /// Name of the metric, such as `wake to run p99 of web`.
     pub name: String,
     /// Unit of the values: nanoseconds, millionths, or a count.
-    pub unit: MetricUnit,
+    pub unit: slackline_metrics::Unit,
     /// Value of the metric by case, then by seed. `None` if the run did not measure the metric.
     pub values: Vec<Vec<Option<i64>>>,
 }
@@ -95,7 +95,7 @@ fn cell(values: Option<Vec<i64>>, written: impl Fn(&OverRuns) -> String) -> Cell
 
 /// Format in which the values of a column are shown.
 struct Scale {
-    unit: MetricUnit,
+    unit: slackline_metrics::Unit,
     time: Unit,
     /// True if no case has several runs. Then counts are whole numbers and not means.
     is_single: bool,
@@ -111,9 +111,9 @@ impl Scale {
 
     fn heading(&self, name: &str) -> String {
         match self.unit {
-            MetricUnit::Time => format!("{name}, {}", self.time.name),
-            MetricUnit::Part => format!("{name}, %"),
-            MetricUnit::Things => name.to_owned(),
+            slackline_metrics::Unit::Time => format!("{name}, {}", self.time.name),
+            slackline_metrics::Unit::Part => format!("{name}, %"),
+            slackline_metrics::Unit::Things => name.to_owned(),
         }
     }
 
@@ -133,12 +133,12 @@ impl Scale {
 
     fn written(&self, thousandths: u128) -> String {
         match self.unit {
-            MetricUnit::Time => self
+            slackline_metrics::Unit::Time => self
                 .time
                 .write(Span::from_ns(u64::try_from(thousandths / 1_000).unwrap_or(u64::MAX))),
-            MetricUnit::Part => hundredths((thousandths + 50_000) / 100_000),
-            MetricUnit::Things if self.is_single => (thousandths / 1_000).to_string(),
-            MetricUnit::Things => hundredths((thousandths + 5) / 10),
+            slackline_metrics::Unit::Part => hundredths((thousandths + 50_000) / 100_000),
+            slackline_metrics::Unit::Things if self.is_single => (thousandths / 1_000).to_string(),
+            slackline_metrics::Unit::Things => hundredths((thousandths + 5) / 10),
         }
     }
 }
@@ -151,7 +151,7 @@ mod tests {
     fn paired_difference_between_policies_is_exact_even_if_seeds_vary() {
         let metric = MetricValues {
             name: "misses of web".into(),
-            unit: MetricUnit::Things,
+            unit: slackline_metrics::Unit::Things,
             values: vec![vec![Some(10), Some(20), Some(90)], vec![Some(12), Some(22), Some(92)]],
         };
         let cases = ["edf".to_owned(), "credit".to_owned()];
@@ -166,7 +166,7 @@ mod tests {
     fn table_shows_no_number_for_a_case_that_lacks_the_metric() {
         let metric = MetricValues {
             name: "response p99 of web".into(),
-            unit: MetricUnit::Time,
+            unit: slackline_metrics::Unit::Time,
             values: vec![vec![Some(2_000_000)], vec![None]],
         };
         let cases = ["edf".to_owned(), "bvt".to_owned()];

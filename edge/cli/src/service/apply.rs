@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde::Deserialize;
 use slackline_control::client::Client;
 use slackline_control::{
-    AppliedChange, AppliedPlan, Apply as List, Canary, Length, Machine, PlannedChange, Prediction,
-    Reservation, ReservationParameters,
+    AppliedChange, AppliedPlan, Canary, Length, Machine, PlannedChange, Prediction, Reservation,
+    ReservationParameters,
 };
 use slackline_units::Span;
 use toml::de::{DeTable, DeValue};
@@ -38,7 +38,8 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
             hint: Some("save a plan with `slackline whatif --since 30s --save PLAN`".into()),
         });
     }
-    let list = List { reservations, prune: args.prune, dry_run: args.dry_run, canary };
+    let list =
+        slackline_control::Apply { reservations, prune: args.prune, dry_run: args.dry_run, canary };
     let (changes, text) = client.apply(&list)?;
     if args.canary {
         return follow(args, &mut client, predictions);

@@ -11,8 +11,7 @@ use serde::Deserialize;
 use slackline_control::client::ClientError;
 use slackline_control::gang::{GangMessage, GangReply, GangStart, Hosts, start};
 use slackline_control::{
-    Clock, GangWord, Kind, Length, Problem as Refused, Reservation, ReservationParameters, Share,
-    State, convert,
+    Clock, GangWord, Kind, Length, Reservation, ReservationParameters, Share, State, convert,
 };
 use slackline_units::Span;
 
@@ -178,7 +177,7 @@ impl<'a> Calls<'a> {
                          {differ}, more than half of the slice of {}",
                         one.host, other.host, self.slice
                     );
-                    let problem = Refused::new(Kind::HostCannot, detail);
+                    let problem = slackline_control::Problem::new(Kind::HostCannot, detail);
                     return Err(refused(
                         problem.hinting("synchronize both clocks with chrony or ptp4l"),
                     ));
@@ -306,7 +305,10 @@ impl<'a> Calls<'a> {
                  for 10 s or longer: {untold}"
             )
         };
-        refused(Refused::new(kind, detail).hinting("check each host with `slackline room`"))
+        refused(
+            slackline_control::Problem::new(kind, detail)
+                .hinting("check each host with `slackline room`"),
+        )
     }
 }
 

@@ -8,8 +8,7 @@ use std::time::{Duration, Instant};
 
 use slackline_control::client::{Client, ClientError};
 use slackline_control::place::order;
-use slackline_control::{Kind, Length, Problem as Refused, Reservation, Room, convert};
-use slackline_units::Reservation as Each;
+use slackline_control::{Kind, Length, Reservation, Room, convert};
 
 use super::args::{PlaceArgs, Trust};
 use super::show;
@@ -125,7 +124,11 @@ fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
 /// Returns the hosts to try, in order. If a host already has the reservation, for example because
 /// its answer was lost, only that host is returned. Otherwise a second reservation would be made on
 /// another host.
-fn candidates(args: &PlaceArgs, answers: &[Answer], (each, vcpus): (Each, u16)) -> Vec<usize> {
+fn candidates(
+    args: &PlaceArgs,
+    answers: &[Answer],
+    (each, vcpus): (slackline_units::Reservation, u16),
+) -> Vec<usize> {
     let has_it = |answer: &Answer| answer.as_ref().is_ok_and(|seen| seen.has_it);
     if let Some(host) = answers.iter().position(has_it) {
         return vec![host];
@@ -150,7 +153,11 @@ fn tell(
 
 /// Returns the error of a reservation that no host accepted. It gives the reason for each host. If
 /// no host answered, it is the error of the first host.
-fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -> Problem {
+fn nowhere(
+    hosts: &[String],
+    answers: Vec<Answer>,
+    (each, vcpus): (slackline_units::Reservation, u16),
+) -> Problem {
     let mut whys = Vec::new();
     let mut silent = Vec::new();
     for (host, answer) in hosts.iter().zip(answers) {
@@ -180,9 +187,9 @@ fn nowhere(hosts: &[String], answers: Vec<Answer>, (each, vcpus): (Each, u16)) -
         "no host can reserve {slice} every {period} for {vcpus} vCPU{plural}: {}",
         whys.join("; ")
     );
-    refused(Refused::new(Kind::NoRoom, detail))
+    refused(slackline_control::Problem::new(Kind::NoRoom, detail))
 }
 
-pub(super) fn refused(problem: Refused) -> Problem {
+pub(super) fn refused(problem: slackline_control::Problem) -> Problem {
     ClientError::Refused(Box::new(problem)).into()
 }

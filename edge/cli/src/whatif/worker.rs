@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use serde_json::{Value, json};
-use slackline_control::{Kind, Problem as Refusal, WhatIf};
+use slackline_control::{Kind, WhatIf};
 use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main};
 use slackline_trace::Reader;
 use slackline_whatif::{Edit, Gate, Model, Recording, forecast, gate};
@@ -116,14 +116,14 @@ fn for_caller(answer: Value, question: &WorkerQuestion) -> PredictionFields {
 }
 
 /// Returns a problem as the service reports it.
-fn in_service(problem: &Problem) -> Refusal {
+fn in_service(problem: &Problem) -> slackline_control::Problem {
     let kind = match problem {
         Problem::BadOption { .. } => Kind::Bad,
         Problem::NotAdmitted { .. } => Kind::NoRoom,
         Problem::NoForecast { .. } => Kind::NotNow,
         _ => Kind::Bug,
     };
-    let refusal = Refusal::new(kind, problem.to_string());
+    let refusal = slackline_control::Problem::new(kind, problem.to_string());
     match problem.hint() {
         Some(hint) => refusal.hinting(hint),
         None => refusal,

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ring::rand::{SecureRandom, SystemRandom};
 use slackline_control::link::CallerIdentity;
-use slackline_control::{Access as Shown, Grant, Share};
+use slackline_control::{Grant, Share};
 use slackline_service::{Budget, Budgets, EventKind, Principal, Role, Ticket};
 
 use crate::front::tls::{TOKEN, known_by};
@@ -55,7 +55,7 @@ pub(super) struct Done {
     pub(super) by: Principal,
     pub(super) what: EventKind,
     /// The grant after the change. For a revocation, the grant as it was before.
-    pub(super) shown: Shown,
+    pub(super) shown: slackline_control::Access,
 }
 
 impl Access {
@@ -136,7 +136,7 @@ impl Access {
     }
 
     /// Returns all grants, including expired grants.
-    pub(super) fn listed(&self) -> Vec<Shown> {
+    pub(super) fn listed(&self) -> Vec<slackline_control::Access> {
         self.granted.values().map(|granted| shown(granted, None)).collect()
     }
 
@@ -269,12 +269,12 @@ fn says(granted: &AccessGrant) -> String {
     text
 }
 
-fn shown(granted: &AccessGrant, token: Option<String>) -> Shown {
+fn shown(granted: &AccessGrant, token: Option<String>) -> slackline_control::Access {
     let ns = |at: SystemTime| {
         let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
         u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
     };
-    Shown {
+    slackline_control::Access {
         principal: granted.principal.to_string(),
         by: match granted.proof {
             None => "socket",
@@ -295,13 +295,12 @@ fn shown(granted: &AccessGrant, token: Option<String>) -> Shown {
 
 #[cfg(test)]
 mod tests {
-    use slackline_control::Role as Word;
 
     use super::*;
 
     const PEOPLE: People = People { operators: Some(990), administrators: Some(991) };
 
-    fn grant(role: Word, days: Option<u32>) -> Grant {
+    fn grant(role: slackline_control::Role, days: Option<u32>) -> Grant {
         Grant { role, cpu: None, machines: Some(2), users: vec![7, 5, 7], days, certificate: None }
     }
 
@@ -315,7 +314,7 @@ mod tests {
     fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        let done = added(&mut access, "1000", grant(Word::Viewer, Some(2)), now);
+        let done = added(&mut access, "1000", grant(slackline_control::Role::Viewer, Some(2)), now);
         let said = "granted: uid 1000 is viewer, at most 2 reservations, \
                     also for VMs of uid 5, 7";
         assert_eq!(done.what.to_string(), said);
@@ -340,14 +339,20 @@ mod tests {
     fn access_grant_beyond_the_limit_is_refused_but_old_grants_may_change() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
-            let change = Access::grant(&uid.to_string(), grant(Word::Viewer, None), UNIX_EPOCH);
+            let change = Access::grant(
+                &uid.to_string(),
+                grant(slackline_control::Role::Viewer, None),
+                UNIX_EPOCH,
+            );
             let change = change.unwrap();
             access.check_room(&change).unwrap();
             access.begin(Ticket(1), Principal::User(0), change);
             access.finish(Ticket(1)).unwrap();
         }
         let check = |whom: &str| {
-            let change = Access::grant(whom, grant(Word::Operator, None), UNIX_EPOCH).unwrap();
+            let change =
+                Access::grant(whom, grant(slackline_control::Role::Operator, None), UNIX_EPOCH)
+                    .unwrap();
             access.check_room(&change)
         };
         assert!(check("1").is_ok());
@@ -360,7 +365,7 @@ mod tests {
     fn group_member_without_a_grant_becomes_a_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
-        added(&mut access, "1001", grant(Word::Operator, None), now);
+        added(&mut access, "1001", grant(slackline_control::Role::Operator, None), now);
         let role = |access: &Access, uid, group| {
             access
                 .rights(&CallerIdentity::User { uid, gids: vec![group] }, now)
@@ -387,11 +392,14 @@ mod tests {
     #[test]
     fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
         let now = UNIX_EPOCH;
-        assert!(Access::grant("0", grant(Word::Viewer, None), now).is_err());
-        assert!(Access::grant("Alice", grant(Word::Viewer, None), now).is_err());
-        let error = Access::grant("1", grant(Word::Viewer, Some(0)), now).unwrap_err();
+        assert!(Access::grant("0", grant(slackline_control::Role::Viewer, None), now).is_err());
+        assert!(Access::grant("Alice", grant(slackline_control::Role::Viewer, None), now).is_err());
+        let error =
+            Access::grant("1", grant(slackline_control::Role::Viewer, Some(0)), now).unwrap_err();
         assert_eq!(error, "cannot grant for 0 days: 1 to 36500 are allowed");
-        assert!(Access::grant("1", grant(Word::Viewer, Some(36_501)), now).is_err());
+        assert!(
+            Access::grant("1", grant(slackline_control::Role::Viewer, Some(36_501)), now).is_err()
+        );
     }
 
     #[test]
@@ -399,7 +407,7 @@ mod tests {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =
-            added(&mut access, "alice", grant(Word::Operator, Some(1)), now);
+            added(&mut access, "alice", grant(slackline_control::Role::Operator, Some(1)), now);
         let token = shown.token.unwrap();
         assert!(token.starts_with("slk_") && token.len() == 68, "{token}");
         let kept = format!("{:?} {:?} {what}", access.granted, access.listed());
@@ -417,7 +425,7 @@ mod tests {
         assert_eq!(access.rights(&certificate, now), None);
         assert_eq!(shows(&access, &token, now + Duration::from_secs(24 * 3600)), None, "expired");
         // A new grant replaces the token.
-        let next = added(&mut access, "alice", grant(Word::Operator, None), now);
+        let next = added(&mut access, "alice", grant(slackline_control::Role::Operator, None), now);
         let next = next.shown.token.unwrap();
         assert_eq!((shows(&access, &token, now), shows(&access, &next, now)), (None, Some(alice)));
         let change = access.revoke("alice").unwrap().unwrap();

@@ -3,7 +3,7 @@
 use slackline_service::{ClientRequest, Input, Verb, World};
 
 use super::Core;
-use super::lookups::EndedLookup as LookedUp;
+use super::lookups::EndedLookup;
 
 impl Core {
     /// Executes a request, or starts the look-up of its VM. A request that would be refused in any
@@ -33,8 +33,8 @@ impl Core {
         let now = self.host.now();
         for done in self.host.lookups.done(now) {
             match done {
-                LookedUp::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
-                LookedUp::Looked(done) => {
+                EndedLookup::Listed(asked, listing) => self.host.answer_find(&asked, &listing),
+                EndedLookup::Looked(done) => {
                     let (asked, looked) = *done;
                     self.host.sought(looked);
                     self.do_asked(asked.request.verb(), Input::Sought(asked));

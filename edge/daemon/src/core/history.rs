@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use slackline_control::link::Answer as Said;
+use slackline_control::link::Answer;
 use slackline_control::{Kind, Problem};
 use slackline_linux::with_causes;
 use slackline_service::history::{Clocks, Hour};
@@ -120,7 +120,7 @@ impl Host {
         let line = match hours {
             Ok(hours) => {
                 let accounts = hours.iter().map(slackline_control::convert::account).collect();
-                wire::answered(ticket, Said::History(accounts))
+                wire::answered(ticket, Answer::History(accounts))
             }
             Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
         };
@@ -136,7 +136,7 @@ impl Host {
         let line = match events {
             Ok(events) => {
                 let events = events.into_iter().map(wire::logged).collect();
-                wire::answered(ticket, Said::Events(events))
+                wire::answered(ticket, Answer::Events(events))
             }
             Err(error) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(&error))),
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use slackline_control::link::{Answer as Said, CoreMessage as Line};
+use slackline_control::link::{self, CoreMessage};
 use slackline_control::{self as control, Histogram, Kind, PAGE, Problem, convert};
 use slackline_linux::sys::{monotonic, wall_clock_error};
 use slackline_service::history::{History, Hour};
@@ -28,7 +28,7 @@ use slackline_linux::with_causes;
 
 use super::POLICY;
 use crate::find::{self, Absent, FoundMachine};
-use crate::ledger::{EventQuery as AskedFor, HoursQuery, Ledger};
+use crate::ledger::{EventQuery, HoursQuery, Ledger};
 
 /// Maximum number of requests whose details are kept until they are answered. It is the maximum
 /// number of connections of the front.
@@ -132,7 +132,7 @@ impl Host {
     }
 
     /// Sends a message to the front, if the front is running.
-    pub(super) fn say(&mut self, said: &Line) {
+    pub(super) fn say(&mut self, said: &CoreMessage) {
         if let Some(front) = &mut self.front {
             front.say(said);
         }
@@ -297,16 +297,16 @@ impl Host {
         control::Reservation { cost, ..convert::reservation(listed, recent, total) }
     }
 
-    fn answer(&mut self, ticket: Ticket, answer: &Answer) -> Said {
+    fn answer(&mut self, ticket: Ticket, answer: &Answer) -> link::Answer {
         let (rest, tenant) = self.rests.remove(&ticket).unwrap_or((Rest::Nothing, None));
         match answer {
             Answer::Done { reservation, is_new, warning } => {
                 let reservation = self.reservation(reservation);
                 let reservation = Box::new(convert::warned(reservation, warning.as_ref()));
-                Said::Done { reservation, is_new: *is_new }
+                link::Answer::Done { reservation, is_new: *is_new }
             }
             Answer::Applied { changes } => {
-                Said::Applied(changes.iter().map(convert::applied).collect())
+                link::Answer::Applied(changes.iter().map(convert::applied).collect())
             }
             Answer::List(all) if tenant.is_some() => self.list_of_tenant(all, &rest, tenant),
             Answer::List(all) => {
@@ -315,12 +315,14 @@ impl Host {
                     _ => true,
                 };
                 let page = all.iter().filter(is_next).take(PAGE);
-                Said::Reservations(page.map(|listed| self.reservation(listed)).collect())
+                link::Answer::Reservations(page.map(|listed| self.reservation(listed)).collect())
             }
-            Answer::Plan(plan) => Said::Plan(plan.as_deref().map(convert::plan).map(Box::new)),
+            Answer::Plan(plan) => {
+                link::Answer::Plan(plan.as_deref().map(convert::plan).map(Box::new))
+            }
             Answer::Room(room) => {
                 let period = if let Rest::Period(period) = rest { period } else { Span::ZERO };
-                Said::Room(convert::room(period, room))
+                link::Answer::Room(convert::room(period, room))
             }
         }
     }
@@ -332,11 +334,11 @@ impl Host {
         all: &[ListedReservation],
         rest: &Rest,
         tenant: Option<ClientRequest>,
-    ) -> Said {
-        let Some(tenant) = tenant else { return Said::Reservations(Vec::new()) };
+    ) -> link::Answer {
+        let Some(tenant) = tenant else { return link::Answer::Reservations(Vec::new()) };
         let after = match rest {
             Rest::NamesAfter(after) if after == wire::ANOTHER => {
-                return Said::Reservations(Vec::new());
+                return link::Answer::Reservations(Vec::new());
             }
             Rest::NamesAfter(after) => after.as_str(),
             _ => "",
@@ -349,7 +351,7 @@ impl Host {
         let left = PAGE - page.len();
         let others = others.into_iter().take(left).map(|listed| self.reservation(listed));
         page.extend(others.map(wire::hidden_reservation));
-        Said::Reservations(page)
+        link::Answer::Reservations(page)
     }
 
     /// Answers a request to list VMs.
@@ -369,7 +371,7 @@ impl Host {
                     if is_seen(machine) { shown } else { wire::hidden_machine(shown) }
                 });
                 let machines = machines.filter(fits);
-                wire::answered(ticket, Said::Machines(machines.collect()))
+                wire::answered(ticket, link::Answer::Machines(machines.collect()))
             }
             Err(absent) => wire::refused(ticket, Problem::new(Kind::NotNow, with_causes(absent))),
         };
@@ -392,7 +394,7 @@ impl Host {
             waiting: count(health.waiting),
             clock: self.clock(),
         };
-        self.say(&wire::answered(ticket, Said::Host(host)));
+        self.say(&wire::answered(ticket, link::Answer::Host(host)));
     }
 
     /// Returns the wall clock as clients see it: the time now, the bound of its error, and an id.
@@ -409,7 +411,7 @@ impl Host {
     /// Answers a request for the daemon's health.
     pub(super) fn answer_health(&mut self, ticket: Ticket, troubles: Vec<String>) {
         let health = control::Health { good: troubles.is_empty(), troubles };
-        self.say(&wire::answered(ticket, Said::Health(health)));
+        self.say(&wire::answered(ticket, link::Answer::Health(health)));
     }
 }
 
@@ -532,7 +534,7 @@ impl World for Host {
             },
             Request::Log { name, before, most } => {
                 let limit = usize::from(*most);
-                let asked = AskedFor { name: name.clone(), before: *before, limit };
+                let asked = EventQuery { name: name.clone(), before: *before, limit };
                 if let Err(error) = self.ledger.look_up(ticket.0, asked) {
                     let problem = Problem::new(Kind::NotNow, error.to_string());
                     self.say(&wire::refused(ticket, problem));
@@ -550,7 +552,7 @@ impl World for Host {
     fn publish(&mut self, event: &Event) {
         let age = Duration::from_nanos(self.now().since(event.at).ns());
         let at = SystemTime::now().checked_sub(age).unwrap_or(UNIX_EPOCH);
-        self.say(&Line::Event(convert::event(event, at)));
+        self.say(&CoreMessage::Event(convert::event(event, at)));
     }
 
     fn ring(&mut self, at: Time) {

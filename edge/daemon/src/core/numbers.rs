@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::UNIX_EPOCH;
 
-use slackline_control::link::Answer as Said;
+use slackline_control::link::Answer;
 use slackline_control::{self as control, Numbers};
 use slackline_linux::sys::{Tid, process_cpu_time};
 use slackline_live::session::knowledge;
@@ -75,7 +75,7 @@ impl Host {
             sight: if knowledge().sleep { "perf" } else { "polling" }.into(),
             process: self.process(),
         };
-        self.say(&wire::answered(ticket, Said::Numbers(Box::new(numbers))));
+        self.say(&wire::answered(ticket, Answer::Numbers(Box::new(numbers))));
     }
 
     fn process(&self) -> control::ProcessNumbers {

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request as Wire};
+use slackline_control::link::{Answer, Ask, CallerIdentity, CoreMessage, Request};
 use slackline_control::{self as control, Kind, Problem, WhatIf, convert};
 use slackline_linux::sys::Tid;
 use slackline_service::{ClientRequest, Event, Key, Name, Principal, Role, Ticket, Verb};
@@ -51,10 +51,10 @@ pub(super) enum Rest {
 }
 
 impl Rest {
-    fn of(request: &Wire) -> Rest {
+    fn of(request: &Request) -> Rest {
         match request {
-            Wire::List { after: Some(after), .. } => Rest::NamesAfter(after.clone()),
-            Wire::Room { period } => Rest::Period(period.0),
+            Request::List { after: Some(after), .. } => Rest::NamesAfter(after.clone()),
+            Request::Room { period } => Rest::Period(period.0),
             _ => Rest::Nothing,
         }
     }
@@ -70,7 +70,7 @@ pub(super) fn heard(
 ) -> Result<ValidRequest, (Ticket, Problem)> {
     let ticket = Ticket(ask.ticket);
     let fail = |problem| (ticket, problem);
-    if matches!(ask.request, Wire::Cancel) {
+    if matches!(ask.request, Request::Cancel) {
         return Ok(ValidRequest::Cancel(ticket));
     }
     if ask.who == CallerIdentity::Loopback {
@@ -88,14 +88,14 @@ pub(super) fn heard(
     check_role(&ask.request, role).map_err(fail)?;
     let tenant = (role == Role::Tenant).then_some(principal);
     match ask.request {
-        Wire::ListAccess => return Ok(ValidRequest::Access(ticket)),
-        Wire::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
-        Wire::Grant { whom, grant } => {
+        Request::ListAccess => return Ok(ValidRequest::Access(ticket)),
+        Request::Whoami => return Ok(ValidRequest::Whoami(ticket, role)),
+        Request::Grant { whom, grant } => {
             let wrong = |says| fail(Problem::new(Kind::Bad, says));
             let change = Access::grant(&whom, grant, SystemTime::now()).map_err(wrong)?;
             return Ok(ValidRequest::ChangeAccess(ticket, principal, change));
         }
-        Wire::Revoke { whom } => {
+        Request::Revoke { whom } => {
             let nothing = || {
                 let detail = format!("there is no grant for {}", whom.escape_debug());
                 let hint = "list grants with `slackline access list`";
@@ -105,20 +105,20 @@ pub(super) fn heard(
             let change = access.revoke(&whom).map_err(wrong)?.ok_or_else(nothing)?;
             return Ok(ValidRequest::ChangeAccess(ticket, principal, change));
         }
-        Wire::Host => return Ok(ValidRequest::Host(ticket)),
-        Wire::Health => return Ok(ValidRequest::Health(ticket)),
-        Wire::Numbers => return Ok(ValidRequest::Numbers(ticket, tenant)),
-        Wire::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
-        Wire::Whatif(asked) => {
+        Request::Host => return Ok(ValidRequest::Host(ticket)),
+        Request::Health => return Ok(ValidRequest::Health(ticket)),
+        Request::Numbers => return Ok(ValidRequest::Numbers(ticket, tenant)),
+        Request::MigrateAccess => return Ok(ValidRequest::MigrateAccess(ticket, principal)),
+        Request::Whatif(asked) => {
             return Ok(ValidRequest::Whatif((ticket, principal), role == Role::Tenant, asked));
         }
-        Wire::Why { .. }
-        | Wire::WhyIncident { .. }
-        | Wire::Incidents
-        | Wire::Record { .. }
-        | Wire::Predict(_)
-        | Wire::Timeline { .. }
-        | Wire::Predictions => {
+        Request::Why { .. }
+        | Request::WhyIncident { .. }
+        | Request::Incidents
+        | Request::Record { .. }
+        | Request::Predict(_)
+        | Request::Timeline { .. }
+        | Request::Predictions => {
             return Ok(ValidRequest::Flight(ticket, question(ask.request), tenant));
         }
         _ => {}
@@ -135,11 +135,13 @@ pub(super) fn heard(
 }
 
 /// Checks the role of a caller for those requests that the service does not check itself.
-fn check_role(request: &Wire, role: Role) -> Result<(), Problem> {
+fn check_role(request: &Request, role: Role) -> Result<(), Problem> {
     let administrators = "run it as root, or as a member of the group slackline-admin";
     let (word, needed, hint) = match request {
-        Wire::Record { .. } => ("record", Verb::Access, administrators),
-        Wire::Predict(_) => ("predictions", Verb::Change, "ask an administrator for another role"),
+        Request::Record { .. } => ("record", Verb::Access, administrators),
+        Request::Predict(_) => {
+            ("predictions", Verb::Change, "ask an administrator for another role")
+        }
         request if is_about_access(request) => ("access", Verb::Access, administrators),
         _ => return Ok(()),
     };
@@ -151,30 +153,33 @@ fn check_role(request: &Wire, role: Role) -> Result<(), Problem> {
 }
 
 /// Translates a request that arrived on the loopback address for metrics.
-fn scraped(ticket: Ticket, request: &Wire) -> Result<ValidRequest, (Ticket, Problem)> {
+fn scraped(ticket: Ticket, request: &Request) -> Result<ValidRequest, (Ticket, Problem)> {
     match request {
-        Wire::Numbers => Ok(ValidRequest::Numbers(ticket, None)),
+        Request::Numbers => Ok(ValidRequest::Numbers(ticket, None)),
         _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
     }
 }
 
 /// Translates a request into a query for the flight recorder.
-fn question(request: Wire) -> Question {
+fn question(request: Request) -> Question {
     match request {
-        Wire::Why { name } => Question::Why(name),
-        Wire::WhyIncident { id } => Question::Incident(id),
-        Wire::Record { since } => Question::Record(since.0),
-        Wire::Predict(predictions) => Question::Predict(predictions),
-        Wire::Predictions => Question::Predictions,
-        Wire::Timeline { from } => Question::Timeline(from),
+        Request::Why { name } => Question::Why(name),
+        Request::WhyIncident { id } => Question::Incident(id),
+        Request::Record { since } => Question::Record(since.0),
+        Request::Predict(predictions) => Question::Predict(predictions),
+        Request::Predictions => Question::Predictions,
+        Request::Timeline { from } => Question::Timeline(from),
         _ => Question::Incidents,
     }
 }
 
-fn is_about_access(request: &Wire) -> bool {
+fn is_about_access(request: &Request) -> bool {
     matches!(
         request,
-        Wire::ListAccess | Wire::MigrateAccess | Wire::Grant { .. } | Wire::Revoke { .. }
+        Request::ListAccess
+            | Request::MigrateAccess
+            | Request::Grant { .. }
+            | Request::Revoke { .. }
     )
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use slackline_scenario::{FalseTask, GuestReports, Task};
-use slackline_units::{TASKS, Task as ToldTask, TaskId, Tasks, Urgency};
+use slackline_units::{TASKS, TaskId, Tasks, Urgency};
 
 /// State of a task in the reports of its guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,8 +95,10 @@ impl TaskInfo {
 }
 
 /// Returns the most urgent of the given tasks, up to the number that fits in a report.
-fn first<'a>(tasks: impl Iterator<Item = &'a (Urgency, u16)>) -> [Option<ToldTask>; TASKS] {
-    some(tasks.map(|&(urgency, task)| ToldTask { id: TaskId::new(task), urgency }))
+fn first<'a>(
+    tasks: impl Iterator<Item = &'a (Urgency, u16)>,
+) -> [Option<slackline_units::Task>; TASKS] {
+    some(tasks.map(|&(urgency, task)| slackline_units::Task { id: TaskId::new(task), urgency }))
 }
 
 fn some<T: Copy>(mut all: impl Iterator<Item = T>) -> [Option<T>; TASKS] {

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 
+use slackline_scenario::io;
 use slackline_scenario::io::{ClientKind, Direction, PingEnds, SEGMENT};
-use slackline_scenario::{Stream as Draws, io};
 use slackline_trace::Record;
 use slackline_units::{ClientId, Span, TaskId, Time};
 
@@ -21,8 +21,8 @@ const RETRY: Span = Span::from_secs(3);
 pub(super) struct Client<'a> {
     spec: &'a io::Client,
     pub(super) system: SystemId,
-    asks: Draws,
-    delays: Draws,
+    asks: slackline_scenario::Stream,
+    delays: slackline_scenario::Stream,
     /// Connections with the time at which the client gives up each connection, earliest first.
     expiries: VecDeque<(Time, Packet)>,
     has_begun: bool,
@@ -60,8 +60,8 @@ impl<'a> Client<'a> {
     pub(super) fn new(
         spec: &'a io::Client,
         system: SystemId,
-        asks: Draws,
-        delays: Draws,
+        asks: slackline_scenario::Stream,
+        delays: slackline_scenario::Stream,
     ) -> Client<'a> {
         let window = match spec.kind {
             ClientKind::Stream { window, .. } => packets(window / SEGMENT * SEGMENT).max(1),
