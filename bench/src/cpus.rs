@@ -53,7 +53,7 @@ struct CpuRun {
     instructions: Option<u64>,
 }
 
-/// Measures the named policies, or all if none is named. Returns Markdown.
+/// Measures the named policies, or all policies if no policy is named. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
         bail!("there is no policy `{unknown}`");

@@ -117,7 +117,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
     ))
 }
 
-/// Returns for each round the nanoseconds that `gaps` takes to handle a hint that changes nothing.
+/// Returns for each round the time in nanoseconds in which `gaps` handles a hint that changes
+/// nothing.
 fn heard(rounds: u32) -> Result<Vec<f64>> {
     (0..rounds).map(|_| heard_once()).collect()
 }

@@ -1,5 +1,5 @@
 //! Comparison of results with published values. Only this module reads both. "Our" values are the
-//! measured ones.
+//! measured values.
 //!
 //! The verdicts:
 //! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
@@ -43,7 +43,7 @@ use finding::{all_near, finding, inside, number, ranked, unknown};
 pub enum Verdict {
     /// The measured value is within the tolerance.
     Reproduced,
-    /// Order and direction agree. The sizes do not agree, or there are none.
+    /// Order and direction agree. The sizes do not agree, or no sizes are published.
     SameShape,
     /// Neither the size nor the order agrees.
     Differs,
@@ -334,7 +334,8 @@ impl ComparisonContext<'_> {
         })
     }
 
-    /// Returns the test of a row: the declared one, or the default for the kind of published value.
+    /// Returns the test of a row: the declared test, or the default for the kind of published
+    /// value.
     fn test(&self, case: &Case<'_>) -> Result<Test, PaperError> {
         let natural = match case.value.is {
             PrintedValue::Number(_) => Some(Test::Value),

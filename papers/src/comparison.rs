@@ -58,7 +58,7 @@ pub(crate) struct RowSpec {
     pub(crate) because: Option<String>,
 }
 
-/// Limit up to which a measure stays small along an axis, The worst point at each position of the
+/// Limit up to which a measure stays small along an axis. The worst point at each position of the
 /// axis counts.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -106,7 +106,7 @@ pub(crate) enum Formula {
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Test {
-    /// The measured number is near the published one.
+    /// The measured number is near the published number.
     Value,
     /// All measured numbers are within the published range.
     Inside,
@@ -138,7 +138,7 @@ pub(crate) enum Test {
     Rising,
     /// Each measured number is lower than the previous number.
     Falling,
-    /// Of several measures, the one with the published name is the lowest.
+    /// Of several measures, the measure with the published name is the lowest.
     Lowest,
 }
 

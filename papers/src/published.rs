@@ -83,7 +83,7 @@ pub struct Assumption {
     pub why: String,
     /// Other values that would be possible.
     pub vary: Vec<String>,
-    /// Reason why no experiment tries other values. `None` if one does.
+    /// Reason why no experiment tries other values. `None` if an experiment does.
     pub not_varied: Option<String>,
 }
 

@@ -96,7 +96,7 @@ const VERDICT_HEADINGS: &[&str] = &[
     "calibration",
 ];
 
-/// Counts the comparisons by verdict, as a text. Those that compared nothing follow after a
+/// Counts the comparisons by verdict, as a text. Comparisons that compared nothing follow after a
 /// semicolon.
 #[must_use]
 pub fn tally<'a>(verdicts: impl Iterator<Item = &'a Verdict>) -> String {
@@ -180,7 +180,7 @@ impl Paper {
         self.folder.join(FOLDER).join(format!("{}.{ending}", experiment.name))
     }
 
-    /// Reads the stored results of an experiment. `None` if there are none.
+    /// Reads the stored results of an experiment. `None` if there are no results.
     #[must_use]
     pub fn kept(&self, experiment: &Experiment) -> Option<StoredResults> {
         let read =

@@ -49,7 +49,7 @@ impl Source {
         self.fault(&name.span(), fault)
     }
 
-    /// Checks that no name occurs twice. The error is about the first that does.
+    /// Checks that no name occurs twice. The error names the first name that occurs twice.
     pub(crate) fn once<'a>(
         &self,
         what: &'static str,

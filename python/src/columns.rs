@@ -1,4 +1,4 @@
-//! Columns of a run for Arrow: PyArrow, Polars, pandas and DuckDB take them without a copy.
+//! Columns of a run for Arrow. PyArrow, Polars, pandas and DuckDB read the columns without a copy.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use slackline_units::{Time, VcpuId};
 
 use crate::error::SlacklineError;
 
-/// Columns of equal length. `pyarrow.table(t)`, `polars.DataFrame(t)` and DuckDB read them without
-/// a copy.
+/// Columns of equal length. `pyarrow.table(t)`, `polars.DataFrame(t)` and DuckDB read the columns
+/// without a copy.
 #[pyclass(frozen, module = "slackline")]
 pub(crate) struct Table {
     batch: RecordBatch,
@@ -33,7 +33,7 @@ impl Table {
         self.batch.num_rows()
     }
 
-    /// Arrow's C stream interface, with which other libraries take the columns.
+    /// Arrow's C stream interface, through which other libraries read the columns.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,
@@ -52,7 +52,7 @@ impl Table {
     }
 }
 
-/// Sink that keeps the run intervals and the wake-ups and blocks of a run as columns.
+/// Sink that stores the run intervals, wake-ups and blocks of a run as columns.
 pub(crate) struct Columns {
     names: Vec<String>,
     intervals: Intervals,
@@ -81,7 +81,7 @@ fn ns(time: Time) -> u64 {
 }
 
 impl Columns {
-    /// Creates the sink for a run with these names of vCPUs, by slot.
+    /// Creates a sink for a run. `names` has the name of the vCPU in each slot.
     pub(crate) fn new(names: Vec<String>) -> Columns {
         Columns { names, intervals: Intervals::default(), events: Events::default() }
     }

@@ -1,4 +1,4 @@
-//! Exceptions, and the errors of Rust that become them.
+//! Python exceptions, made from errors of Rust.
 
 use pyo3::exceptions::PyOSError;
 use pyo3::import_exception;
@@ -11,7 +11,7 @@ import_exception!(slackline._errors, ScenarioError);
 import_exception!(slackline._errors, NotAdmitted);
 import_exception!(slackline._errors, ContractBroken);
 
-/// Returns the exception for a wrong scenario.
+/// Returns the exception for a scenario with an error.
 pub(crate) fn of_scenario(
     py: Python<'_>,
     file: Option<&str>,
@@ -39,7 +39,7 @@ pub(crate) fn of_file(path: &str, error: &std::io::Error) -> PyErr {
     PyOSError::new_err(format!("cannot read {path}: {error}"))
 }
 
-/// Returns the exception for a simulation that failed.
+/// Returns the exception for a failed simulation.
 pub(crate) fn of_run(py: Python<'_>, error: &SimulateError) -> PyErr {
     match error {
         SimulateError::Run(RunError::Scenario(error)) => of_scenario(py, None, error),

@@ -1,7 +1,7 @@
 //! Python module `slackline._slackline`: scenarios, runs, and policies that are written in Python.
 //!
-//! The package `slackline` re-exports everything here and adds what is easier in Python. Times are
-//! integers in nanoseconds, shares are parts per million of a CPU.
+//! The package `slackline` re-exports this module, and adds functions that are easier to write in
+//! Python. Times are integers in nanoseconds. Shares are parts per million of a CPU.
 
 mod columns;
 mod error;
@@ -23,7 +23,7 @@ mod _slackline {
     #[pymodule_export]
     use crate::scenario::Scenario;
 
-    /// Version of the module. Results of different versions cannot be compared.
+    /// Version of the module. Results of different versions of the module cannot be compared.
     #[allow(non_upper_case_globals)]
     #[pymodule_export]
     const __version__: &str = env!("CARGO_PKG_VERSION");

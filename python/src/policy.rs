@@ -1,7 +1,8 @@
 //! Policies that are written in Python, as policies of the simulated host.
 //!
-//! The host calls the adapter as any policy, and checks it by the same contract. The adapter passes
-//! only integers: times in nanoseconds, vCPUs by slot, sets of CPUs as bit masks.
+//! The host calls the adapter like any other policy, and checks it by the same contract. The
+//! adapter passes only integers to Python: times in nanoseconds, vCPUs by slot, and sets of CPUs as
+//! bit masks.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,12 +24,13 @@ use crate::scenario::Scenario;
 const MOST_CPUS: usize = 64;
 
 thread_local! {
-    /// Run for which this thread builds policies.
+    /// Run whose policy this thread builds.
     static CURRENT: RefCell<Option<PythonRun>> = const { RefCell::new(None) };
 }
 
-/// Specifications of policies in Python, by the built-in policy whose parameters they take. They
-/// live as long as the program, so there is one for each built-in policy.
+/// Specifications of policies written in Python, by the built-in policy whose parameters they use.
+/// A specification exists until the program ends. So all policies with the same parameters share
+/// one specification.
 static SPECS: Mutex<BTreeMap<&str, &Spec>> = Mutex::new(BTreeMap::new());
 
 /// A run with a policy that is written in Python.
@@ -36,12 +38,12 @@ static SPECS: Mutex<BTreeMap<&str, &Spec>> = Mutex::new(BTreeMap::new());
 pub(crate) struct PythonRun {
     pub(crate) name: String,
     class: Arc<Py<PyType>>,
-    /// First exception of the policy.
+    /// First exception that the policy raised.
     raised: Arc<Mutex<Option<PyErr>>>,
 }
 
 impl PythonRun {
-    /// Calls `simulate` while this thread builds policies of this run.
+    /// Calls `simulate`. During the call this thread builds the policy of this run.
     pub(crate) fn with<T>(&self, simulate: impl FnOnce() -> T) -> T {
         let before = CURRENT.replace(Some(self.clone()));
         let result = simulate();
@@ -62,8 +64,8 @@ impl PythonRun {
     }
 }
 
-/// Returns a scenario that a policy class of Python schedules. `parameters` of the class names the
-/// built-in policy whose shares the scenario has.
+/// Returns a scenario whose policy is a Python class. The attribute `parameters` of the class names
+/// the built-in policy whose shares the scenario has.
 pub(crate) fn python_policy(
     py: Python<'_>,
     scenario: &Scenario,
@@ -169,12 +171,12 @@ fn parameters<'py>(py: Python<'py>, values: &Values) -> PyResult<Bound<'py, PyDi
     Ok(all)
 }
 
-/// Adapter from the trait to an object of Python. After an exception nothing is called, and every
-/// CPU stays idle until the run ends.
+/// Adapter from the trait `Policy` to a Python object. After an exception, no method of the object
+/// is called any more, and every CPU stays idle until the run ends.
 struct PythonPolicy {
     run: PythonRun,
     methods: Option<Methods>,
-    /// vCPUs that were admitted, by slot.
+    /// Admitted vCPUs, by slot.
     ids: Vec<Option<VcpuId>>,
 }
 

@@ -16,7 +16,7 @@ use crate::error::{self, SlacklineError};
 use crate::policy::{PythonRun, python_policy};
 use crate::scenario::{Overrides, Scenario, changed};
 
-/// Results of one run. Metrics have the names of `slackline sim --json`.
+/// Results of one run. Metrics have the same names as in `slackline sim --json`.
 #[pyclass(frozen, name = "Run", module = "slackline")]
 pub(crate) struct RunResults {
     numbers: Numbers,
@@ -26,23 +26,23 @@ pub(crate) struct RunResults {
     changes: Option<Py<Table>>,
 }
 
-/// A run that is to be made: a scenario with everything that replaces its values.
+/// A run to be made: a scenario, and the values that replace values of the scenario.
 #[derive(Clone)]
 struct Job {
     scenario: slackline_scenario::Scenario,
-    /// Name of a policy written in Python, for the results.
+    /// Name of the policy in the results, if the policy is written in Python.
     policy: Option<String>,
     has_columns: bool,
 }
 
-/// Numbers of a finished job, before they become a `Run`.
+/// Results of a finished run, before they are converted to a `Run`.
 struct FinishedJob {
     numbers: Numbers,
     events: u64,
     columns: Option<Columns>,
 }
 
-/// Sink of numbers and, if asked for, of columns.
+/// Sink that computes metrics and, if requested, stores columns.
 struct Sinks {
     meters: Meters,
     columns: Option<Columns>,
@@ -62,7 +62,7 @@ impl Sink for Sinks {
 }
 
 impl Job {
-    /// Simulates. `None` if `watch` stopped the run.
+    /// Simulates the run. Returns `None` if `watch` stopped it.
     fn simulate(
         &self,
         mut watch: impl FnMut(Time) -> ControlFlow<()>,
@@ -95,7 +95,7 @@ impl FinishedJob {
     }
 }
 
-/// Returns the name of a built-in policy, or the class of one written in Python.
+/// Returns the name of a built-in policy, or the class of a policy written in Python.
 enum Choice<'py> {
     Own,
     BuiltIn(String),
@@ -115,9 +115,9 @@ fn choice<'py>(policy: Option<&Bound<'py, PyAny>>) -> PyResult<Choice<'py>> {
 /// Simulates a scenario and returns its results.
 ///
 /// `policy` is a built-in policy as on the command line ("credit", "sedf:extra=false"), or a
-/// subclass of slackline.Policy. `length` is a text such as "10s". With `columns=True` the run
-/// intervals and events are kept for Arrow. Other Python threads run meanwhile, unless the policy
-/// is written in Python.
+/// subclass of slackline.Policy. `length` is a text such as "10s". With `columns=True` the result
+/// has the run intervals and events for Arrow. Other Python threads can run during the simulation,
+/// unless the policy is written in Python.
 #[pyfunction]
 #[pyo3(signature = (scenario, *, policy=None, seed=None, length=None, columns=false))]
 pub(crate) fn run(
@@ -142,7 +142,7 @@ pub(crate) fn run(
     }
 }
 
-/// Simulates without the interpreter's lock. A signal such as Ctrl-C ends the run.
+/// Simulates without holding the interpreter's lock. A signal such as Ctrl-C ends the run.
 fn simulate(py: Python<'_>, job: &Job) -> PyResult<RunResults> {
     let mut signal = None;
     let finished = py.detach(|| {
@@ -161,7 +161,7 @@ fn simulate(py: Python<'_>, job: &Job) -> PyResult<RunResults> {
     }
 }
 
-/// Simulates with a policy written in Python. Its first exception ends the run.
+/// Simulates with a policy written in Python. The first exception of the policy ends the run.
 fn simulate_python(py: Python<'_>, job: &Job, python: &PythonRun) -> PyResult<RunResults> {
     let finished = python.with(|| {
         job.simulate(|_| match python.has_failed() || py.check_signals().is_err() {
@@ -228,7 +228,7 @@ pub(crate) fn run_many(
     Ok((0..scenarios.len() * policies.len()).map(|_| runs.by_ref().take(each).collect()).collect())
 }
 
-/// Returns a row of metrics as a dictionary. A value that is not known is None.
+/// Returns a row of metrics as a dictionary. An unknown value is None.
 fn row<'py>(
     py: Python<'py>,
     fields: Vec<slackline_metrics::Field>,
@@ -311,8 +311,9 @@ impl RunResults {
         self.changes.as_ref().map(|table| table.clone_ref(py))
     }
 
-    /// Returns a metric as claims name it, such as "wake to run p99 of web": nanoseconds, parts per
-    /// million, or a count. None if the run does not know it. Raises KeyError for an unknown name.
+    /// Returns the metric with this name, in the notation of claims, such as "wake to run p99 of
+    /// web": nanoseconds, parts per million, or a count. None if the run does not know the metric.
+    /// Raises KeyError for an unknown name.
     fn metric(&self, name: &str) -> PyResult<Option<i64>> {
         let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
         let (metric, of) = match words.rsplit_once(" of ") {

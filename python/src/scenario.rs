@@ -18,7 +18,7 @@ pub(crate) struct Scenario {
     pub(crate) inner: slackline_scenario::Scenario,
 }
 
-/// Parameters of a run that replace those of the scenario.
+/// Values for a run that replace the values in the scenario.
 #[derive(Clone, Default)]
 pub(crate) struct Overrides {
     pub(crate) seed: Option<u64>,
@@ -26,7 +26,7 @@ pub(crate) struct Overrides {
 }
 
 impl Scenario {
-    /// Returns the scenario under another built-in policy.
+    /// Returns the scenario with another built-in policy.
     pub(crate) fn under(
         &self,
         py: Python<'_>,
@@ -66,7 +66,7 @@ impl Scenario {
         }
     }
 
-    /// Reads a scenario file. Files that it names are relative to its folder.
+    /// Reads a scenario file. Paths in the scenario are relative to the folder of the file.
     #[staticmethod]
     fn read(py: Python<'_>, path: &str) -> PyResult<Scenario> {
         let text = std::fs::read_to_string(path).map_err(|error| error::of_file(path, &error))?;
@@ -84,19 +84,19 @@ impl Scenario {
         &self.inner.title
     }
 
-    /// Policy as a scenario writes it: its name, and the parameters that are not defaults.
+    /// Policy as written in a scenario: its name, and the parameters that differ from the defaults.
     #[getter]
     fn policy(&self) -> String {
         self.inner.policy.to_string()
     }
 
-    /// Length of a run in nanoseconds, with the warm-up.
+    /// Length of a run in nanoseconds, including the warm-up.
     #[getter]
     fn length_ns(&self) -> u64 {
         self.inner.length.ns()
     }
 
-    /// Time at the beginning that metrics leave out, in nanoseconds.
+    /// Length of the warm-up in nanoseconds, which metrics leave out.
     #[getter]
     fn warmup_ns(&self) -> u64 {
         self.inner.warmup.ns()

@@ -44,7 +44,7 @@ def mixed(policy: str = "edf", cpus: int = 1) -> slackline.Scenario:
     return slackline.Scenario(HOST.format(policy=policy, cpus=cpus) + MIXED)
 
 
-def test_run_gives_the_same_metrics_as_the_command_line_names() -> None:
+def test_run_has_the_metric_names_and_values_of_the_command_line() -> None:
     run = slackline.run(mixed())
     assert run.summary["policy"] == "edf"
     hog = run.vcpus[0]
@@ -56,13 +56,13 @@ def test_run_gives_the_same_metrics_as_the_command_line_names() -> None:
         run.metric("beauty of hog")
 
 
-def test_same_seed_gives_the_same_run_and_another_seed_another() -> None:
+def test_runs_with_the_same_seed_are_equal_and_with_another_seed_differ() -> None:
     first, again = (slackline.run(mixed(), seed=7).vcpus for _ in range(2))
     other = slackline.run(mixed(), seed=8).vcpus
     assert first == again != other
 
 
-def test_wrong_scenario_names_line_column_and_hint() -> None:
+def test_exception_for_a_wrong_scenario_has_line_column_and_hint() -> None:
     with pytest.raises(slackline.ScenarioError) as raised:
         slackline.Scenario(HOST.format(policy="edf", cpus=1) + MIXED.replace("slice", "slise", 1))
     error = raised.value
@@ -85,7 +85,7 @@ def test_scenario_that_reserves_too_much_is_not_admitted() -> None:
         slackline.run(scenario)
 
 
-def test_intervals_reach_arrow_and_add_up_to_the_delivered_time() -> None:
+def test_run_intervals_reach_arrow_and_add_up_to_the_delivered_time() -> None:
     pyarrow = pytest.importorskip("pyarrow")
     run = slackline.run(mixed(), columns=True)
     assert run.intervals is not None
@@ -103,7 +103,7 @@ def test_intervals_reach_arrow_and_add_up_to_the_delivered_time() -> None:
     assert set(pyarrow.table(run.changes).column("event").to_pylist()) >= {"woke", "blocked"}
 
 
-def test_round_robin_in_python_gives_the_summary_of_the_built_in_one() -> None:
+def test_round_robin_in_python_gives_the_metrics_of_the_built_in_policy() -> None:
     for cpus in (1, 2):
         scenario = mixed("round-robin", cpus)
         built_in = slackline.run(scenario)
@@ -113,7 +113,7 @@ def test_round_robin_in_python_gives_the_summary_of_the_built_in_one() -> None:
         assert python.cpus == built_in.cpus
 
 
-def test_edf_in_python_gives_the_summary_of_the_built_in_one() -> None:
+def test_edf_in_python_gives_the_metrics_of_the_built_in_policy() -> None:
     built_in = slackline.run(mixed())
     python = slackline.run(mixed(), policy=example.Edf)
     assert python.vcpus == built_in.vcpus

@@ -97,7 +97,7 @@ def test_sweep_on_dask_gives_the_same_table_although_a_worker_is_killed(
     assert slackline.load(there).equals(slackline.load(tmp_path / "here"))
 
 
-def test_workers_of_another_version_are_refused(tmp_path: Path) -> None:
+def test_dask_workers_of_another_version_are_refused(tmp_path: Path) -> None:
     class Client:
         def run(self, function: object, on_error: str) -> dict[str, str]:
             return {"tcp://127.0.0.1:1": "0.0.9"}

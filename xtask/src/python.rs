@@ -1,4 +1,4 @@
-//! The Python module: its wheel is built once, installed and tested.
+//! Test of the Python module: builds its wheel once, installs it, and tests it.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,13 +8,13 @@ use anyhow::{Result, ensure};
 
 use crate::step;
 
-/// Environment with the tools of `python/tests/requirements.txt`, which `./test` sets up.
+/// Python environment with the tools of `python/tests/requirements.txt`. `./test` creates it.
 const TOOLS: &str = "target/python-venv";
 
 /// Folder for the build of the module and for its wheel.
 const BUILD: &str = "target/python";
 
-/// Maximum time of the step.
+/// Time limit of the whole step.
 const BUDGET: Duration = Duration::from_secs(150);
 
 /// Builds the wheel, installs it, and runs the tests, the examples and the check of types.

@@ -1,6 +1,6 @@
 //! Response times of a server in a busy guest that competes with four other busy guests. The policy
 //! `credit` is compared with `gaps`, which receives hints from the guest. The guest is a process
-//! that acts as one, and its client runs on another CPU.
+//! that acts as a guest, and its client runs on another CPU.
 
 use std::process::Command;
 use std::time::Duration;

@@ -34,7 +34,7 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// Returns a percentile of the errors. There must be at least one.
+    /// Returns a percentile of the errors. The list of errors must not be empty.
     pub(crate) fn at(&self, percent: usize) -> f64 {
         self.0[(self.0.len() * percent).div_ceil(100) - 1].0
     }

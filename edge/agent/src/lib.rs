@@ -281,7 +281,7 @@ impl<'a> Agent<'a> {
 ///
 /// An agent sends at most one report per millisecond. So the first number of a restarted agent is
 /// higher than the last of its predecessor. A host that sees only the port cannot tell the two
-/// agents apart, and drops frames older than the latest one.
+/// agents apart, and drops frames older than the latest frame.
 fn first_sequence() -> u32 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
@@ -339,8 +339,8 @@ mod tests {
         assert_eq!((agent.told[0], agent.next_tell()), (None, Some(now + AGAIN)));
     }
 
-    /// A report for one vCPU that follows a report for another is delayed until a millisecond has
-    /// passed.
+    /// A report for one vCPU that follows a report for another vCPU is delayed until a millisecond
+    /// has passed.
     #[test]
     fn agent_sends_reports_about_different_vcpus_a_millisecond_apart() {
         let (options, path) = options("three");

@@ -3,14 +3,14 @@
 use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
-use clap::{ArgGroup, Args, Parser, Subcommand, ValueEnum};
-use clap_complete::Shell;
-use slackline_import::{Kind, Target};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
+use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
+use crate::manual_args::{Completions, Manual};
 use crate::parse::{share, span};
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
@@ -129,90 +129,6 @@ pub(crate) enum Command {
     /// Predict from a recording on standard input. Started by `serve`.
     #[command(hide = true)]
     ServeWorker,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Completions {
-    /// Shell to print completions for.
-    pub(crate) shell: Shell,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Manual {
-    /// Command; write subcommands as `paper-run` [default: the program].
-    pub(crate) command: Option<String>,
-    /// Write all manual pages to this folder: `slackline.1`, `slackline-sim.1`, ...
-    #[arg(long, value_name = "FOLDER", conflicts_with = "command")]
-    pub(crate) to: Option<PathBuf>,
-}
-
-/// Turn a recording of perf or ftrace into a recording of Slackline.
-///
-/// All commands that read recordings read these files directly too. Import them to say which
-/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
-/// the recording.
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// Kind of the file.
-    #[arg(value_enum)]
-    pub(crate) kind: ImportKind,
-    /// File to read; `-` is standard input.
-    #[arg(value_parser = file)]
-    pub(crate) file: PathBuf,
-    /// File to write, for `slackline show`, `why` and `whatif`.
-    pub(crate) out: PathBuf,
-    /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
-    #[arg(long, value_name = "[NAME=]pid:NUMBER")]
-    pub(crate) r#for: Vec<Target>,
-    /// Leave out names of VMs and processes.
-    #[arg(long)]
-    pub(crate) anonymise: bool,
-}
-
-/// Compare how two runs or recordings were scheduled, and say what is more than noise.
-///
-/// Wake latency, preemption wait, slice lengths and CPU time are compared for each VM and for all.
-/// Imbalance is compared for the CPUs. Each run is divided into 20 blocks of time. A difference is
-/// more than noise if 99 % of 500 draws of blocks agree on its sign.
-///
-/// Examples:
-///   slackline diff before.trace after.trace
-///   slackline diff perf.data host.trace --json
-///   slackline diff before.trace after.trace --check
-#[derive(Debug, Args)]
-#[command(verbatim_doc_comment)]
-pub(crate) struct DiffArgs {
-    /// Trace or recording to compare with.
-    #[arg(value_name = "A")]
-    pub(crate) first: PathBuf,
-    /// Trace or recording that is compared.
-    #[arg(value_name = "B")]
-    pub(crate) second: PathBuf,
-    /// Print the differences as JSON.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// End with exit code 1 if a wait or imbalance of B is worse by more than noise.
-    #[arg(long)]
-    pub(crate) check: bool,
-}
-
-/// Kind of a recording of another program.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub(crate) enum ImportKind {
-    /// `perf.data` of `perf sched record`.
-    Perf,
-    /// Text of `trace-cmd report`, `perf script` or tracefs.
-    #[value(alias = "ftrace")]
-    TraceCmd,
-}
-
-impl ImportKind {
-    pub(crate) fn kind(self) -> Kind {
-        match self {
-            ImportKind::Perf => Kind::Perf,
-            ImportKind::TraceCmd => Kind::Ftrace,
-        }
-    }
 }
 
 /// Output options of a run, in addition to its table.

@@ -22,16 +22,16 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Length of an hour of a day that is acted out.
+/// Length of an hour in the days that the guests act out.
 const HOUR: Span = Span::from_secs(5);
 
-/// Days for which the guests have work. Then the demo ends.
+/// Number of days for which the guests have work. Then the demo ends.
 const DAYS: u64 = 7;
 
 /// Time limit for the start of the daemon, and for its end.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// Folder in which the demo makes its own.
+/// Folder in which the demo creates its own folder.
 const FOLDERS: &str = "/run";
 
 /// Show a daemon with four guests and a page. Needs root.
@@ -96,11 +96,11 @@ const GUESTS: [Guest; 4] = [
 
 /// Sentences about what to look at, by hour of the day.
 const SCENES: [(u64, &str); 5] = [
-    (0, "backup runs. It has 20 % and may use what nobody else needs"),
-    (8, "mail is read: its use rises, and it waits at most two periods"),
+    (0, "backup runs. Its reservation is 20 %, and it also uses slack"),
+    (8, "mail is busy: its CPU time rises, and it waits for at most two periods"),
     (12, "shop is busy at noon, and uses nearly all of its 20 %"),
-    (18, "game needs 26 % and has 20 %: select it, and drag its share until nothing is missed"),
-    (23, "the day ends. `Undo` brings back what was reserved before"),
+    (18, "game needs 26 % and has 20 %: drag the share of game until it misses no deadline"),
+    (23, "the day ends. `Undo` brings back the former reservation"),
 ];
 
 pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
@@ -143,7 +143,7 @@ pub(crate) fn demo(args: &Demo) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Waits until a time. Returns true if a signal asks to stop before that.
+/// Waits until a time. Returns true if a signal asks to stop before that time.
 fn wait(stop: std::os::fd::BorrowedFd<'_>, until: Instant) -> bool {
     loop {
         let left = until.saturating_duration_since(Instant::now()).as_nanos();
@@ -181,7 +181,7 @@ fn cannot_start(what: &str) -> impl Fn(std::io::Error) -> Problem {
     }
 }
 
-/// Folder of the demo. A process removes it when this one has ended for any reason.
+/// Folder of the demo. A helper process removes it when this process has ended for any reason.
 struct DemoFolder {
     path: PathBuf,
     remover: Child,
@@ -213,7 +213,7 @@ impl Drop for DemoFolder {
     }
 }
 
-/// The daemon of the demo.
+/// The daemon process of the demo.
 struct DemoDaemon {
     child: Child,
     errors: PathBuf,

@@ -9,7 +9,7 @@ use slackline_metrics::{
 };
 use slackline_units::Time;
 
-use crate::args::DiffArgs;
+use crate::import_args::DiffArgs;
 use crate::problem::Problem;
 use crate::{show, terminal};
 
@@ -27,7 +27,7 @@ pub(crate) fn diff(args: &DiffArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Reads how a run was scheduled.
+/// Reads a trace or recording, and returns how its vCPUs were scheduled.
 fn schedule(file: &Path) -> Result<Schedule, Problem> {
     let (mut trace, names) = show::open(file)?;
     let begin = names.began.unwrap_or(Time::START);
@@ -72,8 +72,8 @@ fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String 
     let (more, judged) = (count(all, is_certain), count(all, |it| it.interval.is_some()));
     let _ = writeln!(
         text,
-        "\n{more} of {judged} differences are more than noise: in at least 99 % of draws from {BLOCKS} \
-         blocks of time they have the same sign."
+        "\n{more} of {judged} differences are more than noise: in at least 99 % of draws from \
+         {BLOCKS} blocks of time they have the same sign."
     );
     text
 }
@@ -118,7 +118,10 @@ fn written(value: Option<u64>, unit: MetricUnit) -> String {
 }
 
 fn as_json(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String {
-    let run = |file: &Path, run: &Schedule| json!({ "file": file, "length_ns": run.length.ns(), "cpus": run.cpus });
+    let run = |file: &Path, run: &Schedule| {
+        let length_ns = run.length.ns();
+        json!({ "file": file, "length_ns": length_ns, "cpus": run.cpus })
+    };
     let row = |it: &Difference| -> Value {
         let unit = match it.metric.unit() {
             MetricUnit::Time => "ns",

@@ -91,7 +91,7 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
 }
 
 /// Reason why a guest has no reservation, with a flag that is true if the guest must not start
-/// without one.
+/// without a reservation.
 struct ReservationRefusal {
     why: String,
     is_required: bool,

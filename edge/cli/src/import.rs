@@ -10,17 +10,17 @@ use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_trace::Writer;
 
-use crate::args::ImportArgs;
+use crate::import_args::ImportArgs;
 use crate::input;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Longest recording that is read, in bytes. It is held in memory.
+/// Maximum length of a recording that is read, in bytes. The whole recording is held in memory.
 const LONGEST: u64 = 1 << 31;
 
-/// Mode of a file that shows what ran on a host.
+/// Permissions of a file that shows what ran on a host: only its owner may read it.
 const MODE: u32 = 0o600;
 
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
@@ -44,16 +44,16 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     terminal::say(&summary(&import))
 }
 
-/// What a command tells about a recording of another program.
+/// Amount that a command prints about a recording of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
-    /// Its VMs, and how they were recognised.
+    /// The VMs of the recording, and how they were recognised.
     Vms,
-    /// Nothing, as the command has told it or draws on the whole screen.
+    /// No line, because the command itself has printed the VMs or uses the whole screen.
     Nothing,
 }
 
-/// Returns a file that is a trace: the file itself, or what a recording of another program says.
+/// Returns a file with a trace: the file itself, or a converted recording of another program.
 pub(crate) fn as_trace(name: &Path, mut file: File, tells: Tells) -> Result<File, Problem> {
     let unreadable = |source| Problem::Unreadable { file: name.into(), source };
     let mut begin = Vec::new();
@@ -73,7 +73,7 @@ pub(crate) fn as_trace(name: &Path, mut file: File, tells: Tells) -> Result<File
     copied.map_err(|source| Problem::Unwritable { file: std::env::temp_dir(), source })
 }
 
-/// Says which VMs a recording has, and why.
+/// Returns a note about the VMs of a recording, and how they were recognised.
 fn note(name: &Path, import: &Import) -> String {
     let (name, vms) = (name.display(), import.vms());
     let vms = if vms.is_empty() { "none".into() } else { vms.join(", ") };

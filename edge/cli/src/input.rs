@@ -46,7 +46,7 @@ impl Source<'_> {
         Ok(read.map(|()| scenario))
     }
 
-    /// Checks the claims of a scenario, and sets its length if the user requested one.
+    /// Checks the claims of a scenario, and sets its length if the user requested a length.
     pub(crate) fn checked(&self, mut scenario: Scenario) -> Result<Scenario, Problem> {
         claims::check_measured(self.file, &scenario)?;
         if let Some(length) = self.length {

@@ -1,4 +1,4 @@
-//! The program `slackline`. Each command is a module, and this file calls the one that the user
+//! The program `slackline`. Each command is a module, and this file calls the command that the user
 //! named.
 
 mod agent;
@@ -27,10 +27,12 @@ mod hints;
 mod hold;
 mod hook;
 mod import;
+mod import_args;
 mod input;
 mod json;
 mod load;
 mod manual;
+mod manual_args;
 mod metric;
 mod names;
 mod notes;

@@ -7,7 +7,8 @@ use clap::{Command, CommandFactory};
 use clap_complete::Shell;
 use clap_mangen::Man;
 
-use crate::args::{Cli, Completions, Manual};
+use crate::args::Cli;
+use crate::manual_args::{Completions, Manual};
 use crate::problem::Problem;
 use crate::terminal;
 

@@ -1,5 +1,5 @@
 //! Command `slackline replay`, which replays the events of a trace and compares the policy's
-//! decisions with the recorded ones.
+//! decisions with the recorded decisions.
 
 use std::fmt::Write as _;
 

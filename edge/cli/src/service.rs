@@ -160,8 +160,8 @@ pub(crate) fn release(args: &NamedArgs) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Sends a request for one reservation, or in turn for each that matches a pattern. Stops at the
-/// first refusal.
+/// Sends a request for one reservation, or one request after the other for all reservations that
+/// match a pattern. Stops at the first refusal.
 fn each(
     at: &DaemonArgs,
     name: &str,

@@ -7,6 +7,7 @@ use std::path::Path;
 use slackline_experiments::Meters;
 use slackline_export::Perfetto;
 use slackline_import::Kind;
+use slackline_metrics::CulpritFinder;
 use slackline_scenario::LONGEST;
 use slackline_terminal::{Glyphs, Listing, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Effort, Header, IndexedTrace, ReadError, Reader, Sink, VcpuName};
@@ -40,6 +41,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         let (pending, out) = Pending::new(name)?;
         let mut perfetto = Perfetto::new(out, &header);
         pass_to(args, &mut trace, &mut perfetto)?;
+        add_waits(args, &mut perfetto)?;
         return pending.keep(perfetto.finish());
     }
     let (from, length) = span(args);
@@ -85,6 +87,21 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
         text = render(args, &timeline).into_bytes();
     }
     terminal::print(&String::from_utf8_lossy(&text))
+}
+
+/// Adds what kept each vCPU from running, where the trace tells which threads ran.
+fn add_waits(args: &Show, perfetto: &mut Perfetto<impl Write>) -> Result<(), Problem> {
+    if args.file == Path::new(input::STANDARD_INPUT) {
+        return Ok(());
+    }
+    let (mut trace, _) = open_again(&args.file)?;
+    let mut finder = CulpritFinder::of_all();
+    pass_to(args, &mut trace, &mut finder)?;
+    for vcpu in finder.answer().vcpus {
+        let parts = vcpu.parts.iter().map(|(from, to, culprit)| (*from, *to, culprit.to_string()));
+        perfetto.waits(vcpu.vcpu, &vcpu.name, parts.collect());
+    }
+    Ok(())
 }
 
 /// Checks that the requested window begins before the end of the run. Otherwise it would be empty.

@@ -12,7 +12,8 @@ use crate::times::Share;
 pub enum Role {
     /// May list reservations and VMs, and see available capacity.
     Viewer,
-    /// May make and change its own reservations. Those of others are shown as "another VM".
+    /// May make and change its own reservations. The reservations of other owners are shown as
+    /// "another VM".
     Tenant,
     /// May also read the log, and make, change, pause and release reservations.
     Operator,
@@ -21,7 +22,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// All roles, from the one with the fewest rights to the one with the most.
+    /// All roles, from the role with the fewest rights to the role with the most rights.
     pub const ALL: [Role; 4] = [Role::Viewer, Role::Tenant, Role::Operator, Role::Administrator];
 
     /// Returns a sentence about what a principal with this role may do to reservations of other

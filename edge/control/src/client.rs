@@ -387,7 +387,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
-    /// Returns the grants of all principals that have one.
+    /// Returns the grants of all principals that have a grant.
     ///
     /// # Errors
     /// If the request is refused or not answered.

@@ -78,7 +78,7 @@ pub enum Request {
     Numbers,
     /// Lists the VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text that the name or binding must contain. `None` lists all.
+        /// Text that the name or binding must contain. `None` lists all VMs.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].
@@ -206,7 +206,7 @@ pub enum Request {
     },
     /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
     Timeline {
-        /// Number of the first column. Earlier ones are left out.
+        /// Number of the first column. Earlier columns are left out.
         from: u64,
     },
     /// Revokes a grant, after which a user has only the role of the user's groups:

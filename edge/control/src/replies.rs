@@ -392,7 +392,7 @@ pub struct Health {
     /// True if nothing is wrong with the daemon.
     pub good: bool,
     /// Descriptions of everything that is wrong with the daemon, one sentence each. Empty if
-    /// nothing is.
+    /// nothing is wrong.
     pub troubles: Vec<String>,
 }
 

@@ -54,8 +54,8 @@ pub struct ReservationParameters {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
     /// Binding of the VM: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
-    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH` or `pid:N`. Default: the VM whose
-    /// name is that of the reservation.
+    /// `cloud-hypervisor:ID`, `unit:NAME.service`, `cgroup:/PATH` or `pid:N`. Default: the VM with
+    /// the name of the reservation.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
     /// Number of the user who must own the VM. Default: the owner of the VM, or the caller if the
@@ -73,10 +73,10 @@ pub struct ReservationParameters {
 #[serde(deny_unknown_fields)]
 pub struct Apply {
     /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
-    /// `vcpus`. The binding of an existing one cannot be changed.
+    /// `vcpus`. The binding of an existing reservation cannot be changed.
     pub reservations: BTreeMap<String, ReservationParameters>,
-    /// True to release reservations that are not listed. Only administrators release those of
-    /// other owners.
+    /// True to release reservations that are not listed. Only administrators may release
+    /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
     /// True to return the changes without making them. Capacity is not checked in this case.

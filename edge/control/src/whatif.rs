@@ -32,7 +32,7 @@ pub struct WhatIf {
     /// Other parameters of VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<SetParameters>,
-    /// VMs that are added beside the recorded ones.
+    /// VMs that are added beside the recorded VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub add: Vec<AddedVm>,
     /// Names of recorded VMs that are left out.
@@ -73,7 +73,7 @@ pub enum FieldValue {
     Text(String),
 }
 
-/// VM that is added beside the recorded ones.
+/// VM that is added beside the recorded VMs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -198,7 +198,7 @@ pub struct LargestShare {
     pub slice: Length,
     /// The largest slice in nanoseconds.
     pub slice_ns: u64,
-    /// Period of the slice: the one that is asked for, or that of the reservation.
+    /// Period of the slice: the period in the request, or otherwise the period of the reservation.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,

@@ -127,7 +127,7 @@ export class Found {
   /** @param {any} machine */
   async reserve(machine) {
     const name = nameFor(machine);
-    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if nobody else needs it. The handles change it.";
+    const says = "10 % of a CPU for each vCPU: 1 ms in every 10 ms, and more if CPU time is free. The sliders change the reservation.";
     if (!(await this.page.confirm(`Reserve for ${name}?`, says, "Reserve"))) return;
     try {
       const made = await ask("PUT", reservation(name),

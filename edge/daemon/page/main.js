@@ -35,7 +35,7 @@ const page = {
     byId("done").hidden = true;
     if (error instanceof Refused && error.status === 401) return showLogin(error.message);
     if (error instanceof Refused && error.problem.type === "stale") {
-      return trouble("Not changed: somebody else changed this reservation meanwhile. Look at it and try again.");
+      return trouble("Not changed: another client has changed this reservation. Check the reservation and try again.");
     }
     trouble(error instanceof Refused ? error.says : String(error.message ?? error));
   },
@@ -108,7 +108,7 @@ function showHost(host) {
   });
   byId("cpus").replaceChildren(...rows);
   const over = host.cpus.filter((cpu) => cpu.overload).map((cpu) => cpu.cpu);
-  if (over.length) trouble(`CPU ${over.join(", ")} cannot deliver its reservations: dispatching takes too much.`);
+  if (over.length) trouble(`CPU ${over.join(", ")} cannot deliver its reservations: dispatching takes too much CPU time.`);
 }
 
 /** @param {any[]} rows */

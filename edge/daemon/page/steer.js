@@ -211,7 +211,7 @@ export class Steer {
       if (this.vm?.key !== vm.key || this.limit) return;
       const free = Math.max(0, ...room.cpus.map((it) => it.slice_ns));
       this.largest = Math.floor((1000 * (free + vm.slice)) / vm.period);
-      this.limit = "about what is free on one CPU.";
+      this.limit = "that is about the share that is free on one CPU.";
       this.drawLimit();
     } catch { /* The preview tells the limit. */ }
   }
@@ -231,8 +231,8 @@ export class Steer {
       lines.push(...told);
       if (told.every((line) => !line.kind)) {
         lines.push(isLess
-          ? { text: "Nobody would have lost anything: the reservation is larger than what was needed.", kind: "good" }
-          : { text: "No beneficial change: nobody would have had more, or answered sooner.", kind: "" });
+          ? { text: "No VM would have lost anything: the reservation is larger than needed.", kind: "good" }
+          : { text: "No benefit: no VM would have had more CPU time, or waited less.", kind: "" });
       }
     }
     lines.push(this.costLine(wanted));
@@ -258,15 +258,15 @@ export class Steer {
       shown.push(el("p", {},
         el("button", { type: "button", class: "main", onclick: () => this.apply() }, "Apply"), " ",
         el("button", { type: "button", onclick: () => this.revert() }, "Cancel"),
-        " Enter applies, Escape goes back."));
+        " Enter applies the change, Escape cancels it."));
     }
     byId("preview").replaceChildren(...shown);
   }
 
   idle() {
     const text = this.page.mayChange()
-      ? "Move a handle to try it on the last 10 s. Nothing changes until you release it."
-      : "Your role may look, and change nothing.";
+      ? "Move a slider to simulate the last 10 s with a change. The reservation changes when you release the slider."
+      : "Your role may view reservations, but not change them.";
     byId("preview").replaceChildren(el("p", { class: "quiet" }, text));
   }
 
@@ -461,10 +461,10 @@ export function culpritLines(why) {
     waited += vcpu.waited_ns;
     for (const it of vcpu.culprits) sums.set(it.says, (sums.get(it.says) ?? 0) + it.waited_ns);
   }
-  if (!waited) return [`It did not wait in the last ${words.span(why.length_ns)}.`];
+  if (!waited) return [`The VM did not wait in the last ${words.span(why.length_ns)}.`];
   const sorted = [...sums].sort((a, b) => b[1] - a[1]).slice(0, 5);
   const lines = sorted.map(([says, ns]) => `${words.percent(ns, waited)} ${says}`);
-  return [`Waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
+  return [`The VM waited ${words.span(waited)} in ${words.span(why.length_ns)}, because of:`, ...lines];
 }
 
 /** A gamepad: its first axis moves the share, its second one the period, its first button applies. */

@@ -78,7 +78,7 @@ const COLUMNS = [
   {
     head: "Reserved", about: "CPU time that is reserved for all vCPUs together, in percent of one CPU.",
     sort: (vm) => -reserved(vm), text: (vm) => words.percent(reserved(vm), 1),
-    tip: (vm) => `Each of ${words.count(vm.vcpus, "vCPU")} of ${vm.name} may use ${words.span(vm.slice)} in every ${words.span(vm.period)}${vm.exact ? ", and no more" : ", and more if nobody else needs it"}.`,
+    tip: (vm) => `Each of ${words.count(vm.vcpus, "vCPU")} of ${vm.name} may use ${words.span(vm.slice)} in every ${words.span(vm.period)}${vm.exact ? ", and no more" : ", and more if CPU time is free"}.`,
   },
   {
     head: "Delivered", about: "CPU time that the VM used in the last seconds, in percent of one CPU.",

@@ -4,8 +4,8 @@
 //! The thread that uses a [`Ledger`] must never wait for the disk. So a second thread, of ordinary
 //! priority, owns the database. It carries out orders ([`Ledger::append`], [`Ledger::look_up`]) one
 //! after another. Each order has one reply ([`Ledger::replies`]), announced by a readable
-//! descriptor. The two threads share no lock. With one, the real-time thread could wait for an
-//! ordinary thread that gets no CPU time.
+//! descriptor. The two threads share no lock. With a shared lock, the real-time thread could wait
+//! for an ordinary thread that gets no CPU time.
 //!
 //! No other code in this process may open the files that SQLite has open. See `place`.
 

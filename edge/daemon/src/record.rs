@@ -132,8 +132,8 @@ fn called(machine: &Machine) -> String {
     name.unwrap_or_else(|| machine.binding.to_string())
 }
 
-/// Returns the culprits of a VM as JSON data for a caller. If `own` is given, the caller is a tenant
-/// and sees only the names of these VMs.
+/// Returns the culprits of a VM as JSON data for a caller. If `own` is given, the caller is a
+/// tenant and sees only the names of these VMs.
 pub(crate) fn culprits_for(
     name: &str,
     mut answer: Answer,

@@ -21,6 +21,8 @@
 //!   written a nanosecond later. Otherwise the order of the two events would be undefined.
 //! - Events are written in bundles of at most [`BUNDLE`] per CPU.
 
+mod waits;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Write};
 

@@ -131,7 +131,7 @@ pub struct ProcessTree {
 /// A process of the trace.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Process {
-    /// Id of the process, which is that of its first thread.
+    /// Id of the process, which is the id of its first thread.
     #[prost(int32, required, tag = "1")]
     pub pid: i32,
     /// Id of the parent process.
@@ -168,7 +168,7 @@ pub struct TrackDescriptor {
     /// Thread to which the track belongs. `None` if it belongs to no thread.
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
-    /// Counter of the track, if it has one.
+    /// Counter of the track, if the track has a counter.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
@@ -204,7 +204,8 @@ pub struct TrackEvent {
     /// Additional values of the event.
     #[prost(message, repeated, tag = "4")]
     pub debug_annotations: Vec<DebugAnnotation>,
-    /// Type of the event: [`TYPE_INSTANT`] or [`TYPE_COUNTER`].
+    /// Type of the event: [`TYPE_SLICE_BEGIN`], [`TYPE_SLICE_END`], [`TYPE_INSTANT`] or
+    /// [`TYPE_COUNTER`].
     #[prost(int32, required, tag = "9")]
     pub r#type: i32,
     /// Id of the event's track.
@@ -221,6 +222,10 @@ pub struct TrackEvent {
     pub counter_value: Option<i64>,
 }
 
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the begin of a slice.
+pub const TYPE_SLICE_BEGIN: i32 = 1;
+/// Value of [`TrackEvent::type`](TrackEvent#structfield.type): the end of the track's latest slice.
+pub const TYPE_SLICE_END: i32 = 2;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): an event without a duration.
 pub const TYPE_INSTANT: i32 = 3;
 /// Value of [`TrackEvent::type`](TrackEvent#structfield.type): a new value of a counter.

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use prost::Message as _;
 use slackline_export::Perfetto;
-use slackline_export::proto::{FtraceEvent, TYPE_INSTANT, Trace};
+use slackline_export::proto::{FtraceEvent, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, Trace};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
 use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
 
@@ -386,4 +386,41 @@ fn tracks(trace: &Trace, text: &mut String) {
             }
         }
     }
+}
+
+#[test]
+fn waits_are_slices_of_a_track_with_their_causes() {
+    let mut bytes = Vec::new();
+    let mut perfetto = begun(&mut bytes);
+    let part = |us: std::ops::Range<u64>, cause: &str| (at(us.start), at(us.end), cause.into());
+    // They come in no order. Those of one cause that touch are one slice.
+    let parts = vec![
+        part(5..9, "batch"),
+        part(1..2, "process hog"),
+        part(2..4, "process hog"),
+        part(8..9, "late timer"),
+        part(9..10, "late timer"),
+    ];
+    perfetto.waits(WEB_1, "web.1", parts);
+    perfetto.finish().expect("a vector has room");
+    let trace = Trace::decode(bytes.as_slice()).expect("a valid file");
+    let track = trace.packet.iter().find_map(|packet| {
+        let track = packet.track_descriptor.as_ref()?;
+        (track.name.as_deref() == Some("web.1 waits for")).then_some(track.uuid)
+    });
+    let track = track.expect("a track of waits");
+    let events = trace.packet.iter().filter_map(|packet| {
+        let event = packet.track_event.as_ref().filter(|event| event.track_uuid == track)?;
+        Some((packet.timestamp? / 1_000, event.r#type, event.name.clone().unwrap_or_default()))
+    });
+    let expected = [
+        (1, TYPE_SLICE_BEGIN, "process hog"),
+        (4, TYPE_SLICE_END, ""),
+        (5, TYPE_SLICE_BEGIN, "batch"),
+        (9, TYPE_SLICE_END, ""),
+        (9, TYPE_SLICE_BEGIN, "late timer"),
+        (10, TYPE_SLICE_END, ""),
+    ];
+    let expected = expected.map(|(us, kind, name)| (us, kind, name.to_owned()));
+    assert_eq!(events.collect::<Vec<_>>(), expected);
 }

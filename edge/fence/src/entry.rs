@@ -17,7 +17,7 @@
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original one.
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

@@ -345,8 +345,8 @@ fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     ignore_gone(sent).map_err(|source| GiveBackError::Continue { pid, source })
 }
 
-/// Kills a helper program, and those processes that it started and that are still in its process
-/// group.
+/// Kills a helper program and all processes that it started, except those that have left its
+/// process group.
 fn end(helper: TaskIdentity, tid: Tid) -> Result<(), GiveBackError> {
     /// Maximum wait for a killed process to end. Only on a very busy host does that take long.
     const PATIENCE: Duration = Duration::from_secs(2);

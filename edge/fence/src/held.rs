@@ -168,9 +168,9 @@ impl HeldThread {
     }
 
     /// Leaves the thread under the control of the program that has changed it. Class, priority and
-    /// affinity that are as ordered are restored to the original ones. Those that differ from the
-    /// orders stay as they are, and count as the original ones from now on. Returns the state to
-    /// which the thread will be restored in the end.
+    /// affinity that are as ordered are restored to their original values. Those that differ from
+    /// the orders stay as they are, and count as the original ones from now on. Returns the state
+    /// to which the thread will be restored in the end.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
@@ -270,7 +270,7 @@ impl HeldThread {
         Ok(orders)
     }
 
-    /// Restores the thread: undoes all orders, and refuses further ones.
+    /// Restores the thread: undoes all orders, and refuses further orders.
     ///
     /// # Errors
     /// The error of the first step that failed. Orders are refused even then.

@@ -354,7 +354,7 @@ fn is_there(entry: &Entry) -> bool {
 }
 
 /// Returns an entry for a thread of a process tree, with which it can be restored after it has left
-/// the tree. Its original state is the one in the tree's entry. `None` if the thread has ended.
+/// the tree. Its original state is the state in the tree's entry. `None` if the thread has ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());

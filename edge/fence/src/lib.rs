@@ -96,7 +96,7 @@ pub enum FenceError {
         /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// Only one thread of a process can be held by stopping the process, not a second one.
+    /// A second thread of a process cannot be held by stopping the process.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
@@ -120,7 +120,7 @@ pub enum FenceError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The cgroup of the thread has no real-time budget, and cannot get one.
+    /// The cgroup of the thread has no real-time budget, and cannot get a budget.
     #[error("cannot make thread {tid} real-time: {source}")]
     Budget {
         /// Id of the thread.
@@ -441,7 +441,7 @@ impl Fence {
         what
     }
 
-    /// Restores all held threads, first those of process trees.
+    /// Restores all held threads, beginning with the threads of process trees.
     ///
     /// # Errors
     /// If some threads are not completely restored: one error for each. They stay on the list.

@@ -237,7 +237,7 @@ fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns the path of the journal of `owner`. `None` if the keeper has not written one.
+/// Returns the path of the journal of `owner`. `None` if the keeper has not written a journal.
 pub(super) fn journal_if(
     kept: JournalPlace,
     directory: &Path,

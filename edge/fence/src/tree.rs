@@ -51,7 +51,7 @@ struct TreeOrders {
     wanted: TreeTarget,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
     cpus: Option<CpuSet>,
-    /// CPUs on which the tree runs at once, in place of the single CPU of an order. Or `None`.
+    /// CPUs on which the tree runs at once. `None` if the tree runs on the CPU of each order.
     wide: Option<CpuSet>,
     is_frozen: bool,
     originals: BTreeMap<Tid, Original>,
@@ -416,7 +416,7 @@ impl HeldTree {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))
     }
 
-    /// Restores the tree: undoes all orders, and refuses further ones.
+    /// Restores the tree: undoes all orders, and refuses further orders.
     ///
     /// # Errors
     /// The error of the first step that failed. Orders are refused even then.

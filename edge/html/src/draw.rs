@@ -291,8 +291,8 @@ impl Canvas<'_> {
         format!("{}: {}, {}", layer.name, x.unwrap_or_else(|| brief(at.x)), brief(at.y))
     }
 
-    /// Draws points. Points within a tenth of a pixel share one mark, which is larger if there are
-    /// more.
+    /// Draws points. Points within a tenth of a pixel share one mark, which is larger if it stands
+    /// for more points.
     fn points(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let (_, offset) = self.slot(layer);
         let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));

@@ -47,7 +47,7 @@ pub(crate) enum Shape {
     Stack(Vec<Coordinate>),
     RuleAt(Rule),
     Region(Region),
-    /// Tiles of a map. Tiles with a value above the number are outlined.
+    /// Tiles of a map, and a number. Tiles with a value above the number are outlined.
     Tiles(Vec<Tile>, f64),
 }
 
@@ -68,8 +68,8 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal points are drawn as one, which is larger if there
-    /// are more.
+    /// Creates a layer of single points. Equal points are drawn as one point, which is larger if it
+    /// stands for more points.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
@@ -80,7 +80,7 @@ impl Layer {
         Layer::new(name, Shape::Line(ats(values), Vec::new()))
     }
 
-    /// Creates a layer of steps: each value is valid until the next one.
+    /// Creates a layer of steps: each value is valid until the next value.
     pub fn steps(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Steps(ats(values)))
     }
@@ -132,7 +132,7 @@ impl Layer {
     }
 
     /// Creates a layer of shares over time, drawn as an area on top of the previous layers. Each
-    /// value is valid until the next one. All layers of a stack must have the same positions.
+    /// value is valid until the next value. All layers of a stack must have the same positions.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
     }
@@ -195,8 +195,8 @@ impl Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name of the layer whose place this layer uses: its own, or that of the layer
-    /// over which it is drawn.
+    /// Returns the name of the layer whose place this layer uses: its own name, or the name of the
+    /// layer over which it is drawn.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }

@@ -1,7 +1,7 @@
-//! Reading of numbers from a file in memory.
+//! Reading of numbers from a file that is held in memory.
 
 use crate::error::ImportError;
-use crate::foreign::Place;
+use crate::place::Place;
 
 /// Part of a file, with its position.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +31,7 @@ impl<'a> Part<'a> {
         Ok(Part { bytes, begin: offset, what })
     }
 
-    /// Returns a part of this part.
+    /// Returns a part of this part, at an offset within this part.
     pub(crate) fn part(
         &self,
         from: usize,
@@ -67,7 +67,7 @@ impl<'a> Part<'a> {
         self.array(at).map(u64::from_le_bytes)
     }
 
-    /// Returns the text up to a zero byte or the end.
+    /// Returns the text up to a zero byte, or up to the end of the part.
     pub(crate) fn text(&self, at: usize) -> String {
         let bytes = self.bytes.get(at..).unwrap_or_default();
         let end = bytes.iter().position(|&byte| byte == 0).unwrap_or(bytes.len());
@@ -86,8 +86,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns a name that users may choose freely, such as a thread's. Each control character becomes
-/// `?`.
+/// Returns a name that users can choose freely, such as the name of a thread. Each control
+/// character is replaced by `?`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

@@ -1,4 +1,4 @@
-//! Conversion of a recording to records of a trace.
+//! Conversion of a recording of another program to the records of a trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,28 +16,29 @@ use slackline_units::{CpuId, CpuSet, Span, Time};
 use crate::Target;
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, ForeignThread};
-use crate::targets::{Recognised, is_kernel, recognise};
+use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 
-/// Time after which long run intervals are split.
+/// Length of a run interval, in nanoseconds, above which the interval is split.
 const TICK: u64 = 100_000_000;
 
-/// Weights of nice values from -20 to 19, as the kernel has them. The first two are larger there.
+/// Weights for nice values from -20 to 19, as in the kernel. In the kernel the first two are
+/// larger.
 const WEIGHTS: [u32; 40] = [
     65_535, 65_535, 56_483, 46_273, 36_291, 29_154, 23_254, 18_705, 14_949, 11_916, 9_548, 7_620,
     6_100, 4_904, 3_906, 3_121, 2_501, 1_991, 1_586, 1_277, 1_024, 820, 655, 526, 423, 335, 272,
     215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15,
 ];
-/// Kernel priority of nice -20. Those below are real-time.
+/// Kernel priority of nice -20. Lower numbers are real-time priorities.
 const FIRST_NICE: i32 = 100;
 
-/// A recording of another program that was read.
+/// A recording of another program that was read completely.
 #[derive(Debug)]
 pub struct Import {
     foreign: Foreign,
-    recognised: Recognised,
-    /// CPUs of the recording, in order.
+    recognised: RecognisedVcpus,
+    /// CPUs of the recording, in order of number.
     cpus: Vec<CpuId>,
-    /// By thread: the CPUs that it had, by their numbers in the trace.
+    /// For each thread, the CPUs on which it ran, by their numbers in the trace.
     homes: BTreeMap<i32, CpuSet>,
 }
 
@@ -60,7 +61,7 @@ impl Import {
         Ok(Import { foreign, recognised, cpus, homes })
     }
 
-    /// Returns the names of the VMs.
+    /// Returns the names of the VMs in the recording.
     #[must_use]
     pub fn vms(&self) -> Vec<&str> {
         let mut names: Vec<&str> =
@@ -69,14 +70,14 @@ impl Import {
         names
     }
 
-    /// Returns what is assumed about the recording, one sentence each.
+    /// Returns the assumptions that were made about the recording, one sentence each.
     #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
         let notes = self.notes();
         notes.into_iter().filter(|note| note.name == ASSUMED).map(|note| note.text).collect()
     }
 
-    /// Returns the header of the recording.
+    /// Returns the trace header for the recording.
     #[must_use]
     pub fn header(&self) -> Header {
         Header {
@@ -99,7 +100,7 @@ impl Import {
         }
     }
 
-    /// Passes the recording to a sink.
+    /// Passes the records of the recording to a sink.
     pub fn pass_to(&self, sink: &mut impl Sink) {
         self.notes().iter().for_each(|note| sink.note(note));
         let events = &self.foreign.events;
@@ -141,9 +142,9 @@ impl Import {
             ("cpus", numbers.join(",")),
             ("sight", format!("sched_switch; wakes by {mark}")),
             (ASSUMED, self.recognised.how.clone()),
-            (ASSUMED, "weights are those of nice values; those of cgroups are unknown".into()),
+            (ASSUMED, "weights follow from nice values; weights of cgroups are unknown".into()),
             (ASSUMED, "each CPU is a core of its own".into()),
-            (ASSUMED, "each vCPU may run on the CPUs that it had in the recording".into()),
+            (ASSUMED, "each vCPU may run only on CPUs on which it ran in the recording".into()),
             (ASSUMED, "no VM has a quota or a reservation".into()),
         ];
         if self.foreign.cpus.is_none() {
@@ -167,7 +168,7 @@ impl Import {
         notes.into_iter().filter(is_told).map(note).collect()
     }
 
-    /// Returns the number of events that the recorder lost, at least.
+    /// Returns the minimum number of events that the recorder lost.
     #[must_use]
     pub fn lost(&self) -> u64 {
         let lost = self.foreign.events.iter().map(|event| match event.what {
@@ -183,7 +184,7 @@ impl Import {
     }
 }
 
-/// Passes records on, with the parameters of each vCPU before it joins.
+/// Sink that passes records on, and adds the parameters of each vCPU before the record of its join.
 struct WithTerms<'a, S> {
     sink: &'a mut S,
     import: &'a Import,
@@ -214,10 +215,10 @@ impl<S: Sink> Sink for WithTerms<'_, S> {
     }
 }
 
-/// Name of notes about what is assumed.
+/// Name of the notes about assumptions.
 const ASSUMED: &str = "assumed";
 
-/// Returns the events of an assembler that one event of a recording causes.
+/// Returns the events for an assembler that result from one event of a recording.
 fn told(event: &ForeignEvent) -> Vec<Event> {
     let (at, here) = (Time::from_ns(event.at), event.cpu);
     let of = |tid: i32, cpu: CpuId, what: ThreadEventKind| {
@@ -239,13 +240,14 @@ fn told(event: &ForeignEvent) -> Vec<Event> {
     events.into_iter().flatten().collect()
 }
 
-/// Returns the weight of a thread. That of nice 0 if its priority is unknown or real-time.
+/// Returns the weight of a thread. If its priority is unknown or real-time, returns the weight of
+/// nice 0.
 fn weight(priority: Option<i32>) -> u32 {
     let nice = priority.and_then(|priority| usize::try_from(priority - FIRST_NICE).ok());
     nice.and_then(|nice| WEIGHTS.get(nice)).copied().unwrap_or(WEIGHTS[20])
 }
 
-/// Identities of threads, as the recording has them.
+/// Identities of threads, as the recording states them.
 struct Threads<'a>(&'a BTreeMap<i32, ForeignThread>, &'a [RecordedVcpu]);
 
 impl Identify for Threads<'_> {

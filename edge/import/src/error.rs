@@ -1,57 +1,57 @@
-//! Errors of recordings.
+//! Reasons why a recording cannot be read.
 
 use thiserror::Error;
 
-use crate::foreign::Place;
+use crate::place::Place;
 
 /// Reason why a recording cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ImportError {
-    /// Recording of a host with the other byte order.
+    /// The recording was made on a host with the other byte order.
     #[error("this perf.data was recorded on a big-endian host")]
     BigEndian,
-    /// Output of perf to a pipe.
-    #[error("this perf.data was written to a pipe, and its head has {found} bytes of {expected}")]
+    /// The recording is output that perf wrote to a pipe.
+    #[error("this perf.data was written to a pipe: its header has {found} bytes, not {expected}")]
     Piped {
-        /// Length of its head.
+        /// Length of the header that was found.
         found: u64,
-        /// Length of the head of a file.
+        /// Length of the header of a `perf.data` file.
         expected: u64,
     },
-    /// Recording whose recorder was killed.
-    #[error("the recording was not finished: its head tells of no data")]
+    /// The recorder was killed before it completed the recording.
+    #[error("the recording was not finished: its header names no data")]
     Unfinished,
-    /// File that ends early.
+    /// The file ends early.
     #[error("the file is cut: {what} ends at byte {end}, and the file has {length} bytes")]
     Cut {
-        /// Part of the file.
+        /// Part of the file that is incomplete.
         what: &'static str,
-        /// End of that part by the head of the file.
+        /// End of that part according to the header of the file.
         end: u64,
         /// Length of the file.
         length: u64,
     },
-    /// Part of a file that is shorter than its kind allows.
+    /// A part of the file is shorter than this kind of part can be.
     #[error("{place}: {what} has {found} bytes, and needs at least {least}")]
     Short {
         /// Position in the file.
         place: Place,
-        /// Part of the file.
+        /// Kind of the part.
         what: &'static str,
-        /// Number of bytes.
+        /// Number of bytes that the part has.
         found: u64,
-        /// Least number of bytes.
+        /// Minimum number of bytes of such a part.
         least: u64,
     },
-    /// Text that ends within a line.
+    /// The text ends in the middle of a line.
     #[error("{place}: the last line ends early: it has no {missing}")]
     CutLine {
         /// Position in the file.
         place: Place,
-        /// First part that is missing.
+        /// First part of the line that is missing.
         missing: &'static str,
     },
-    /// Line of a switch or wake that cannot be parsed.
+    /// A line about a switch or wake cannot be parsed.
     #[error("{place}: cannot read {what} `{found}`")]
     BadField {
         /// Position in the file.
@@ -61,41 +61,43 @@ pub enum ImportError {
         /// Text of the field.
         found: String,
     },
-    /// Compressed data.
+    /// Recording that perf has compressed.
     #[error("{place}: the recording is compressed")]
     Compressed {
         /// Position in the file.
         place: Place,
     },
-    /// Samples that do not tell their time, CPU or raw data.
-    #[error("event {event} of {events} has samples without their {missing}")]
+    /// Samples do not contain their time, CPU or raw data.
+    #[error("event {event} of {events} has samples without {missing}")]
     NoSampleField {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
-        /// Name of what is missing.
+        /// Name of the missing field.
         missing: &'static str,
     },
-    /// Samples whose event cannot be told.
+    /// The event to which a sample belongs cannot be determined.
     #[error("event {event} of {events} has samples of another form, and nothing tells them apart")]
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
     },
-    /// Sample of an event that the head of the file does not describe.
-    #[error("{place}: a sample names event {id}, which is none of the {events} events")]
+    /// A sample belongs to an event that the header of the file does not describe.
+    #[error(
+        "{place}: a sample names event {id}, which is not among the {events} events of the header"
+    )]
     UnknownEvent {
         /// Position in the file.
         place: Place,
-        /// Id that the sample names.
+        /// Id of the event in the sample.
         id: u64,
-        /// Number of events.
+        /// Number of events in the recording.
         events: usize,
     },
-    /// Event whose format is missing or has no such field.
+    /// The description of an event is missing, or lacks a field.
     #[error("the format of {event} has no field {field}")]
     NoFormat {
         /// Name of the event.
@@ -103,40 +105,38 @@ pub enum ImportError {
         /// Name of the field.
         field: &'static str,
     },
-    /// CPU number beyond the largest.
+    /// A CPU number is too large.
     #[error("{place}: CPU {cpu} is beyond the largest number, {most}")]
     BadCpu {
         /// Position in the file.
         place: Place,
         /// Number of the CPU.
         cpu: u64,
-        /// Largest number.
+        /// Largest number that is possible.
         most: u64,
     },
-    /// Thread id that no thread has.
-    #[error("{place}: {tid} is no thread id; they go from 0 to {most}")]
+    /// A number cannot be a thread id.
+    #[error("{place}: {tid} is no thread id; thread ids go from 0 to {most}")]
     BadThread {
         /// Position in the file.
         place: Place,
-        /// Number instead of a thread id.
+        /// Number in place of the thread id.
         tid: i64,
-        /// Largest thread id.
+        /// Largest possible thread id.
         most: i64,
     },
-    /// Time that no clock of a host shows.
+    /// A time is later than any that the clock of a host shows.
     #[error("{place}: time {at} is beyond the latest possible, {most}")]
     BadTime {
         /// Position in the file.
         place: Place,
         /// Time of the event in seconds.
         at: String,
-        /// Latest time in seconds.
+        /// Latest time that is accepted, in seconds.
         most: String,
     },
-    /// Events of one CPU that are not in order.
-    #[error(
-        "{place}: time {at} of CPU {cpu} is before {before}, that of an earlier event of the CPU"
-    )]
+    /// The events of one CPU are not in order of time.
+    #[error("{place}: time {at} of CPU {cpu} is before {before}, the time of an earlier event")]
     Reordered {
         /// Position in the file.
         place: Place,
@@ -144,49 +144,49 @@ pub enum ImportError {
         cpu: u64,
         /// Time of the event in seconds.
         at: String,
-        /// Time of the event before it in seconds.
+        /// Time of the previous event of the CPU in seconds.
         before: String,
     },
-    /// Gap between two events that no host has.
+    /// The time between two events is longer than on any host.
     #[error("{place}: time jumps from {before} to {at}, more than {most} s")]
     ClockJump {
         /// Position in the file.
         place: Place,
         /// Time of the event in seconds.
         at: String,
-        /// Time of the event before it in seconds.
+        /// Time of the previous event in seconds.
         before: String,
-        /// Longest gap in seconds.
+        /// Maximum time between two events in seconds.
         most: u64,
     },
-    /// Recording without switches.
-    #[error("the recording has {events} events, and 0 of them are sched_switch")]
+    /// The recording contains no any switches of threads.
+    #[error("none of the {events} events of the recording is sched_switch")]
     NoSwitches {
-        /// Number of events.
+        /// Number of events in the recording.
         events: u64,
     },
-    /// Process that does not occur in the recording.
+    /// A requested process does not occur in the recording.
     #[error("no thread of process {pid} is among the {threads} threads of the recording")]
     NoProcess {
-        /// Process id that was asked for.
+        /// Process id that the user requested.
         pid: i32,
-        /// Number of threads.
+        /// Number of threads in the recording.
         threads: usize,
-        /// Busiest processes: names and ids.
+        /// Names and ids of the processes that used the most CPU time.
         busiest: Vec<(String, i32)>,
     },
-    /// More vCPUs than a recording can have.
+    /// The recording would have too many vCPUs.
     #[error("the recording would have {vcpus} vCPUs, more than {most}")]
     TooManyVcpus {
-        /// Number of vCPUs.
+        /// Number of vCPUs that were found.
         vcpus: usize,
-        /// Largest number.
+        /// Largest number that is possible.
         most: usize,
     },
 }
 
 impl ImportError {
-    /// Returns what to do about it.
+    /// Returns advice for the user.
     #[must_use]
     pub fn hint(&self) -> String {
         match self {

@@ -1,7 +1,6 @@
-//! Contents of a recording, before it is known which threads are vCPUs.
+//! Contents of a recording of another program, before it is known which threads are vCPUs.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use slackline_linux::sys::Tid;
 use slackline_trace::WakeMark;
@@ -9,34 +8,18 @@ use slackline_units::CpuId;
 
 use crate::Kind;
 use crate::error::ImportError;
+use crate::place::Place;
 
-/// Longest time by which an event may be older than the one before it on its CPU. An interrupt
-/// can come between the reading of the clock and the writing of the event.
+/// Maximum time by which an event can be older than the previous event of its CPU. Events can be in
+/// the wrong order, since an interrupt can come between the reading of the clock and the writing of
+/// the event.
 const MOST_BACK: u64 = 1_000_000;
 
-/// Longest time between two events, in seconds. An idle host has several events a second.
+/// Maximum time between two events, in seconds. Even an idle host has several events a second.
 const MOST_GAP: u64 = 600;
 
-/// Latest time of an event, in nanoseconds: over a century after the start of its clock.
+/// Latest accepted time of an event, in nanoseconds: over a century after the start of its clock.
 const LATEST: u64 = 1 << 62;
-
-/// Position in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
-    /// Number of bytes before it.
-    Byte(u64),
-    /// Number of the line, from 1.
-    Line(u64),
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Place::Byte(byte) => write!(out, "byte {byte}"),
-            Place::Line(line) => write!(out, "line {line}"),
-        }
-    }
-}
 
 /// Events and threads of a recording.
 #[derive(Debug)]
@@ -45,30 +28,31 @@ pub(crate) struct Foreign {
     pub(crate) events: Vec<ForeignEvent>,
     pub(crate) threads: BTreeMap<i32, ForeignThread>,
     pub(crate) mark: WakeMark,
-    /// Number of CPUs of the host. `None` if the recording does not tell it.
+    /// Number of CPUs of the host. `None` if the recording does not state it.
     pub(crate) cpus: Option<usize>,
-    /// Kernel version. Empty if the recording does not tell it.
+    /// Kernel version of the host. Empty if the recording does not state it.
     pub(crate) kernel: String,
-    /// Recorder and its version.
+    /// Name of the recorder, with its version.
     pub(crate) recorder: String,
-    /// True if processes are known, and not only threads.
+    /// True if the recording states the process of each thread.
     pub(crate) has_processes: bool,
 }
 
-/// A thread.
+/// A thread that the recording names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ForeignThread {
-    /// Last name in the recording.
+    /// Latest name of the thread in the recording.
     pub(crate) name: String,
-    /// Process id. `None` if unknown.
+    /// Id of the thread's process. `None` if unknown.
     pub(crate) process: Option<i32>,
-    /// True if it is known to be a thread of the kernel.
+    /// True if the recording shows that the thread is a kernel thread.
     pub(crate) is_kernel: bool,
-    /// Latest scheduling priority as the kernel writes it: 120 is nice 0, below 100 is real-time.
+    /// Latest scheduling priority as the kernel writes it. 120 stands for nice 0, and numbers below
+    /// 100 are real-time.
     pub(crate) priority: Option<i32>,
 }
 
-/// An event.
+/// An event on a CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ForeignEvent {
     /// Time in nanoseconds on the clock of the recording.
@@ -78,18 +62,18 @@ pub(crate) struct ForeignEvent {
     pub(crate) what: ForeignEventKind,
 }
 
-/// Kind of an event. Threads are ids, of which 0 is the idle task.
+/// Kind of an event. Threads are given by id. Id 0 is the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignEventKind {
-    /// Another thread gets the CPU.
+    /// The CPU switches from one thread to another.
     Switch { from: i32, is_ready: bool, to: i32 },
-    /// A thread wakes. The CPU is the one that the event names as target.
+    /// A thread wakes. The CPU is the target CPU that the event names.
     Woke { tid: i32, target: CpuId },
-    /// A thread starts another.
+    /// A thread starts another thread.
     Forked { parent: i32, child: i32 },
-    /// A thread ends.
+    /// A thread is about to end.
     Ending { tid: i32 },
-    /// This many events of the CPU were lost before this time, or an unknown number.
+    /// Events of the CPU were lost before this time: at least this number of events.
     Lost { events: u64 },
 }
 
@@ -107,7 +91,7 @@ impl Foreign {
         }
     }
 
-    /// Notes the name and priority of a thread.
+    /// Stores the name and priority of a thread.
     pub(crate) fn name(&mut self, tid: i32, name: &str, priority: Option<i32>) {
         if tid == 0 {
             return;
@@ -119,7 +103,7 @@ impl Foreign {
         thread.priority = priority.or(thread.priority);
     }
 
-    /// Sorts the events by time after their order was checked.
+    /// Checks the order of the events of each CPU, and then sorts all events by time.
     pub(crate) fn checked(mut self) -> Result<Foreign, ImportError> {
         let is_switch =
             |event: &ForeignEvent| matches!(event.what, ForeignEventKind::Switch { .. });
@@ -152,7 +136,7 @@ impl Foreign {
     }
 }
 
-/// Returns a CPU that a recording names.
+/// Converts a CPU number of the recording.
 pub(crate) fn cpu(number: u64, place: Place) -> Result<CpuId, ImportError> {
     let most = CpuId::LIMIT as u64 - 1;
     match usize::try_from(number) {
@@ -161,7 +145,7 @@ pub(crate) fn cpu(number: u64, place: Place) -> Result<CpuId, ImportError> {
     }
 }
 
-/// Returns a thread id that a recording names, of which 0 is the idle task.
+/// Converts a thread id of the recording. Id 0 is the idle task.
 pub(crate) fn tid(number: i64, place: Place) -> Result<i32, ImportError> {
     let most = i64::from(i32::MAX);
     let bad = ImportError::BadThread { place, tid: number, most };
@@ -171,7 +155,7 @@ pub(crate) fn tid(number: i64, place: Place) -> Result<i32, ImportError> {
     }
 }
 
-/// Writes a time in seconds, as recorders do.
+/// Formats a time in seconds, as recorders do.
 fn seconds(ns: u64) -> String {
     format!("{}.{:09}", ns / 1_000_000_000, ns % 1_000_000_000)
 }

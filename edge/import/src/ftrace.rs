@@ -13,10 +13,11 @@ use slackline_trace::WakeMark;
 use crate::Kind;
 use crate::bytes::printable;
 use crate::error::ImportError;
-use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, Place, cpu, tid};
+use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, cpu, tid};
+use crate::place::Place;
 use crate::tracepoint::Tracepoint;
 
-/// Number of events that are lost if a line does not tell it.
+/// Number of lost events that is assumed if a line does not state the number.
 const SOME: u64 = 1;
 
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
@@ -59,7 +60,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
     Ok(foreign)
 }
 
-/// Splits a line of an event that is read: its tracepoint, and the texts before and after its name.
+/// Splits a line about a relevant event: its tracepoint, and the texts before and after the name of
+/// the tracepoint.
 fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     let (at, name) = line.match_indices(": ").find_map(|(at, _)| {
         let after = line[at + 2..].trim_start().trim_start_matches("sched:");
@@ -72,7 +74,7 @@ fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     Some((name, head, tail.strip_prefix(':')?.trim()))
 }
 
-/// Reads an event. Returns its time.
+/// Reads one event, and returns its time.
 fn event(
     foreign: &mut Foreign,
     (tracepoint, place): (Tracepoint, Place),
@@ -123,15 +125,16 @@ fn event(
     Ok(at)
 }
 
-/// A thread as a line names it.
+/// A thread as described in a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Named<'a> {
+struct LineThread<'a> {
     name: &'a str,
     tid: i64,
     priority: i32,
 }
 
-/// Splits a switch into the thread that leaves and the thread that comes.
+/// Splits the text of a switch into the thread that leaves the CPU and the thread that comes to the
+/// CPU.
 fn halves(tail: &str) -> Option<(&str, &str)> {
     tail.split_once(" ==> ").or_else(|| {
         // `trace-cmd report -R` writes no arrow.
@@ -140,8 +143,8 @@ fn halves(tail: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Reads one half of a switch: the thread, and its state if it leaves.
-fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
+/// Reads one half of a switch: the thread, and its state if the thread leaves the CPU.
+fn switched<'a>(half: &'a str, which: &str) -> Option<(LineThread<'a>, &'a str)> {
     let Some(rest) = half.strip_prefix(which) else {
         let (thread, state) = half.rsplit_once(']')?;
         return Some((short(thread)?, state.trim()));
@@ -152,18 +155,21 @@ fn switched<'a>(half: &'a str, which: &str) -> Option<(Named<'a>, &'a str)> {
     let rest = rest.trim_start().strip_prefix(&format!("{which}_prio="))?;
     let (priority, rest) = rest.split_once(' ').unwrap_or((rest, ""));
     let state = rest.trim().strip_prefix("prev_state=").unwrap_or("");
-    Some((Named { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? }, state.trim()))
+    Some((
+        LineThread { name, tid: tid.parse().ok()?, priority: priority.parse().ok()? },
+        state.trim(),
+    ))
 }
 
 /// Reads a thread as trace-cmd writes it, without the closing bracket: `bash:11497 [120`.
-fn short(text: &str) -> Option<Named<'_>> {
+fn short(text: &str) -> Option<LineThread<'_>> {
     let (thread, priority) = text.rsplit_once('[')?;
     let (name, tid) = thread.trim().rsplit_once(':')?;
-    Some(Named { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
+    Some(LineThread { name, tid: tid.parse().ok()?, priority: priority.trim().parse().ok()? })
 }
 
-/// Reads a wake: the thread, and the CPU that is its target.
-fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
+/// Reads a wake: the woken thread, and the target CPU.
+fn woken(tail: &str) -> Option<(LineThread<'_>, u64)> {
     let Some(rest) = tail.strip_prefix("comm=") else {
         let (thread, rest) = tail.rsplit_once(']')?;
         let cpu = rest.split_once("CPU:")?.1.split_whitespace().next()?;
@@ -177,11 +183,11 @@ fn woken(tail: &str) -> Option<(Named<'_>, u64)> {
     };
     let priority = i32::try_from(number("prio=")?).ok()?;
     let cpu = u64::try_from(number("target_cpu=")?).ok()?;
-    Some((Named { name, tid: tid.parse().ok()?, priority }, cpu))
+    Some((LineThread { name, tid: tid.parse().ok()?, priority }, cpu))
 }
 
-/// Returns true if a thread that leaves a CPU in this state is still runnable. States are letters,
-/// or a number in raw output.
+/// Returns true if a thread that leaves a CPU in this state is still runnable. A state is given by
+/// letters, or by a number in raw output.
 fn is_ready(state: &str) -> Option<bool> {
     if let Ok(number) = state.parse::<u64>() {
         return Some(number & 0xff == 0);
@@ -205,14 +211,14 @@ fn time(text: &str) -> Option<u64> {
     seconds.checked_add(fraction.parse::<u64>().ok()?.checked_mul(scale)?)
 }
 
-/// Returns the process in the text before the CPU, which tracefs writes with its option
-/// `record-tgid`: `bash-11497 (  11490)`.
+/// Returns the process id in the text before the CPU. With the option `record-tgid`, tracefs writes
+/// it there: `bash-11497 (  11490)`.
 fn process(task: &str) -> Option<i32> {
     let (_, inner) = task.trim_end().strip_suffix(')')?.rsplit_once('(')?;
     inner.trim().parse().ok()
 }
 
-/// Reads a line that tells of lost events: the CPU and their number.
+/// Reads a line about lost events: the CPU, and the number of lost events.
 fn lost(line: &str) -> Option<(u64, u64)> {
     let (cpu, rest) = line.trim().strip_prefix("CPU:")?.split_once(' ')?;
     if !rest.contains("LOST") && !rest.contains("DROPPED") {

@@ -2,8 +2,8 @@
 //!
 //! Two kinds are read: `perf.data` of `perf sched record`, and the text of ftrace, as tracefs,
 //! `trace-cmd report` and `perf script` print it. Both tell which thread had which CPU, and when
-//! threads woke. They do not tell which threads are vCPUs, so that is assumed, or the caller says
-//! it. Everything assumed is a note in the head of the recording.
+//! threads woke. They do not tell which threads are vCPUs. The caller names the VMs, or the threads
+//! are recognised by an assumption. Every assumption is a note in the header of the recording.
 //!
 //! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
 //! counts that it reads from the file, so a damaged count ends the program.
@@ -16,6 +16,7 @@ mod error;
 mod foreign;
 mod ftrace;
 mod perf;
+mod place;
 mod targets;
 mod tracepoint;
 
@@ -23,7 +24,7 @@ pub use convert::Import;
 pub use error::ImportError;
 pub use targets::{BadTarget, Target};
 
-/// Number of bytes that suffice to recognise a recording.
+/// Number of bytes at the start of a file that suffice to recognise a recording.
 pub const BEGINS: usize = 4096;
 
 /// Kind of a recording.
@@ -31,12 +32,12 @@ pub const BEGINS: usize = 4096;
 pub enum Kind {
     /// `perf.data` of `perf sched record`.
     Perf,
-    /// Text of ftrace.
+    /// Text that ftrace wrote.
     Ftrace,
 }
 
 impl Kind {
-    /// Recognises a recording by its first [`BEGINS`] bytes. `None` if it is neither kind.
+    /// Recognises the kind of a recording by its first [`BEGINS`] bytes. `None` for any other file.
     #[must_use]
     pub fn of(begin: &[u8]) -> Option<Kind> {
         if perf::is_perf(begin) {
@@ -45,7 +46,7 @@ impl Kind {
         ftrace::is_ftrace(begin).then_some(Kind::Ftrace)
     }
 
-    /// Returns the name of the kind.
+    /// Returns the name of the kind in messages.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

@@ -15,18 +15,18 @@ use attributes::{Attribute, Layout, Sample};
 
 const MAGIC: &[u8] = b"PERFILE2";
 const OTHER_ORDER: &[u8] = b"2ELIFREP";
-/// Length of the head of a file. That of a pipe is shorter.
+/// Length of the header of a file. The header of a pipe is shorter.
 const HEAD: u64 = 104;
 
-/// Features of the file that are read, by number.
+/// Numbers of the features that are read from the file.
 const TRACING_DATA: usize = 1;
 const OS_RELEASE: usize = 4;
 const VERSION: usize = 5;
 const CPUS: usize = 7;
-/// Number of features that a head can name.
+/// Maximum number of features that a header can name.
 const FEATURES: usize = 256;
 
-/// Types of records.
+/// Types of records that are read.
 const LOST: u32 = 2;
 const COMM: u32 = 3;
 const EXIT: u32 = 4;
@@ -36,10 +36,10 @@ const LOST_SAMPLES: u32 = 13;
 const AUXTRACE: u32 = 71;
 const COMPRESSED: [u32; 2] = [81, 83];
 
-/// Process of which all kernel threads are children.
+/// Id of the process that is the parent of all kernel threads.
 const KTHREADD: i32 = 2;
 
-/// Bit in the saved state of a thread from which on no bit says that it sleeps.
+/// Bits of a thread's saved state that mean sleep. If no such bit is set, the thread is runnable.
 const STATES: i64 = 0xff;
 
 pub(crate) fn is_perf(begin: &[u8]) -> bool {
@@ -105,7 +105,7 @@ impl<'a> Features<'a> {
         self.sections.iter().find(|(known, _)| *known == number).map(|(_, part)| part)
     }
 
-    /// Returns a text, which comes after its length.
+    /// Returns a text that follows its length.
     fn text(&self, number: usize) -> String {
         self.get(number).map(|part| part.text(4)).unwrap_or_default()
     }
@@ -123,9 +123,9 @@ impl<'a> Features<'a> {
 struct Reader {
     foreign: Foreign,
     layout: Layout,
-    /// Format of each event. `None` for one that is not read.
+    /// Format of each event. `None` for an event that is not read.
     formats: Vec<Option<Format>>,
-    /// Processes that are the kernel's.
+    /// Ids of the kernel's processes.
     kernel: Vec<i32>,
 }
 

@@ -1,4 +1,4 @@
-//! Which threads of a recording are vCPUs.
+//! Recognition of the threads of a recording that are vCPUs.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -10,19 +10,19 @@ use slackline_units::{DomId, VcpuId};
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEventKind, ForeignThread};
 
-/// Begins and ends of the names of vCPU threads, with the number between them: QEMU, Firecracker,
-/// Cloud Hypervisor and crosvm.
+/// Prefixes and suffixes of the names of vCPU threads, with the number between prefix and suffix:
+/// QEMU, Firecracker, Cloud Hypervisor and crosvm.
 const VCPU_NAMES: [(&str, &str); 5] =
     [("CPU ", "/KVM"), ("CPU ", "/TCG"), ("fc_vcpu ", ""), ("vcpu", ""), ("crosvm_vcpu", "")];
-/// Begin of the name of a QEMU process that libvirt or `-name process=` has named after its VM.
+/// Prefix of the name of a QEMU process that libvirt or `-name process=` has named after its VM.
 const NAMED: &str = "qemu:";
-/// Recorders, which are no VMs.
+/// Names of recorders, which are not VMs.
 const RECORDERS: [&str; 3] = ["perf", "trace-cmd", "slackline"];
-/// Largest number of processes that count as VMs because they are the busiest.
+/// Maximum number of the busiest processes that count as VMs.
 const MOST_PROCESSES: usize = 8;
-/// Least CPU time of a process that counts as a VM, in percent of one CPU.
+/// Minimum CPU time of a process that counts as a VM, in percent of one CPU.
 const LEAST_PERCENT: u64 = 1;
-/// Names of kernel threads, or their begins before a number.
+/// Names of kernel threads, or prefixes that a number follows.
 const KERNEL: [&str; 22] = [
     "kworker/",
     "ksoftirqd/",
@@ -48,18 +48,18 @@ const KERNEL: [&str; 22] = [
     "napi/",
 ];
 
-/// A process that counts as a VM.
+/// A process that counts as a VM, as the user requests it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Name of the VM. `None` names it after its process.
+    /// Name of the VM. `None` if the VM gets the name of its process.
     pub name: Option<String>,
-    /// Process id, or id of a thread where processes are unknown.
+    /// Process id. If the recording does not state processes, the id of a thread.
     pub pid: i32,
 }
 
-/// Text that names no process.
+/// The text does not name a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no process of a recording; write pid:NUMBER or NAME=pid:NUMBER")]
+#[error("`{0}` does not name a process; write pid:NUMBER or NAME=pid:NUMBER")]
 pub struct BadTarget(String);
 
 impl FromStr for Target {
@@ -80,15 +80,15 @@ impl FromStr for Target {
     }
 }
 
-/// vCPUs of a recording, and how they were recognised.
+/// vCPUs of a recording, and a description of how they were recognised.
 #[derive(Debug)]
-pub(crate) struct Recognised {
+pub(crate) struct RecognisedVcpus {
     pub(crate) vcpus: Vec<RecordedVcpu>,
     /// Sentence about how the vCPUs were recognised.
     pub(crate) how: String,
 }
 
-/// A process of a recording.
+/// A process of a recording with its threads.
 #[derive(Debug, Default)]
 struct Process {
     name: String,
@@ -97,12 +97,15 @@ struct Process {
     is_kernel: bool,
 }
 
-/// Returns true if a thread of this name is one of the kernel's.
+/// Returns true if a thread with this name is a kernel thread.
 pub(crate) fn has_kernel_name(name: &str) -> bool {
     KERNEL.iter().any(|known| name.starts_with(known))
 }
 
-pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recognised, ImportError> {
+pub(crate) fn recognise(
+    foreign: &Foreign,
+    targets: &[Target],
+) -> Result<RecognisedVcpus, ImportError> {
     let processes = processes(foreign);
     let (vms, how) = if targets.is_empty() {
         chosen(foreign, &processes)
@@ -111,14 +114,14 @@ pub(crate) fn recognise(foreign: &Foreign, targets: &[Target]) -> Result<Recogni
         let vms = targets.iter().map(vm).collect::<Result<_, _>>()?;
         (vms, "the user named the processes that are VMs".to_owned())
     };
-    Ok(Recognised { vcpus: numbered(unique(vms))?, how })
+    Ok(RecognisedVcpus { vcpus: numbered(unique(vms))?, how })
 }
 
-/// A VM: its name, its process and its threads in order of their numbers.
+/// A VM: its name, its process, and its vCPU threads in order of their numbers.
 type Vm = (String, i32, Vec<i32>);
 
-/// Returns the VMs that can be recognised by the names of their threads, or else the busiest
-/// processes.
+/// Returns the VMs that are recognised by the names of their threads. If there are no such VMs,
+/// returns the busiest processes.
 fn chosen(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> (Vec<Vm>, String) {
     let mut vms: Vec<Vm> = Vec::new();
     for (&pid, process) in processes {
@@ -128,7 +131,8 @@ fn chosen(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> (Vec<Vm>, St
         }
     }
     if !vms.is_empty() {
-        let how = "threads with names of vCPU threads are vCPUs, each process is one VM".into();
+        let how =
+            "a thread with the name of a vCPU thread is a vCPU, and its process is a VM".into();
         return (vms, how);
     }
     let busiest = busiest(foreign, processes);
@@ -167,8 +171,8 @@ fn asked(
     Ok((name, pid, threads))
 }
 
-/// Returns the threads of a process that have names of vCPU threads, in the order of the numbers
-/// in their names.
+/// Returns the threads of a process whose names are names of vCPU threads, in the order of the
+/// numbers in the names.
 fn vcpu_threads(foreign: &Foreign, process: &Process) -> Vec<i32> {
     let number = |tid: &i32| vcpu_number(&foreign.threads[tid].name);
     let mut threads: Vec<(u32, i32)> =
@@ -183,7 +187,7 @@ fn vcpu_number(name: &str) -> Option<u32> {
         .find_map(|(begin, end)| name.strip_prefix(begin)?.strip_suffix(end)?.trim().parse().ok())
 }
 
-/// Returns the busiest processes that are no recorders, the busiest first.
+/// Returns the processes with the most CPU time, in descending order. Recorders are left out.
 fn busiest(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> Vec<i32> {
     let length = length(foreign);
     let is_vm = |process: &Process| {
@@ -201,7 +205,7 @@ fn busiest(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> Vec<i32> {
     busiest.into_iter().take(MOST_PROCESSES).map(|(_, pid)| pid).collect()
 }
 
-/// Returns all processes that ran, with those of their threads that ran.
+/// Returns all processes that ran, each with its threads that ran.
 fn processes(foreign: &Foreign) -> BTreeMap<i32, Process> {
     let mut processes: BTreeMap<i32, Process> = BTreeMap::new();
     for (tid, used) in used(foreign) {
@@ -249,7 +253,8 @@ fn vm_name(process: &str) -> String {
     if name.is_empty() { "vm".into() } else { name }
 }
 
-/// Returns a text with only those characters that a name of a VM may have.
+/// Returns a text in lower case, in which a dash replaces each character that the name of a VM
+/// cannot have.
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c.to_ascii_lowercase(),
@@ -258,7 +263,7 @@ fn plain(text: &str) -> String {
     text.chars().map(plain).collect::<String>().trim_matches('-').chars().take(60).collect()
 }
 
-/// Adds the process id to names that several VMs have.
+/// Adds the process id to each name that several VMs have.
 fn unique(mut vms: Vec<Vm>) -> Vec<Vm> {
     let names: Vec<String> = vms.iter().map(|(name, ..)| name.clone()).collect();
     for (name, pid, _) in &mut vms {

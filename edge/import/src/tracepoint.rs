@@ -1,9 +1,9 @@
-//! Formats of tracepoints, from the text in which the kernel describes them.
+//! Formats of tracepoints, parsed from the text in which the kernel describes them.
 
 use crate::bytes::{Part, printable};
 use crate::error::ImportError;
 
-/// Tracepoint that is read.
+/// Tracepoints that are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tracepoint {
     Switch,
@@ -35,8 +35,8 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Finds the formats of all tracepoints in a text that the kernel wrote. Bytes between them may
-    /// be anything.
+    /// Finds the formats of all tracepoints in a text that the kernel wrote. There can be any bytes
+    /// between the formats.
     pub(crate) fn all(bytes: &[u8]) -> Vec<Format> {
         Tracepoint::ALL.into_iter().filter_map(|it| Format::find(it, bytes)).collect()
     }
@@ -52,7 +52,7 @@ impl Format {
         Some(Format { tracepoint, id, fields })
     }
 
-    /// Returns the number in a field. It has 4 or 8 bytes.
+    /// Returns the number in a field of 4 or 8 bytes.
     pub(crate) fn number(&self, raw: &Part<'_>, name: &'static str) -> Result<i64, ImportError> {
         let (at, size) = self.field(name)?;
         match size {

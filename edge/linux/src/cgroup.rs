@@ -1,4 +1,5 @@
-//! Cgroups that Slackline makes: finding a place for one, making it and dissolving it.
+//! Cgroups that Slackline makes: finding a place for a cgroup, and making and dissolving the
+//! cgroup.
 //!
 //! Such a cgroup is for one thread or one process, which is moved into it. When the cgroup is
 //! dissolved, all its members are moved back to the former cgroup. They include threads and
@@ -71,7 +72,7 @@ impl Controller {
         }
     }
 
-    /// Returns the name of the file that lists a cgroup's members and to which new ones are
+    /// Returns the name of the file that lists a cgroup's members and to which new members are
     /// written.
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
@@ -242,8 +243,8 @@ impl Place {
     /// is for the thread's process. Creates nothing yet.
     ///
     /// # Errors
-    /// If there is no place in either version. The error is that of version 1 or, if version 1 is
-    /// not mounted, that of version 2.
+    /// If there is no place in either version. Returns the error of version 1 or, if
+    /// version 1 is not mounted, the error of version 2.
     pub fn find(thread: &ThreadRef, controller: Controller) -> Result<Vec<Place>, CgroupError> {
         let mut places = Vec::new();
         let mut why = None;
@@ -315,8 +316,8 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
-    /// Moves all members of the cgroup back to their former one, and removes it. Does nothing if
-    /// the cgroup does not exist, so the call can be repeated.
+    /// Moves all members of the cgroup back to their former cgroup, and removes the cgroup. Does
+    /// nothing if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
     /// The error of the first step that the kernel refused. All other steps have been tried.
@@ -427,8 +428,8 @@ fn dissolve(
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
     /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
-    /// while others are moved out, and an exiting thread stays until it has ended. Normally a few
-    /// rounds are enough.
+    /// while other processes are moved out, and an exiting thread stays until it has ended.
+    /// Normally a few rounds are enough.
     const ROUNDS: usize = 100;
     let mut last = Ok(());
     for _ in 0..ROUNDS {

@@ -42,8 +42,8 @@ pub struct FifoPriority(u8);
 impl FifoPriority {
     /// Priority of dispatchers, above all threads that they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// Priority of the keeper process. It is below that of the dispatchers, and above that of the
-    /// threads that the keeper may have to restore.
+    /// Priority of the keeper process: lower than the priority of the dispatchers, and higher than
+    /// the priorities of all threads that the keeper can have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
     /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
     /// assigns the lower priorities.

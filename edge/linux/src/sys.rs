@@ -469,8 +469,8 @@ fn malformed() -> io::Error {
 /// Takes over a descriptor that this process was started with, such as a socket from systemd.
 /// Programs that this process starts do not inherit it.
 ///
-/// # Errors
-/// `EBADF` if there is no such descriptor, and for the standard ones, which are in use.
+/// # Errors `EBADF` if there is no such descriptor, and for the standard descriptors, which are in
+/// use.
 pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));

@@ -67,8 +67,8 @@ pub enum ThreadError {
     /// The process is process 1. The host does not run without it.
     #[error("cannot schedule process 1: the host depends on it")]
     Init,
-    /// The first thread of the process has exited, and others run on. The kernel does not move such
-    /// a process to another cgroup.
+    /// The first thread of the process has exited, and other threads of the process continue. The
+    /// kernel does not move such a process to another cgroup.
     #[error(
         "the first thread of process {pid} has ended, so the process cannot be moved to a cgroup"
     )]

@@ -14,8 +14,8 @@ const LEAST: Span = Span::from_us(10);
 const MOST: Span = Span::from_us(100);
 
 /// Increase of the margin after a timer that expired before the slice was used up. [`EARLIER`] is
-/// the decrease after a timer that expired after that. With these amounts one timer in nine expires
-/// early.
+/// the decrease after a timer that expired later than the slice was used up. With these amounts one
+/// timer in nine expires early.
 const LATER: Span = Span::from_us(4);
 const EARLIER: Span = Span::from_ns(500);
 

@@ -398,7 +398,7 @@ impl LiveHost {
     }
 
     /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
-    /// not made its first pass does not count. Zero if no dispatcher has made one.
+    /// not made its first pass does not count. Zero if no dispatcher has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));

@@ -98,8 +98,8 @@ impl Pcpus {
     /// done. So if the counted CPU time exceeds the length, the interval is extended backwards by
     /// the excess, unless another thread had the CPU then. Without this correction, a vCPU with a
     /// hard limit and a hundred short timeslices a second would receive some microseconds too much
-    /// in each. No record would show that. CPU time that belongs to later intervals, such as those
-    /// of other threads of a tree, is not counted in this interval.
+    /// in each. No record would show that. CPU time that belongs to later intervals, such as CPU
+    /// time of other threads of a tree, is not counted in this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;

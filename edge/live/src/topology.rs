@@ -1,7 +1,7 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
 //! Kernels may leave levels out: containers hide directories, and virtual machines report no
-//! caches. A missing level counts as equal to the next wider one. If the core level is missing,
+//! caches. A missing level counts as equal to the next wider level. If the core level is missing,
 //! each CPU counts as a core. ¶ On some hosts the levels are not nested. One node may span two
 //! sockets if memory is interleaved, and a virtual machine may report one cache for all of its
 //! sockets. Policies need nested groups. So a group whose CPUs belong to several groups of a wider

@@ -55,7 +55,7 @@ pub(crate) enum UsedClock {
     /// The kernel's count for one thread.
     Kernel(HeldThread, ThreadClock),
     /// The kernel's count for a whole process tree, divided by the number of CPUs on which the tree
-    /// runs at once. These CPUs count as one.
+    /// runs at once. These CPUs count as a single CPU.
     Tree(TreeUsage, u64),
     /// A count that a test or bench sets, in nanoseconds.
     Fed(Arc<AtomicU64>),

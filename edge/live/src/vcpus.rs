@@ -435,7 +435,7 @@ impl Process {
 }
 
 /// Returns the index of the vCPU that a thread with this name runs, and the source of the name.
-/// `None` if the name is not that of a vCPU thread.
+/// `None` if the name is not the name of a vCPU thread.
 pub(crate) fn recognise(name: &[u8]) -> Option<(u32, RecognitionSource)> {
     if name == ALL_ON_ONE.as_bytes() {
         return Some((0, RecognitionSource::QemuSingleThread));

@@ -6,7 +6,7 @@
 //! - `notice`: CPU time that a vCPU received while it counted as blocked.
 //!
 //! A source covers one CPU. It reports the events of all threads on that CPU. The caller selects
-//! those of watched threads.
+//! the events of watched threads.
 
 pub mod fed;
 pub mod host;

@@ -229,7 +229,7 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Waits until orders that are being carried out are complete, and cancels all later ones. An
+    /// Waits until orders that are being carried out are complete, and cancels all later orders. An
     /// order that came while threads are restored one by one would stop those that are not restored
     /// yet, and with them the whole process.
     pub(crate) fn take_no_more_orders(&self) {

@@ -41,7 +41,7 @@ pub struct Responses {
     pub mean: Span,
     /// Median of all response times. `None` if there is only one response.
     pub p50: Option<Span>,
-    /// 99th percentile of all response times. `None` if there is only one.
+    /// 99th percentile of all response times. `None` if there is only one response.
     pub p99: Option<Span>,
     /// Longest of all response times.
     pub worst: Span,

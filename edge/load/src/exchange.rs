@@ -3,8 +3,8 @@
 //!
 //! A message is a datagram of [`MARK`] and the number of the round, little-endian. A waiting node
 //! repeats its message, since it may have been lost. A node that receives a message of an earlier
-//! round knows that the sender missed its own latest message, and sends that again. A node that
-//! ends reports its end, and the others no longer wait for it.
+//! round knows that the sender missed its own latest message, and sends this message again. A node
+//! that ends reports its end, and the others no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;

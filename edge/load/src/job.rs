@@ -2,9 +2,9 @@
 //! them report finished jobs.
 //!
 //! A note has four numbers of eight bytes each, little-endian. The first is its kind (0 to 3, in
-//! the order of [`Note`]), the others depend on the kind, and unused ones are zero. Times are in
-//! nanoseconds of `CLOCK_MONOTONIC`; all bits set mean never. A note is smaller than `PIPE_BUF`, so
-//! a pipe accepts it whole or not at all.
+//! the order of [`Note`]), the other three depend on the kind, and unused numbers are zero. Times
+//! are in nanoseconds of `CLOCK_MONOTONIC`; all bits set mean never. A note is smaller than
+//! `PIPE_BUF`, so a pipe accepts it whole or not at all.
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -130,7 +130,7 @@ impl NoteReader {
 }
 
 /// Opens a second file descriptor for an open descriptor of this process, for reporting jobs. Its
-/// flags, such as non-blocking, do not affect other users of the first one.
+/// flags, such as non-blocking, do not affect other users of the first descriptor.
 ///
 /// # Errors
 ///

@@ -103,7 +103,8 @@ pub enum LoadError {
         /// Name of the file, and the reason.
         reason: String,
     },
-    /// A program is a node of a parallel program, but was not given the addresses of the others.
+    /// A program is a node of a parallel program, but was not given the addresses of the other
+    /// nodes.
     #[error("a node of a parallel program needs other nodes; none is given")]
     NoNodes,
     /// The environment variable for reporting jobs is malformed.
@@ -212,8 +213,8 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that started this one has ended already. So this process cannot be made to end
-    /// together with it.
+    /// The process that started this process has ended already. So this process cannot be made to
+    /// end together with it.
     #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.

@@ -4,7 +4,7 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::LoadError;
 
-/// Makes the kernel kill this process when the one that started it ends.
+/// Makes the kernel kill this process when the process that started it ends.
 ///
 /// The kernel in fact kills it when the *thread* that started it ends. So the starter should use a
 /// thread that lives as long as its process. `parent` is the process id of the starter, which must

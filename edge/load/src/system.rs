@@ -34,7 +34,7 @@ pub struct SystemParameters {
     pub connections: usize,
     /// Kinds of clients that connect to the system.
     pub from: SystemClients,
-    /// Port on which the system listens. Zero for any free one.
+    /// Port on which the system listens. Zero for any free port.
     pub port: u16,
     /// Address of the file server for the tasks' requests. `None` if the system starts its own file
     /// server.

@@ -1,7 +1,7 @@
 //! Threads of the host that run on the CPUs of a live run, as records of its trace.
 //!
-//! The session reports all switches and wakes on its CPUs. It makes the records of its vCPUs itself,
-//! so that only those of threads are added here.
+//! The session reports all switches and wakes on its CPUs. It makes the records of its vCPUs
+//! itself, so that only those of threads are added here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use slackline_live::watch::tap::Tap;
 use slackline_trace::{Entry, Sink, VcpuName, WakeMark};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
-/// Age at which no CPU can report an earlier event any more. Dispatchers read events at least every
-/// 20 ms.
+/// Age of an event at which no CPU can report an earlier event any more. Dispatchers read events at
+/// least every 20 ms.
 const SETTLED: Span = Span::from_ms(60);
 
 /// Recorder of the threads on the CPUs of a session.
@@ -35,7 +35,7 @@ pub(crate) struct HostThreads {
 }
 
 impl HostThreads {
-    /// Starts to record the threads on these CPUs of the host.
+    /// Starts recording the threads on these CPUs of the host.
     pub(crate) fn new(session: &Session, cpus: &[CpuId], sink: &mut impl Sink) -> HostThreads {
         let origin = session.origin();
         let numbered = cpus.iter().enumerate().map(|(index, &real)| (real, CpuId::new(index)));
@@ -52,7 +52,7 @@ impl HostThreads {
         }
     }
 
-    /// Learns the names of vCPUs from the records of the session.
+    /// Takes the names of vCPUs from the records of the session.
     pub(crate) fn learn(&mut self, entries: &[Entry]) {
         for entry in entries {
             if let Entry::Named(VcpuName { vcpu, name, domain, .. }) = entry {
@@ -61,14 +61,14 @@ impl HostThreads {
         }
     }
 
-    /// Records the events up to a short time ago.
+    /// Records the events that are older than [`SETTLED`].
     pub(crate) fn take(&mut self, session: &Session, sink: &mut impl Sink) {
         self.know(session.threads().collect());
         let until = Time::START + monotonic().since(Time::START + SETTLED);
         self.take_until(until, sink);
     }
 
-    /// Records all events that are left, up to the end of the run.
+    /// Records all remaining events, up to the end of the run.
     pub(crate) fn finish(mut self, end: Time, sink: &mut impl Sink) {
         self.take_until(end, sink);
         self.assembler.finish(end.max(self.settled), sink);

@@ -279,7 +279,7 @@ impl LimitedProcess {
     /// by a quota.
     ///
     /// # Errors
-    /// If this host or the process does not allow it. All changes are undone then.
+    /// If this host or the process does not allow the limit. All changes are undone then.
     pub fn apply(
         way: &LimitInterface,
         pid: i32,

@@ -123,7 +123,7 @@ pub enum LiveError {
         /// Error that states the reason.
         source: RelayError,
     },
-    /// A vCPU has no share, although the policy needs one.
+    /// A vCPU has no share, although the policy needs a share.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
     /// The scenario contains something that only the simulated host can do.

@@ -52,7 +52,7 @@ const fn number(heading: &'static str, width: u16, rank: u8, cell: fn(&VmRow) ->
     Column { heading, width, is_text: false, rank, cell }
 }
 
-/// Returns the columns that fit into a width. The least important ones are left out, and so are
+/// Returns the columns that fit into a width. The least important columns are left out, and so are
 /// columns in which no row has a value. The last column gets the remaining width.
 pub(crate) fn fitting(width: u16, rows: &[VmRow]) -> Vec<Column> {
     let has_value = |column: &Column| {

@@ -30,7 +30,7 @@ pub struct View {
     pub filter: String,
     /// True while the user types the filter text.
     pub is_typing: bool,
-    /// Name of the selected row. `None` until a key selects one.
+    /// Name of the selected row. `None` until a key selects a row.
     pub selected: Option<String>,
     /// True if the details of the selected row are shown.
     pub has_details: bool,
@@ -95,7 +95,7 @@ impl View {
         }
     }
 
-    /// Selects the row that is `step` rows below the selected one. At the first and last row the
+    /// Selects the row that is `step` rows below the selected row. At the first and last row the
     /// selection stays.
     fn select(&mut self, snapshot: &Snapshot, step: isize) {
         let rows = self.rows(snapshot);

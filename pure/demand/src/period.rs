@@ -60,7 +60,7 @@ impl Tally<'_> {
         }
     }
 
-    /// Closes all periods before the one with this index.
+    /// Closes all periods before the period with this index.
     fn skip_to(&mut self, index: u64) {
         let index = index.min(self.periods);
         if index == self.index {

@@ -8,7 +8,8 @@ use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
 pub struct VcpuDemand {
     /// Identity of the vCPU in the trace.
     pub vcpu: VcpuId,
-    /// Display name of the vCPU: that of its domain, with a number if the domain has several vCPUs.
+    /// Display name of the vCPU: the name of its domain, with a number if the domain has several
+    /// vCPUs.
     pub name: String,
     /// Name of the vCPU's domain.
     pub domain: String,

@@ -31,8 +31,7 @@ pub use slackline_policy as policy;
 pub use slackline_trace::{CpuUse, Order, Outcome};
 use turn::Turns;
 
-/// Function that returns the reservation that the parameters of a vCPU express, as the policy
-/// defines it.
+/// Function that computes a vCPU's reservation from its parameters, as the policy defines it.
 type PromiseOf = fn(&Values) -> Result<Option<Promise>, ReservationError>;
 
 /// Run states, contract checks and orders for one policy and the CPUs that it schedules.

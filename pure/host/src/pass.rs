@@ -62,8 +62,8 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for a vCPU that woke and that no CPU has picked. This is
-    /// the CPU on which the vCPU ran last, or the first idle CPU that has not been rescheduled yet.
+    /// Returns the idle CPU to reschedule for a woken vCPU that no CPU has picked. This is the CPU
+    /// on which the vCPU ran last, or the first idle CPU that has not been rescheduled yet.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;

@@ -80,9 +80,9 @@ impl Turns {
     }
 
     /// Returns `turn` unchanged if the CPU time of the current timeslice is measured up to `now`.
-    /// Otherwise limits its end to that of the current timeslice, since the policy does not know of
-    /// the unmeasured time yet. Live hardware can report an event of one CPU before it has measured
-    /// another.
+    /// Otherwise moves the end of `turn` to the end of the current timeslice, if that is earlier,
+    /// since the policy does not know of the unmeasured time yet. Live hardware can report an event
+    /// of one CPU before it has measured another.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];

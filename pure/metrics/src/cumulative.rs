@@ -13,8 +13,8 @@ pub struct Cumulative {
     /// Name of the metric, such as `wake to run`.
     pub metric: &'static str,
     /// Lengths of time in ascending order, each with the number of values that are at most as long.
-    /// The last number is that of all values. Beyond 1,024 values a length has three significant
-    /// digits and is rounded up.
+    /// The last number is the number of all values. Beyond 1,024 values a length has three
+    /// significant digits and is rounded up.
     pub steps: Vec<(Span, u64)>,
 }
 

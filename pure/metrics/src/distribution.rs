@@ -41,7 +41,7 @@ pub struct PartDistribution {
     pub p50_ppm: Option<u64>,
     /// 99th percentile. `None` for a single value.
     pub p99_ppm: Option<u64>,
-    /// The largest fraction.
+    /// Largest fraction of all values.
     pub worst_ppm: u64,
 }
 

@@ -1,7 +1,7 @@
 //! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
 //!
-//! The name of a metric is that of its field in words, without the unit: `wake_to_run_p99_ns` is
-//! `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
+//! The name of a metric is the name of its field in words, without the unit: `wake_to_run_p99_ns`
+//! is `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
 //! `work_ns` and `work_ppm`. There the share is `delivered` or `work`, and the CPU time is
 //! `delivered time` or `work time`.
 
@@ -343,8 +343,8 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// Returns the worse of two values, the one further from zero. If only one is known, returns that
-/// one.
+/// Returns the worse of two values, the one further from zero. If only one value is known, returns
+/// it.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),

@@ -1,10 +1,10 @@
-//! How threads were scheduled: latencies, slices and imbalance in blocks of time, so that two runs
-//! can be compared.
+//! Scheduling of vCPUs in numbers: latencies, slices and imbalance in blocks of time, so that two
+//! runs can be compared.
 //!
 //! The definitions are those of systing (`sched aggregate`), for vCPUs:
 //!
-//! - *Wake latency*: from the wake of a vCPU until it runs. It is told apart by whether the vCPU
-//!   runs on the CPU where it ran last.
+//! - *Wake latency*: from the wake of a vCPU until it runs. Wakes after which the vCPU runs on its
+//!   last CPU are counted separately from wakes after which it runs on another CPU.
 //! - *Preemption wait*: from losing the CPU, though runnable, until the vCPU runs again.
 //! - *Slice*: time on one CPU without a break.
 //! - *Imbalance*: the busiest CPU's part of all busy time, the spread of the CPUs' busy times, and
@@ -29,12 +29,12 @@ use samples::Samples;
 /// Number of blocks into which a run is divided.
 pub const BLOCKS: usize = 20;
 
-/// Scheduling of one run, in blocks.
+/// Scheduling of one run, divided into blocks.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     /// Length of the run.
     pub length: Span,
-    /// Number of CPUs.
+    /// Number of CPUs of the host.
     pub cpus: usize,
     pub(crate) vms: BTreeMap<String, VmBlocks>,
     pub(crate) total: VmBlocks,
@@ -45,7 +45,7 @@ pub struct Schedule {
     pub(crate) block: Span,
 }
 
-/// Samples of the vCPUs of a VM, or of all.
+/// Samples of the vCPUs of one VM, or of all VMs.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct VmBlocks {
     pub(crate) stayed: Samples,
@@ -83,9 +83,9 @@ pub struct ScheduleMeter {
     schedule: Schedule,
     names: BTreeMap<VcpuId, String>,
     vcpus: BTreeMap<VcpuId, VcpuRow>,
-    /// True if the trace has host threads, which tell when a CPU was busy.
+    /// True if the trace has host threads, which show when a CPU was busy.
     has_threads: bool,
-    /// Busy intervals of CPUs by vCPUs, and by host threads.
+    /// Busy intervals of CPUs: the first list by vCPUs, the second list by host threads.
     by_vcpus: Vec<(CpuId, Time, Time)>,
     by_threads: Vec<(CpuId, Time, Time)>,
     waits: Vec<(CpuId, Time, Time)>,
@@ -94,17 +94,18 @@ pub struct ScheduleMeter {
 #[derive(Clone, Copy, Debug, Default)]
 struct VcpuRow {
     woke: Option<Time>,
-    /// Time of losing the CPU while runnable.
+    /// Time at which the vCPU lost its CPU while it was runnable. `None` if it has not lost its
+    /// CPU, or runs again.
     lost: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Start of the slice that may go on.
+    /// Start of the vCPU's current slice, which can continue with the next run interval.
     slice: Option<Time>,
     has_limit: bool,
 }
 
 impl ScheduleMeter {
-    /// Creates a meter of a trace with this header, for the time between two times. The warm-up is
-    /// left out.
+    /// Creates a meter for the part of a trace between two times. `header` is the header of the
+    /// trace. The warm-up is left out.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> ScheduleMeter {
         let begin = begin.max(Time::START + header.warmup).min(end);
@@ -154,7 +155,8 @@ impl ScheduleMeter {
         self.schedule
     }
 
-    /// Adds a sample to those of a VM and of all. `at` is the time at which it ends.
+    /// Adds a sample to the samples of a VM and to the samples of all VMs. `at` is the time at
+    /// which the sample ends.
     fn add(&mut self, vcpu: VcpuId, at: Time, length: Span, kind: SampleKind) {
         if at < self.begin || at > self.end {
             return;
@@ -262,7 +264,8 @@ impl Sink for ScheduleMeter {
     }
 }
 
-/// Adds an interval to the blocks that it lies in. Blocks of this length begin at a time.
+/// Adds to each block the part of an interval that lies in the block. The first block begins at
+/// `begin`, and `block` is the length of a block.
 fn spread((begin, block): (Time, Span), (from, to): (Time, Time), row: &mut [Span; BLOCKS]) {
     let end = begin + block * BLOCKS as u64;
     let (mut at, to) = (from.max(begin), to.min(end));

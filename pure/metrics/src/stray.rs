@@ -59,7 +59,7 @@ impl Strays {
         self.first = self.first.or(Some(StrayRecord { record: self.records - 1, who }));
     }
 
-    /// Returns the first stray record as an error, if there was one.
+    /// Returns the first stray record as an error, if there was a stray record.
     pub(crate) fn check(self) -> Result<(), StrayRecord> {
         self.first.map_or(Ok(()), Err)
     }

@@ -116,7 +116,7 @@ pub struct VcpuSummary {
     /// Number of jobs that the vCPU finished in the measured window, including those released
     /// before. For a server these are the requests answered.
     pub jobs_done: u64,
-    /// Bytes that the vCPU received, or that it sent and that reached the other side.
+    /// Bytes that the vCPU received, or bytes sent by the vCPU that reached the other side.
     pub moved: u64,
     /// Lateness of the vCPU's jobs that missed their deadline. `None` if no job missed its
     /// deadline.

@@ -49,8 +49,8 @@ const MEMORY: Span = Span::from_ms(500);
 /// Sink that finds the causes of waiting for the vCPUs of one VM, or for one vCPU.
 #[derive(Debug)]
 pub struct CulpritFinder {
-    /// Name of the VM or vCPU whose waits are explained.
-    name: String,
+    /// Name of the VM or vCPU whose waits are explained. `None` explains those of all.
+    name: Option<String>,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
@@ -91,7 +91,7 @@ struct Target {
     paused: Intervals,
     exhausted: Intervals,
     halted: Intervals,
-    /// Time that the vCPU ran on each CPU since the last accounting of that CPU.
+    /// Time for which the vCPU ran on each CPU since the last accounting of that CPU.
     ran_on: BTreeMap<CpuId, Span>,
     stolen: Span,
     counted: Option<KernelAccount>,
@@ -127,8 +127,14 @@ impl CulpritFinder {
     /// Creates a sink that explains the waits of the VM or vCPU with this name.
     #[must_use]
     pub fn new(name: &str) -> CulpritFinder {
+        CulpritFinder { name: Some(name.into()), ..CulpritFinder::of_all() }
+    }
+
+    /// Creates a sink that explains the waits of all VMs, with the parts of all waits.
+    #[must_use]
+    pub fn of_all() -> CulpritFinder {
         CulpritFinder {
-            name: name.into(),
+            name: None,
             names: BTreeMap::new(),
             threads: BTreeMap::new(),
             targets: BTreeMap::new(),
@@ -183,8 +189,8 @@ impl CulpritFinder {
     }
 
     fn is_target(&self, vcpu: VcpuId) -> bool {
-        let names = self.names.get(&vcpu);
-        names.is_some_and(|(name, domain)| *name == self.name || *domain == self.name)
+        let Some(asked) = &self.name else { return true };
+        self.names.get(&vcpu).is_some_and(|(name, domain)| name == asked || domain == asked)
     }
 
     /// Calls `act` with the thread of a vCPU, if the waits of that vCPU are explained.
@@ -289,7 +295,13 @@ impl CulpritFinder {
     /// Divides the waits of a thread among their causes.
     fn blame(&self, target: &Target) -> Blame {
         let mut sums: BTreeMap<Culprit, Span> = BTreeMap::new();
-        let mut add = |culprit: Culprit, span: Span| *sums.entry(culprit).or_default() += span;
+        let mut parts = Vec::new();
+        let mut add = |culprit: Culprit, (from, to): (Time, Time)| {
+            if self.name.is_none() {
+                parts.push((from, to, culprit.clone()));
+            }
+            *sums.entry(culprit).or_default() += to - from;
+        };
         for wait in &target.waits {
             self.split(target, wait, &mut add);
         }
@@ -302,7 +314,7 @@ impl CulpritFinder {
             for interval in pauses.iter() {
                 kept.cut(interval, |from, to, is_in| {
                     if !is_in {
-                        add(Culprit::Paused, to - from);
+                        add(Culprit::Paused, (from, to));
                     }
                 });
             }
@@ -321,7 +333,7 @@ impl CulpritFinder {
         kept.settle();
         pause(&mut kept, &target.halted, &mut add);
         if !target.stolen.is_zero() {
-            add(Culprit::Hypervisor, target.stolen);
+            *sums.entry(Culprit::Hypervisor).or_default() += target.stolen;
         }
         let waited = sums.values().copied().sum();
         let on_cpu: Span = target.ran.iter().map(|(from, to)| to - from).sum();
@@ -332,21 +344,22 @@ impl CulpritFinder {
             ran: on_cpu.left_after(target.stolen),
             waited,
             culprits: sums.into_iter().collect(),
+            parts,
             check: target.check(),
         }
     }
 
-    fn split(&self, target: &Target, wait: &Wait, add: &mut impl FnMut(Culprit, Span)) {
+    fn split(&self, target: &Target, wait: &Wait, add: &mut impl FnMut(Culprit, (Time, Time))) {
         let cpu = self.cpus.get(&wait.cpu);
         let nothing = Intervals::default();
         let (lost, late) = cpu.map_or((&nothing, &nothing), |cpu| (&cpu.lost, &cpu.late));
         lost.cut((wait.from, wait.to), |from, to, is_lost| {
             if is_lost {
-                return add(Culprit::Unexplained, to - from);
+                return add(Culprit::Unexplained, (from, to));
             }
             target.paused.cut((from, to), |from, to, is_paused| {
                 if is_paused {
-                    return add(Culprit::Paused, to - from);
+                    return add(Culprit::Paused, (from, to));
                 }
                 target.exhausted.cut((from, to), |from, to, is_exhausted| {
                     if is_exhausted {
@@ -354,7 +367,7 @@ impl CulpritFinder {
                     }
                     target.halted.cut((from, to), |from, to, is_halted| {
                         if is_halted {
-                            return add(Culprit::Paused, to - from);
+                            return add(Culprit::Paused, (from, to));
                         }
                         self.by_thread(target, (wait, late), (from, to), add);
                     });
@@ -370,7 +383,7 @@ impl CulpritFinder {
         target: &Target,
         wait: &Wait,
         interval: (Time, Time),
-        add: &mut impl FnMut(Culprit, Span),
+        add: &mut impl FnMut(Culprit, (Time, Time)),
     ) {
         let nothing = Intervals::default();
         let late = self.cpus.get(&wait.cpu).map_or(&nothing, |cpu| &cpu.late);
@@ -378,7 +391,7 @@ impl CulpritFinder {
             if is_late {
                 self.by_thread(target, (wait, late), (from, to), add);
             } else {
-                add(Culprit::Exhausted, to - from);
+                add(Culprit::Exhausted, (from, to));
             }
         });
     }
@@ -388,7 +401,7 @@ impl CulpritFinder {
         target: &Target,
         (wait, late): (&Wait, &Intervals),
         (from, to): (Time, Time),
-        add: &mut impl FnMut(Culprit, Span),
+        add: &mut impl FnMut(Culprit, (Time, Time)),
     ) {
         let thread = wait.by.and_then(|by| self.threads.get(&by));
         let culprit = match thread {
@@ -400,11 +413,11 @@ impl CulpritFinder {
                     let reserved = reserved.unwrap_or(&nothing);
                     return late.cut((from, to), |from, to, is_late| {
                         if is_late {
-                            return add(Culprit::LateTimer, to - from);
+                            return add(Culprit::LateTimer, (from, to));
                         }
                         reserved.cut((from, to), |from, to, is_reserved| {
                             let (vm, beyond) = (vm.clone(), !is_reserved);
-                            add(Culprit::OtherVm { vm, beyond }, to - from);
+                            add(Culprit::OtherVm { vm, beyond }, (from, to));
                         });
                     });
                 }
@@ -412,7 +425,7 @@ impl CulpritFinder {
             },
         };
         if let Some(culprit) = culprit {
-            return add(culprit, to - from);
+            return add(culprit, (from, to));
         }
         late.cut((from, to), |from, to, is_late| {
             let culprit = if is_late {
@@ -424,7 +437,7 @@ impl CulpritFinder {
             } else {
                 Culprit::Unexplained
             };
-            add(culprit, to - from);
+            add(culprit, (from, to));
         });
     }
 
@@ -478,7 +491,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers of a vCPU with those of the recording in the same interval.
+    /// Compares the kernel's numbers of a vCPU with the numbers of the recording for the same
+    /// interval.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;
@@ -550,7 +564,7 @@ impl Sink for CulpritFinder {
                     self.of_vcpu(vcpu, |target| target.paused.add(since, at));
                 }
             }
-            Record::Ran { vcpu, from, to, late, due: true, .. } if !self.is_target(vcpu) => {
+            Record::Ran { vcpu, from, to, late, due: true, .. } => {
                 let reserved = self.reserved.entry(vcpu).or_default();
                 let until = Time::from_ns(to.ns().saturating_sub(late.ns()));
                 reserved.add(from, until);

@@ -63,7 +63,7 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
     Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
 }
 
-/// Timeslice that lasted until the limit that the policy gave it.
+/// Timeslice that lasted until the limit set by the policy.
 pub(crate) struct PictureTimeslice {
     /// First letter of the name of the vCPU that ran.
     pub(crate) who: char,

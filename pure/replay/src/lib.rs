@@ -1,5 +1,5 @@
 //! Replay of traces: the recorded events of the hardware (*facts*) are reported to the host layer
-//! and the policy again. The orders must equal the recorded ones.
+//! and the policy again. The orders must equal the recorded orders.
 //!
 //! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] compares all that
 //! the host layer told the hardware with the trace: each order, each timer that changed, and each
@@ -13,7 +13,9 @@ mod script;
 use std::collections::VecDeque;
 
 use slackline_host::{Fault, Host, Report, VcpuTerms};
-use slackline_policy::{FieldError, Spec, Topology, TopologyError, Values, find};
+use slackline_policy::{
+    FieldError, Spec, Topology, TopologyError, Values, find, is_simulated_only,
+};
 use slackline_trace::{Exchange, Fact, Header, KeptFact, Record, Sink, VcpuName};
 use slackline_units::{CpuId, Time};
 use thiserror::Error;
@@ -109,6 +111,10 @@ impl Replay {
         let name = header.policy.split_whitespace().next().unwrap_or_default();
         let unknown = || ReplayError::UnknownPolicy { name: name.into() };
         let spec = find(name).ok_or_else(unknown)?;
+        if header.machine == "live" && is_simulated_only(spec) {
+            // The kernel decided, and its decisions are not recorded.
+            return Err(ReplayError::NoFacts);
+        }
         let values = Values::read_written(spec.policy_fields, &header.parameters);
         let values = values.map_err(ReplayError::Parameters)?;
         let topology = Topology::of_levels(header.cpus, &header.groups);

@@ -39,8 +39,8 @@ pub(crate) struct Script<'a> {
 }
 
 impl Script<'_> {
-    /// Compares an order, timer or refusal with the next recorded one. Returns the recorded
-    /// outcome.
+    /// Compares an order, timer or refusal with the next recorded order, timer or refusal. Returns
+    /// the recorded outcome.
     pub(crate) fn tell(&mut self, got: Exchange) -> Outcome {
         if self.mismatch.is_some() {
             return Outcome::Done;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use slackline_policy::ALL;
+use slackline_policy::{ALL, SIMULATED_ONLY};
 use slackline_replay::{Difference, Replay, ReplayError, ReplayResult};
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
@@ -51,7 +51,7 @@ fn replay_of_every_scenario_under_every_policy_makes_the_recorded_decisions() {
             std::fs::read_to_string(folder.join(other)).map_err(|error| error.to_string())
         };
         let scenario = Scenario::with_files(&text, &load).expect("a scenario");
-        for spec in ALL {
+        for spec in ALL.iter().chain(SIMULATED_ONLY) {
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
             let (header, entries) = entries(&traced(&scenario));
             let replayed = replayed(&header, &entries).expect("the trace can be replayed");

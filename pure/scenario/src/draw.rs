@@ -37,7 +37,7 @@ pub enum Draw {
 }
 
 impl Draw {
-    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential one. Zero
+    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential draw. Zero
     /// only if every draw is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {
@@ -179,7 +179,7 @@ pub struct Stream(Pcg64);
 impl Stream {
     /// Creates the stream of one entity for one purpose in the run with this seed. The kind of
     /// entity, such as a vCPU or a CPU, depends on the purpose. The number `entity` must not change
-    /// when others are added.
+    /// when other entities are added.
     #[must_use]
     pub fn new(seed: u64, entity: u64, purpose: Purpose) -> Stream {
         let purpose = match purpose {
@@ -394,7 +394,7 @@ mod tests {
     }
 
     /// The sum of n draws is within four standard deviations of n times the mean. The standard
-    /// deviation of the sum is sqrt(n) times that of one draw.
+    /// deviation of the sum is sqrt(n) times the standard deviation of one draw.
     #[test]
     fn uniform_random_values_have_the_given_mean_and_bounds() {
         let (least, most) = (Span::from_us(1), Span::from_us(4));

@@ -196,8 +196,8 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
     }
 }
 
-/// Returns the vCPU parameters of a policy that a hint should name: the required ones. If none is
-/// required, returns the first two for a policy with a `period`, or else only the first.
+/// Returns the vCPU parameters of a policy that a hint should name: the required parameters. If
+/// none is required, returns the first two for a policy with a `period`, or else only the first.
 fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
     let required = |field: &Field| field.default.is_none();
     let is_required = spec.share_fields.iter().any(required);

@@ -127,8 +127,8 @@ fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake>
 }
 
 /// Reads the cost of a migration: one for all migrations, or one for each kind of group that two
-/// CPUs can share. A group without a cost takes that of the next wider one, or of the next narrower
-/// one if no wider one has a cost.
+/// CPUs can share. A group without a cost takes the cost of the next wider group, or the cost of
+/// the next narrower group if no wider group has a cost.
 fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;
@@ -253,7 +253,7 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
 }
 
 /// Returns the position in the file of the group that is wrong. If two groups conflict, this is the
-/// narrower one if it is listed, else the wider one.
+/// narrower group if it is listed, else the wider group.
 fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {

@@ -12,7 +12,7 @@ use crate::recording::Recording;
 pub struct Program {
     /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// True if the first step follows the last one. Each round of a repeated program takes time or
+    /// True if the first step follows the last step. Each round of a repeated program takes time or
     /// has a release.
     pub repeat: bool,
     /// Recording that the program repeats after its last step, instead of its steps. `None` for

@@ -40,7 +40,7 @@ pub enum BindingKind {
     Unit,
     /// A cgroup, by its path below the root of the hierarchy: all its processes, as one vCPU.
     Group,
-    /// A process, by its number. The only kind that ends with the process.
+    /// A process, by its number. This is the only kind of binding that ends with the process.
     Pid,
 }
 

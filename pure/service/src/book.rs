@@ -136,7 +136,7 @@ impl Entry {
     }
 
     /// Returns a reason with the vCPUs that have no place. `None` if all places are occupied and
-    /// every vCPU has one.
+    /// every vCPU has a place.
     fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
         let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
         let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();

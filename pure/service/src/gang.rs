@@ -51,7 +51,7 @@ pub enum GangReply {
     Yes,
     /// The host refused the message. Nothing changed on that host.
     No,
-    /// The host did not reply. It may have carried out the message or not.
+    /// The host did not reply. Perhaps it has carried out the message.
     Nothing,
 }
 

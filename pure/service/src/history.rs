@@ -18,8 +18,8 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Maximum difference between the advance of the service's clock and that of the wall clock that
-/// counts as jitter and slew. A larger difference is a step of the wall clock.
+/// Maximum difference between the advance of the service's clock and the advance of the wall clock
+/// that counts as jitter and slew. A larger difference is a step of the wall clock.
 const JITTER_NS: u64 = 5_000_000_000;
 
 /// Maximum number of rows that wait for a ledger that cannot be written. The oldest are dropped.
@@ -367,7 +367,7 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
 }
 
 /// Completes the rows of one reservation, which are sorted oldest first. Time between rows in which
-/// the reservation existed is unknown, and hours without a row get one. At most `most` rows are
+/// the reservation existed is unknown, and hours without a row get a row. At most `most` rows are
 /// returned.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {

@@ -32,7 +32,8 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds a key as the newest key.
+    /// Adds a key as the newest key. A key that is already kept becomes the newest. Returns the key
+    /// that is dropped for it, if any.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;

@@ -15,7 +15,8 @@ pub enum Identity {
         pid: u32,
         /// Start time in ticks since boot, as in `/proc/PID/stat`.
         started: u64,
-        /// Inode of its pidfd, unique since boot. Zero before Linux 6.9, which has none.
+        /// Inode of the process's pidfd, which is unique since boot. Zero before Linux 6.9, where
+        /// pidfds have no unique inode.
         inode: u64,
     },
     /// Identity of a cgroup: the inode of its directory.

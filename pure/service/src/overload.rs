@@ -98,7 +98,7 @@ pub(crate) struct Overloads {
 
 impl Overloads {
     /// Takes a measurement of a CPU. Returns the begin or end of an overload, if the measurement
-    /// causes one.
+    /// causes a begin or end.
     pub(crate) fn measured(
         &mut self,
         now: Time,

@@ -116,7 +116,7 @@ pub enum Refusal {
         /// Name of the gang.
         gang: Name,
     },
-    /// The reservation belongs to no gang, or to another gang than the named one.
+    /// The reservation belongs to no gang, or to another gang than the gang in the request.
     #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
@@ -326,12 +326,7 @@ impl Refusal {
                     "release a reservation of {owner}, or ask an administrator to raise the budget"
                 ))
             }
-            Refusal::LongRun { terms } => {
-                let (slice, period) = (terms.each().slice(), terms.each().period());
-                let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
-                let us = u64::try_from(share).unwrap_or_default();
-                Some(format!("write the same share as --slice {} --period 1s", Span::from_us(us)))
-            }
+            Refusal::LongRun { terms } => Some(same_share(terms)),
             Refusal::Held { .. } => Some(format!(
                 "wait up to {}: the reservation ends then unless the gang starts",
                 crate::gang::LEASE
@@ -350,6 +345,14 @@ impl Refusal {
             | Refusal::Forbidden(_) => None,
         }
     }
+}
+
+/// Returns the options for the same share in a period of a second.
+fn same_share(terms: &Terms) -> String {
+    let (slice, period) = (terms.each().slice(), terms.each().period());
+    let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
+    let us = u64::try_from(share).unwrap_or_default();
+    format!("write the same share as --slice {} --period 1s", Span::from_us(us))
 }
 
 fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {

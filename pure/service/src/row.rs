@@ -25,14 +25,14 @@ pub struct Row {
     pub user: u32,
     /// True if the VM is kept from running.
     pub paused: bool,
-    /// Gang that the reservation belongs to. `None` if it belongs to none.
+    /// Gang that the reservation belongs to. `None` if it belongs to no gang.
     pub gang: Option<Gang>,
     /// Number of the event that made the reservation. An older reservation has a lower number.
     pub since: u64,
     /// Number of the event that last changed the reservation. Two reservations never share a
     /// revision, even if the second is made under the name of the first.
     pub revision: u64,
-    /// The VM that was last scheduled for this reservation. `None` if no VM was.
+    /// The VM that was last scheduled for this reservation. `None` if no VM was scheduled for it.
     pub identity: Option<Identity>,
     /// Binding by UUID of the libvirt domain that was last scheduled for this reservation. `None`
     /// for other kinds of VMs, or if no domain was scheduled yet.
@@ -168,7 +168,7 @@ pub enum Reason {
         promised: u16,
         /// vCPUs without a reservation, and vCPUs that could not be scheduled.
         unseated: Vec<u16>,
-        /// Reason why a vCPU could not be scheduled. `None` if all could be scheduled.
+        /// Reason why a vCPU could not be scheduled. `None` if all vCPUs could be scheduled.
         why: Option<String>,
     },
 }

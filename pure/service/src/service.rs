@@ -77,8 +77,8 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// For each reservation, by name: the principal other than the owner that raised its terms
-    /// last.
+    /// For each reservation, by name: the principal that raised its terms last, if that principal
+    /// is not the owner.
     raised: BTreeMap<Name, Principal>,
     /// Answers to lists that wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
@@ -275,12 +275,13 @@ impl Service {
     /// Finishes an input: retries reservations that did not fit, ends leases and reservations whose
     /// end has come, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
+        // A rest that is taken back may need room again at once.
+        let next_look = self.look_at_canaries(now, world);
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
         }
         self.end_leases(now, world);
         let next_end = self.end_expired(now, world);
-        let next_look = self.look_at_canaries(now, world);
         self.write(now, world);
         let leases = self.book.iter().filter_map(|entry| entry.lease).map(Lease::over);
         let rings = leases.chain(self.try_again).chain(self.writer.again()).chain(next_end);

@@ -94,6 +94,11 @@ impl Writer {
         self.seq
     }
 
+    /// Returns the highest number that the writer has assigned.
+    pub(crate) const fn last_number(&self) -> u64 {
+        self.seq
+    }
+
     /// Returns the reason why the ledger cannot be written. `None` if it can be written.
     pub(crate) fn failing(&self) -> Option<&str> {
         self.failing.as_ref().map(|failing| failing.why.as_str())
@@ -200,8 +205,8 @@ impl Writer {
     }
 
     /// Begins the next commit, if one is due and none is under way. `row` returns the current row
-    /// of a name, `answer` the answer to keep for a change. `whole` returns the event that reports
-    /// that the ledger works again, from its number and the number of lost events.
+    /// of a name, `answer` the answer to keep for a change. `whole` makes the event about the end
+    /// of the ledger's failure, from the event's number and the number of lost events.
     pub(crate) fn begin(
         &mut self,
         now: Time,

@@ -126,7 +126,7 @@ impl CacheModel {
     }
 
     /// Returns the cost of filling the cache for a vCPU that is dispatched on a CPU other than the
-    /// one on which it ran last.
+    /// CPU on which it ran last.
     fn refill_elsewhere(
         &self,
         vcpu: VcpuId,

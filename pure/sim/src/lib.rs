@@ -472,8 +472,7 @@ impl<'a> Sim<'a> {
         }
     }
 
-    /// Records the CPU time that a vCPU has spent spinning so far on a lock that it does not hold
-    /// yet.
+    /// Records the CPU time that a vCPU has spent so far spinning for a lock.
     fn stop_spinning<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) {
         if self.hardware.guests.spins(vcpu) {
             self.spin_no_longer(now, vcpu, sink);

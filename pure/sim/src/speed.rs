@@ -128,8 +128,8 @@ impl Speeds {
     }
 }
 
-/// Returns `speed` times `part`, both in millionths, rounded down. At least one, so that work
-/// always ends.
+/// Returns `speed` times `part`, both in millionths, rounded down. Returns at least one, so that
+/// work always ends.
 fn of(speed: u32, part: u32) -> u32 {
     let speed = u64::from(speed) * u64::from(part) / u64::from(FULL);
     u32::try_from(speed).expect("a part is not more than the whole").max(1)

@@ -268,7 +268,7 @@ pub enum Record {
         to: Time,
         /// Time in which the CPU was idle.
         idle: Span,
-        /// Steal: time that a hypervisor below this host gave to others.
+        /// Steal: time that a hypervisor below this host gave to other guests.
         stolen: Span,
         /// CPU time that scheduling took on the CPU.
         dispatching: Span,

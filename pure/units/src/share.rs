@@ -200,7 +200,8 @@ impl Reservation {
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
-    /// Returns true if slice/period is larger than that of `other`. Compares without rounding.
+    /// Returns true if slice/period of `self` is larger than slice/period of `other`. Compares
+    /// without rounding.
     #[must_use]
     pub fn is_more_than(self, other: Reservation) -> bool {
         let of = |slice: Span, period: Span| u128::from(slice.ns()) * u128::from(period.ns());

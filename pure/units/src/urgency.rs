@@ -112,8 +112,8 @@ mod tests {
         assert_eq!([32, 255].map(urgency), [None; 2]);
     }
 
-    /// A task that its own system considers more urgent than another is not less urgent on the
-    /// scale.
+    /// If a task's own system considers the task more urgent than another task, the task is not
+    /// less urgent on the scale.
     #[test]
     fn urgencies_preserve_the_order_of_priorities_of_each_operating_system() {
         let freebsd: Vec<Urgency> = (0..=255).map(Urgency::of_freebsd).collect();

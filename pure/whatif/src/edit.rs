@@ -20,7 +20,7 @@ pub enum Edit {
         /// Value of the parameter, as a scenario writes it.
         value: String,
     },
-    /// One more VM with the demand and parameters of another.
+    /// One more VM with the demand and parameters of another VM.
     Add {
         /// Name of the new VM.
         name: String,
@@ -51,7 +51,7 @@ pub enum EditError {
         /// Similar name in the recording.
         meant: Option<String>,
     },
-    /// A VM with the name of the added one exists.
+    /// A VM with the name of the added VM exists.
     #[error("cannot add `{name}`: there is a VM of that name")]
     Exists {
         /// Name as the user gave it.

@@ -9,7 +9,7 @@ use slackline_units::{Reservation, Span, Time};
 pub struct Measures {
     /// Display name of the vCPU.
     pub name: String,
-    /// Reservation at the end of the window. `None` without one.
+    /// Reservation at the end of the window. `None` without a reservation.
     pub reserved: Option<Reservation>,
     /// CPU time received, in millionths of one CPU over the window.
     pub share_ppm: u64,

@@ -327,7 +327,7 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
 }
 
 /// Returns a distribution with this mean. Of the available distributions, its 99th percentile is
-/// nearest to that of the samples. `None` if the mean is zero.
+/// nearest to the 99th percentile of the samples. `None` if the mean is zero.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     let p99 = samples.percentile(99)?;
     let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;
@@ -340,9 +340,9 @@ fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     })
 }
 
-/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the one
-/// whose 99th percentile is nearest to the recorded one. `None` if at least half of the timers were
-/// on time.
+/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the
+/// distribution whose 99th percentile is nearest to the recorded 99th percentile. `None` if at
+/// least half of the timers were on time.
 fn lateness(samples: &Samples) -> Option<Draw> {
     let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
     let p99 = samples.percentile(99)?;

@@ -22,7 +22,7 @@ pub(crate) fn name(competitor: &Competitor) -> String {
     format!("{PREFIX}{}", competitor.source)
 }
 
-/// Returns true if `name` is that of a domain which stands for ordinary programs.
+/// Returns true if `name` is the name of a domain that stands for ordinary programs.
 pub(crate) fn is_other(name: &str) -> bool {
     name.starts_with(PREFIX)
 }

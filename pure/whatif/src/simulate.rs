@@ -47,7 +47,8 @@ pub(crate) struct SimulatedWindows {
 }
 
 impl Model {
-    /// Gives a simulated vCPU its name in the recording. `None` if it stands for other programs.
+    /// Gives a simulated vCPU its name in the recording. `None` if the vCPU stands for other
+    /// programs.
     fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
         if others::is_other(&simulated.name) {
             return None;

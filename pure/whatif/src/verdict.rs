@@ -11,7 +11,7 @@ pub const SHARE_PPM: u64 = 1_000;
 /// Largest difference of a share under ordinary scheduling, in millionths of a CPU.
 pub const ORDINARY_SHARE_PPM: u64 = 10_000;
 /// Largest accepted difference between the recorded and the simulated p99 wait, in percent of the
-/// recorded one.
+/// recorded p99 wait.
 pub const WAIT_PERCENT: u64 = 20;
 /// Largest difference between two p99 waits that is ignored.
 const WAIT_FLOOR: Span = Span::from_us(50);

@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::others;
 
-/// Slice of ordinary threads: that of Linux on a host with two or three CPUs.
+/// Slice of ordinary threads, as on Linux hosts with two or three CPUs.
 const FAIR_SLICE: Span = Span::from_us(1_400);
 /// Maximum number of jobs that are written into the scenario itself. More jobs go to a file.
 const FEW_JOBS: usize = 4;

@@ -1,7 +1,7 @@
 """Slackline in Python: simulate and compare schedulers of virtual machines, and write policies.
 
-Times are integers in nanoseconds unless a text such as "10s" is asked for. Shares are parts per
-million of a CPU.
+Times are integers in nanoseconds, except where a text such as "10s" is required. Shares are
+parts per million of a CPU.
 
 >>> import slackline
 >>> scenario = slackline.Scenario.read("scenarios/schedulers.toml")
@@ -45,7 +45,7 @@ def compare(
     seeds: Iterable[int] = (1,),
     length: str | None = None,
 ) -> list[dict[str, Any]]:
-    """Run a scenario under several policies and return one row of metrics a policy, seed and vCPU.
+    """Run a scenario under several policies. Return a row for each policy, seed and vCPU.
 
     Each row has the columns `policy` and `seed` before the metrics of `Run.vcpus`. Built-in
     policies run on all cores. The rows are what `pandas.DataFrame` or `polars.DataFrame` take.

@@ -8,7 +8,7 @@ class SlacklineError(Exception):
 
 
 class ScenarioError(SlacklineError):
-    """A scenario is wrong. The message says where, and `hint` what to write instead."""
+    """A scenario has an error. The message names the place, and `hint` proposes a correction."""
 
     #: Line and column of the fault, counted from 1. None if the fault is not in the text.
     line: int | None = None
@@ -18,7 +18,7 @@ class ScenarioError(SlacklineError):
 
 
 class NotAdmitted(SlacklineError):
-    """The vCPUs cannot be admitted together. A policy raises it to refuse a vCPU."""
+    """The vCPUs cannot be admitted together. A policy raises this exception to refuse a vCPU."""
 
 
 class ContractBroken(SlacklineError):

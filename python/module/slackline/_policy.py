@@ -8,14 +8,15 @@ from typing import Any, ClassVar
 class Policy:
     """A scheduler policy for the simulated host. Subclass it, and give the class to `run`.
 
-    The host creates one object a run. It calls `setup` once, then the other methods as things
-    happen. vCPUs are small integers (their index in `Scenario.vcpus`), times are nanoseconds since
-    the start of the run, and sets of CPUs are bit masks: CPU 0 is 1, CPU 1 is 2, both are 3.
-    Methods that may return a set return the CPUs to reschedule, or None for no CPU.
+    The host creates one object for each run. It calls `setup` once, and the other methods when
+    events happen. vCPUs are small integers (their index in `Scenario.vcpus`), times are nanoseconds
+    since the start of the run, and sets of CPUs are bit masks: CPU 0 is 1, CPU 1 is 2, and both
+    CPUs together are 3. Methods that may return a set return the CPUs to reschedule, or None for no
+    CPU.
 
     The host checks the same contract as for built-in policies, and raises `ContractBroken` if, for
-    example, `pick` returns a vCPU that is blocked or runs elsewhere. Python policies are simulated
-    only: `slackline run` and `slackline serve` do not know them.
+    example, `pick` returns a vCPU that is blocked or runs elsewhere. Python policies are only for
+    simulation: `slackline run` and `slackline serve` do not know Python policies.
     """
 
     #: Built-in policy whose parameters the scenario has, such as "edf": `admit` gets its `share`,
@@ -26,13 +27,13 @@ class Policy:
         """Prepare a run on this number of CPUs, with the parameters of the policy as a whole."""
 
     def admit(self, now: int, vcpu: int, share: dict[str, Any]) -> None:
-        """Admit a vCPU, or new parameters of an admitted vCPU. Raise `NotAdmitted` to refuse it."""
+        """Admit a vCPU, or new parameters of an admitted vCPU. Raise `NotAdmitted` to refuse."""
 
     def on_leave(self, now: int, vcpu: int) -> int | None:
         """Remove a vCPU."""
 
     def on_wake(self, now: int, vcpu: int) -> int | None:
-        """Handle a wake. Return the CPUs whose vCPU it may preempt. An idle CPU is asked anyway."""
+        """Handle a wake. Return the CPUs on which the woken vCPU may preempt, except idle CPUs."""
 
     def on_start(self, now: int, vcpu: int, cpu: int) -> int | None:
         """Handle the start of a run interval of a vCPU on a CPU."""
@@ -51,9 +52,10 @@ class Policy:
     ) -> int | tuple[int, int | None] | tuple[int, int | None, bool] | None:
         """Choose the vCPU to run on a CPU from now on.
 
-        `eligible` has the runnable vCPUs that may run on this CPU, `current` is the one that
-        occupies it or None. Return None for an idle CPU, a vCPU, or a tuple: the vCPU, the limit of
-        its timeslice in nanoseconds or None, and True for reserved time or False for slack.
+        `eligible` has the runnable vCPUs that may run on this CPU, `current` is the vCPU that
+        occupies the CPU, or None. Return None for an idle CPU, a vCPU, or a tuple: the vCPU, the
+        limit of its timeslice in nanoseconds or None, and True for reserved time or False for
+        slack.
         """
         raise NotImplementedError("a policy must define `pick`")
 

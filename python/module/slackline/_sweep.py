@@ -28,9 +28,9 @@ def sweep(
 ) -> Path:
     """Run all scenarios under all policies with all seeds, and write the metrics to a folder.
 
-    The runs are cut into chunks of about one second. Each chunk becomes one Parquet file, named by
-    a hash of its inputs. A sweep that was interrupted continues with the chunks that are missing.
-    `load` reads the result. Needs pyarrow.
+    The runs are divided into chunks of about one second. Each chunk becomes one Parquet file, named
+    by a hash of its inputs. A sweep that was interrupted makes only the missing chunks when it is
+    run again. `load` reads the result. Needs pyarrow.
 
     With `client`, a `distributed.Client`, the chunks run on its workers, which must see the folder
     under the same path. A chunk whose worker dies is run again. Workers with another version of
@@ -90,7 +90,7 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
 
 
 def _schema(row: dict[str, Any]) -> Any:
-    """Return a schema that does not depend on which values of a chunk are known."""
+    """Return a schema that is the same for all chunks, also if some values are unknown."""
     import pyarrow
 
     texts = {"title", "policy", "name", "vcpu", "domain"}
@@ -104,7 +104,7 @@ def _schema(row: dict[str, Any]) -> Any:
 
 
 def _plan(place: Path, inputs: list[Any], scenarios: Sequence[Scenario]) -> list[dict[str, Any]]:
-    """Return the chunks of a sweep: those of the folder's plan, or of a new plan."""
+    """Return the chunks of a sweep, from the folder's plan or from a new plan."""
     digest = hashlib.sha256(json.dumps(inputs).encode()).hexdigest()
     path = place / "plan.json"
     if path.exists():

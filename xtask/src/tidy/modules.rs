@@ -106,7 +106,7 @@ fn module(path: &str, root: &str) -> Option<Module> {
     Some(if is_root { Vec::new() } else { path.split('/').map(str::to_owned).collect() })
 }
 
-/// Returns the modules that a file declares for tests only and that have files of their own.
+/// Returns the modules that a file declares for tests only, if they have files of their own.
 fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     let Some(code) = &source.code else { return Vec::new() };
     let ranges = code.test_lines();

@@ -1,8 +1,8 @@
 //! Check of the wording of the source: counts of unwanted words, which may only fall.
 //!
-//! [`PATH`] holds a count for each rule and each folder of a crate. A count above the committed one
-//! is a fault. A count below it is a fault too, until `cargo xtask words --lower` has lowered the
-//! file.
+//! [`PATH`] holds a count for each rule and each folder of a crate. A count above the committed
+//! count is a fault. A count below it is a fault too, until `cargo xtask words --lower` has lowered
+//! the file.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -281,7 +281,7 @@ fn committed(text: &str) -> Counts {
     text.lines().filter_map(read).collect()
 }
 
-/// Checks the counts of violations against the committed ones.
+/// Checks the counts of violations against the committed counts.
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(file) = find(sources, PATH) else {

@@ -15,7 +15,7 @@ use slackline_control::{
 use slackline_units::Span;
 use toml::de::{DeTable, DeValue};
 
-use super::args::{Apply, DaemonArgs, UndoArgs};
+use super::args::{Apply, UndoArgs};
 use super::{all, answer, connect, show};
 use crate::grid::position;
 use crate::input;
@@ -40,11 +40,11 @@ pub(crate) fn apply(args: &Apply) -> Result<(), Problem> {
     }
     let list = List { reservations, prune: args.prune, dry_run: args.dry_run, canary };
     let (changes, text) = client.apply(&list)?;
+    if args.canary {
+        return follow(args, &mut client, predictions);
+    }
     if !predictions.is_empty() && !args.dry_run {
         watch(&mut client, &predictions);
-    }
-    if args.canary {
-        return follow(&args.at, &mut client, args.watch);
     }
     answer(&args.at, &text, || shown(&changes, args.dry_run))
 }
@@ -57,30 +57,59 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<(), Problem> {
 /// Interval at which the stage of a plan is read.
 const STAGE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Shows the stages of a plan until it ends. The service carries on without this command.
-fn follow(at: &DaemonArgs, client: &mut Client, watch: Span) -> Result<(), Problem> {
-    let mut is_told = at.json;
+/// Shows the stages of a plan until it ends, and has the service compare its predictions. The
+/// service carries the plan out without this command.
+fn follow(args: &Apply, client: &mut Client, rest: Vec<Prediction>) -> Result<(), Problem> {
+    let (at, mut rest, mut is_told) = (&args.at, rest, false);
     loop {
         let (plan, text) = client.plan()?;
         let Some(plan) = plan else {
             return Err(Problem::PlanEnded { message: "undone by its user".into() });
         };
         if let (Some(first), false) = (&plan.first, is_told) {
-            let rest = plan.changes.iter().filter(|change| !change.is_done).count();
-            terminal::say(&format!(
-                "{first} is changed and watched for {watch}; {rest} more wait\n"
-            ))?;
             is_told = true;
+            let is_first = |one: &mut Prediction| is_of(&one.vcpu, first);
+            let now: Vec<Prediction> = rest.extract_if(.., is_first).collect();
+            let now: Vec<Prediction> =
+                now.into_iter().map(|one| within_watch(one, args.watch)).collect();
+            watch(client, &now);
+            if !at.json {
+                let waiting = plan.changes.iter().filter(|change| !change.is_done).count();
+                let (time, more) = (args.watch, "more wait");
+                let text = format!("{first} is changed and watched for {time}; {waiting} {more}\n");
+                terminal::say(&text)?;
+            }
         }
         match plan.stage.as_str() {
             "watching" => std::thread::sleep(STAGE_INTERVAL),
-            "done" => return answer(at, &text, || planned(&plan)),
+            "done" => {
+                if !rest.is_empty() {
+                    watch(client, &rest);
+                }
+                return answer(at, &text, || planned(&plan));
+            }
             stage => {
                 let why = plan.why.as_deref().unwrap_or_default();
                 return Err(Problem::PlanEnded { message: format!("{stage}: {why}") });
             }
         }
     }
+}
+
+fn is_of(vcpu: &str, vm: &str) -> bool {
+    vcpu == vm || vcpu.strip_prefix(vm).is_some_and(|rest| rest.starts_with('.'))
+}
+
+/// Shortens a prediction to the time for which the first VM is watched. It may be undone after it.
+fn within_watch(one: Prediction, watch: Span) -> Prediction {
+    let length_ns = one.length_ns.min(watch.ns().saturating_sub(100_000_000));
+    let part = |count: u64| {
+        let scaled = u128::from(count) * u128::from(length_ns);
+        let scaled = scaled.div_ceil(u128::from(one.length_ns.max(1)));
+        u64::try_from(scaled).unwrap_or(u64::MAX)
+    };
+    let missed = one.missed.map(|(least, most)| (least.min(part(least)), part(most)));
+    Prediction { length_ns, missed, ..one }
 }
 
 /// Returns a table of a plan's changes, and a line that counts them.
@@ -284,7 +313,7 @@ pub(super) fn matching(client: &mut Client, pattern: &str) -> Result<Vec<String>
     Ok(found)
 }
 
-/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one.
+/// Returns true if a pattern matches a name: `*` stands for any characters, `?` for one character.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     match (pattern.split_first(), name.split_first()) {
         (None, None) => true,

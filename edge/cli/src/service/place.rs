@@ -19,8 +19,8 @@ use crate::terminal;
 /// Maximum wait for a host's answer about its capacity.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// Number of attempts to place a reservation. Another is needed if other clients take the capacity
-/// first.
+/// Number of attempts to place a reservation. Another attempt is needed if other clients take the
+/// capacity first.
 const ROUNDS: u32 = 3;
 
 /// Capacity that a host reports.

@@ -12,7 +12,7 @@ use crate::headings::*;
 
 /// Text in place of an amount that is not known.
 const NOTHING_YET: &str = "not known yet";
-/// Text in place of a percentage of deadlines if there were none.
+/// Text in place of a percentage of deadlines if no deadline passed.
 const NO_DEADLINES: &str = "no deadline passed in this time";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {

@@ -259,8 +259,8 @@ impl<'a> Jobs<'a> {
         &host.point.name
     }
 
-    /// Returns the headings of the columns with results: the usual ones, and then the metrics that
-    /// the command line names.
+    /// Returns the headings of the columns with results: the usual columns, and then the metrics
+    /// that the command line names.
     pub(super) fn columns(&self) -> Vec<String> {
         COLUMNS.iter().map(|&column| column.to_owned()).chain(self.metrics.columns()).collect()
     }

@@ -29,8 +29,8 @@ const PANELS: [(&str, &str, &str); 5] = [
     ("waiting_percent", "Waiting for a CPU", "of the time runnable, %"),
 ];
 
-/// Returns the plots that every sweep has, followed by those of the metrics that the command line
-/// names.
+/// Returns the plots that every sweep has, followed by the plots of the metrics that the command
+/// line names.
 fn panels(jobs: &Jobs<'_>) -> Vec<Panel> {
     let usual = PANELS.iter().map(|&(column, title, axis)| Panel {
         column: column.to_owned(),

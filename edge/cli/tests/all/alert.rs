@@ -55,8 +55,8 @@ fn alert_test_error_over_a_whole_run_is_small_under_each_limiting_policy() {
 
 /// At the smallest share, the errors per second published for Credit are -100 to +370 %. The
 /// smallest share, 1 %, is 10 ms per second, and a timeslice is 30 ms. So the error is -100 % in a
-/// second without a timeslice, and +200 % in a second with one. With two, of which Dom0 cuts one
-/// short, it is at most +500 %.
+/// second without a timeslice, and +200 % in a second with a timeslice. With two, of which Dom0
+/// cuts one short, it is at most +500 %.
 #[test]
 fn credit_of_2006_errs_by_whole_timeslices_unless_park_field_is_budget() {
     let errors = |case: &str| {

@@ -3,8 +3,8 @@
 
 use crate::common::{GOOD, Place, Ran};
 
-/// Replaces `from` by `to` in the scenario [`GOOD`](common::GOOD). Asserts that every command that
-/// reads it reports the position `at` and the text `says`.
+/// Replaces `from` by `to` in the scenario [`GOOD`](common::GOOD). Asserts that every command with
+/// the scenario reports the position `at` and the text `says`.
 #[track_caller]
 fn wrong(from: &str, to: &str, at: &str, says: &str) {
     assert!(GOOD.contains(from), "nothing to replace: {from}");

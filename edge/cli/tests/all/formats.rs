@@ -89,8 +89,8 @@ fn refusal_of_a_trace_of_a_newer_version_states_the_version() {
     place.run(&["show", "new.trace"]).refused(2).says("this is a trace of version 9");
 }
 
-/// The journal contains 13 of 6,000 runs. The table equals that of a sweep that began without a
-/// journal.
+/// The journal contains 13 of 6,000 runs. The table equals the table of a sweep that began without
+/// a journal.
 #[test]
 fn sweep_command_resumes_from_a_partial_file_of_format_version_1() {
     let place = Place::new();

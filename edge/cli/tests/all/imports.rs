@@ -1,4 +1,4 @@
-//! Recordings of perf, tracefs and trace-cmd as the commands read them.
+//! Tests of recordings of perf, tracefs and trace-cmd, as commands read them.
 
 use std::fs;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::common::{Place, Ran};
 
-/// Returns a place with the recordings of other programs.
+/// Returns a folder with the recordings of other programs.
 fn place() -> Place {
     let place = Place::with(SPINNING);
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../import/tests/fixtures");
@@ -33,7 +33,7 @@ name = "batch"
 work = { kind = "spin" }
 "#;
 
-/// Asserts that standard error has notes only. Returns standard output.
+/// Asserts that standard error consists of notes only. Returns standard output.
 #[track_caller]
 fn noted(ran: Ran) -> String {
     assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
@@ -42,10 +42,10 @@ fn noted(ran: Ran) -> String {
 }
 
 #[test]
-fn commands_read_recordings_of_other_programs_directly() {
+fn commands_read_recordings_of_perf_and_ftrace_in_place_of_traces() {
     let place = place();
     let ran = place.run(&["why", "web", "perf.data"]);
-    assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; threads with names"));
+    assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; a thread with the name of"));
     let told = noted(ran);
     assert!(told.contains("66.6 %  process backup"), "{told}");
     assert!(told.contains("32.6 %  db, beyond its reservation"), "{told}");
@@ -58,7 +58,17 @@ fn commands_read_recordings_of_other_programs_directly() {
 }
 
 #[test]
-fn recordings_of_three_kinds_pass_the_gate() {
+fn perfetto_file_of_a_recording_names_causes_of_waits() {
+    let place = place();
+    noted(place.run(&["show", "perf.data", "--perfetto", "out.pftrace"]));
+    let bytes = fs::read(place.path("out.pftrace")).expect("a file");
+    for text in ["web.0 waits for", "db.0 waits for", "db, beyond its reservation"] {
+        assert!(bytes.windows(text.len()).any(|it| it == text.as_bytes()), "no {text}");
+    }
+}
+
+#[test]
+fn recordings_of_perf_and_ftrace_pass_the_gate_of_whatif() {
     let place = place();
     noted(place.run(&["sim", "it.toml", "--save", "sim.trace"]));
     noted(place.run(&["import", "perf", "perf.data", "ours.trace"]));
@@ -71,7 +81,7 @@ fn recordings_of_three_kinds_pass_the_gate() {
 }
 
 #[test]
-fn whatif_of_a_perf_recording_predicts_another_weight() {
+fn whatif_command_predicts_another_weight_from_a_perf_recording() {
     let place = place();
     let told = noted(place.run(&["whatif", "perf.data", "--set", "db.weight=10", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -83,11 +93,18 @@ fn whatif_of_a_perf_recording_predicts_another_weight() {
 }
 
 #[test]
-fn import_names_vms_and_says_what_it_assumes() {
+fn recording_of_ordinary_scheduling_has_nothing_to_replay() {
+    let place = place();
+    let ran = place.run(&["replay", "perf.data"]).ended_with(2);
+    ran.says("the trace has no decisions to replay");
+}
+
+#[test]
+fn import_names_vms_and_lists_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
-    assert!(told.contains("assumed: weights are those of nice values"), "{told}");
+    assert!(told.contains("assumed: weights follow from nice values"), "{told}");
     assert!(told.ends_with("lost:    0 events\n"), "{told}");
     let mode = fs::metadata(place.path("out.trace")).expect("a file").permissions();
     assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
@@ -105,7 +122,7 @@ fn import_names_vms_and_says_what_it_assumes() {
 }
 
 #[test]
-fn damaged_recordings_and_wrong_kinds_are_refused() {
+fn import_command_refuses_damaged_recordings_and_other_files() {
     let place = place();
     let bytes = fs::read(place.path("perf.data")).expect("a file");
     fs::write(place.path("cut.data"), &bytes[..90_000]).expect("a file");
@@ -122,14 +139,65 @@ fn damaged_recordings_and_wrong_kinds_are_refused() {
     place.run(&args).refused(2).says("write --for backup=pid:6507");
     assert!(!place.path("out.trace").exists(), "nothing is written");
     let args = ["import", "perf", "perf.data", "out.trace", "--for", "web=17"];
-    place.run(&args).ended_with(2).says("`web=17` is no process of a recording");
+    place.run(&args).ended_with(2).says("`web=17` does not name a process");
+}
+
+const QUOTAS: &str = r#"
+title = "quotas and changes on two CPUs"
+length = "4s"
+policy = { name = "fair" }
+[host]
+cpus = 2
+[[domain]]
+name = "capped"
+work = { kind = "spin" }
+share.fair = { quota = "0.3cpu" }
+[[domain]]
+name = "moved"
+work = { kind = "spin" }
+[[domain]]
+name = "late"
+work = { kind = "spin" }
+joins = "1s"
+[[change]]
+at = "2s"
+domain = "moved"
+cpus = [1]
+[[change]]
+at = "3s"
+domain = "late"
+paused = true
+[[change]]
+at = "3500ms"
+domain = "late"
+paused = false
+"#;
+
+#[test]
+fn fair_keeps_quotas_over_changes_and_leaves_no_cpu_idle() {
+    let place = Place::with(QUOTAS);
+    let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
+    let told: Value = serde_json::from_str(&told).expect("JSON");
+    let run = &told["runs"][0];
+    let share = |name: &str| {
+        let vcpu = run["vcpus"].as_array().expect("vCPUs").iter().find(|it| it["name"] == name);
+        vcpu.expect("a vCPU")["delivered_ppm"].as_u64().expect("a share")
+    };
+    // One CPU is that of `moved`. Of the other, `late` has what `capped` leaves, without its pause:
+    // 70 % of 2.5 s in 3 s.
+    let expected = [("capped", 300_000_u64), ("moved", 1_000_000), ("late", 583_333)];
+    for (name, ppm) in expected {
+        assert!(share(name).abs_diff(ppm) < 5_000, "{name}: {}", share(name));
+    }
+    let ran = place.run(&["replay", "it.trace"]).ended_with(0);
+    assert!(ran.out.contains("all as recorded"), "{}", ran.out);
 }
 
 #[test]
-fn run_refuses_the_policy_that_is_only_simulated() {
+fn live_run_refuses_the_simulated_only_policy_fair() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
-    ran.says("a policy that models another scheduler can only be simulated");
+    ran.says("a policy that models another scheduler live: it can only be simulated");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of scenarios with axes: each point is run, and all are in one table, JSON or CSV.
+//! Tests of scenarios with axes: each point is run, and all points are in one table, JSON or CSV.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
@@ -47,7 +47,7 @@ fn sim_command_prints_a_row_for_each_point_of_the_scenario_axes() {
     }
 }
 
-/// The metrics of a point equal those of a scenario without axes that has the same values.
+/// The metrics of a point equal the metrics of a scenario without axes that has the same values.
 #[test]
 fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
     let spins = GOOD.replacen(

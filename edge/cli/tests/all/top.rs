@@ -103,6 +103,20 @@ fn top_command_plays_a_trace_and_restores_the_terminal_when_quit() {
 }
 
 #[test]
+fn top_command_plays_a_perf_recording_and_names_culprits() {
+    let place = Place::with("");
+    let fixture = concat!(env!("CARGO_MANIFEST_DIR"), "/../import/tests/fixtures/perf.data");
+    std::fs::copy(fixture, place.path("perf.data")).expect("a fixture");
+    let mut screen = Screen::start(&place, &["top", "perf.data"]);
+    screen.shows("perf.data recording, policy fair");
+    screen.shows("web.0");
+    screen.press("\r");
+    screen.shows("process backup");
+    screen.press("q");
+    assert!(screen.child.wait().expect("it ends").success());
+}
+
+#[test]
 fn top_command_restores_the_terminal_if_a_signal_ends_it() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());

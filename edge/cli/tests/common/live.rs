@@ -35,7 +35,7 @@ pub const TAG: &str = "SLACKLINE_TEST_TAG";
 /// Environment variable with the role of a child process. It is not set in the test process itself.
 pub const PART: &str = "SLACKLINE_TEST_PART";
 
-/// Name of the victim's thread that computes, which looks like that of a QEMU vCPU thread.
+/// Name of the victim's computing thread, which looks like the name of a QEMU vCPU thread.
 const VCPU: &str = "CPU 0/TCG";
 
 /// Scenario with two VMs. One joins, is paused, resumes and leaves. The other changes its share.
@@ -71,7 +71,7 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-/// Permission to run live, on all CPUs or on one.
+/// Permission to run live, on all CPUs or on one CPU.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
@@ -235,7 +235,7 @@ impl Live {
         self.processes().into_iter().filter(has).map(|(pid, _)| pid).collect()
     }
 
-    /// Asserts that none of the processes that the test started still exists.
+    /// Asserts that all processes that the test started have ended.
     #[track_caller]
     pub fn nothing_is_left(&self) {
         wait_until("every process to end", || self.processes().is_empty());
@@ -334,7 +334,7 @@ pub struct Victim {
     before: Vec<State>,
 }
 
-/// Runs as the victim if a test has started this program as one. Returns at once in other
+/// Runs as the victim, if a test has started this program as the victim. Returns at once in other
 /// processes.
 pub fn play_victim() {
     if env::var(PART).is_ok_and(|part| part == "victim") {

@@ -201,7 +201,7 @@ impl Place {
     }
 }
 
-/// Returns the names of all files in a folder, including hidden ones.
+/// Returns the names of all files in a folder, including hidden files.
 pub fn files_in(folder: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(folder).expect("a folder");
     let name = |entry: std::io::Result<std::fs::DirEntry>| entry.expect("an entry").file_name();

@@ -16,8 +16,8 @@ use slackline_linux::sys::{
 /// Environment variable with the role of a child process.
 const BUSY: &str = "SLACKLINE_TEST_BUSY";
 
-/// Runs as a child process with a number of busy threads, if a test has started this program as
-/// one. After a while it measures its own CPU use.
+/// Runs as a child process with a number of busy threads, if a test has started this program for
+/// that purpose. After a while it measures its own CPU use.
 #[test]
 fn helper_process_runs_as_busy_threads() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
@@ -42,7 +42,7 @@ fn helper_process_runs_as_busy_threads() {
 }
 
 /// Runs as a child process whose threads have names like QEMU's, if a test has started this program
-/// as one. Two threads are busy, and one sleeps.
+/// for that purpose. Two threads are busy, and one sleeps.
 #[test]
 fn helper_process_runs_as_qemu_guest() {
     if std::env::var(BUSY).as_deref() != Ok("guest") {
@@ -338,8 +338,8 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
 }
 
 /// The test creates cgroups like libvirt's: each vCPU is in a cgroup without real-time budget. A
-/// vCPU is real-time also while it uses borrowed time, so the budget that Slackline gives the
-/// cgroup must cover that. A thread whose cgroup exhausts its budget would be stopped until the end
+/// vCPU is real-time also while it uses borrowed time, so Slackline must give the cgroup a budget
+/// for borrowed time too. A thread whose cgroup exhausts its budget would be stopped until the end
 /// of a second.
 #[test]
 fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {

@@ -17,7 +17,7 @@ use slackline_units::Span;
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
 /// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn, if a test has started
-/// this program as one. It reports the length of each burst.
+/// this program for that purpose. It reports the length of each burst.
 #[test]
 fn helper_process_runs_as_sleeper() {
     if std::env::var_os(NAPS).is_none() {

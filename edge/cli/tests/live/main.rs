@@ -31,7 +31,7 @@ mod whatif;
 mod why;
 
 /// Runs as the victim, which is the process that a test schedules, if a test has started this
-/// program as one. Returns at once in other processes.
+/// program as the victim. Returns at once in other processes.
 #[test]
 fn helper_process_runs_as_scheduled_process() {
     common::live::play_victim();

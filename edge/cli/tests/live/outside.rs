@@ -184,8 +184,8 @@ fn exact_domain_with_several_threads_stays_within_its_share() {
     }
 }
 
-/// Returns two groups of processes of a run: those of the scheduled VMs, and the clients outside of
-/// them.
+/// Returns two groups of processes of a run: the processes of the scheduled VMs, and the clients
+/// outside of them.
 fn parts(live: &Live) -> (Vec<i32>, Vec<i32>) {
     (live.processes_of("tasks"), live.processes_of("caller"))
 }

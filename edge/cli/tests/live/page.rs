@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::common::live::{self, Victim, wait_until};
 use crate::common::service::Daemon;
 
-/// Sends a request to the page's address and returns the answer, with head.
+/// Sends a request to the page's address. Returns the answer with its header.
 fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
@@ -27,7 +27,7 @@ fn ask(address: &str, request: &str, headers: &str, body: &str) -> String {
     text
 }
 
-/// Splits an address with a code, as `slackline page` prints it, into address and code.
+/// Splits an address that `slackline page` has printed into the address and the code.
 fn split(url: &str) -> (String, String) {
     let rest = url.trim().strip_prefix("http://").unwrap();
     let (address, code) = rest.split_once("/#").unwrap();

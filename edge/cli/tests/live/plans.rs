@@ -43,6 +43,8 @@ fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
     let ran = daemon.run("apply plan --canary --watch 2s").ended_with(1);
     assert!(ran.err.contains("the plan was undone: web received"), "{}", ran.err);
     assert_eq!(slices(&daemon), ["2ms", "3ms"]);
+    // The wrong prediction counts in the record.
+    daemon.run("predictions").shows("web.0");
     // The host has moved since.
     let refused = daemon.run("apply plan --canary --watch 2s").ended_with(2);
     assert!(refused.err.contains("the host is at revision"), "{}", refused.err);

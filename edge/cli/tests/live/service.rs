@@ -321,7 +321,8 @@ fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
     live.nothing_is_left();
 }
 
-/// An administrator stops the VM with SIGSTOP. The daemon respects that until the VM is continued.
+/// An administrator stops the VM with SIGSTOP. The daemon does not resume the VM before the
+/// administrator continues it.
 #[test]
 fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };

@@ -63,8 +63,8 @@ fn of_children() -> Span {
     Span::from_ms(10 * (ticks(13) + ticks(14)))
 }
 
-/// Runs as a process of a tree if a test has started this program as one. The process computes, or
-/// starts short-lived children all the time.
+/// Runs as a process of a tree, if a test has started this program as such a process. The process
+/// computes, or starts short-lived children all the time.
 #[test]
 fn helper_process_runs_as_tree() {
     let Ok(part) = env::var(PART) else { return };
@@ -232,7 +232,7 @@ impl Tree {
         Tree::start_in(None)
     }
 
-    /// Starts a process tree, in the cgroup `group` if one is given.
+    /// Starts a process tree, in the cgroup `group` if `group` is given.
     fn start_in(group: Option<&Path>) -> Tree {
         let tree = Tree::start_as("first of all", group, Path::new("/dev/null"));
         wait_until("the tree to grow", || tree.processes().len() >= 3);
@@ -272,7 +272,7 @@ impl Tree {
     }
 
     /// Returns descriptions of the differences between the current state of the tree's threads and
-    /// that before the run.
+    /// their state before the run.
     fn wrongs(&self) -> Vec<String> {
         let mut wrongs = Vec::new();
         for pid in self.processes() {

@@ -57,10 +57,19 @@ fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     let came = outcome()["share_ppm"].as_u64().expect("a share");
     assert!((200_000..=310_000).contains(&came), "{came}");
     daemon.run("predictions").ended_with(0).shows("Predictions so far: 1.");
-    // They are in the folder of the ledger, and found again.
+    // The predictions are in the folder of the ledger, where the restarted daemon finds them.
     assert_eq!(daemon.end().code, Some(0));
     let daemon = Daemon::start(&live);
     daemon.run("predictions").ended_with(0).shows("Predictions so far: 1.");
+    // The answer about a trace file ends with the same record of predictions.
+    let scenario = "title = \"t\"\nlength = \"2s\"\npolicy = { name = \"edf\" }\n\
+                    [[domain]]\nname = \"web\"\n\
+                    share.edf = { slice = \"3ms\", period = \"10ms\" }\n\
+                    work = { kind = \"periodic\", period = \"20ms\", work = \"2ms\" }\n";
+    live.place.write("it.toml", scenario.as_bytes());
+    live.place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
+    let ran = daemon.run("whatif it.trace --set web.slice=2ms").ended_with(0);
+    ran.shows("Predictions so far: 1.");
     let bad = serde_json::json!([{ "vcpu": "web.0", "length_ns": 1 }]);
     assert_eq!(daemon.ask("POST", "/v1/predictions", Some(&bad)).0, 400);
     assert_eq!(daemon.end().code, Some(0));

@@ -175,6 +175,31 @@ fn why_command_names_another_vm_and_a_sigstop_with_their_time() {
 }
 
 #[test]
+fn saved_run_names_the_program_that_took_slack() {
+    let Some(live) = live::begin() else { return };
+    let hog = Load::start(&live, "cfs-hog", &SPIN);
+    let scenario = r#"
+title = "web beside another program"
+length = "2s"
+policy = { name = "edf" }
+[[domain]]
+name = "web"
+work = { kind = "spin" }
+share.edf = { slice = "2ms", period = "10ms" }
+"#;
+    std::fs::write(live.place.path("beside.toml"), scenario).expect("a file");
+    let before = hog.used();
+    let ran = live.run(&["run", "beside.toml", "--save", "run.trace"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let used = hog.used() - before;
+    let answer = ask(&live, Path::new("run.trace"));
+    let blamed = blamed(&answer, "command", "cfs-hog");
+    assert!(!blamed.is_zero() && blamed <= used, "{blamed} of {used}: {answer:#}");
+    let ran = live.run(&["replay", "run.trace"]);
+    assert_eq!(ran.code, Some(0), "{}{}", ran.out, ran.err);
+}
+
+#[test]
 fn recording_is_readable_after_the_record_command_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);

@@ -135,7 +135,7 @@ impl Access {
         limited.map(|granted| (granted.principal, granted.budget)).collect()
     }
 
-    /// Returns all grants, including expired ones.
+    /// Returns all grants, including expired grants.
     pub(super) fn listed(&self) -> Vec<Shown> {
         self.granted.values().map(|granted| shown(granted, None)).collect()
     }

@@ -1,4 +1,4 @@
-//! Errors that keep the service from starting or end it.
+//! Errors that prevent the start of the service, or that end the service.
 
 use std::io;
 use std::net::SocketAddr;

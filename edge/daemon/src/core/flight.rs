@@ -88,7 +88,7 @@ enum FlightOrder {
     Window(Box<PredictionOrder>),
 }
 
-/// Names of the VMs that a caller may see. `None` if the caller may see all.
+/// Names of the VMs that a caller may see. `None` if the caller may see the names of all VMs.
 pub(super) type Own = Option<BTreeSet<String>>;
 
 /// Query of a client that the flight recorder answers.

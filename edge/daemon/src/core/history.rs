@@ -127,7 +127,7 @@ impl Host {
         self.say(&line);
     }
 
-    /// Sends the events that the ledger returned to the client that queried them.
+    /// Sends a client the events that it queried, as returned by the ledger.
     pub(super) fn answer_log(
         &mut self,
         ticket: Ticket,

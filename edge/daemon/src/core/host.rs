@@ -180,7 +180,7 @@ impl Host {
     }
 
     /// Records a VM that was found. With a `binding`, the VM is the result of looking that up.
-    /// Without one, it already has a reservation.
+    /// Without a binding, the VM already has a reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
             Some(binding) => {
@@ -325,8 +325,8 @@ impl Host {
         }
     }
 
-    /// Returns the reservations as a tenant sees them: first the tenant's own, then those of other
-    /// owners, without names.
+    /// Returns the reservations as a tenant sees them: first the tenant's own reservations, then
+    /// the reservations of other owners, without names.
     fn list_of_tenant(
         &mut self,
         all: &[ListedReservation],

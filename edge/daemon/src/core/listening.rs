@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpListener};
 use super::{Listen, ServeError, ServeOptions};
 
 /// Returns a listening socket for clients on other hosts. The TLS files are loaded first, so that
-/// the daemon does not start with faulty ones.
+/// the daemon does not start with faulty files.
 fn listen(at: &Listen) -> Result<TcpListener, ServeError> {
     at.tls.load()?;
     bind(at.address)

@@ -1,9 +1,9 @@
 //! Look-ups of VMs that requests need. Callers take turns.
 //!
 //! A look-up reads all of procfs or waits for a virtual machine monitor, so threads of ordinary
-//! priority do it. A caller may have one running look-up and a few waiting ones, so that no caller
-//! delays the others. One of the threads serves only administrators. A look-up is dropped once its
-//! caller has disconnected or its time limit has passed.
+//! priority do it. A caller may have one running look-up and a few waiting look-ups, so that no
+//! caller delays the others. One of the threads serves only administrators. A look-up is dropped
+//! once its caller has disconnected or its time limit has passed.
 //!
 //! A listing of all VMs serves all callers that request one while it is made, or within a second
 //! after that.

@@ -14,7 +14,8 @@ use super::host::Host;
 use super::wire;
 
 impl Host {
-    /// Answers a request for all metrics. A tenant sees those of the tenant's own reservations.
+    /// Answers a request for all metrics. A tenant sees the metrics of the tenant's own
+    /// reservations.
     pub(super) fn answer_numbers(
         &mut self,
         (ticket, tenant): (Ticket, Option<Principal>),

@@ -52,7 +52,8 @@ impl Predictions {
         Predictions { file, bytes: bytes.len(), all, open: Vec::new() }
     }
 
-    /// Starts checking predictions. Returns false if too many are being checked already.
+    /// Starts checking predictions. Returns false if too many predictions are being checked
+    /// already.
     pub(super) fn watch(&mut self, now: Time, wall_ns: u64, predictions: Vec<Prediction>) -> bool {
         if self.open.len() + predictions.len() > MOST_OPEN {
             return false;
@@ -71,7 +72,7 @@ impl Predictions {
         self.open.iter().any(|open| open.until <= now)
     }
 
-    /// Returns all predictions. Those that are still being checked come last.
+    /// Returns all predictions. Predictions that are still being checked come last.
     pub(super) fn all(&self) -> impl Iterator<Item = &PredictionRecord> {
         self.all.iter().chain(self.open.iter().map(|open| &open.predicted))
     }

@@ -21,7 +21,7 @@ const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
     .union(CapabilitySet::CHOWN);
 
 /// Folders in which the kernel describes its trace events. If neither is mounted, the daemon mounts
-/// one.
+/// one of them.
 const EVENTS: [&str; 2] = ["/sys/kernel/tracing/events", "/sys/kernel/debug/tracing/events"];
 
 /// Drops all capabilities that the core does not need, permanently, for the calling thread and all

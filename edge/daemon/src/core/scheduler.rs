@@ -40,7 +40,7 @@ struct Domain {
     places: Vec<Place>,
 }
 
-/// A vCPU with a reservation, which may be without a thread.
+/// A vCPU with a reservation. It can be without a thread.
 #[derive(Clone, Copy, Debug)]
 struct Place {
     /// Id of the vCPU in the session. `None` only if the session has no reservation for this place.

@@ -44,7 +44,7 @@ pub(super) enum Order {
 
 /// VM that a request needs.
 pub(super) enum VmQuery {
-    /// The VM with this name. There must be exactly one.
+    /// The VM with this name. There must be exactly one such VM.
     Named(Name),
     /// The VM that a binding refers to.
     Bound(Binding),
@@ -132,7 +132,7 @@ pub(super) type Listing = Arc<Result<Vec<(Machine, Option<u32>)>, Absent>>;
 pub(super) struct Scout {
     orders: Sender<Order>,
     seen: Receiver<ScoutFinding>,
-    /// Eventfd that counts the findings that were not read yet.
+    /// Eventfd that counts the unread findings.
     told: OwnedFd,
     /// True while the scout makes a discovery pass.
     is_out: bool,

@@ -12,13 +12,13 @@ use slackline_units::{CpuId, Span, Time};
 /// Length of time that a column covers.
 const STEP: Span = Span::from_ms(20);
 
-/// Maximum number of columns: those of 15 s.
+/// Maximum number of columns, which cover 15 s.
 const KEPT: usize = 750;
 
 /// Number of vCPUs ever named at which the picture begins anew.
 const MOST_NAMES: usize = 4_096;
 
-/// Number that stands for all threads that are no vCPU.
+/// Number that stands for all threads except vCPU threads.
 const OTHERS: u32 = 0;
 
 /// Sink that sums up which threads ran in each column.
@@ -72,8 +72,8 @@ impl TimelineKeeper {
         self.threads.retain(|&id, _| is_live(id));
     }
 
-    /// Returns the columns that are complete at a time, from a number on. With names, only those of
-    /// the VMs that `may_see` allows are shown, and all others stand as other threads.
+    /// Returns the columns that are complete at `now`, beginning with number `from`. VMs that
+    /// `may_see` does not allow are counted as other threads.
     pub(super) fn answer(
         &self,
         from: u64,

@@ -37,7 +37,7 @@ const KEPT: Duration = Duration::from_secs(5);
 /// Time that workers have to end when the daemon ends.
 const ENDING: Duration = Duration::from_millis(300);
 
-/// Names of the VMs that the caller may see. `None` stands for all.
+/// Names of the VMs that the caller may see. `None` stands for all VMs.
 type Own = Option<BTreeSet<String>>;
 
 /// Running workers, and idle workers that keep a recording.
@@ -95,7 +95,7 @@ struct EndedPrediction {
 }
 
 impl Whatifs {
-    /// Starts without workers. `command` starts one.
+    /// Starts without workers. `command` starts a worker.
     pub(super) fn new(command: WorkerCommand) -> io::Result<Whatifs> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, ended) = channel();
@@ -219,7 +219,7 @@ impl PredictionOrder {
         (self.window.since, &self.window.own)
     }
 
-    /// Passes on the recording, or the reason why there is none.
+    /// Passes on the recording, or the reason why there is no recording.
     pub(super) fn take(self, recording: Result<Vec<u8>, Problem>) {
         match recording {
             Ok(recording) => self.start(WindowSource::Taken(recording)),

@@ -21,8 +21,8 @@ pub(super) enum ValidRequest {
     Host(Ticket),
     /// Show the health of the daemon.
     Health(Ticket),
-    /// Show all metrics. With a principal, who is a tenant, show only those of the tenant's own
-    /// reservations.
+    /// Show all metrics. With a principal, who is a tenant, show only the metrics of the tenant's
+    /// own reservations.
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),

@@ -28,12 +28,12 @@ pub enum Absent {
     Several {
         /// Binding (the text after `--for`) that the daemon searched for.
         binding: Binding,
-        /// Id of the first matching process, which has the lower id.
+        /// Id of the matching process with the lower id.
         first: Tid,
         /// Id of the second matching process.
         second: Tid,
     },
-    /// The process has ended, or is one that must not be scheduled.
+    /// The process has ended, or must not be scheduled.
     #[error(transparent)]
     Untouchable(#[from] ThreadError),
     /// The vCPU threads of the VM have not started yet, or cannot be identified.

@@ -191,7 +191,7 @@ fn firecracker(words: &[&[u8]]) -> VmCommandLine {
     VmCommandLine { program: Program::Firecracker, name: id, uuid: None }
 }
 
-/// Cloud Hypervisor's options without a value, or with an optional one.
+/// Cloud Hypervisor's options without a value, or with an optional value.
 const CLOUD_HYPERVISOR_FLAGS: [&str; 6] = ["help", "version", "v", "watchdog", "pvpanic", "V"];
 
 /// Parses Cloud Hypervisor's options. Cloud Hypervisor's VMs have no names, so the path of the API

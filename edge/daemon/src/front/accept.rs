@@ -45,8 +45,7 @@ const HEADERS: usize = 32;
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
 
-/// Pause after a failed `accept` that no client causes, such as one for lack of descriptors or
-/// memory.
+/// Pause after a failed `accept` that no client causes, such as a lack of descriptors or memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
 
 /// Delay before the front answers a caller that exceeds its rate limit.
@@ -332,7 +331,7 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
 ///
 /// A client that receives an answer before it has sent its request reports a broken connection. So
 /// the refusal first waits a short time for the request, outside the accept loop. If too many
-/// refusals wait already, this one is written at once.
+/// refusals wait already, this refusal is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
     if reason.is_empty() {
         return;

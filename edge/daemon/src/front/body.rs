@@ -208,7 +208,7 @@ pub(super) fn query<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, No>
         .map_err(|error| No::bad(error.body_text(), "see the parameters in /v1/openapi.json"))
 }
 
-/// Returns the idempotency key of a request, if it has one.
+/// Returns the idempotency key of a request, if the request has a key.
 pub(super) fn key(headers: &HeaderMap) -> Result<Option<Key>, No> {
     let name = HeaderName::from_static("idempotency-key");
     let Some(text) = only(headers, &name)? else { return Ok(None) };

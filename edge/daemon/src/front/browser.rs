@@ -40,7 +40,7 @@ pub(super) enum Door {
 pub(super) enum Visitor {
     /// A program, identified by its socket or by its credentials.
     Program,
-    /// A browser without a session that asks for what everybody may have.
+    /// A browser without a session that requests a path for which no session is needed.
     Public,
     /// A browser with a session.
     Session(Box<Session>),

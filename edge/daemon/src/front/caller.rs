@@ -29,7 +29,7 @@ pub(super) struct CoreRequest {
 
 impl Caller {
     /// Returns a request to the core on behalf of this caller, with an idempotency key if the
-    /// client sent one.
+    /// client sent a key.
     pub(super) fn asks(&self, key: Option<&Key>, request: Request) -> CoreRequest {
         let key = key.map(ToString::to_string);
         CoreRequest { who: self.who.clone(), key, request }

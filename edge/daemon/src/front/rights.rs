@@ -16,8 +16,8 @@ use rustix::thread::{
 pub(crate) const DESCRIPTORS: u64 = 128;
 
 /// Switches to the given user, if permitted, and drops all other rights: groups, capabilities, and
-/// every way to get new ones. After that the process can neither start threads or processes nor be
-/// traced. It must be single-threaded before the call.
+/// every way to get new rights. After that the process can neither start threads or processes nor
+/// be traced. It must be single-threaded before the call.
 ///
 /// # Errors
 /// If a right remains, or there is no unprivileged user to become.

@@ -31,7 +31,7 @@ pub struct SessionTimes {
 }
 
 impl SessionTimes {
-    /// Limits of the service: a code lasts a minute, and a session eight hours.
+    /// Limits of the service: a code is valid for a minute, and a session for eight hours.
     pub const USUAL: SessionTimes =
         SessionTimes { code: Duration::from_secs(60), session: Duration::from_secs(8 * 3600) };
 }
@@ -148,7 +148,8 @@ impl Sessions {
     }
 }
 
-/// Drops the oldest entries of a principal, and of all if there are too many.
+/// Drops the oldest entries of a principal that has too many, and the oldest of all entries if
+/// there are too many in total.
 fn make_room<T>(
     all: &mut BTreeMap<String, T>,
     owner: &Owner,

@@ -96,7 +96,8 @@ fn look_through(place: &LedgerFolder) -> Result<LookedThrough, LedgerError> {
     let mut tables = Vec::new();
     for name in all(of) {
         // A table without a version is missing until a program that knows it opens the ledger.
-        if name == "history" && !connection.table_exists(None, name).map_err(failed)? {
+        let is_optional = ["history", "plan"].contains(&name);
+        if is_optional && !connection.table_exists(None, name).map_err(failed)? {
             continue;
         }
         let rows = count(&connection, name);

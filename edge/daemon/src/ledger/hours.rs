@@ -183,7 +183,7 @@ fn natural(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Returns the last row of each reservation, if it has one.
+/// Returns the last row of each reservation that has rows.
 pub(super) fn last_hours<'a>(
     connection: &Connection,
     names: impl Iterator<Item = &'a Name>,

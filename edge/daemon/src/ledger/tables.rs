@@ -114,8 +114,8 @@ const TENANTS: &str = "";
 /// Migration that adds the end of a reservation. Rows from earlier versions have none.
 ///
 /// The migration also adds a row that marks members of the group `slackline` without a grant as
-/// tenants. The row is present in new ledgers and in those of version 7. In others, `slackline
-/// access migrate` adds it, since it takes rights from users.
+/// tenants. The row is present in new ledgers and in ledgers of version 7. To other ledgers,
+/// `slackline access migrate` adds it, since it takes rights from users.
 const ENDS: &str = "
 ALTER TABLE reservation ADD COLUMN until INTEGER;
 CREATE TABLE rights (

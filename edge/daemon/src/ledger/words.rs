@@ -35,7 +35,7 @@ pub enum Proof {
 /// Change to the grants of access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessChange {
-    /// Adds a grant, or replaces the one of the same principal.
+    /// Adds a grant, or replaces the grant of the same principal.
     Add(AccessGrant),
     /// Removes the grant of a principal.
     Revoke(Principal),

@@ -190,8 +190,8 @@ fn ledger_that_one_process_has_open_cannot_be_opened_by_a_second() {
 
 // Faults of the process, the disk and the file.
 
-/// Runs as a child process that writes commits without end and prints each acknowledged one, until
-/// the test kills it.
+/// Runs as a child process that writes commits without end and prints each acknowledged commit,
+/// until the test kills it.
 #[test]
 fn helper_process_runs_as_ledger_writer() {
     let Ok(folder) = env::var(FOLDER) else { return };
@@ -306,7 +306,7 @@ fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
         }
         assert!(seq < 100_000, "the disk does not get full");
         if seq == 20 {
-            fs::write(disk.0.path().join("filler"), vec![1; 96 << 10]).unwrap();
+            fs::write(disk.0.path().join("filler"), vec![1; 80 << 10]).unwrap();
         }
     };
     assert!(matches!(error, LedgerError::Full { .. }), "{error:?}");

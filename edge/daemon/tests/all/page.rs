@@ -1,4 +1,5 @@
-//! The page: hostile pages of other sites, another user of the host, and a browser that may.
+//! Tests of the page: with hostile pages of other sites, with another user of the host, and with a
+//! browser that has access.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -153,7 +154,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_session_has_the_rights_of_the_user_who_created_its_code() {
+fn browser_session_has_the_rights_of_the_creator_of_its_code() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();

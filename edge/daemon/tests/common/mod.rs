@@ -111,8 +111,8 @@ impl Front {
         (&self.core).write_all(&line(&CoreMessage::Event(event))).unwrap();
     }
 
-    /// Sends bytes and reads until the front closes the connection. Returns the text that was read
-    /// and the time that it took.
+    /// Sends bytes and reads until the front closes the connection. Returns the text and the time
+    /// from the connection to its end.
     pub fn until_closed(&self, bytes: &[u8]) -> (String, Duration) {
         let (mut stream, begun) = (self.connect(), Instant::now());
         stream.write_all(bytes).unwrap();

@@ -139,7 +139,7 @@ impl Case {
         Ok(case)
     }
 
-    /// Returns the case with an additional setting, or with a new value for an existing one.
+    /// Returns the case with an additional setting, or with a new value for an existing setting.
     ///
     /// # Errors
     /// If the setting is no field of the policy or its shares.
@@ -170,7 +170,7 @@ impl Case {
         Ok(())
     }
 
-    /// Returns the ablations: cases that differ from this one in a single rule of the policy.
+    /// Returns the ablations: cases that differ from this case in a single rule of the policy.
     #[must_use]
     pub fn ablations(&self) -> Vec<Case> {
         let mut cases = Vec::new();

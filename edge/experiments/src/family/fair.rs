@@ -59,8 +59,8 @@ pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Guests by descending weight. The next field has a flag for each that is true while the guest
-    /// is runnable.
+    /// Guests by descending weight. The next field has a flag for each guest, which is true while
+    /// the guest is runnable.
     order: Vec<usize>,
     awake: Vec<bool>,
     /// Capacity of each CPU that is available to guests, in millionths.

@@ -52,7 +52,7 @@ pub struct RunResults {
 
 impl RunResults {
     /// Returns the numbers of a run. Deviations are from the fair CPU time if `fairness` is given.
-    /// Otherwise they are from the reservations of the vCPUs that have one.
+    /// Otherwise they are from the reservations of the vCPUs that have a reservation.
     #[must_use]
     pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> RunResults {
         let vcpus = &summary.vcpus;

@@ -1,18 +1,18 @@
-//! Events that a `perf.data` has, and the form of their samples.
+//! Events that a `perf.data` file describes, and the format of their samples.
 
 use std::collections::BTreeMap;
 
 use crate::bytes::Part;
 use crate::error::ImportError;
 
-/// Length of the description of a section: offset and size.
+/// Length of the description of a section, which consists of offset and size.
 const SECTION: u64 = 16;
-/// Type of an event that is a tracepoint.
+/// Type number of tracepoint events.
 const TRACEPOINT: u32 = 2;
-/// Flag of an event: records other than samples tell time and CPU as well.
+/// Flag of an event: records other than samples contain time and CPU too.
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 
-/// Parts of a sample, by bit.
+/// Bits of the fields that a sample can have.
 const IP: u64 = 1;
 const TID: u64 = 1 << 1;
 const TIME: u64 = 1 << 2;
@@ -26,16 +26,16 @@ const STREAM_ID: u64 = 1 << 9;
 const RAW: u64 = 1 << 10;
 const IDENTIFIER: u64 = 1 << 16;
 
-/// Parts of a value that was read, by bit.
+/// Bits of the fields that a value of a counter can have.
 const TOTAL_TIMES: u64 = 3;
 const GROUP: u64 = 1 << 3;
 /// Parts that each value has: its id and its losses.
 const OF_EACH: u64 = 1 << 2 | 1 << 4;
 
-/// An event that was recorded.
+/// An event that was recorded, as the header of the file describes it.
 #[derive(Debug)]
 pub(crate) struct Attribute {
-    /// Id of the tracepoint. `None` if the event is none.
+    /// Id of the tracepoint. `None` if the event is not a tracepoint.
     pub(crate) tracepoint: Option<u64>,
     sample: u64,
     read: u64,
@@ -44,7 +44,7 @@ pub(crate) struct Attribute {
 }
 
 impl Attribute {
-    /// Reads all events. Each has `size` bytes in the list.
+    /// Reads the descriptions of all events. Each description has `size` bytes in the list.
     pub(crate) fn all(
         file: &[u8],
         list: &Part<'_>,
@@ -77,22 +77,22 @@ impl Attribute {
     }
 }
 
-/// Form of all samples and of the ends of other records.
+/// Format of all samples, and of the ends of other records.
 pub(crate) struct Layout {
     attributes: Vec<Attribute>,
     by_id: BTreeMap<u64, usize>,
 }
 
-/// A sample.
+/// A sample of an event.
 pub(crate) struct Sample<'a> {
-    /// Index of its event.
+    /// Index of the sample's event.
     pub(crate) event: usize,
     pub(crate) at: u64,
     pub(crate) cpu: u64,
     pub(crate) raw: Part<'a>,
 }
 
-/// End of a record that is no sample.
+/// End of a record that is not a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trailer {
     pub(crate) at: Option<u64>,
@@ -122,7 +122,7 @@ impl Layout {
         Ok(Layout { by_id: by_id.collect(), attributes: attributes.collect() })
     }
 
-    /// Reads a sample.
+    /// Reads a sample of any event.
     pub(crate) fn sample<'a>(&self, body: &Part<'a>) -> Result<Sample<'a>, ImportError> {
         let event = self.event(body)?;
         let Attribute { sample, read, .. } = self.attributes[event];
@@ -164,7 +164,7 @@ impl Layout {
         self.by_id.get(&id).copied().ok_or(unknown)
     }
 
-    /// Reads time and CPU at the end of a record that is no sample.
+    /// Reads time and CPU at the end of a record that is not a sample.
     pub(crate) fn trailer(&self, body: &Part<'_>) -> Result<Trailer, ImportError> {
         let Attribute { sample, has_trailers, .. } = self.attributes[0];
         if !has_trailers {
@@ -184,7 +184,7 @@ impl Layout {
     }
 }
 
-/// Returns the length of a value that was read with the sample.
+/// Returns the length of the counter value that a sample contains.
 fn read_size(body: &Part<'_>, at: usize, read: u64) -> Result<usize, ImportError> {
     let times = (read & TOTAL_TIMES).count_ones() as usize;
     let each = 1 + (read & OF_EACH).count_ones() as usize;

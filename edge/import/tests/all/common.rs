@@ -1,4 +1,4 @@
-//! Recordings of tests, and what they say.
+//! Recordings for tests, and functions that read them.
 
 use slackline_import::{Import, ImportError, Kind, Target, read};
 use slackline_metrics::{Answer, CulpritFinder};
@@ -8,17 +8,17 @@ use slackline_units::Span;
 /// `perf sched record -C 1` of two processes with vCPU threads and a third on one CPU, for 1.8 s.
 /// Paths, the host's name, and the names of other processes were removed.
 pub(crate) const PERF: &[u8] = include_bytes!("../fixtures/perf.data");
-/// tracefs' `trace` in part of the same time.
+/// Text of tracefs's file `trace` for a part of the same time.
 pub(crate) const TRACEFS: &[u8] = include_bytes!("../fixtures/tracefs.txt");
 /// `trace-cmd report -t` of the same events.
 pub(crate) const TRACE_CMD: &[u8] = include_bytes!("../fixtures/trace-cmd.txt");
 
-/// Reads a recording whose kind is recognised.
+/// Reads a recording whose kind is recognised from its first bytes.
 pub(crate) fn import(bytes: &[u8]) -> Result<Import, ImportError> {
     read(Kind::of(bytes).expect("a recording"), bytes, &[])
 }
 
-/// Reads a recording with targets.
+/// Reads a recording in which the given processes are the VMs.
 pub(crate) fn import_for(bytes: &[u8], targets: &[&str]) -> Result<Import, ImportError> {
     let targets: Vec<Target> =
         targets.iter().map(|text| text.parse().expect("a valid target")).collect();
@@ -53,7 +53,7 @@ pub(crate) fn threads(import: &Import) -> Vec<HostThread> {
     entries(import).into_iter().filter_map(of).collect()
 }
 
-/// Returns who kept a VM from running.
+/// Returns the culprits of a VM's waiting time.
 pub(crate) fn why(import: &Import, vm: &str) -> Answer {
     let mut finder = CulpritFinder::new(vm);
     import.pass_to(&mut finder);

@@ -1,11 +1,12 @@
-//! Damaged recordings: each gives a clear error or a recording, never a panic or a hang.
+//! Tests with damaged recordings: each gives a clear error or a recording, and never a panic or a
+//! hang.
 
 use proptest::prelude::*;
 use slackline_import::{BEGINS, ImportError, Kind, read};
 
 use crate::common::{PERF, TRACE_CMD, TRACEFS, import};
 
-/// Reads damaged bytes as the kind that they were, and all of what they say.
+/// Reads damaged bytes as the kind of recording that they were before, including all records.
 fn survives(kind: Kind, bytes: &[u8]) -> Result<u64, ImportError> {
     let import = read(kind, bytes, &[]).inspect_err(|error| {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty());
@@ -28,7 +29,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
-fn cut_perf_recording_says_what_ends_where() {
+fn cut_perf_recording_names_the_missing_part() {
     let cut = &PERF[..100_000];
     let error = import(cut).expect_err("it is cut");
     let text = error.to_string();
@@ -42,15 +43,15 @@ fn cut_perf_recording_says_what_ends_where() {
 }
 
 #[test]
-fn head_of_perf_recording_is_checked() {
+fn perf_recording_with_a_damaged_header_is_refused() {
     let with = |at: usize, number: u64| {
         let mut bytes = PERF.to_vec();
         put(&mut bytes, at, number);
         import(&bytes).expect_err("it is damaged").to_string()
     };
-    let piped = "this perf.data was written to a pipe, and its head has 16 bytes of 104";
+    let piped = "this perf.data was written to a pipe: its header has 16 bytes, not 104";
     assert_eq!(with(8, 16), piped);
-    assert_eq!(with(48, 0), "the recording was not finished: its head tells of no data");
+    assert_eq!(with(48, 0), "the recording was not finished: its header names no data");
     let says = with(16, 10);
     assert!(says.contains("an event has 10 bytes, and needs at least 64"), "{says}");
     let says = with(32, u64::MAX);
@@ -72,7 +73,7 @@ fn compressed_perf_recording_is_refused_with_a_hint() {
 }
 
 #[test]
-fn text_may_end_at_each_line_and_not_within_one() {
+fn ftrace_text_may_be_cut_after_a_line_but_not_within_a_line() {
     for text in [TRACEFS, TRACE_CMD] {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         for end in ends.skip(200).step_by(101) {
@@ -85,7 +86,7 @@ fn text_may_end_at_each_line_and_not_within_one() {
 }
 
 #[test]
-fn lines_in_another_order_are_refused() {
+fn ftrace_text_with_swapped_lines_is_refused() {
     let text = String::from_utf8(TRACE_CMD.to_vec()).expect("text");
     let mut lines: Vec<&str> = text.lines().collect();
     let count = lines.len();
@@ -94,7 +95,7 @@ fn lines_in_another_order_are_refused() {
     assert!(matches!(error, ImportError::Reordered { .. }), "{error}");
 }
 
-/// Changes to some bytes: their positions and new values.
+/// Changes to single bytes: their positions and new values.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
 }
@@ -103,7 +104,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
-    fn perf_recording_with_changed_bytes_never_panics(changes in changes(), is_head in any::<bool>()) {
+    fn perf_recording_with_changed_bytes_never_panics(
+        changes in changes(),
+        is_head in any::<bool>(),
+    ) {
         let mut bytes = PERF.to_vec();
         let most = if is_head { 2_000 } else { bytes.len() };
         for (at, byte) in changes {
@@ -125,7 +129,7 @@ proptest! {
     }
 
     #[test]
-    fn text_with_changed_bytes_never_panics(changes in changes()) {
+    fn ftrace_text_with_changed_bytes_never_panics(changes in changes()) {
         let mut bytes = TRACEFS[..40_000].to_vec();
         for (at, byte) in changes {
             let at = at.index(bytes.len());
@@ -135,7 +139,9 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_behind_a_head_never_panic(tail in prop::collection::vec(any::<u8>(), 0..4_000)) {
+    fn perf_header_followed_by_any_bytes_never_panics(
+        tail in prop::collection::vec(any::<u8>(), 0..4_000),
+    ) {
         let mut bytes = PERF[..104].to_vec();
         bytes.extend_from_slice(&tail);
         let _ = survives(Kind::Perf, &bytes);

@@ -1,4 +1,4 @@
-//! Forms in which programs write the same events as text.
+//! Tests of the forms in which different programs write the same events as text.
 
 use slackline_import::Kind;
 use slackline_import::{ImportError, read};
@@ -7,38 +7,15 @@ use slackline_units::{CpuId, Span};
 
 use crate::common::{entries, import, import_for, notes, records, threads, used, why};
 
-const TRACEFS: &str = "\
-# tracer: nop
-          <idle>-0       [000] d..2. 5.000100: sched_waking: comm=a b [c] pid=7 prio=120 target_cpu=000
-          <idle>-0       [000] d..2. 5.000200: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a b [c] next_pid=7 next_prio=120
-          a b [c]-7      [000] d..2. 5.000900: sched_switch: prev_comm=a b [c] prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-          <idle>-0       [000] d..2. 5.001000: sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const TRACEFS: &str = include_str!("../fixtures/small-tracefs.txt");
 
-const TRACE_CMD: &str = "\
-cpus=1
-          <idle>-0       [000] 5.000100: sched_wakeup:         a b [c]:7 [120] CPU:000
-          <idle>-0       [000] 5.000200: sched_switch:         swapper/0:0 [120] R ==> a b [c]:7 [120]
-          a b [c]-7      [000] 5.000900: sched_switch:         a b [c]:7 [120] S ==> swapper/0:0 [120]
-          <idle>-0       [000] 5.001000: sched_switch:         swapper/0:0 [120] R ==> swapper/0:0 [120]
-";
+const TRACE_CMD: &str = include_str!("../fixtures/small-trace-cmd.txt");
 
-const RAW: &str = "\
-cpus=1
-          <idle>-0       [000] 5.000100: sched_waking:          comm=a b [c] pid=7 prio=120 target_cpu=000
-          <idle>-0       [000] 5.000200: sched_switch:          prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=0 next_comm=a b [c] next_pid=7 next_prio=120
-          a b [c]-7      [000] 5.000900: sched_switch:          prev_comm=a b [c] prev_pid=7 prev_prio=120 prev_state=0x1 next_comm=swapper/0 next_pid=0 next_prio=120
-          <idle>-0       [000] 5.001000: sched_switch:          prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=0 next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const RAW: &str = include_str!("../fixtures/small-raw.txt");
 
-const SCRIPT: &str = "\
-         swapper     0 [000]     5.000100:       sched:sched_waking: comm=a b [c] pid=7 prio=120 target_cpu=000
-         swapper     0 [000]     5.000200:       sched:sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=a b [c] next_pid=7 next_prio=120
-         a b [c]     7 [000]     5.000900:       sched:sched_switch: prev_comm=a b [c] prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-         swapper     0 [000]     5.001000:       sched:sched_switch: prev_comm=swapper/0 prev_pid=0 prev_prio=120 prev_state=R ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+const SCRIPT: &str = include_str!("../fixtures/small-perf-script.txt");
 
-/// Writes a switch as tracefs does.
+/// Formats a switch as tracefs does.
 fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String {
     let (from, priority, state) = from;
     let name = |tid: i32| if tid == 0 { format!("swapper/{cpu}") } else { format!("t{tid}") };
@@ -56,7 +33,7 @@ fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String
 }
 
 #[test]
-fn all_forms_of_text_give_the_same_run_interval_and_wake() {
+fn all_forms_of_ftrace_text_give_the_same_run_interval_and_wake() {
     for text in [TRACEFS, TRACE_CMD, RAW, SCRIPT] {
         let import = import_for(text.as_bytes(), &["pid:7"]).expect("a valid text");
         assert_eq!(used(&import, "a-b--c"), Span::from_us(700), "{text}");
@@ -67,7 +44,7 @@ fn all_forms_of_text_give_the_same_run_interval_and_wake() {
 }
 
 #[test]
-fn lost_lines_become_gaps_of_their_cpu() {
+fn lost_events_in_ftrace_text_become_gaps_of_their_cpu() {
     for line in ["CPU:0 [LOST 42 EVENTS]\n", "CPU:0 [42 EVENTS DROPPED]\n"] {
         let lines: Vec<&str> = TRACEFS.lines().collect();
         let text = format!("{}\n{line}{}\n", lines[..3].join("\n"), lines[3..].join("\n"));
@@ -83,12 +60,7 @@ fn lost_lines_become_gaps_of_their_cpu() {
 
 #[test]
 fn option_of_process_ids_groups_threads_to_vms() {
-    let text = "\
-# tracer: nop
- CPU 0/KVM-8 (  7) [000] d..2. 5.0: sched_switch: prev_comm=CPU 0/KVM prev_pid=8 prev_prio=120 prev_state=S ==> next_comm=CPU 1/KVM next_pid=9 next_prio=120
- CPU 1/KVM-9 (  7) [000] d..2. 5.1: sched_switch: prev_comm=CPU 1/KVM prev_pid=9 prev_prio=120 prev_state=S ==> next_comm=qemu:web next_pid=7 next_prio=120
- qemu:web-7 (  7) [000] d..2. 5.2: sched_switch: prev_comm=qemu:web prev_pid=7 prev_prio=120 prev_state=S ==> next_comm=swapper/0 next_pid=0 next_prio=120
-";
+    let text = include_str!("../fixtures/small-tgid.txt");
     let import = import(text.as_bytes()).expect("a valid text");
     assert_eq!(import.vms(), ["web"]);
     let kinds: Vec<_> = threads(&import).iter().map(|it| (it.tid, it.kind)).collect();
@@ -97,7 +69,7 @@ fn option_of_process_ids_groups_threads_to_vms() {
 }
 
 #[test]
-fn weights_are_those_of_nice_values_and_ready_threads_stay_runnable() {
+fn imported_vcpus_have_weights_by_nice_value_and_stay_runnable_when_preempted() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 0, (0, 120, "R"), (5, 100));
     text += &switch(2_000, 0, (5, 100, "R+"), (6, 139));
@@ -134,15 +106,15 @@ fn busiest_processes_are_vms_if_no_thread_has_the_name_of_a_vcpu() {
 }
 
 #[test]
-fn errors_name_the_line_and_both_numbers() {
+fn errors_in_ftrace_text_name_the_line_and_both_numbers() {
     let good = switch(2_000_000, 0, (0, 120, "R"), (5, 120));
     let error = |text: &str| {
         let text = format!("# tracer: nop\n{good}{text}");
         read(Kind::Ftrace, text.as_bytes(), &[]).expect_err("an invalid text").to_string()
     };
     let back = switch(1_000_000, 0, (5, 120, "R"), (6, 120));
-    let says = "line 3: time 1.000000000 of CPU 0 is before 2.000000000, that of an earlier event \
-                of the CPU";
+    let says =
+        "line 3: time 1.000000000 of CPU 0 is before 2.000000000, the time of an earlier event";
     assert_eq!(error(&back), says);
     let jump = switch(900_000_000, 0, (5, 120, "R"), (6, 120));
     let says = "line 3: time jumps from 2.000000000 to 900.000000000, more than 600 s";
@@ -154,11 +126,11 @@ fn errors_name_the_line_and_both_numbers() {
     let bad = good.replace("2.000000", "2.x");
     assert_eq!(error(&bad), "line 3: cannot read the time `2.x`");
     let bad = good.replace("next_pid=5", "next_pid=-5");
-    assert_eq!(error(&bad), "line 3: -5 is no thread id; they go from 0 to 2147483647");
+    assert_eq!(error(&bad), "line 3: -5 is no thread id; thread ids go from 0 to 2147483647");
 }
 
 #[test]
-fn text_without_switches_is_refused() {
+fn ftrace_text_without_switches_is_refused() {
     let text =
         "# tracer: nop\n t-1 [000] d..2. 5.0: sched_waking: comm=a pid=7 prio=120 target_cpu=000\n";
     let error = read(Kind::Ftrace, text.as_bytes(), &[]).expect_err("no switches");
@@ -167,7 +139,7 @@ fn text_without_switches_is_refused() {
 }
 
 #[test]
-fn wakes_name_the_cpu_on_which_the_thread_was() {
+fn imported_wake_has_the_cpu_on_which_the_thread_ran_before() {
     let import = import_for(TRACEFS.as_bytes(), &["pid:7"]).expect("a valid text");
     let is_wake = |it: &Record| matches!(it, Record::Awoken { cpu, .. } if *cpu == CpuId::new(0));
     assert!(records(&import).iter().any(is_wake));

@@ -1,4 +1,5 @@
-//! Recordings that perf, tracefs and trace-cmd made, of two VMs and a process on one CPU.
+//! Tests with recordings that perf, tracefs and trace-cmd made, of two VMs and a process on one
+//! CPU.
 
 use slackline_import::{ImportError, Kind};
 use slackline_metrics::Culprit;
@@ -10,7 +11,7 @@ use crate::common::{
 };
 
 #[test]
-fn kinds_are_recognised_by_their_first_bytes() {
+fn kinds_of_recordings_are_recognised_by_their_first_bytes() {
     assert_eq!(Kind::of(PERF), Some(Kind::Perf));
     assert_eq!(Kind::of(TRACEFS), Some(Kind::Ftrace));
     assert_eq!(Kind::of(TRACE_CMD), Some(Kind::Ftrace));
@@ -25,7 +26,7 @@ fn kinds_are_recognised_by_their_first_bytes() {
 fn vms_of_perf_recording_are_named_after_their_processes() {
     let import = import(PERF).expect("a valid recording");
     assert_eq!(import.vms(), ["web", "db"]);
-    let how = "threads with names of vCPU threads are vCPUs, each process is one VM";
+    let how = "a thread with the name of a vCPU thread is a vCPU, and its process is a VM";
     assert_eq!(import.assumptions()[0], how);
     let named = threads(&import);
     let of = |name: &str| named.iter().find(|thread| thread.name == name).expect("a thread");
@@ -36,9 +37,9 @@ fn vms_of_perf_recording_are_named_after_their_processes() {
     assert_eq!(vcpu.command, "qemu:web");
 }
 
-/// The expected times are those of `perf sched timehist` for the same file.
+/// The expected times are the output of `perf sched timehist` for the same file.
 #[test]
-fn cpu_times_are_those_that_perf_prints() {
+fn cpu_times_of_an_imported_perf_recording_equal_the_output_of_perf() {
     let import = import(PERF).expect("a valid recording");
     let near = |vm: &str, us: u64| {
         let used = used(&import, vm).ns() / 1_000;
@@ -49,7 +50,7 @@ fn cpu_times_are_those_that_perf_prints() {
 }
 
 #[test]
-fn all_kinds_of_recordings_of_one_time_blame_the_same_process() {
+fn perf_and_ftrace_recordings_of_the_same_time_name_the_same_culprit() {
     let share = |bytes: &[u8]| {
         let import = import_for(bytes, &["web=pid:6791"]).expect("a valid recording");
         let answer = why(&import, "web");
@@ -68,7 +69,7 @@ fn all_kinds_of_recordings_of_one_time_blame_the_same_process() {
 }
 
 #[test]
-fn text_without_processes_makes_each_vcpu_thread_a_vm() {
+fn each_vcpu_thread_in_ftrace_text_without_process_ids_is_a_vm() {
     let import = import(TRACEFS).expect("a valid recording");
     assert_eq!(import.vms(), ["cpu-0-kvm-6791", "cpu-0-kvm-6798"]);
     let import = import_for(TRACEFS, &["web=pid:6791", "pid:6507"]).expect("a valid recording");
@@ -76,14 +77,14 @@ fn text_without_processes_makes_each_vcpu_thread_a_vm() {
 }
 
 #[test]
-fn process_that_is_not_recorded_is_refused_with_a_hint() {
+fn target_process_missing_from_a_recording_is_refused_with_a_hint() {
     let error = import_for(PERF, &["web=pid:1"]).expect_err("no such process");
     assert!(matches!(error, ImportError::NoProcess { pid: 1, .. }), "{error}");
     assert_eq!(error.hint(), "the busiest process is backup: write --for backup=pid:6507");
 }
 
 #[test]
-fn head_of_recording_holds_everything_assumed() {
+fn header_of_an_imported_recording_contains_all_assumptions() {
     let import = import(PERF).expect("a valid recording");
     let notes = notes(&import);
     let of = |name: &str| -> Vec<&str> {
@@ -95,13 +96,13 @@ fn head_of_recording_holds_everything_assumed() {
     assert_eq!(of("cpus"), ["0,1"]);
     assert_eq!(of("lost"), ["0 events"]);
     let assumed = of("assumed").join("\n");
-    for word in ["vCPU threads", "weights", "core of its own", "may run on", "quota"] {
+    for word in ["vCPU thread", "weights", "core of its own", "may run on", "quota"] {
         assert!(assumed.contains(word), "no {word} in {assumed}");
     }
 }
 
 #[test]
-fn vcpus_keep_the_cpus_that_they_had() {
+fn affinity_of_an_imported_vcpu_is_the_cpus_on_which_it_ran() {
     let import = import(PERF).expect("a valid recording");
     let mut facts = 0;
     for entry in entries(&import) {
@@ -116,7 +117,7 @@ fn vcpus_keep_the_cpus_that_they_had() {
 }
 
 #[test]
-fn records_are_in_order_and_of_both_kinds() {
+fn imported_records_are_in_order_and_contain_wakes_and_the_end() {
     let import = import(PERF).expect("a valid recording");
     let records = records(&import);
     let ends: Vec<_> = records.iter().map(|record| record.when().1).collect();

@@ -130,8 +130,9 @@ impl Membership {
 }
 
 impl Surroundings {
-    /// Returns the first cgroup that another program has frozen, among those of the thread and
-    /// those above them. `None` if none is. `tree` and cgroups that Slackline made are skipped.
+    /// Returns the first cgroup that another program has frozen, among the cgroups of the thread
+    /// and the cgroups above them. `None` if no such cgroup is frozen. `tree` and cgroups that
+    /// Slackline made are skipped.
     #[must_use]
     pub fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         self.groups.iter().find_map(|membership| membership.frozen(tree))

@@ -21,7 +21,7 @@ impl Mount {
         &self.point
     }
 
-    /// Returns true if the path is the folder of a cgroup below the mounted one.
+    /// Returns true if the path is the folder of a cgroup below the mounted cgroup.
     pub(super) fn shows(&self, folder: &Path) -> bool {
         folder.strip_prefix(&self.point).is_ok_and(|below| !below.as_os_str().is_empty())
     }

@@ -2,7 +2,7 @@
 //! members are frozen, listed and counted together, because every process that is started in the
 //! cgroup stays in it.
 //!
-//! For a process and its descendants, Slackline makes a new cgroup below their current one. An
+//! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. An
 //! existing cgroup, such as that of a systemd unit, is used unchanged.
 
 use std::collections::BTreeSet;
@@ -105,9 +105,9 @@ impl TreePlace {
         Ok(())
     }
 
-    /// Creates the cgroup without members, unless it is an existing one. Before that, the caller
-    /// must have recorded the cgroup with the keeper. If the caller is killed, the keeper can then
-    /// remove the cgroup.
+    /// Creates the cgroup without members, unless the cgroup exists already. Before that, the
+    /// caller must have recorded the cgroup with the keeper. If the caller is killed, the keeper
+    /// can then remove the cgroup.
     ///
     /// # Errors
     /// If the kernel refuses, or the cgroup has no freezer. No cgroup is left behind.

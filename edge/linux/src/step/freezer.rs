@@ -5,7 +5,7 @@
 //! are accounted for by the process's own cgroup, and the rest of the process stays where it is.
 //! The parent of a threaded cgroup must be the root, or a cgroup that enables no domain controllers
 //! for its children. So the process itself never has to be moved. If version 2 is missing or its
-//! rules do not allow such a cgroup, version 1 is used. Its calls take 35 to 100 us, those of
+//! rules do not allow such a cgroup, version 1 is used. Its calls take 35 to 100 us, the calls of
 //! version 2 take 1 to 7 us. A thread frozen by version 1 cannot be killed until it is thawed.
 //!
 //! A frozen thread stops before its next instruction outside the kernel. A system call in which it

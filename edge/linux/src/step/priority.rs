@@ -40,8 +40,8 @@ impl Ladder {
         Ladder { above: FifoPriority::CHOSEN.number() + 1, left }
     }
 
-    /// Returns the priority of the next thread, which is below those of all threads before it.
-    /// `has` is the current priority of the thread, which is returned if it fits the order.
+    /// Returns the priority of the next thread, which is below the priorities of all threads before
+    /// it. `has` is the current priority of the thread, which is returned if it fits the order.
     pub fn next(&mut self, has: Option<FifoPriority>) -> FifoPriority {
         self.left = self.left.saturating_sub(1);
         let lowest = Ladder::LEAST.number() + self.left;
@@ -155,8 +155,8 @@ impl Priority {
         self.lower()
     }
 
-    /// Makes the present scheduling of the thread, which another program has set, its original one.
-    /// Returns it.
+    /// Makes the present scheduling of the thread, which another program has set, its original
+    /// scheduling. Returns it.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -201,7 +201,7 @@ pub struct Pin {
     original: CpuSet,
     now: CpuSet,
     /// True if an order has set the affinity of the thread and no order has restored it since. The
-    /// affinity can equal the original one.
+    /// affinity can equal the original affinity.
     is_ordered: bool,
 }
 
@@ -294,8 +294,8 @@ impl Pin {
         self.is_ordered.then_some(self.now)
     }
 
-    /// Makes the present affinity of the thread, which another program has set, its original one.
-    /// Returns it.
+    /// Makes the present affinity of the thread, which another program has set, its original
+    /// affinity. Returns that affinity.
     ///
     /// # Errors
     /// If the thread has exited, or its affinity cannot be read.
@@ -328,8 +328,8 @@ impl Pin {
 mod tests {
     use super::*;
 
-    /// Assigns priorities to those of four threads that are in `order`. Returns the number of
-    /// threads whose priority changed.
+    /// Gives a priority to each thread in `order`, which lists some of four threads. Returns the
+    /// number of threads whose priority changed.
     fn climb(places: &mut [Option<FifoPriority>; 4], order: &[usize]) -> usize {
         let (mut ladder, mut moved) = (Ladder::new(4), 0);
         let mut before = FifoPriority::KEEPER;

@@ -39,7 +39,7 @@ impl OwnerRights {
         Some(OwnerRights { uid, gid, groups: of("Groups:")? })
     }
 
-    /// Calls `act` with these rights in place of those of the caller.
+    /// Calls `act` with these rights in place of the caller's rights.
     ///
     /// The call runs on a new thread, and only the file system ids of that thread are changed. If
     /// all its ids were changed, the user could send signals to it.

@@ -53,7 +53,7 @@ const READ_TIME_RUNNING: u64 = 1 << 1;
 
 /// Returns one bit of the flags in the attributes. `number` counts them in the order in which the
 /// kernel declares them. C compilers place bit fields from the low end on little-endian machines
-/// and from the high end on others.
+/// and from the high end on big-endian machines.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -174,8 +174,8 @@ fn number(cpu: CpuId) -> i32 {
     i32::try_from(cpu.index()).expect("CPU numbers are below 256")
 }
 
-/// Makes an event write its records into the ring of another event of the same CPU, and notify the
-/// threads that poll that other event.
+/// Makes an event write its records into the ring of another event of the same CPU, and wake the
+/// threads that poll the other event.
 ///
 /// # Errors
 /// `EINVAL` if the events are not of one CPU and one clock.
@@ -187,8 +187,8 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
     Ok(unsafe { ioctl(event, set) }?)
 }
 
-/// A clock that shows the time that a thread has spent on CPUs since the clock was opened. It is
-/// exact for threads of any process, even while the thread runs.
+/// A clock of the time that a thread has spent on CPUs since the clock was opened. It is exact for
+/// threads of any process, even while the thread runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
 

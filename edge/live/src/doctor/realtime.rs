@@ -82,8 +82,8 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
 /// Returns the VMs on this host with their largest possible real-time budgets. The budget of a VM
-/// is that of the vCPU for which it is smallest. Only VMs whose vCPU threads have names and are in
-/// cgroups with budgets are listed.
+/// is the budget of the vCPU with the smallest budget. Only VMs whose vCPU threads have names and
+/// are in cgroups with budgets are listed.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());

@@ -13,8 +13,8 @@ pub enum Ink {
     Color,
 }
 
-/// Minimum width of a formatted report, in columns. Less would not leave space for two words on a
-/// line.
+/// Minimum width of a formatted report, in columns. A smaller width would not leave space for two
+/// words on a line.
 const NARROWEST: usize = 40;
 /// Minimum width, in columns, at which a finding is printed to the right of its topic. On a
 /// narrower page it is printed below the topic.

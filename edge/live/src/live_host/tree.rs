@@ -172,8 +172,8 @@ impl Vcpu {
 
     /// Returns the threads of a tree that should run first in a timeslice, if several are runnable.
     /// For each CPU of the tree, one thread is chosen among those that have run since they woke:
-    /// the one that has received the least CPU time. Threads that have received less, but have not
-    /// run since they woke, come before them.
+    /// the thread that has received the least CPU time. Threads that have received less, but have
+    /// not run since they woke, come before them.
     ///
     /// Thawing a cgroup wakes every thread in it, and a thread that was blocked blocks again at
     /// once. If only one such thread were returned, a random thread would receive the remaining
@@ -210,8 +210,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the runnable threads, the one that has received least CPU time first. The flag is
-    /// true if the thread has run since it woke.
+    /// Returns the runnable threads, the thread that has received the least CPU time first. The
+    /// flag is true if the thread has run since it woke.
     fn by_received(&self) -> Vec<(Span, Tid, bool)> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let mut awake: Vec<_> =

@@ -5,7 +5,7 @@
 //! - A thread whose first event is that it leaves a CPU has been there since the CPU was watched.
 //! - A thread that comes to a CPU without a wake was woken at that moment: some virtual machines do
 //!   not report wakes on an idle CPU.
-//! - A wake just before the thread leaves its CPU may be the one that ends the block that follows.
+//! - A wake just before the thread leaves its CPU can be the wake that ends the block that follows.
 //!   It counts as such if no other wake follows.
 
 use std::collections::{BTreeMap, BTreeSet};

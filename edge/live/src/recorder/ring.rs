@@ -22,7 +22,7 @@ pub struct FlightRing {
     bytes: usize,
     most_bytes: usize,
     length: Span,
-    /// State of the run before the first piece. The next field is the state after the last one.
+    /// State of the run before the first piece. The next field is the state after the last piece.
     before: Standing,
     after: Standing,
     /// Identities of the threads that may still be recorded, by thread id in the trace.

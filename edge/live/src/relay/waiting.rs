@@ -3,8 +3,8 @@
 
 use slackline_units::{Span, Time};
 
-/// Time for which unanswered data counts as pending. Data that was not answered for longer is
-/// assumed to be for a program that does not answer.
+/// Time for which unanswered data counts as pending. Data that is unanswered for a longer time is
+/// assumed to be for a program that never answers.
 pub const WAITS: Span = Span::from_ms(100);
 /// Minimum average time between two reports about pending data. After fewer reports, a burst may
 /// catch up, up to [`SAVED`]. The rate is limited because guest and client are not trusted.

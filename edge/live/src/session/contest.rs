@@ -11,8 +11,8 @@ use slackline_linux::sys::Tid;
 /// Record of changes to a member's threads that the session did not order.
 #[derive(Debug, Default)]
 pub(super) struct Changes {
-    /// Change that another program made and that makes the member contested. `None` if the member
-    /// is not contested.
+    /// Change by another program that makes the member contested. `None` if the member is not
+    /// contested.
     pub(super) found: Option<ForeignChange>,
     /// CPUs to which the session had pinned the member when the change was found.
     pub(super) ordered: Option<CpuSet>,

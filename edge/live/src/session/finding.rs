@@ -10,7 +10,7 @@ use slackline_linux::sys::{Scheduling, Tid};
 /// A change to a thread of a member, made by another program or by the thread itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ForeignChange {
-    /// The affinity of a thread differs from the one that the session set.
+    /// The affinity of a thread differs from the affinity that the session set.
     Cpus {
         /// Id of the thread.
         tid: Tid,
@@ -22,7 +22,7 @@ pub enum ForeignChange {
         /// changed.
         cpuset: Option<PathBuf>,
     },
-    /// The scheduling class or priority of a thread differs from the one that the session set.
+    /// The scheduling class or priority of a thread differs from what the session set.
     Class {
         /// Id of the thread.
         tid: Tid,

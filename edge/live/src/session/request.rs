@@ -27,7 +27,7 @@ pub enum JoinTarget {
     /// a cgroup.
     Tree(Tid),
     /// A process tree like `Tree` that runs on all of these CPUs at once, as numbered by the
-    /// kernel. The CPUs count as one, the one on which the vCPU is scheduled, and the CPU time of
+    /// kernel. The CPUs count as a single CPU, on which the vCPU is scheduled, and the CPU time of
     /// the tree is divided by their number. On the other CPUs no vCPU should have a reservation.
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.

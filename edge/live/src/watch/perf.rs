@@ -62,8 +62,8 @@ pub const RING_BYTES: usize = 1 << 20;
 /// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids above that of a tree's newest thread which the filter covers in advance.
-/// Replacing the filter takes the kernel tens of milliseconds, but each wake of an unrelated thread
+/// Number of thread ids that the filter covers in advance, above the id of a tree's newest thread.
+/// Replacing the filter takes the kernel tens of milliseconds. But each wake of an unrelated thread
 /// with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
@@ -408,8 +408,9 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size of the largest record in the ring, a wake, plus that of a report of lost records, in bytes.
-/// If the ring has less free space than that, the kernel may have dropped a record.
+/// Size in bytes of the largest record in the ring, which is a wake, plus the size of a report of
+/// lost records. If the ring has less free space than this size, the kernel may have dropped a
+/// record.
 const LARGEST: usize = 64 + 40;
 
 /// Parses a context switch. `None` if the thread is the idle task.

@@ -1,5 +1,5 @@
 //! Tests that reservations are delivered in each period, on hosts with late timers and expensive
-//! passes and on hosts with cheap ones. The test simulates the kernel: one CPU on which all vCPUs
+//! passes and on hosts with cheap passes. The test simulates the kernel: one CPU on which all vCPUs
 //! always compute, and a dispatcher that wakes late and takes a given time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};

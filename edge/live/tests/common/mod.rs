@@ -186,7 +186,7 @@ impl Target {
         Target::new(command.spawn().expect("a shell"))
     }
 
-    /// Starts a process with several threads. The last two never block.
+    /// Starts a process with several threads. The last two threads never block.
     pub fn threaded() -> Target {
         Target::of_part("threads")
     }

@@ -114,7 +114,7 @@ fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
     }
 }
 
-/// A cgroup whose name is one that only libvirt gives, below the systemd slice of all VMs.
+/// A cgroup with a name that only libvirt gives, below the systemd slice of all VMs.
 struct LibvirtGroup(PathBuf);
 
 impl LibvirtGroup {

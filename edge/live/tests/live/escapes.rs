@@ -32,8 +32,8 @@ fn spin(length: Duration) {
     }
 }
 
-/// Runs as an adversary without privileges, if a test has started this program as one. It prints
-/// its thread id and then tries to escape.
+/// Runs as an adversary without privileges, if a test has started this program as such an
+/// adversary. It prints its thread id and then tries to escape.
 #[test]
 fn helper_process_runs_as_adversary() {
     let Ok(part) = std::env::var(common::PART) else { return };

@@ -41,8 +41,8 @@ const NICE: i32 = 5;
 
 // Parts that child processes play.
 
-/// Runs as a target process with two threads, if a test has started this program as one. The second
-/// thread never blocks and prints its id.
+/// Runs as a target process with two threads, if a test has started this program as such a process.
+/// The second thread never blocks and prints its id.
 #[test]
 fn helper_process_runs_as_target() {
     if plays("target") {
@@ -185,7 +185,7 @@ impl Drop for Process {
     }
 }
 
-/// A thread that an owner controls, and the thread's state before that.
+/// A thread that an owner controls, and the thread's state before the owner changed it.
 struct Target {
     process: Process,
     thread: Tid,

@@ -33,7 +33,7 @@ fn spin(nice: i32) -> ! {
 }
 
 /// Runs as a target whose threads or processes compute all the time, if a test has started this
-/// program as one. Each of them prints its thread id.
+/// program as such a target. Each of them prints its thread id.
 #[test]
 fn helper_process_runs_as_busy_target() {
     let Ok(part) = std::env::var(common::PART) else { return };
@@ -69,7 +69,7 @@ struct Members {
 
 impl Members {
     /// Starts the members as `threads` or `processes`. The nice value of each member is higher by
-    /// `step` than that of the previous one.
+    /// `step` than the nice value of the previous member.
     fn start(kind: &str, step: i32) -> Members {
         let mut command = common::again("rotation::helper_process_runs_as_busy_target");
         command.env(common::PART, format!("members {kind} {step}"));

@@ -124,8 +124,8 @@ impl Owner {
     }
 }
 
-/// Asserts that a failed request was about a process that has ended. In this test that can happen
-/// at any time.
+/// Asserts that a request failed because a process has ended. In this test a process can end at any
+/// time.
 fn expected(error: &RequestError) {
     let text = format!("{error:?}");
     let is_gone = text.contains("Gone") || text.contains("ESRCH") || text.contains("NoThread");

@@ -64,8 +64,8 @@ impl Client<'_> {
         self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
-    /// Sends requests at the times in `due`, until the client may send no more and all are answered
-    /// or lost.
+    /// Sends requests at the times in `due`, until the client may send no more and all requests are
+    /// answered or lost.
     fn requests(
         &mut self,
         pace: &Pace<'_>,

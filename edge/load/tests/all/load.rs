@@ -249,7 +249,7 @@ fn play(role: &str) -> Command {
     command
 }
 
-/// Returns the number after `loading ` in the first line that has one.
+/// Returns the number after `loading ` in the first line that has such a number.
 fn announced(from: impl Read) -> i32 {
     let lines = BufReader::new(from).lines().map(Result::unwrap);
     let mut numbers = lines.filter_map(|line| line.split_once("loading ")?.1.parse().ok());

@@ -14,11 +14,11 @@ use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 pub(crate) enum Wrong {
     /// Picks a blocked vCPU for a CPU that should be idle.
     PicksSleepers,
-    /// Picks a vCPU that runs on another CPU for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that runs on another CPU.
     PicksFromElsewhere,
-    /// Picks a vCPU that the hardware refused for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that the hardware has refused.
     PicksRefused,
-    /// Picks a vCPU that has left for a CPU that should be idle.
+    /// For a CPU that should be idle, picks a vCPU that has left.
     PicksThoseWhoLeft,
     /// Sets a timer to a time in the past.
     RingsInThePast,

@@ -96,13 +96,13 @@ pub(crate) struct Answers {
     /// Pick for each CPU. A CPU without an entry idles.
     pub(crate) picks: BTreeMap<CpuId, Pick>,
     pub(crate) alarms: BTreeMap<CpuId, Time>,
-    /// CPUs that the policy returns for rescheduling from every event handler except those of a
-    /// charge and a start.
+    /// CPUs that the policy returns for rescheduling from every event handler except the handlers
+    /// of a charge and of a start.
     pub(crate) ask: CpuSet,
     pub(crate) ask_when_charged: CpuSet,
     pub(crate) ask_when_started: CpuSet,
     pub(crate) ring_needs: CpuSet,
-    /// Pick that replaces the one in `picks` at every start on a CPU. The replaced pick is stored
+    /// Pick that replaces the pick in `picks` at every start on a CPU. The replaced pick is stored
     /// in this field until the next start.
     pub(crate) swaps: Option<Pick>,
     /// CPUs that the policy returns for rescheduling after each scheduling pass.
@@ -113,7 +113,7 @@ pub(crate) struct Answers {
     pub(crate) asked: CpuSet,
 }
 
-/// Policy that returns the results that a test has set.
+/// Policy whose results a test sets.
 struct Scripted(Arc<Mutex<Answers>>);
 
 impl Scripted {

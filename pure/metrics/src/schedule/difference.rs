@@ -1,10 +1,10 @@
 //! Differences between two runs, and which of them are more than noise.
 //!
-//! The rule is a bootstrap over blocks of time. Of each run, as many blocks as it has are drawn
-//! with replacement, and the metric is computed from them. That is done [`DRAWS`] times with a
-//! fixed seed. A difference is more than noise if at least 99 % of the drawn differences have its
-//! sign. Blocks keep neighbouring samples together, so that a few long waits of one moment count
-//! once.
+//! The rule is a bootstrap over blocks of time. A *draw* takes as many blocks of each run as the
+//! run has, at random and with repetition, and computes the metric from the drawn blocks. [`DRAWS`]
+//! draws are made, with a fixed seed. A difference is more than noise if at least 99 % of the drawn
+//! differences have its sign. Blocks keep neighbouring samples together, so that a few long waits
+//! of one moment count once.
 
 use std::collections::BTreeSet;
 
@@ -13,43 +13,55 @@ use slackline_units::Span;
 use super::samples::Samples;
 use super::{BLOCKS, Schedule, VmBlocks};
 
-/// Number of draws.
+/// Number of draws for each metric.
 const DRAWS: usize = 500;
 
-/// Number of draws, at each end, that the interval leaves out: together 1 %.
+/// Number of draws that the interval leaves out at each end. Both ends together are 1 % of the
+/// draws.
 const LEFT_OUT: usize = DRAWS / 200;
 
-/// Number of samples below which a difference is not judged.
+/// Minimum number of samples for which a difference is judged.
 pub const LEAST_SAMPLES: u64 = 20;
 
-/// Metric of scheduling.
+/// Metric by which two runs are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs)]
 pub enum Metric {
+    /// Median of the wake latency.
     WakeP50,
+    /// 99th percentile of the wake latency.
     WakeP99,
+    /// 99th percentile of the wake latency on the CPU of the last run.
     WakeStayedP99,
+    /// 99th percentile of the wake latency on another CPU.
     WakeMigratedP99,
+    /// Median wait after a preemption.
     PreemptedP50,
+    /// 99th percentile of the wait after a preemption.
     PreemptedP99,
+    /// Median length of a slice.
     SliceP50,
+    /// 99th percentile of the length of a slice.
     SliceP99,
+    /// CPU time over the length of the run.
     Share,
+    /// Busiest CPU's part of all busy time.
     BusiestShare,
+    /// Standard deviation of the CPUs' busy times over their mean.
     BusySpread,
+    /// Time in which a vCPU waited for a CPU while another was idle.
     IdleQueue,
 }
 
 /// Unit of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricUnit {
-    /// Nanoseconds.
+    /// Length of time in nanoseconds.
     Time,
-    /// Millionths.
+    /// Part of a whole in millionths.
     Part,
 }
 
-/// Metrics of a VM, in the order of tables.
+/// Metrics that are compared for each VM, in the order of the tables.
 const OF_VMS: [Metric; 9] = [
     Metric::Share,
     Metric::WakeP50,
@@ -62,11 +74,11 @@ const OF_VMS: [Metric; 9] = [
     Metric::SliceP99,
 ];
 
-/// Metrics of the CPUs.
+/// Metrics that are compared for the CPUs of the host.
 const OF_CPUS: [Metric; 3] = [Metric::BusiestShare, Metric::BusySpread, Metric::IdleQueue];
 
 impl Metric {
-    /// Returns the name in tables.
+    /// Returns the name of the metric in tables.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -85,7 +97,7 @@ impl Metric {
         }
     }
 
-    /// Returns the field in JSON, without its unit.
+    /// Returns the name of the metric's field in JSON, without the unit.
     #[must_use]
     pub const fn field(self) -> &'static str {
         match self {
@@ -104,7 +116,7 @@ impl Metric {
         }
     }
 
-    /// Returns the unit.
+    /// Returns the unit of the values.
     #[must_use]
     pub const fn unit(self) -> MetricUnit {
         match self {
@@ -115,8 +127,8 @@ impl Metric {
         }
     }
 
-    /// Returns true if a larger value is worse, whatever the load is. The median of preemption
-    /// waits is not: it also rises if there are fewer short ones.
+    /// Returns true if a larger value is worse, whatever the load is. For the median of preemption
+    /// waits it returns false, since this median also rises if short waits become fewer.
     #[must_use]
     pub const fn is_worse_if_larger(self) -> bool {
         let is_neutral = matches!(
@@ -127,33 +139,34 @@ impl Metric {
     }
 }
 
-/// How a metric differs between two runs.
+/// Verdict on the difference of a metric between two runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     /// The second run has a larger value, by more than noise.
     More,
     /// The second run has a smaller value, by more than noise.
     Less,
-    /// The difference may be noise.
+    /// The difference can be noise.
     Noise,
     /// One of the runs has too few samples, or lacks the VM.
     Unjudged,
 }
 
-/// Metric of a VM or of all in two runs.
+/// Metric of one VM or of all VMs, with its values in two runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// Name of the VM. `None` for all VMs or the CPUs.
+    /// Name of the VM. `None` for a metric of all VMs or of the CPUs.
     pub vm: Option<String>,
     /// Metric that is compared.
     pub metric: Metric,
-    /// Values in both runs, in the unit of the metric. `None` without samples.
+    /// Value in each run, in the unit of the metric. `None` if the run has no samples.
     pub values: [Option<u64>; 2],
-    /// Numbers of samples. For amounts of time, the number of blocks.
+    /// Number of samples in each run. For parts of a whole, the number of blocks.
     pub counts: [u64; 2],
-    /// Interval that contains 99 % of the drawn differences. `None` if it is not judged.
+    /// Interval that contains 99 % of the drawn differences. `None` if the difference is not
+    /// judged.
     pub interval: Option<(i64, i64)>,
-    /// Verdict by the rule above.
+    /// Verdict about the difference, by the rule of this module.
     pub change: Change,
 }
 
@@ -196,7 +209,7 @@ pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     all.filter(|it| it.values.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the least number of samples with which a metric is judged.
+/// Returns the minimum number of samples for which a metric is judged.
 fn least(metric: Metric) -> u64 {
     match metric.unit() {
         MetricUnit::Time => LEAST_SAMPLES,
@@ -218,7 +231,7 @@ fn count(metric: Metric, blocks: Option<&VmBlocks>) -> u64 {
     }
 }
 
-/// Returns the value of a metric in these blocks. `None` without samples.
+/// Returns the value of a metric in the blocks `drawn`. `None` if these blocks have no samples.
 fn value(metric: Metric, run: &Schedule, blocks: &VmBlocks, drawn: &[usize]) -> Option<u64> {
     let of =
         |samples: &Samples, percent: u64| samples.of(drawn.iter().copied()).percentile(percent);
@@ -258,13 +271,13 @@ fn part(used: u64, block: Span, blocks: usize) -> Option<u64> {
     Some(ppm(used, block.ns().saturating_mul(blocks as u64)))
 }
 
-/// Returns `part` in millionths of `whole`. Zero if `whole` is.
+/// Returns `part` in millionths of `whole`. Zero if `whole` is zero.
 fn ppm(part: u64, whole: u64) -> u64 {
     let ppm = (u128::from(part) * 1_000_000).checked_div(u128::from(whole));
     u64::try_from(ppm.unwrap_or(0)).unwrap_or(u64::MAX)
 }
 
-/// Returns the coefficient of variation in millionths: the standard deviation by the mean.
+/// Returns the coefficient of variation in millionths: the standard deviation divided by the mean.
 fn variation(values: &[u64]) -> u64 {
     let count = values.len() as u128;
     let sum: u128 = values.iter().copied().map(u128::from).sum();
@@ -280,7 +293,7 @@ fn variation(values: &[u64]) -> u64 {
     u64::try_from((squares / count).isqrt()).unwrap_or(u64::MAX)
 }
 
-/// Returns the blocks of all draws.
+/// Returns the numbers of the drawn blocks, for each draw.
 fn draws(seed: u64) -> Vec<Vec<usize>> {
     let mut state = seed;
     let mut next = || {
@@ -304,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variation_is_that_of_the_textbook() {
+    fn coefficient_of_variation_has_its_textbook_value() {
         assert_eq!(variation(&[5, 5, 5]), 0);
         assert_eq!(variation(&[0, 10]), 1_000_000);
         assert_eq!(variation(&[2, 4, 4, 4, 5, 5, 7, 9]), 400_000);

@@ -1,12 +1,12 @@
-//! Time in which a vCPU waits for one CPU while another is idle.
+//! Time in which a vCPU waits for one CPU while another CPU is idle.
 
 use slackline_units::{CpuId, Time};
 
-/// Busy CPUs and waits of a run.
+/// Busy intervals and waits of a run, by CPU.
 #[derive(Debug)]
 pub(crate) struct IdleQueue {
     cpus: usize,
-    /// Begins and ends: the time, the CPU, and what changes.
+    /// Start or end of each interval: the time, the CPU, and the change to the CPU's counts.
     events: Vec<(Time, usize, Step)>,
 }
 
@@ -21,12 +21,12 @@ impl IdleQueue {
         IdleQueue { cpus, events: Vec::new() }
     }
 
-    /// Notes that something ran on a CPU.
+    /// Notes that a thread ran on a CPU in an interval.
     pub(crate) fn busy(&mut self, cpu: CpuId, from: Time, to: Time) {
         self.add(cpu, (from, to), Step::Busy);
     }
 
-    /// Notes that a vCPU waited, and then ran on this CPU.
+    /// Notes that a vCPU waited in an interval, and then ran on this CPU.
     pub(crate) fn waits(&mut self, cpu: CpuId, from: Time, to: Time) {
         self.add(cpu, (from, to), Step::Waits);
     }
@@ -38,8 +38,8 @@ impl IdleQueue {
         }
     }
 
-    /// Returns the intervals within a window in which a vCPU waited for one CPU while another was
-    /// idle. A wait for the idle CPU itself does not count: that CPU is about to run the vCPU.
+    /// Returns the intervals within a window in which a vCPU waited for one CPU while another CPU
+    /// was idle. A wait for the idle CPU itself does not count: that CPU is about to run the vCPU.
     pub(crate) fn intervals(mut self, (begin, end): (Time, Time)) -> Vec<(Time, Time)> {
         self.events.sort_unstable();
         let mut busy = vec![0_i32; self.cpus];
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn wait_counts_while_another_cpu_is_idle_only() {
+    fn wait_counts_as_imbalance_only_while_another_cpu_is_idle() {
         let (one, other) = (CpuId::new(0), CpuId::new(1));
         let mut queue = IdleQueue::new(2);
         queue.busy(one, at(0), at(10));

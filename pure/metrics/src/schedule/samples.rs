@@ -1,25 +1,26 @@
-//! Lengths of time in blocks, as histograms.
+//! Histograms of lengths of time, one for each block.
 
 use slackline_units::Span;
 
 use super::BLOCKS;
 
-/// Number of bits after the leading one that a histogram tells apart: steps of 1/16.
+/// Number of bits after the leading bit by which a histogram distinguishes lengths. So its steps
+/// are 1/16 of a power of two.
 const BITS: u32 = 4;
 
-/// Number of histogram steps of one block.
+/// Number of steps in the histogram of one block.
 const STEPS: usize = (64 - BITS as usize + 1) << BITS;
 
-/// Samples of a run, by block.
+/// Samples of a run, for each block.
 #[derive(Clone, Debug)]
 pub(crate) struct Samples {
     blocks: Vec<Histogram>,
 }
 
-/// Samples of one block, or of several.
+/// Samples of one block, or of several blocks together.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Histogram {
-    /// Counts by step. Shorter than the number of steps if no sample is that long.
+    /// Number of samples in each step. The list ends with the longest sample.
     counts: Vec<u32>,
     count: u64,
 }
@@ -45,7 +46,8 @@ impl Samples {
         self.blocks.iter().map(|block| block.count).sum()
     }
 
-    /// Returns the samples of these blocks together. A block may occur several times.
+    /// Returns the samples of these blocks together. A block that is listed several times counts
+    /// several times.
     pub(crate) fn of(&self, blocks: impl Iterator<Item = usize>) -> Histogram {
         let mut sum = Histogram::default();
         for block in blocks {
@@ -66,8 +68,8 @@ impl Histogram {
         self.count += other.count;
     }
 
-    /// Returns the length that `percent` of all samples do not exceed, at most 1/16 too low. `None`
-    /// without samples.
+    /// Returns the length that `percent` of the samples do not exceed. The result is at most 1/16
+    /// too low. `None` if there are no samples.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -81,7 +83,8 @@ impl Histogram {
     }
 }
 
-/// Returns the step of a length: exact below 16 ns, then 16 steps for each doubling.
+/// Returns the histogram step of a length. Lengths below 16 ns have a step each. Above, each
+/// doubling of the length has 16 steps.
 fn step_of(ns: u64) -> usize {
     let bits = 64 - ns.leading_zeros();
     if bits <= BITS {
@@ -92,7 +95,7 @@ fn step_of(ns: u64) -> usize {
     usize::try_from(step).unwrap_or(STEPS).min(STEPS - 1)
 }
 
-/// Returns the least length of a step.
+/// Returns the smallest length that belongs to a step.
 fn least_of(step: usize) -> u64 {
     let step = step as u64;
     let (shift, rest) = (step >> BITS, step & ((1 << BITS) - 1));
@@ -107,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histogram_steps_are_a_sixteenth_apart_and_invert() {
+    fn lower_bound_of_a_histogram_step_is_within_a_sixteenth_of_the_value() {
         let mut last = 0;
         for ns in (0..64).map(|bit| 1_u64 << bit).flat_map(|ns| [ns, ns + ns / 3, ns + ns / 2]) {
             let least = least_of(step_of(ns));
@@ -118,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn percentile_of_joined_blocks_is_that_of_all_samples() {
+    fn percentile_of_joined_blocks_equals_the_percentile_of_all_samples() {
         let mut samples = Samples::default();
         for ns in 1..=100_u64 {
             samples.add(usize::from(ns % 2 == 0), Span::from_ns(ns * 1_000));

@@ -32,8 +32,11 @@ pub struct Blame {
     pub waited: Span,
     /// Each cause of waiting with its time, longest first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// CPU time and CPU ready as the kernel counted them, beside those of the recording. `None` if
-    /// the recording has no kernel accounting of the vCPU.
+    /// Parts of all waits with their causes, in no order, if the waits of all VMs are explained.
+    /// Stolen time has no parts.
+    pub parts: Vec<(Time, Time, Culprit)>,
+    /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
+    /// `None` if the recording has no kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 
@@ -70,6 +73,7 @@ impl Blame {
     pub(super) fn add(&mut self, other: Blame) {
         self.ran += other.ran;
         self.waited += other.waited;
+        self.parts.extend(other.parts);
         for (culprit, span) in other.culprits {
             match self.culprits.iter_mut().find(|(known, _)| *known == culprit) {
                 Some((_, sum)) => *sum += span,
@@ -102,7 +106,7 @@ impl Blame {
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
         let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));
-        let mut blame = Blame { culprits: Vec::new(), ..self.clone() };
+        let mut blame = Blame { culprits: Vec::new(), parts: Vec::new(), ..self.clone() };
         for (culprit, span) in hidden {
             match blame.culprits.iter_mut().find(|(known, _)| *known == culprit) {
                 Some((_, sum)) => *sum += span,

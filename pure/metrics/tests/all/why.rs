@@ -134,7 +134,7 @@ fn why_command_blames_a_wait_on_each_thread_that_occupied_the_cpu() {
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
 }
 
-/// The kernel's numbers for an interval are compared with those of the recording for the same
+/// The kernel's numbers for an interval are compared with the numbers of the recording for the same
 /// interval.
 #[test]
 fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {

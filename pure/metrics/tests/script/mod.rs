@@ -86,7 +86,7 @@ impl Script {
         self
     }
 
-    /// Makes the run that of a live host, which records only the total CPU time of scheduling.
+    /// Marks the run as a run on a live host, which records only the total CPU time of scheduling.
     pub fn knows_overhead_in_all(mut self) -> Script {
         self.header.knows.overhead = false;
         self

@@ -297,8 +297,8 @@ struct PlacementSearch<'a> {
     home: Option<CpuId>,
     /// Current reservation of the vCPU, with its subtasks if it is split. `None` for a newcomer.
     before: Option<(Reservation, &'a [Subtask])>,
-    /// Returns the reservation to book on a CPU for a requested one. The result is larger if a
-    /// larger share of the same vCPU is still held there.
+    /// Returns the reservation to book on a CPU for a requested reservation. The result is larger
+    /// if a larger share of the same vCPU is still held there.
     demand: &'a dyn Fn(CpuId, Reservation) -> Reservation,
 }
 

@@ -4,7 +4,7 @@
 //! common to all policies:
 //! - Only CPUs that the affinity allows are candidates.
 //! - A bound vCPU stays on its CPU if its affinity allows the CPU and the CPU can take it.
-//! - Of equally good CPUs the one with the lowest number is chosen.
+//! - Of equally good CPUs the CPU with the lowest number is chosen.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet};
 /// Rule that chooses among the CPUs that can take a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// The best CPU: by default the one with the most available capacity.
+    /// The best CPU: by default the CPU with the most available capacity.
     Spread,
     /// The first CPU that can take the vCPU.
     Pack,

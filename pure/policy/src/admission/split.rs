@@ -423,7 +423,7 @@ mod tests {
         }
     }
 
-    /// Three vCPUs reserve 0.6 CPU each on two CPUs with a reserve of 0.1 CPU. The third one, `c`,
+    /// Three vCPUs reserve 0.6 CPU each on two CPUs with a reserve of 0.1 CPU. The third vCPU, `c`,
     /// is split and gets 3 ms on each CPU.
     #[test]
     fn split_vcpu_runs_its_two_subtasks_on_two_cpus_in_each_period() {

@@ -31,7 +31,7 @@ pub(crate) trait ReservationBooks {
     fn takes_more(&self, one: Reservation, other: Reservation) -> bool;
 }
 
-/// Shares that vCPUs gave up and that stay reserved (held) until their zero-lag times.
+/// Shares of vCPUs that gave them up. The shares stay reserved (held) until their zero-lag times.
 #[derive(Clone, Debug)]
 pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,

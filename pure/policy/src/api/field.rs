@@ -106,7 +106,8 @@ pub enum FieldError {
     Unknown {
         /// Name as the user wrote it.
         name: String,
-        /// Known name closest to the one that the user wrote. `None` if no known name is similar.
+        /// Known name that is closest to the name that the user wrote. `None` if no known name is
+        /// similar.
         meant: Option<&'static str>,
     },
     /// A required parameter was not given.

@@ -205,7 +205,7 @@ impl Moment {
         before.filter(|&before| before != vcpu)
     }
 
-    /// Takes a CPU from its occupant, if it has one.
+    /// Takes a CPU from its occupant, if the CPU has an occupant.
     #[inline]
     pub fn vacate(&mut self, cpu: CpuId) {
         if let Some(before) = self.occupants[cpu.index()].take() {

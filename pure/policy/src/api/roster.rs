@@ -36,7 +36,7 @@ impl<T> Roster<T> {
         self.rows.iter().flatten()
     }
 
-    /// Returns all values except the one of `vcpu`, in order of vCPU id.
+    /// Returns all values except the value of `vcpu`, in order of vCPU id.
     pub(crate) fn others(&self, vcpu: Option<VcpuId>) -> impl Iterator<Item = &T> {
         let but = vcpu.map(VcpuId::slot);
         let rows = self.rows.iter().enumerate().filter(move |(slot, _)| but != Some(*slot));

@@ -1,4 +1,4 @@
-//! Parameters of balancers, for the policies that have one.
+//! Parameters of balancers, for the policies that have a balancer.
 
 use slackline_units::{CpuShare, Span};
 

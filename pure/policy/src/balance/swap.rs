@@ -143,7 +143,7 @@ impl<'a> Pair<'a> {
         Pair { hot: hot.tau(), idle: idle.tau(), rules, wanted, shares }
     }
 
-    /// Returns the amount by which a weight exceeds the one that should migrate (w_ideal), times
+    /// Returns the amount by which a weight exceeds the weight that should migrate (w_ideal), times
     /// `shares`. Negative if it is less.
     fn beyond(&self, weight: i128) -> i128 {
         weight * self.shares - self.wanted

@@ -6,8 +6,8 @@
 //! Actual virtual time advances while a vCPU runs, more slowly the heavier its weight. So equal
 //! clocks mean use in proportion to weight. The running vCPU may get ahead of the next one by the
 //! context switch allowance, in real time. A vCPU may warp: its effective virtual time is then
-//! earlier than its actual one. It runs sooner, waits later, and keeps its share over longer
-//! intervals.
+//! earlier than its actual virtual time. It runs sooner, waits later, and keeps its share over
+//! longer intervals.
 //!
 //! Each CPU has its own queue, and a vCPU stays on the CPU that had the fewest vCPUs when it
 //! joined. Xen's scheduler did so, and clocks need never be compared across CPUs.
@@ -101,7 +101,7 @@ trait Source: Sized + Send + 'static {
     fn floor_of_idle(floor: VirtualTime, last: VirtualTime) -> VirtualTime;
 
     /// Returns the end of the current timeslice after another vCPU was queued. `lead` is the amount
-    /// by which the clock of the queued vCPU is ahead of the clock of the running one.
+    /// by which the clock of the queued vCPU is ahead of the clock of the running vCPU.
     fn cut(bvt: &Bvt<Self>, now: Time, current: VcpuId, lead: VirtualSpan) -> Time;
 
     /// Returns the vCPU to choose: `earliest`, the first in the queue, or `holder` if it keeps the
@@ -234,8 +234,8 @@ impl<S: Source> Policy for Bvt<S> {
         CpuSet::one(cpu)
     }
 
-    /// Handles the start of a vCPU. If the host barred the chosen vCPU and another one was picked,
-    /// the one that starts becomes the chosen vCPU.
+    /// Handles the start of a vCPU. If the host barred the chosen vCPU and another vCPU was picked,
+    /// the vCPU that starts becomes the chosen vCPU.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let cpu = self.clocks[vcpu].cpu;
         let line = &mut self.lines[cpu.index()];

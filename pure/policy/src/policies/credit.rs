@@ -11,7 +11,7 @@
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
 //! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
-//! that vCPU starts, it becomes the chosen one.
+//! that vCPU starts, it becomes the chosen vCPU.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
 //! at its cap, or leaves its CPU for another at the next pass of that CPU. A vCPU that precedes

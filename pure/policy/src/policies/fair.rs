@@ -1,19 +1,21 @@
 //! Fair: ordinary scheduling of Linux, EEVDF with weights and quotas. Source: `kernel/sched/fair.c`
-//! of Linux 6.12 and later. Simulated only: on a live host the kernel itself schedules so.
+//! of Linux 6.12 and later. Only for simulation, since on a live host the kernel itself schedules
+//! in this way.
 //!
-//! Each CPU has a queue. An entity's virtual time is the CPU time it received, divided by its
-//! weight. An entity is *eligible* if it is not ahead of the weighted average of its queue. Of the
-//! eligible entities the one with the earliest virtual deadline runs, at least until its slice is
-//! used. A tick notices that.
+//! Each CPU has a queue of entities, which are its vCPUs. An entity's virtual time is the CPU time
+//! that it received, divided by its weight. An entity is *eligible* if its virtual time is not
+//! ahead of the weighted average of the queue. The eligible entity with the earliest virtual
+//! deadline runs, at least until its slice is used. The end of a slice is noticed at the next tick.
 //!
-//! An entity that blocks keeps its lag, the virtual time by which it is behind the average. One
-//! that is ahead stays in the queue and is *delayed* until it is not any more.
+//! An entity that blocks keeps its lag, the virtual time by which it is behind the average. An
+//! entity that is ahead of the average when it blocks stays in the queue and is *delayed*, until
+//! the average has caught up.
 //!
 //! Holds after every call: a runnable vCPU with quota left is in exactly one queue.
 //!
 //! Departs from its source: groups of threads have no weight of their own. Busy CPUs exchange no
-//! vCPUs, only an idle CPU takes a waiting one. Quotas belong to a vCPU and are not spent in slices
-//! of 5 ms.
+//! vCPUs, and only an idle CPU takes a waiting vCPU from another CPU. A quota belongs to a vCPU,
+//! and is not spent in slices of 5 ms.
 
 mod queue;
 
@@ -30,17 +32,21 @@ use crate::{
 
 use queue::{Entity, FairQueue};
 
-const SLICE: Field = Field::positive_span("slice", "1400us", "time that a vCPU runs before others");
+const SLICE: Field = Field::positive_span(
+    "slice",
+    "1400us",
+    "time for which a vCPU runs before another vCPU's turn",
+);
 const TICK: Field = Field::positive_span("tick", "4ms", "interval at which slices are checked");
 const PHASE: Field = Field::span("phase", "0s", "time of the first tick");
 const PERIOD: Field = Field::positive_span("period", "100ms", "period of quotas");
 const WEIGHT: Field = Field::weight("weight", "1024", "share relative to other vCPUs");
 const OWN_SLICE: Field =
-    Field::maybe_span("slice", "slice of this vCPU instead of that of the policy");
+    Field::maybe_span("slice", "slice of this vCPU, in place of the policy's slice");
 const QUOTA: Field =
     Field::cap("quota", CpuShare::from_ppm(1_000_000), "limit of CPU time in each period");
 
-/// Description of the policy.
+/// Name, parameters and help page of the policy.
 pub(crate) const SPEC: Spec = Spec {
     name: "fair",
     summary: "ordinary scheduling of Linux (EEVDF), simulated only",
@@ -59,11 +65,12 @@ recordings of `record` without the daemon, of perf and of ftrace.
 {parameters}
 Rules:
 - Runnable vCPUs of a CPU receive CPU time in proportion to their weights.
-- A vCPU runs until its slice is used, which a tick notices. Then the vCPU with
-  the earliest virtual deadline runs that is not ahead of the average.
-- A vCPU that wakes has the lag with which it blocked, and preempts none.
+- A vCPU runs until its slice is used, which is noticed at a tick. Among the
+  vCPUs that are not ahead of the average, the vCPU with the earliest virtual
+  deadline runs next.
+- A vCPU that wakes has the lag with which it blocked, and preempts no vCPU.
 - An idle CPU takes a waiting vCPU from the longest queue of another CPU.
-- A vCPU with a quota is throttled when the quota of the period is used.
+- A vCPU with a quota does not run after it has used the quota of the period.
 
 Limits:
 - No reservations. `slackline run` and `serve` refuse this policy.
@@ -99,10 +106,10 @@ struct Fair {
     cpus: Vec<FairCpu>,
 }
 
-/// State of a vCPU.
+/// State of one vCPU.
 #[derive(Clone, Debug)]
 struct FairVcpu {
-    /// CPU in whose queue it is, or was last.
+    /// CPU in whose queue the vCPU is, or was last.
     home: CpuId,
     weight: u64,
     slice: Span,
@@ -112,23 +119,23 @@ struct FairVcpu {
 /// Quota of a vCPU.
 #[derive(Clone, Copy, Debug)]
 struct Quota {
-    /// CPU time in each period.
+    /// CPU time that the vCPU may use in each period.
     budget: Span,
     left: Span,
-    /// End of the period.
+    /// End of the current period, at which the quota is full again.
     refill: Time,
 }
 
-/// State of a CPU.
+/// State of one CPU.
 #[derive(Clone, Debug, Default)]
 struct FairCpu {
     queue: FairQueue,
-    /// vCPU that runs until its slice is used.
+    /// vCPU that runs and keeps the CPU until its slice is used.
     running: Option<VcpuId>,
-    /// Decision of the last pass.
+    /// vCPU chosen by the last pass.
     chosen: Option<VcpuId>,
     timer: Option<Time>,
-    /// vCPUs that wait for their quota.
+    /// vCPUs that have used their quota and wait for the next period.
     parked: Vec<VcpuId>,
 }
 
@@ -225,7 +232,7 @@ impl Policy for Fair {
         }
         let is_eligible = |vcpu| at.is_eligible(vcpu, cpu);
         state.chosen = state.queue.choose(self.tick, is_eligible);
-        // One that goes on does not start again.
+        // A vCPU that continues to run does not start again.
         state.running = state.chosen.filter(|&vcpu| Some(vcpu) == occupant);
         self.set_timer(at, cpu);
         CpuSet::NONE
@@ -275,8 +282,8 @@ impl Fair {
         }
     }
 
-    /// Returns the CPU on which a vCPU that wakes competes: the one where it ran, or else the
-    /// shortest queue.
+    /// Returns the CPU for whose use a woken vCPU competes: the CPU where it ran last, or the CPU
+    /// with the shortest queue if its affinity does not allow that CPU.
     fn home_for(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         if let Some(last) = at.last_cpu_of(vcpu).filter(|&cpu| at.is_allowed(vcpu, cpu)) {
             return last;
@@ -287,7 +294,7 @@ impl Fair {
         cpus.min_by_key(length).unwrap_or(self.vcpus[vcpu].home)
     }
 
-    /// Adds a vCPU that wants a CPU to the queue of one.
+    /// Adds a vCPU that wants a CPU to the queue of the CPU `home`.
     fn enter(&mut self, at: &Moment, vcpu: VcpuId, home: CpuId) {
         if self.vcpus[vcpu].home != home {
             self.forget(vcpu);
@@ -303,7 +310,7 @@ impl Fair {
         }
     }
 
-    /// Removes a vCPU from the queue of its CPU, with its lag.
+    /// Removes a vCPU from the queue of its CPU, and drops its lag.
     fn forget(&mut self, vcpu: VcpuId) {
         let home = self.vcpus[vcpu].home;
         self.stop(home, vcpu);
@@ -312,7 +319,7 @@ impl Fair {
         state.queue.forget(vcpu);
     }
 
-    /// Moves a queued vCPU to the queue of the CPU that took it.
+    /// Moves a vCPU from the queue of its CPU to the queue of another CPU.
     fn migrate(&mut self, vcpu: VcpuId, cpu: CpuId) {
         let home = self.vcpus[vcpu].home;
         self.stop(home, vcpu);
@@ -331,7 +338,8 @@ impl Fair {
         state.chosen = state.chosen.filter(|&chosen| chosen != vcpu);
     }
 
-    /// Returns a vCPU that waits in the longest queue of another CPU and may run here.
+    /// Returns a vCPU that may run on `cpu` and waits in the queue of another CPU. The longest
+    /// queue is searched first.
     fn waiting_elsewhere(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let others = (0..self.cpus.len()).filter(|&other| other != cpu.index());
         let waits = |vcpu: VcpuId| at.cpu_of(vcpu).is_none() && at.is_eligible(vcpu, cpu);
@@ -342,7 +350,7 @@ impl Fair {
         found.max_by_key(|&(length, other, _)| (length, other)).map(|(.., vcpu)| vcpu)
     }
 
-    /// Takes a vCPU out of the competition whose quota is used.
+    /// Removes a vCPU from its queue if its quota is used.
     fn park_if_spent(&mut self, at: &Moment, vcpu: VcpuId) {
         self.refill(at, vcpu);
         let FairVcpu { home, quota, .. } = self.vcpus[vcpu];
@@ -355,7 +363,7 @@ impl Fair {
         }
     }
 
-    /// Returns vCPUs to the competition whose quota is full again.
+    /// Returns each vCPU that waits for its quota to the queue, if its quota is full again.
     fn unpark(&mut self, at: &Moment, cpu: CpuId) {
         let parked = core::mem::take(&mut self.cpus[cpu.index()].parked);
         for vcpu in parked {
@@ -372,8 +380,8 @@ impl Fair {
         }
     }
 
-    /// Sets the timer of a CPU: the next tick while more than one vCPU competes, or the end of a
-    /// period for which a vCPU waits.
+    /// Sets the timer of a CPU: to the next tick if the queue of the CPU is not empty, or to the
+    /// end of the period of a vCPU that waits for its quota, whichever is earlier.
     fn set_timer(&mut self, at: &Moment, cpu: CpuId) {
         let (tick, phase) = (self.tick, self.phase);
         let passed = (at.now().since(Time::START) + tick).left_after(phase % tick);
@@ -390,7 +398,7 @@ impl Fair {
     }
 }
 
-/// Returns the part of a period that a share of a CPU is, at least 1 ns.
+/// Returns the part of a period that corresponds to a share of a CPU, at least 1 ns.
 fn part_of(period: Span, share: CpuShare) -> Span {
     let whole = Reservation::new(Span::from_ns(u64::from(share.ppm()).max(1)), Span::from_ms(1));
     whole.map_or(period, |whole| whole.over(period)).max(Span::from_ns(1))
@@ -425,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_vcpu_that_wakes_preempts_none_and_is_next() {
+    fn woken_vcpu_under_fair_preempts_no_vcpu_and_runs_next() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -437,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_idle_cpu_takes_a_waiting_vcpu() {
+    fn idle_cpu_under_fair_takes_a_waiting_vcpu_of_another_cpu() {
         picture(
             "fair slice=3ms tick=4ms",
             "

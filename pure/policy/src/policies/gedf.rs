@@ -393,9 +393,9 @@ impl Gedf {
             && !asleep.any(|server| server.claims_to_run(at.now(), self.rules))
     }
 
-    /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the one that
-    /// the vCPU ran on last. Otherwise the CPU of the running vCPU with the worst rank, if `vcpu`
-    /// has a better rank. CPUs that will be rescheduled anyway are left out.
+    /// Returns the CPU that should run the waiting `vcpu` now: an idle CPU, preferably the CPU on
+    /// which the vCPU ran last. Otherwise the CPU of the running vCPU with the worst rank, if
+    /// `vcpu` has a better rank. CPUs that will be rescheduled anyway are left out.
     fn cpu_to_take(&self, at: &Moment, vcpu: VcpuId) -> Option<CpuId> {
         if !self.order.waits(vcpu) {
             return None;

@@ -44,7 +44,7 @@ struct QueuePosition {
 /// Value of `at` for a vCPU in a sorted run, and not in the heap. No heap has so many entries.
 const IN_RUN: u32 = u32::MAX;
 
-/// Position of a vCPU that is in no queue. The number of its queue is higher than that of any
+/// Position of a vCPU that is in no queue. The number of its queue is higher than the number of any
 /// queue.
 const NOWHERE: QueuePosition = QueuePosition { queue: u32::MAX, at: 0 };
 

@@ -29,7 +29,7 @@ const RATES: [(&str, u64); 6] = [
 ];
 
 /// Largest amount of data in bytes, or rate in bits per second, that is accepted. It is a thousand
-/// times that of any real host.
+/// times the amount or rate of any real host.
 const MOST: u64 = 1_000_000_000_000_000;
 
 /// Reads an amount of data in bytes, which must not be zero.

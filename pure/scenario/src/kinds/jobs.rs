@@ -88,7 +88,7 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
 }
 
 /// Creates the program of a list of jobs. Jobs without work are left out, and their time to sleep
-/// is added to that of the next job.
+/// is added to the sleep of the next job.
 fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;

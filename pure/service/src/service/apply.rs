@@ -29,7 +29,7 @@ use super::{ChangeOrigin, DoneChange, Replied, Service};
 /// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
 
-/// One change on the way from the current reservations to the listed ones.
+/// One change on the way from the current reservations to the listed reservations.
 pub(super) enum Step {
     Create {
         row: Row,
@@ -356,7 +356,6 @@ impl Service {
                 Ok(()) => {}
                 Err(WorldError::Gone) => {
                     let absent = Reason::Absent(entry.row.binding.clone());
-                    entry.row.identity = None;
                     entry.stand(Standing::Out(absent));
                     self.try_again = Some(now);
                 }
@@ -418,7 +417,7 @@ impl Service {
     }
 }
 
-/// Checks that the end of a listed reservation, if it has one, is in the future.
+/// Checks that the end of a listed reservation is in the future, if the reservation has an end.
 fn check_target_end(target: &Request, now: Time, world: &mut impl World) -> Result<(), Refusal> {
     let Request::Reserve { until, .. } = target else { return Ok(()) };
     check_end(*until, now, world)

@@ -61,8 +61,8 @@ impl Service {
     /// Returns the row of a reservation.
     ///
     /// # Errors
-    /// If no reservation has that name, if it is held for a gang, or if its revision is not the
-    /// expected one.
+    /// If no reservation has that name, if it is held for a gang, or if its revision is
+    /// not the expected revision.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;

@@ -13,7 +13,7 @@ use super::Service;
 
 impl Service {
     /// Ends reservations whose end has come, oldest first. Returns the time of the next end. `None`
-    /// if no reservation has one.
+    /// if no reservation has an end.
     pub(super) fn end_expired(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let next = self.book.iter().filter_map(end).min()?;
         let ahead = world.wall_ahead();

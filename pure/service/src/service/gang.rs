@@ -144,8 +144,8 @@ impl Service {
         }
     }
 
-    /// Checks that a reservation is not held for a gang that has not begun, since no request may
-    /// change such a reservation.
+    /// Checks that a reservation is not held for a gang that has not begun. No request may change
+    /// such a reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {

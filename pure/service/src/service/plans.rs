@@ -222,7 +222,7 @@ impl Service {
             principal,
             role: asked.role.unwrap_or(Role::Viewer),
             users: asked.users.clone(),
-            since: self.writer.number(),
+            since: self.writer.last_number(),
             steps,
             stage,
         };

@@ -11,11 +11,10 @@ use crate::world::World;
 use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
-    /// Binds a reservation that waits for a libvirt domain to the new name of that domain, and
-    /// gives the domain to it. The name of the reservation stays.
-    ///
-    /// The domain must have the UUID of the one that was last held, and the same user. The user is
-    /// checked because a UUID comes from the VM's own command line, so any user can set it.
+    /// Binds a reservation that waits for a libvirt domain to the domain's new name, and gives the
+    /// domain to the reservation. The name of the reservation stays. The domain must have the UUID
+    /// of the domain that was last held, and the same user. The user is checked because a UUID
+    /// comes from the VM's own command line, so any user can set it.
     pub(super) fn renamed(
         &mut self,
         now: Time,

@@ -183,7 +183,7 @@ pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
-/// Checks that the end of a reservation, if it has one, is in the future.
+/// Checks that the end of a reservation is in the future, if the reservation has an end.
 pub(super) fn check_end(
     until: Option<WallTime>,
     now: Time,

@@ -209,7 +209,7 @@ fn given(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that each change that was acknowledged as durable is in the ledger.
+/// Checks that the ledger has each change that was acknowledged as durable.
 fn acknowledged(model: &mut Model) -> Checked {
     for (ticket, reply) in &model.replies {
         let Ok(Answer::Done { reservation, warning: None, .. }) = reply else { continue };
@@ -269,7 +269,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
             EventKind::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
             EventKind::Asked(verb) => {
                 history.sent.iter().any(|sent| asked_for(sent, verb, event))
-                    || is_undone(history, event, model)
+                    || is_undone(history, event, (model, commit))
             }
             EventKind::Canary(_) => history.sent.iter().any(|sent| {
                 let is_canary = matches!(sent.request, Request::Canary { .. });
@@ -340,15 +340,18 @@ fn broken(sent: &Sent, event: &Event) -> bool {
 
 /// Returns true if the event undoes an earlier one, and the principal has asked for that, or for a
 /// canary that is undone.
-fn is_undone(history: &History, event: &Event, model: &Model) -> bool {
+fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit)) -> bool {
     let asks = |sent: &Sent| {
         let is_plan = matches!(sent.request, Request::Undo | Request::Canary { .. });
         is_plan && sent.principal == event.principal
     };
     let terms = |row: &Option<Row>| row.as_ref().map(|row| row.terms);
-    let mut before = model.disk.events.iter().filter(|earlier| earlier.name == event.name);
+    let before = model.disk.events.iter().chain(&commit.events);
+    let mut before = before.filter(|earlier| earlier.name == event.name && earlier.seq < event.seq);
+    // What is undone was perhaps never written, and left no trace.
+    let is_nothing = terms(&event.before) == terms(&event.after);
     history.sent.iter().any(asks)
-        && before.any(|earlier| terms(&earlier.before) == terms(&event.after))
+        && (is_nothing || before.any(|earlier| terms(&earlier.before) == terms(&event.after)))
 }
 
 /// Returns true if the event is the result of the request.

@@ -104,7 +104,7 @@ impl Drawn {
         Ok(())
     }
 
-    /// Draws when and how the service dies next, if it does.
+    /// Draws when and how the service dies next, if it dies again.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {

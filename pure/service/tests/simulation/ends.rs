@@ -131,8 +131,8 @@ fn end_time_in_the_past_is_refused_and_changes_nothing() {
     let mut run = until_two();
     pass(&mut run, 1_000);
     let refused = |reply: Result<Answer, Refusal>| reply.expect_err("it has passed").to_string();
-    let says = "cannot end a reservation at 1970-01-01T00:00:01Z: the time is 1970-01-01T00:00:01Z \
-                already";
+    let says = "cannot end a reservation at 1970-01-01T00:00:01Z: the time is \
+                1970-01-01T00:00:01Z already";
     assert_eq!(refused(ask(&mut run, reserve("b", Some(at(1))))), says);
     assert_eq!(refused(ask(&mut run, change("a", Some(at(1))))), says);
     let targets = vec![reserve("a", None), reserve("c", Some(at(1)))];

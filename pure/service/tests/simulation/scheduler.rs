@@ -40,7 +40,7 @@ pub(crate) struct Meter {
     /// Maximum excess over the reservation in any interval that ends now.
     pub(crate) ahead: u128,
     /// Largest slice reserved. If the VM had several reservations at a time, the sum of the largest
-    /// of each.
+    /// slices of these reservations.
     pub(crate) slice: u128,
     /// Values of the current step: received time, reserved time, time still reserved after leaving,
     /// and the sum of one slice of each reservation.

@@ -1,4 +1,5 @@
-//! Spin locks, one per domain. A vCPU that waits for the lock uses CPU time until it has it.
+//! Spin locks, one per domain. A vCPU that waits for the lock uses CPU time until it holds the
+//! lock.
 
 use std::collections::VecDeque;
 

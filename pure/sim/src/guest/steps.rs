@@ -46,7 +46,7 @@ pub(crate) struct Work<'a> {
     /// Job releases since the program began. They are kept in this struct so that a guest fits in
     /// one cache line.
     releases: Releases,
-    /// Position in the recording of the program, if it has one.
+    /// Position in the recording of the program, if the program has a recording.
     recorded: Option<Box<RecordingPosition>>,
 }
 

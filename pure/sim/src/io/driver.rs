@@ -27,7 +27,7 @@ pub(super) struct Driver {
     pub(super) tells: bool,
     /// True if the driver was interrupted and has not handled the interrupt yet.
     is_interrupted: bool,
-    /// True if a guest sent the driver an event that it has not handled yet.
+    /// True if a guest sent the driver an event that the driver has not handled yet.
     is_told: bool,
     /// Packets that the driver took from the card and has not handed to their guests yet.
     batch: Vec<Packet>,

@@ -41,7 +41,7 @@ pub(super) struct Flow {
     pub(super) task: u16,
     /// True while the client still waits for the answer on this connection.
     pub(super) is_wanted: bool,
-    /// True if the guest counts this connection among its open ones.
+    /// True if the guest counts this connection among its open connections.
     pub(super) is_accepted: bool,
     /// Time at which the client sent its request.
     pub(super) began: Time,
@@ -187,7 +187,7 @@ impl Io<'_> {
         }
     }
 
-    /// Hands a request to a task that waits for one, or else queues the request.
+    /// Hands a request to a task that waits for a request. If no task waits, queues the request.
     fn ask_task(&mut self, id: SystemId, packet: Packet, context: &mut Context<'_, '_>) {
         let by = self.clients[self.flows.of(packet).client].wants();
         let frontend = &mut self.frontends[usize::from(id)];

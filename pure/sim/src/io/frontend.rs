@@ -49,7 +49,7 @@ pub(super) enum IoRecipient {
 /// State that a guest shares with the driver domain, and the guest's connections.
 pub(super) struct Frontend<'a> {
     pub(super) spec: &'a System,
-    /// True if the guest was sent an event that it has not handled yet.
+    /// True if the guest was sent an event that the guest has not handled yet.
     pub(super) is_told: bool,
     /// Packets that the driver domain has handed to the guest, with their recipients.
     received: VecDeque<(Packet, Option<IoRecipient>)>,
@@ -112,7 +112,7 @@ impl<'a> Frontend<'a> {
 
     /// Returns the amount of completed I/O that is pending for the guest, and the amount it has
     /// requested. `None` if neither has changed since the last call. A packet that the guest is
-    /// processing counts as pending until the task that it wakes is known.
+    /// processing counts as pending until it is known which task the packet wakes.
     pub(super) fn news(&mut self, domain: DomId) -> Option<Pending> {
         let items = self.received.len() + usize::from(self.receiving.is_some()) + self.read.len();
         let items = u32::try_from(items).unwrap_or(u32::MAX);
@@ -189,7 +189,8 @@ impl<'a> Frontend<'a> {
         }
     }
 
-    /// Takes the first request that a task may answer. If no request waits, the task waits for one.
+    /// Takes the first request that a task may answer. If no request waits, the task waits for a
+    /// request.
     pub(super) fn take_request(&mut self, task: u16) -> Option<Packet> {
         let told_by = self.told_by(task);
         let may = |&(_, by): &(Packet, Option<TaskId>)| by.is_none() || by == told_by;

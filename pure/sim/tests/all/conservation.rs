@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use proptest::prelude::*;
-use slackline_host::policy::ALL;
+use slackline_host::policy::{ALL, SIMULATED_ONLY};
 use slackline_metrics::{Meter, Summary};
 use slackline_scenario::Scenario;
 use slackline_sim::SimResults;
@@ -37,7 +37,8 @@ const WORKS: [&str; 6] = [
 
 /// Returns the policies by name, each as a scenario writes it.
 fn policies() -> Vec<(&'static str, String)> {
-    let plain = ALL.iter().map(|spec| (spec.name, format!("name = '{}'", spec.name)));
+    let plain =
+        ALL.iter().chain(SIMULATED_ONLY).map(|spec| (spec.name, format!("name = '{}'", spec.name)));
     let more = RULES.iter().map(|(name, rules)| (*name, format!("name = '{name}'{rules}")));
     plain.chain(more).collect()
 }

@@ -283,7 +283,7 @@ proptest! {
         }
     }
 
-    /// No CPU is idle while a vCPU without a cap waits whose affinity allows that CPU.
+    /// No CPU is idle while a vCPU waits that has no cap and may run on that CPU.
     #[test]
     fn credit_leaves_no_cpu_idle_while_a_vcpu_without_cap_waits(
         cpus in 1..=4_usize,

@@ -145,7 +145,7 @@ fn gang_with_more_vcpus_than_free_cpus_does_more_work_than_without_gang() {
     assert!(with[0].spun_ns > with[0].ran_ns / 2, "{with:?}");
 }
 
-/// A domain that does not request to be a gang is none. Enabling the gang rule alone changes
+/// A domain that does not request to be a gang is no gang. Enabling the gang rule alone changes
 /// nothing.
 #[test]
 fn gang_rule_applies_only_to_domains_that_request_it_in_their_share() {

@@ -197,8 +197,9 @@ fn each_named_guest_task_has_its_own_job_and_response_metrics() {
     assert_eq!(metric(&run, "jobs"), Measure::Count(9));
 }
 
-/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and those of `client1`
-/// for 3 ms. A request of `client2` arrives as the run ends. `client3` would begin after the end.
+/// The server takes 1 ms for a request. Packets of `client0` travel for 1 ms and packets of
+/// `client1` for 3 ms. A request of `client2` arrives as the run ends. `client3` would begin after
+/// the end.
 #[test]
 fn each_simulated_client_has_its_own_answer_and_response_metrics() {
     let clients = ["'1ms'", "'3ms'", "'20ms'\nfrom = '85ms'", "'1ms'\nfrom = '200ms'"]

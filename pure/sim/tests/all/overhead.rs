@@ -46,8 +46,8 @@ fn credit_charges_vcpus_for_ticks_that_occur_when_a_timeslice_ends() {
     }
 }
 
-/// The ticks of one CPU fall on the ends of its timeslices, those of the other CPU in the middle of
-/// its timeslices.
+/// The ticks of one CPU fall on the ends of its timeslices, the ticks of the other CPU in the
+/// middle of its timeslices.
 #[test]
 fn staggered_ticks_cost_all_busy_cpus_an_equal_amount_of_time() {
     let host = "[host]\ncpus = 2\nticks = 'staggered'\ntick_cost = '200us'\n";

@@ -174,7 +174,7 @@ fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 /// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference on SEDF, 6.4 step 4 and
 /// 6.7.)
 #[test]
-fn sedf_burst_unblocking_skips_a_short_period_whose_budget_is_used() {
+fn sedf_burst_unblocking_skips_a_short_period_after_its_budget_is_used() {
     let text = "title = 'burst'\nlength = '27ms'\n\
         policy = { name = 'sedf', rules = 'thesis', unblocking = 'burst', slack = 'none' }\n\
         [[domain]]\nname = 'a'\n\

@@ -25,7 +25,7 @@ struct Family {
     sleeps: Vec<(u64, u64)>,
     is_exact: bool,
     joins: u64,
-    /// Time at which the slices change, and the new slice. `None` if they never do.
+    /// Time at which the slices change, and the new slice. `None` if the slices never change.
     change: Option<(u64, u64)>,
 }
 

@@ -281,7 +281,7 @@ proptest! {
         }
     }
 
-    /// With a slowdown factor of one, the records equal those of a run without slowdown.
+    /// With a slowdown factor of one, the records equal the records of a run without slowdown.
     #[test]
     fn slowdown_factor_of_one_does_not_change_the_records((text, plain, ..) in hosts()) {
         let mut scenario = read(&text);

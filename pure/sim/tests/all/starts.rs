@@ -1,7 +1,7 @@
 //! Starts of vCPUs: on a CPU that the scenario names, or blocked. Also workloads that yield, and
 //! workloads that follow the host's clock. All numbers are computed by hand.
 
-use slackline_host::policy::ALL;
+use slackline_host::policy::{ALL, SIMULATED_ONLY};
 use slackline_scenario::Scenario;
 use slackline_trace::{RanEnd, Record};
 use slackline_units::{Span, Time};
@@ -36,7 +36,7 @@ fn stretches(records: &[Record], slot: usize) -> Vec<(usize, Time, Time, RanEnd)
 /// Under every policy each vCPU begins on its start CPU.
 #[test]
 fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
-    for spec in ALL {
+    for spec in ALL.iter().chain(SIMULATED_ONLY) {
         let share = match spec.name {
             "edf" | "atropos" => "{ slice = '2ms', period = '10ms' }",
             _ => "{}",
@@ -66,8 +66,8 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
 /// other CPU idles for a slice. CPUs reschedule in order of their number. There are two outcomes.
-/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted one, or CPU 0 takes
-/// the waiting one and CPU 1 keeps its own.
+/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted vCPU, or CPU 0 takes
+/// the waiting vCPU and CPU 1 keeps its own vCPU.
 #[test]
 fn credit_vcpus_that_wake_together_start_on_their_configured_cpus() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));

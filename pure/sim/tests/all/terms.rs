@@ -216,7 +216,7 @@ fn edf_admits_a_vcpu_only_if_a_cpu_of_its_affinity_has_capacity() {
 
 /// At 10 ms a timeslice ends, a vCPU wakes, and work ends on another CPU. The work ends first, then
 /// the vCPU wakes, then the timeslice ends. So the woken vCPU is in the queue before the preempted
-/// one.
+/// vCPU.
 #[test]
 fn work_end_precedes_wake_and_wake_precedes_timeslice_end_at_one_instant() {
     let records = records(

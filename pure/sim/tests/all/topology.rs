@@ -55,7 +55,7 @@ fn cost_of_a_migration_is_set_by_the_narrowest_topology_level_shared() {
 }
 
 /// A topology level without a configured migration cost has the cost of the next wider level, or
-/// else of the next narrower one.
+/// else the cost of the next narrower level.
 #[test]
 fn topology_level_without_migration_cost_takes_the_cost_of_a_wider_level() {
     let some = "migrate = { cache = '5us' }";

@@ -107,8 +107,8 @@ fn length_of(number: u64) -> u64 {
 
 impl<R: Read + Seek> IndexedTrace<R> {
     /// Opens a trace by its index. The input should be buffered. Returns `None` if the trace has no
-    /// index or a damaged one. The caller can then read the whole trace, which reports the position
-    /// of any damage.
+    /// index or a damaged index. The caller can then read the whole trace, which reports the
+    /// position of any damage.
     ///
     /// # Errors
     /// If the input is no trace or has another version, or if its header is damaged.

@@ -48,8 +48,8 @@ fn thread(number: u32, kind: HostThreadKind) -> Entry {
     }))
 }
 
-/// Turns records of the vCPU `program` into those of a host thread, and interference into that of a
-/// kernel thread. `None` for entries that are dropped.
+/// Turns records of the vCPU `program` into records of a host thread, and interference into
+/// interference by a kernel thread. `None` for entries that are dropped.
 fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     let on_cpu = |number: u32, cpu: CpuId, (from, to), end| {
         let thread = HostThreadId::new(number);

@@ -40,7 +40,7 @@ pub struct Machine {
     before: Vec<State>,
 }
 
-/// Runs as the fake VM if a test has started this program as one. Returns at once in other
+/// Runs as the fake VM, if a test has started this program as the fake VM. Returns at once in other
 /// processes.
 pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {

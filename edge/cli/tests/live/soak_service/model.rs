@@ -28,11 +28,11 @@ impl Row {
     }
 }
 
-/// A VM that starts and stops, with its reservation if it has one.
+/// A VM that starts and stops, with its reservation if it has a reservation.
 pub struct Slot {
     /// Name of the reservation.
     pub name: String,
-    /// Name of the VM, which can differ from that of the reservation.
+    /// Name of the VM, which can differ from the name of the reservation.
     pub called: String,
     pub shape: Shape,
     pub machine: Option<Machine>,

@@ -424,7 +424,7 @@ impl<'a> Soak<'a> {
     }
 
     /// Checks that VMs with reservations are scheduled, that paused VMs do not run, and that all
-    /// others are restored.
+    /// other VMs are restored.
     pub fn threads_are_as_they_should(&mut self) {
         let deadline = Instant::now() + SHOWS;
         loop {

@@ -71,7 +71,8 @@ struct RateShare<'a> {
     rate: u64,
 }
 
-/// Limit on rates that is reached first: that of the `n` heaviest vCPUs, or that of all vCPUs.
+/// Limit on rates that is reached first: the limit of the `n` heaviest vCPUs, or the limit of all
+/// vCPUs.
 #[derive(Clone, Copy)]
 enum RateLimit {
     First(usize),

@@ -34,7 +34,7 @@ impl Source for Xen {
     }
 
     /// Returns the scheduler virtual time of the last pass. For a wake at the instant of a pass,
-    /// returns that of the pass before it.
+    /// returns the time of the pass before it.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }

@@ -245,7 +245,7 @@ impl Claims {
 
     /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
     /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
-    /// claims that all its work is urgent would have timeslices that no other vCPU can precede.
+    /// claims all its work to be urgent would have timeslices that no other vCPU can precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }

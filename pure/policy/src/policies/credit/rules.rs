@@ -42,7 +42,7 @@ pub(crate) struct CreditRules {
 pub(super) struct TickOffsets {
     /// Delay of the first CPU's first tick, beyond one tick after the start.
     offset: Span,
-    /// Delay of each CPU's first tick after that of the CPU before it.
+    /// Delay of each CPU's first tick after the first tick of the CPU before it.
     phase: Span,
     /// True if the ticks start at the CPU with the highest number and go down. Otherwise they start
     /// at CPU 0 and go up.

@@ -1,4 +1,4 @@
-//! Rules of Xen that differ from Slackline's exact ones. Read them beside section 7 of the
+//! Rules of Xen that differ from Slackline's exact rules. Read them beside section 7 of the
 //! reference on Credit.
 //!
 //! Credits are few and whole, and every active vCPU receives some. A cap, a share and a remainder

@@ -4,26 +4,26 @@ use alloc::vec::Vec;
 
 use slackline_units::{Span, VcpuId};
 
-/// Weight of an entity whose virtual time passes as fast as real time.
+/// Weight with which the virtual time of an entity passes as fast as real time.
 const USUAL: u64 = 1024;
 
-/// Entities that compete for one CPU.
+/// Entities (vCPUs) that compete for one CPU.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FairQueue {
     entities: Vec<Entity>,
-    /// Average of the virtual times when the queue was last empty.
+    /// Average of the virtual times when the queue last became empty.
     base: i64,
     /// Lag of vCPUs that are not in the queue, by slot.
     lags: Vec<i64>,
 }
 
-/// An entity: a vCPU that wants the CPU, or one that is delayed.
+/// An entity: a vCPU that wants the CPU, or a vCPU that has blocked and is delayed.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Entity {
     vcpu: VcpuId,
     weight: u64,
     slice: Span,
-    /// True if it blocked while it was ahead of the average.
+    /// True if the vCPU blocked while its virtual time was ahead of the average.
     is_delayed: bool,
     runtime: i64,
     deadline: i64,
@@ -34,7 +34,7 @@ impl Entity {
         Entity { vcpu, weight, slice, is_delayed: false, runtime: 0, deadline: 0 }
     }
 
-    /// Converts time to virtual time of this entity.
+    /// Converts real time to the virtual time of this entity.
     fn virtual_time(&self, time: Span) -> i64 {
         let time = u128::from(time.ns()) * u128::from(USUAL) / u128::from(self.weight.max(1));
         i64::try_from(time).unwrap_or(i64::MAX / 8)
@@ -42,12 +42,13 @@ impl Entity {
 }
 
 impl FairQueue {
-    /// Returns the number of entities.
+    /// Returns the number of entities in the queue.
     pub(super) fn len(&self) -> usize {
         self.entities.len()
     }
 
-    /// Adds an entity with the lag that it left with. One that is delayed goes on where it is.
+    /// Adds an entity with the lag that its vCPU had when it left. A delayed entity of the vCPU
+    /// stays at its place and is no longer delayed.
     pub(super) fn enter(&mut self, mut entity: Entity) {
         let average = self.average();
         if let Some(known) = self.find(entity.vcpu) {
@@ -66,7 +67,8 @@ impl FairQueue {
         self.entities.push(entity);
     }
 
-    /// Removes a vCPU that blocked. If it is ahead of the average it is delayed instead.
+    /// Handles the block of a vCPU: removes its entity, or marks the entity as delayed if it is
+    /// ahead of the average.
     pub(super) fn leave(&mut self, vcpu: VcpuId, tick: Span) {
         let average = self.average();
         match self.find(vcpu) {
@@ -75,7 +77,7 @@ impl FairQueue {
         }
     }
 
-    /// Removes a vCPU, which keeps its lag.
+    /// Removes the entity of a vCPU, and keeps the vCPU's lag.
     pub(super) fn leave_with_lag(&mut self, vcpu: VcpuId, tick: Span) {
         let average = self.average();
         let Some(entity) = self.find(vcpu).copied() else { return };
@@ -85,19 +87,19 @@ impl FairQueue {
         self.remove(vcpu, average);
     }
 
-    /// Removes a vCPU without its lag.
+    /// Removes the entity of a vCPU, and drops the vCPU's lag.
     pub(super) fn forget(&mut self, vcpu: VcpuId) {
         let average = self.average();
         self.take_lag(vcpu);
         self.remove(vcpu, average);
     }
 
-    /// Returns the lag of a vCPU that is not in the queue, and forgets it.
+    /// Returns and drops the lag of a vCPU that is not in the queue.
     pub(super) fn take_lag(&mut self, vcpu: VcpuId) -> i64 {
         self.lags.get_mut(vcpu.slot()).map(core::mem::take).unwrap_or(0)
     }
 
-    /// Keeps the lag of a vCPU that is not in the queue.
+    /// Stores the lag of a vCPU that is not in the queue.
     pub(super) fn keep_lag(&mut self, vcpu: VcpuId, lag: i64) {
         while self.lags.len() <= vcpu.slot() {
             self.lags.push(0);
@@ -111,7 +113,7 @@ impl FairQueue {
         }
     }
 
-    /// Changes weight and slice of an entity. Its deadline is renewed.
+    /// Changes weight and slice of an entity. The entity gets a new deadline.
     pub(super) fn change(&mut self, vcpu: VcpuId, weight: u64, slice: Span) {
         if let Some(entity) = self.find(vcpu) {
             (entity.weight, entity.slice) = (weight, slice);
@@ -124,14 +126,14 @@ impl FairQueue {
         self.find(vcpu).is_none_or(|entity| entity.runtime >= entity.deadline)
     }
 
-    /// Begins another slice of an entity.
+    /// Begins a new slice of an entity, with a new deadline.
     pub(super) fn renew(&mut self, vcpu: VcpuId) {
         if let Some(entity) = self.find(vcpu) {
             entity.deadline = entity.runtime.saturating_add(entity.virtual_time(entity.slice));
         }
     }
 
-    /// Returns the vCPU that is to run. Delayed entities that come before it leave the queue.
+    /// Returns the vCPU to run. Delayed entities with an earlier deadline leave the queue.
     pub(super) fn choose(
         &mut self,
         tick: Span,
@@ -150,7 +152,7 @@ impl FairQueue {
         }
     }
 
-    /// Returns the first vCPU that is not delayed and for which `holds`.
+    /// Returns the first vCPU in order that is not delayed and for which `holds` returns true.
     pub(super) fn first(&self, holds: impl Fn(VcpuId) -> bool) -> Option<VcpuId> {
         let average = self.average();
         let runnable = self.entities.iter().filter(|it| !it.is_delayed && holds(it.vcpu));
@@ -168,7 +170,7 @@ impl FairQueue {
         }
     }
 
-    /// Returns the average of the virtual times, by weight.
+    /// Returns the average of the virtual times of the entities, weighted by their weights.
     fn average(&self) -> i64 {
         let Some(first) = self.entities.first() else { return self.base };
         let (mut sum, mut weights) = (0_i128, 0_i128);

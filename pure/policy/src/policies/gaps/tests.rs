@@ -94,8 +94,8 @@ fn starving() -> Vec<Hog> {
 }
 
 /// The vCPU with the lowest urgency claim has its last timeslice at 80 ms. Its credit grows beyond
-/// that of a period and is taken away. The others share that credit, so that one of them always has
-/// some.
+/// that of a period and is taken away. The others share that credit, so that one of these vCPUs
+/// always has some of it.
 #[test]
 fn gaps_vcpu_with_the_lowest_claim_starves_under_the_rules_of_the_paper() {
     for policy in [PAPER, "gaps rules=paper-ro"] {

@@ -87,8 +87,8 @@ fn gedf_vcpu_that_wakes_after_its_deadline_begins_a_new_period() {
     );
 }
 
-/// vCPU `c` wakes with a deadline between those of the two running vCPUs. It takes the CPU of the
-/// later deadline, and `a` runs on.
+/// vCPU `c` wakes with a deadline between the deadlines of the two running vCPUs. It takes the CPU
+/// of the later deadline, and `a` runs on.
 #[test]
 fn gedf_waking_vcpu_preempts_the_running_vcpu_with_the_latest_deadline() {
     picture(

@@ -69,8 +69,8 @@ impl Policy for XenRoundRobin {
         CpuSet::one(self.homes[vcpu])
     }
 
-    /// Handles the start of a vCPU. If the host barred the current vCPU and another one was picked,
-    /// the one that starts becomes the current vCPU.
+    /// Handles the start of a vCPU. If the host barred the current vCPU and another vCPU was
+    /// picked, the vCPU that starts becomes the current vCPU.
     fn on_start(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         let line = &mut self.lines[self.homes[vcpu].index()];
         if line.current != Some(vcpu) {

@@ -23,13 +23,11 @@ Rules:
   fixed slices do not reserve.
 - A change of parameters starts a new period and yields no extra CPU time.
 - `balancer` migrates best-effort vCPUs, so that they share all CPUs evenly.
-- place = \"split\" divides a vCPU that fits on no single CPU among several CPUs,
-  which run its parts one after the other.
+- place = \"split\" divides a vCPU that fits on no single CPU among several CPUs.
 
 Limits:
 - place = \"split\" needs admission \"exact\", unblocking \"proportional\" and
   first-period \"at-once\". place = \"pack\" needs admission \"exact\".
 - On a live host slack competes with other programs.
 
-See also: `slackline help edf`, `host` (what balancing costs). The chapter on
-sedf in the book explains each value of `unblocking`, `rules` and `balancer`.";
+See also: `slackline help edf`, `host`, and docs/schedulers/sedf.md.";

@@ -131,7 +131,7 @@ impl Sedf {
     }
 
     /// Moves a split vCPU to its next subtask if the deadline of the current subtask has passed
-    /// within the period. Returns true if it did.
+    /// within the period. Returns true if the vCPU was moved.
     pub(super) fn end_part(&mut self, now: Time, vcpu: VcpuId) -> bool {
         let server = &mut self.servers[vcpu];
         let is_over = server.in_parts.is_some() && server.due_by() <= now && now < server.deadline;

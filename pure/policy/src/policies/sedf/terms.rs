@@ -212,8 +212,8 @@ impl Cost {
     }
 }
 
-/// Returns the reservation that the parameters of a vCPU make; its field `exact` tells if it is a
-/// hard limit. `None` for a best-effort vCPU and for a slice by weight.
+/// Returns the reservation that the parameters of a vCPU make; the field `exact` of the reservation
+/// states if it is a hard limit. `None` for a best-effort vCPU and for a slice by weight.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     if share.whole(&WEIGHT) > 0 || share.span(&SLICE).is_zero() {
         return Ok(None);

@@ -563,7 +563,7 @@ fn sedf_timer_of_a_cpu_is_set_only_for_periods_of_vcpus_on_that_cpu() {
     assert_eq!([0, 1].map(|cpu| policy.next_timer(CpuId::new(cpu))), [Some(ms(10)), Some(ms(20))]);
 }
 
-/// A vCPU with a weight is placed beside another one with a weight, where its slice is half of 95
+/// A vCPU with a weight is placed beside another vCPU with a weight, where its slice is half of 95
 /// ms. That is more than all of the 40 ms that a reservation leaves on the other CPU.
 #[test]
 fn sedf_vcpu_with_weight_is_placed_on_the_cpu_where_its_slice_is_largest() {

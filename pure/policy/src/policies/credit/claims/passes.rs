@@ -74,7 +74,7 @@ impl Credit {
     /// Handles the report of a driver VM about the I/O that is pending for a VM. The driver VM
     /// itself gets the highest urgency claim. On a live host the devices of a VM report on its
     /// behalf, so the VM is then no driver. No driver vCPU wakes and blocks in that case, which
-    /// would cause a pass, so the report itself requests one.
+    /// would cause a pass, so the report itself requests a pass.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };

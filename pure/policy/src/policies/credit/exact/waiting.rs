@@ -53,13 +53,13 @@ impl Credit {
 
     /// Returns true if `credit` exceeds the credit of the first vCPU that waits for the CPU. Called
     /// only with credit beyond that of a period. Without this rule a vCPU that is due nearly a
-    /// whole CPU could not make up for the timeslices of others.
+    /// whole CPU could not make up for the timeslices of other vCPUs.
     pub(in crate::policies::credit) fn is_owed_most(&self, cpu: CpuId, credit: i64) -> bool {
         self.queues.first(cpu).is_none_or(|(first, _)| self.vcpus[first].credit < credit)
     }
 
     /// Returns an allowed CPU whose chosen vCPU has a class below that of `vcpu`, the lowest class
-    /// first. Returns `home` if there is none, or if `home` itself has such a vCPU.
+    /// first. Returns `home` if there is no such CPU, or if `home` itself is such a CPU.
     pub(in crate::policies::credit) fn least_urgent(
         &self,
         at: &Moment,

@@ -144,7 +144,8 @@ impl EdfServer {
         }
     }
 
-    /// Records the own budget that the vCPU left unused before the period that begins at `begins`.
+    /// Records the part of the vCPU's own budget that was unused at the end of the period before
+    /// `begins`.
     pub(in crate::policies::edf) fn leave_rest(&mut self, begins: Time) {
         let (slice, own) = (self.periods.reservation.slice(), self.own());
         let Some(by_use) = &mut self.by_use else { return };

@@ -89,7 +89,7 @@ impl Loans {
         on.push(loan);
     }
 
-    /// Returns true if there are loans on a CPU, including expired ones that were not dropped yet.
+    /// Returns true if there are loans on a CPU, including expired loans that were not dropped yet.
     #[inline]
     pub(in crate::policies::edf) fn are_on(&self, cpu: CpuId) -> bool {
         !self.on[cpu.index()].is_empty()

@@ -31,7 +31,7 @@ impl EdfServer {
     }
 
     /// Returns the period that contains `now` for a vCPU with a phase. Only its first period can be
-    /// shorter or longer than the others.
+    /// shorter or longer than the later periods.
     #[inline(never)]
     fn coming_on_grid(&self, now: Time, clock: &GridClock) -> NextPeriod {
         let (slice, period) = (self.periods.reservation.slice(), self.periods.reservation.period());
