@@ -12,7 +12,7 @@ use crate::by_second;
 use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::{report, terminal};
+use crate::terminal;
 
 /// Output files of a run that are not complete yet.
 pub(crate) struct Files {
@@ -70,7 +70,12 @@ impl Files {
     }
 
     /// Gives the complete files their final names. Returns the metrics of the run.
-    pub(crate) fn keep(self, kept: OutputResults) -> Result<Numbers, Problem> {
+    /// `report` writes the report of a trace to a file.
+    pub(crate) fn keep(
+        self,
+        kept: OutputResults,
+        report: fn(&Path, &Path) -> Result<(), Problem>,
+    ) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
         }
@@ -78,7 +83,7 @@ impl Files {
             pending.keep(written)?;
         }
         if let Some((trace, to)) = &self.report {
-            report::write(trace.path(), to)?;
+            report(trace.path(), to)?;
         }
         let mut numbers = kept.numbers.map_err(Problem::of_stray)?;
         if let Some((pending, mut out)) = self.csv {

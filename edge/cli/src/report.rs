@@ -36,7 +36,9 @@ fn page(file: &Path) -> Result<String, Problem> {
     let mut meter = Meter::new(&header);
     let mut columns = Columns::new(end);
     let bad = |error| Problem::BadTrace { file: file.into(), error };
-    trace.pass_to(&mut (Both { meter: &mut meter, columns: &mut columns })).map_err(bad)?;
+    trace
+        .pass_to(&mut (MeterAndColumns { meter: &mut meter, columns: &mut columns }))
+        .map_err(bad)?;
     let summary = meter.view().map_err(Problem::of_stray)?;
     let made = FigureOrigin::by("slackline --report")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
@@ -55,12 +57,12 @@ fn page(file: &Path) -> Result<String, Problem> {
 }
 
 /// Passes records to a meter and to the columns of the timeline.
-struct Both<'a> {
+struct MeterAndColumns<'a> {
     meter: &'a mut Meter,
     columns: &'a mut Columns,
 }
 
-impl Sink for Both<'_> {
+impl Sink for MeterAndColumns<'_> {
     fn record(&mut self, record: &Record) {
         self.meter.record(record);
         self.columns.record(record);

@@ -107,7 +107,8 @@ fn timeline(data: &str, script: &str) -> String {
         )
     };
     let pictures = canvas("cpu", "Lanes by CPU") + &canvas("vm", "Lanes by VM");
-    format!("{pictures}<script type=\"module\">\n{script}\nconst data = {data};\n{DRAW}</script>\n")
+    let calls = format!("const data = {data};\n{DRAW}");
+    format!("{pictures}<script type=\"module\">\n{script}\n{calls}</script>\n")
 }
 
 impl Page {
@@ -161,7 +162,7 @@ impl Page {
     }
 
     /// Adds a timeline of two pictures, by CPU and by VM, that a script draws. `data` is JSON, and
-    /// `script` a module with `Timeline`, `heightOf` and `paint`. This is the only script of a page.
+    /// `script` a module with `Timeline`, `heightOf` and `paint`.
     #[must_use]
     pub fn timeline(self, data: &str, script: &str) -> Page {
         let (data, script) = (data.to_owned(), script.to_owned());
