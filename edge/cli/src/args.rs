@@ -146,6 +146,9 @@ pub(crate) struct Keeping {
     /// Save a CSV row per second and domain or CPU; with axes, per point and vCPU.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Save numbers, timeline and scenario as an HTML page.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Also print XenMon metrics: gotten, allocated, blocked, waited, executions, I/O.
     #[arg(long)]
     pub(crate) xenmon: bool,
@@ -164,7 +167,7 @@ pub(crate) struct Sim {
     pub(crate) seed: Option<u64>,
     /// Run N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    #[arg(conflicts_with_all = ["save", "perfetto", "xenmon"])]
+    #[arg(conflicts_with_all = ["save", "perfetto", "report", "xenmon"])]
     pub(crate) seeds: Option<u64>,
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]
@@ -189,7 +192,7 @@ pub(crate) struct RunArgs {
     pub(crate) seed: Option<u64>,
     /// Run N consecutive seeds; print means and 95 % confidence intervals.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1000))]
-    #[arg(conflicts_with_all = ["save", "perfetto", "csv", "xenmon"])]
+    #[arg(conflicts_with_all = ["save", "perfetto", "csv", "report", "xenmon"])]
     pub(crate) seeds: Option<u64>,
     /// Replace the scenario's length, e.g. `30s`.
     #[arg(long, value_parser = span)]

@@ -19,7 +19,7 @@ pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::Ru
     let kept = Files::begin(&keeping).ok().and_then(|(files, wanted)| {
         let mut outputs = Outputs::new(&header::of_simulation(scenario), wanted);
         let _ = slackline_sim::run(scenario, &mut outputs);
-        files.keep(outputs.finish()).ok()
+        files.keep(outputs.finish(), |_, _| Ok(())).ok()
     });
     Problem::Bug { message, kept: kept.map(|_| name.into()) }
 }

@@ -47,6 +47,7 @@ mod problem;
 mod quoted;
 mod record;
 mod replay;
+mod report;
 mod run;
 mod seeds;
 mod serve;

@@ -1,9 +1,11 @@
 //! Output files and tables of a run.
 
 use std::io::Write as _;
+use std::path::{Path, PathBuf};
 
 use slackline_experiments::{Numbers, OutputRequest, OutputResults};
 use slackline_terminal::{summary, xenmon};
+use tempfile::TempPath;
 
 use crate::args::Keeping;
 use crate::by_second;
@@ -17,30 +19,71 @@ pub(crate) struct Files {
     trace: Option<Pending>,
     perfetto: Option<Pending>,
     csv: Option<(Pending, Out)>,
+    /// Trace that a report is made from, and the report.
+    report: Option<(TraceFile, PathBuf)>,
     /// True if the user requested XenMon's metrics.
     shows_xenmon: bool,
+}
+
+/// Trace of a run, from which its report is made.
+enum TraceFile {
+    Saved(PathBuf),
+    /// File that is removed when this value is dropped.
+    Temporary(TempPath),
+}
+
+impl TraceFile {
+    fn path(&self) -> &Path {
+        match self {
+            TraceFile::Saved(path) => path,
+            TraceFile::Temporary(path) => path,
+        }
+    }
 }
 
 impl Files {
     /// Creates the output files that the options request.
     pub(crate) fn begin(keeping: &Keeping) -> Result<(Files, OutputRequest<Out>), Problem> {
-        let (trace, to_trace) = keeping.save.as_deref().map(Pending::new).transpose()?.unzip();
+        let temporary = |source| Problem::Unwritable { file: std::env::temp_dir(), source };
+        let report = match &keeping.report {
+            None => None,
+            Some(to) => {
+                let file = tempfile::NamedTempFile::new().map_err(temporary)?;
+                Some((file.into_temp_path(), to.clone()))
+            }
+        };
+        let kept = keeping.save.as_deref();
+        let kept = kept.or(report.as_ref().map(|(path, _)| &**path));
+        let (trace, to_trace) = kept.map(Pending::new).transpose()?.unzip();
         let (perfetto, to_perfetto) =
             keeping.perfetto.as_deref().map(Pending::new).transpose()?.unzip();
         let csv = keeping.csv.as_deref().map(Pending::new).transpose()?;
         // The CSV is computed from XenMon's metrics.
         let xenmon = keeping.xenmon || csv.is_some();
         let wanted = OutputRequest { trace: to_trace, perfetto: to_perfetto, xenmon };
-        Ok((Files { trace, perfetto, csv, shows_xenmon: keeping.xenmon }, wanted))
+        let report = report.map(|(path, to)| match &keeping.save {
+            Some(saved) => (TraceFile::Saved(saved.clone()), to),
+            None => (TraceFile::Temporary(path), to),
+        });
+        let shows_xenmon = keeping.xenmon;
+        Ok((Files { trace, perfetto, csv, report, shows_xenmon }, wanted))
     }
 
     /// Gives the complete files their final names. Returns the metrics of the run.
-    pub(crate) fn keep(self, kept: OutputResults) -> Result<Numbers, Problem> {
+    /// `report` writes the report of a trace to a file.
+    pub(crate) fn keep(
+        self,
+        kept: OutputResults,
+        report: fn(&Path, &Path) -> Result<(), Problem>,
+    ) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;
         }
         if let Some((pending, written)) = self.perfetto.zip(kept.perfetto) {
             pending.keep(written)?;
+        }
+        if let Some((trace, to)) = &self.report {
+            report(trace.path(), to)?;
         }
         let mut numbers = kept.numbers.map_err(Problem::of_stray)?;
         if let Some((pending, mut out)) = self.csv {
@@ -59,6 +102,7 @@ impl Keeping {
             ("--save", self.save.as_deref()),
             ("--perfetto", self.perfetto.as_deref()),
             ("--csv", self.csv.as_deref()),
+            ("--report", self.report.as_deref()),
         ])
     }
 }
@@ -71,6 +115,7 @@ impl Keeping {
             ("--save", self.save.is_some()),
             ("--perfetto", self.perfetto.is_some()),
             ("--csv", self.csv.is_some()),
+            ("--report", self.report.is_some()),
             ("--xenmon", self.xenmon),
         ];
         match kept.into_iter().find(|(_, is_wanted)| *is_wanted) {

@@ -28,7 +28,7 @@ use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
-use crate::{claims, grid, input, json, seeds};
+use crate::{claims, grid, input, json, report, seeds};
 
 pub(crate) fn run(args: &RunArgs) -> Result<(), Problem> {
     let places = args.keeping.places()?;
@@ -240,7 +240,7 @@ pub(crate) fn live(
     }
     let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
-    Ok(Live { numbers: files.keep(outputs.finish())?, outcome })
+    Ok(Live { numbers: files.keep(outputs.finish(), report::write)?, outcome })
 }
 
 /// Measures the dispatch overhead on these CPUs, and prints it.

@@ -18,7 +18,7 @@ use crate::outputs::{Files, tables};
 use crate::problem::Problem;
 use crate::signals::stop_flag;
 use crate::terminal::{self, Progress};
-use crate::{bug, claims, input, json, points, seeds};
+use crate::{bug, claims, input, json, points, report, seeds};
 
 /// Maximum number of vCPUs for which the time when their work was done is printed.
 const MOST_DONE: usize = 10;
@@ -129,7 +129,10 @@ fn simulate(
     });
     drop(progress);
     match finished {
-        Ok(finished) => Ok(SimulationResults { numbers: files.keep(outputs.finish())?, finished }),
+        Ok(finished) => Ok(SimulationResults {
+            numbers: files.keep(outputs.finish(), report::write)?,
+            finished,
+        }),
         Err(error) => Err(bug::explain(file, scenario, error)),
     }
 }

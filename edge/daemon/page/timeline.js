@@ -12,6 +12,9 @@ const CPU_LANE = 34;
 const VM_LANE = 20;
 const RULER = 18;
 
+/** Seconds between two lines of the ruler. */
+const SPACES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300];
+
 /** Most lanes of VMs. */
 const MOST_LANES = 40;
 
@@ -132,16 +135,18 @@ function clipped(context, text, width) {
 /** Seconds before the right edge. */
 function ruler(context, model, { height, ink, line, end }, { x, label }) {
   const second = 1e9 / model.step;
+  const wide = x(1) - x(0);
+  const every = SPACES.find((it) => it * second * wide >= 44) ?? 600;
   context.fillStyle = ink;
   context.strokeStyle = line;
   context.textAlign = "center";
-  for (let back = 1; x(end - back * second) > label + 12; back += 1) {
-    const at = Math.round(x(end - back * second)) + 0.5;
+  for (let step = 1; x(end - step * every * second) > label + 12; step += 1) {
+    const at = Math.round(x(end - step * every * second)) + 0.5;
     context.beginPath();
     context.moveTo(at, RULER - 3);
     context.lineTo(at, height);
     context.stroke();
-    if (back % 2 === 0 || second > 60) context.fillText(`-${back} s`, at, RULER / 2);
+    if (step % 2 === 0) context.fillText(`-${Number((step * every).toFixed(3))} s`, at, RULER / 2);
   }
   context.textAlign = "left";
 }

@@ -49,7 +49,7 @@ use sessions::Sessions;
 
 #[cfg(feature = "openapi")]
 pub use openapi::built;
-pub use page::PageSite;
+pub use page::{PageSite, TIMELINE_SCRIPT};
 pub use pages::STORED;
 pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};

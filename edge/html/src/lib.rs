@@ -1,5 +1,5 @@
-//! Figures and tables in one self-contained page: HTML with SVG pictures, in light and dark. There
-//! are no scripts, and nothing is loaded from the network.
+//! Figures and tables in one self-contained page: HTML with SVG pictures, in light and dark. Only a
+//! timeline has a script, and nothing is loaded from the network.
 //!
 //! ```
 //! use slackline_html::{Axis, Figure, Layer, FigureOrigin, Page, Plot};

@@ -1,4 +1,4 @@
-//! Pages: each is a single HTML file without scripts, which refers to no other files.
+//! Pages: each is a single HTML file, which refers to no other files. Only timelines have a script.
 
 use crate::figure::Figure;
 use crate::ink::style;
@@ -23,6 +23,7 @@ enum Part {
     Figure(Box<Figure>),
     Table(Table),
     Fold(String, Vec<Part>),
+    Timeline { data: String, script: String },
 }
 
 const STYLE: &str = "\
@@ -66,6 +67,49 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
 :root{--wash:#f3f5f7}@media(prefers-color-scheme:dark){:root{--wash:#20252b}}
 @media print{:root{--wash:#f3f5f7}figure,table{break-inside:avoid}}
 ";
+
+/// Calls of the script of a timeline, once its data is read.
+const DRAW: &str = "
+const model = new Timeline();
+model.add(data);
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const vms = [...new Set(model.vcpus.slice(1).map(vmOf))];
+const draw = () => {
+  const style = getComputedStyle(document.documentElement);
+  for (const canvas of document.querySelectorAll('canvas[data-order]')) {
+    const order = canvas.dataset.order;
+    const width = canvas.clientWidth;
+    const height = heightOf(model, order, vms);
+    const ratio = devicePixelRatio || 1;
+    canvas.width = Math.round(width * ratio);
+    canvas.height = Math.round(height * ratio);
+    canvas.style.height = `${height}px`;
+    const context = canvas.getContext('2d');
+    context.setTransform(ratio, 0, 0, ratio, 0, 0);
+    paint(context, model, {
+      width, height, order, vms, selected: '', end: model.end, isDark: dark.matches,
+      ink: style.getPropertyValue('--text'), line: style.getPropertyValue('--grid'),
+    });
+  }
+};
+draw();
+addEventListener('resize', draw);
+dark.addEventListener('change', draw);
+";
+
+fn timeline(data: &str, script: &str) -> String {
+    // A `<` in a name could end the script.
+    let data = data.replace('<', "\\u003c");
+    let canvas = |order: &str, says: &str| {
+        format!(
+            "<canvas data-order=\"{order}\" role=\"img\" aria-label=\"{says}\" \
+             style=\"width:100%;display:block;margin:0 0 18px\"></canvas>\n"
+        )
+    };
+    let pictures = canvas("cpu", "Lanes by CPU") + &canvas("vm", "Lanes by VM");
+    let calls = format!("const data = {data};\n{DRAW}");
+    format!("{pictures}<script type=\"module\">\n{script}\n{calls}</script>\n")
+}
 
 impl Page {
     /// Creates an empty page.
@@ -117,6 +161,14 @@ impl Page {
         self.part(Part::Fold(summary.into(), inside.parts))
     }
 
+    /// Adds a timeline of two pictures, by CPU and by VM, that a script draws. `data` is JSON, and
+    /// `script` a module with `Timeline`, `heightOf` and `paint`.
+    #[must_use]
+    pub fn timeline(self, data: &str, script: &str) -> Page {
+        let (data, script) = (data.to_owned(), script.to_owned());
+        self.part(Part::Timeline { data, script })
+    }
+
     fn part(mut self, part: Part) -> Page {
         self.parts.push(part);
         self
@@ -142,6 +194,7 @@ impl Page {
 
     fn part_html(&self, part: &Part, figures: &mut usize) -> String {
         match part {
+            Part::Timeline { data, script } => timeline(data, script),
             Part::Section(title) => format!("<h2>{}</h2>\n", escaped(title)),
             Part::Text(text) => format!("<p>{}</p>\n", prose(text)),
             Part::Code(text) => format!("<pre>{}</pre>\n", escaped(text)),

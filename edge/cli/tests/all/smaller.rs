@@ -37,6 +37,23 @@ fn show_command_refuses_a_window_after_the_end_of_the_run() {
 }
 
 #[test]
+fn html_report_of_a_run_has_its_numbers_scenario_and_timeline() {
+    let place = Place::with(GOOD);
+    place.run(&["sim", "it.toml", "--report", "it.html"]).good();
+    let html = String::from_utf8(place.read("it.html")).expect("UTF-8");
+    for part in ["<table>", "data-order=\"cpu\"", "export class Timeline", "\"columns\":[["] {
+        assert!(html.contains(part), "{part}");
+    }
+    assert!(html.matches("</script>").count() == 1 && !html.contains("src="), "one script, inline");
+    // The trace that it is made from is not kept, and a trace that is saved gives the same report.
+    assert_eq!(place.files(), ["it.html", "it.toml"]);
+    place.run(&["sim", "it.toml", "--report", "again.html", "--save", "it.trace"]).good();
+    assert_eq!(place.read("again.html"), html.as_bytes());
+    let same = ["sim", "it.toml", "--report", "x", "--save", "x"];
+    place.run(&same).refused(2);
+}
+
+#[test]
 fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);

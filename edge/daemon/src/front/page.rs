@@ -48,6 +48,9 @@ macro_rules! file {
     };
 }
 
+/// Script that draws the timeline of the page, and that of reports.
+pub const TIMELINE_SCRIPT: &str = include_str!("../../page/timeline.js");
+
 const INDEX: PageFile = file!("index.html", HTML);
 
 const FILES: &[PageFile] = &[
