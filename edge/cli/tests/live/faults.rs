@@ -31,7 +31,7 @@ fn run_one(live: &Live, target: &str) -> Ran {
 
 #[test]
 fn live_run_that_names_a_missing_process_is_refused() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let mut child = Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     let pid = child.id();
@@ -43,7 +43,7 @@ fn live_run_that_names_a_missing_process_is_refused() {
 
 #[test]
 fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
     }
@@ -61,7 +61,7 @@ fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
 
 #[test]
 fn live_run_that_names_its_own_process_is_refused() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     live.place.write("it.toml", one("pid = OURSELVES").as_bytes());
     let script = "sed -i s/OURSELVES/$$/ it.toml && exec \"$0\" run it.toml";
     let mut command = live.command(&[]);
@@ -78,7 +78,7 @@ fn live_run_that_names_its_own_process_is_refused() {
 
 #[test]
 fn live_run_of_a_program_that_cannot_be_started_is_refused() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file")
         .says("install the program");
@@ -89,7 +89,7 @@ fn live_run_of_a_program_that_cannot_be_started_is_refused() {
 /// reported.
 #[test]
 fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
         match ran.code {
@@ -159,7 +159,7 @@ fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
 
 #[test]
 fn live_run_notes_that_a_vm_was_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let qemu = "qemu-system-x86_64";
     if !Command::new(qemu).arg("--version").output().is_ok_and(|ran| ran.status.success()) {
         println!("skipped: needs {qemu}");
@@ -188,7 +188,7 @@ fn live_run_notes_that_a_vm_was_killed() {
 
 #[test]
 fn live_run_without_root_is_refused_and_changes_no_thread() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
     live.place.write("good.toml", GOOD.as_bytes());
@@ -208,7 +208,7 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
 
 #[test]
 fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;
@@ -229,7 +229,7 @@ fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
 /// all without real-time budget.
 #[test]
 fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;

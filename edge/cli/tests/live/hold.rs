@@ -208,7 +208,7 @@ fn hold_command_on_two_cpus_restores_the_process_when_it_ends() {
 /// totals.
 #[test]
 fn hold_command_prints_delivered_cpu_time_each_second() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--slice", "2ms", "--period", "20ms", "--json"];
@@ -288,7 +288,7 @@ fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
 /// unused. The output distinguishes a vCPU that blocked from one that lacked CPU time.
 #[test]
 fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
     let hold = ["hold", "--pid", &pid, "--vcpus"];
@@ -377,7 +377,7 @@ fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
 /// show a new line each second.
 #[test]
 fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "sleep 2.5"];
     let (end, text) = crate::common::on_terminal(live.command(&hold), 40);
     assert!(end.success(), "{text}");
@@ -397,7 +397,7 @@ fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
 
 #[test]
 fn hold_command_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
     let gone = gone.id().to_string();

@@ -40,7 +40,7 @@ fn helper_process_runs_as_sleeper() {
 /// then. Other load on the host only makes bursts longer.
 #[test]
 fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let hold = ["hold", "--slice", "1ms", "--period", "10ms", "--", program];
@@ -119,7 +119,7 @@ fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
 /// resumed, the script would not complete.
 #[test]
 fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
         let command = ["--json", "--", "sh", "-c", script];

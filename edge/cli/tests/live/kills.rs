@@ -83,7 +83,7 @@ fn signal_before_a_live_run_has_started_restores_all_threads() {
 
 #[test]
 fn live_run_that_is_stopped_by_sigstop_continues_after_sigcont() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
     wait_until("the victim to be held", || victim.is_held());

@@ -45,7 +45,7 @@ fn number(of: &Value, field: &str) -> u64 {
 
 #[test]
 fn response_times_of_clients_are_reported_by_live_run_and_compare() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
     assert!(number(web, "jobs_done") > 0 && number(web, "jobs_late") == 0, "{web}");
@@ -66,7 +66,7 @@ fn response_times_of_clients_are_reported_by_live_run_and_compare() {
 /// other node has to wait for it in each round.
 #[test]
 fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
             "[[domain]]\nname = \"{name}\"\n\
@@ -92,7 +92,7 @@ fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
 /// The scenario has every kind of workload and client.
 #[test]
 fn every_kind_of_workload_and_client_can_run_on_a_live_host() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let domain = |name: &str, work: &str| {
         format!(
             "[[domain]]\nname = \"{name}\"\nwork = {{ {work} }}\n\
@@ -147,11 +147,11 @@ fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
 fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
     let Some(live) = live::begin_on_one_cpu() else { return };
     for (from, to, says) in [
-        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs can"),
+        ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs live"),
         (
             "name = \"web\"\n",
             "name = \"web\"\nlive = { command = [\"sleep\", \"9\"] }\n",
-            "a client of a domain with a `live` of its own can only be simulated",
+            "a client of a domain with a `live` of its own live",
         ),
     ] {
         let text = scenario("1s", HTTPERF).replace(from, to);
@@ -166,7 +166,7 @@ fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
 /// VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid back.
 #[test]
 fn exact_domain_with_several_threads_stays_within_its_share() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"4ms\", period = \"10ms\" }\n\
                 [[client]]\nkind = \"ab\"\nto = \"web\"\nat_once = 8\n";

@@ -11,7 +11,7 @@ use slackline_policy::ALL;
 /// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
 fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
     for spec in ALL {
@@ -37,7 +37,7 @@ fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
 /// run.
 #[test]
 fn live_run_with_several_seeds_gives_means() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];
     live.run(&run).ended_with(0).shows(" 2 runs: mean").shows("spinner").shows(" ±");
@@ -56,7 +56,7 @@ fn live_run_with_several_seeds_gives_means() {
 /// the CPU.
 #[test]
 fn csv_file_of_a_live_run_has_rows_per_second() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     live.place.write("it.toml", SPINNER.replacen("\"1s\"", "\"2500ms\"", 1).as_bytes());
     let out = live.run(&["run", "it.toml", "--csv", "it.csv", "--json"]).ended_with(0).out;
     let whole: serde_json::Value = serde_json::from_str(&out).unwrap();

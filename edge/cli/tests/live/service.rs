@@ -160,14 +160,14 @@ fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
     daemon.end().ended_with(0);
     let ledger = live.place.path("state/ledger.db");
     let mut bytes = fs::read(&ledger).unwrap();
-    // The page belongs to the index of events by name, so all rows are intact.
+    // The page belongs to the table of plans, which is empty. The rows of all tables are intact.
     let page = 4096;
     let last = bytes.len() - page;
     bytes[last..].fill(0x5a);
     fs::write(&ledger, &bytes).unwrap();
     asked(&[]).ended_with(3).shows("damaged; no daemon uses it").says("--rebuild");
     let mut refused = spawn(&live, "state", "socket");
-    wait_until("it to be refused", || refused.try_wait().unwrap().is_some());
+    wait_until("the damaged ledger to be refused", || refused.try_wait().unwrap().is_some());
     assert_eq!(refused.wait().unwrap().code(), Some(3));
     assert_eq!(fs::read(&ledger).unwrap(), bytes, "it was touched");
     asked(&["--rebuild"]).ended_with(0).shows("are now in");

@@ -17,7 +17,7 @@ fn scenario(victim: &Victim, cpus: usize, more: &str) -> String {
 /// run, so it receives about a quarter. It can receive half, if a busy host delays the pause.
 #[test]
 fn domain_paused_in_a_live_run_receives_no_cpu_time() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let more = "[[change]]\nat = \"500ms\"\ndomain = \"victim\"\npaused = true\n";
     live.place.write("it.toml", scenario(&victim, 1, more).as_bytes());
@@ -94,7 +94,7 @@ fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
 /// The vCPU is blocked when it joins. Its work begins at the time in the scenario.
 #[test]
 fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
                     share.edf = { slice = \"2ms\", period = \"10ms\", exact = true }\n";
@@ -116,7 +116,7 @@ fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
 /// the unused budget of the first, which is more. Replaying the trace gives the same decisions.
 #[test]
 fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let [even, by_use] = ["even", "use"].map(|spread| {
         let scenario = format!(
             "title = \"siblings\"\nlength = \"3s\"\nwarmup = \"500ms\"\n\

@@ -97,21 +97,25 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(PLANS)
 }
 
-/// Returns all plans. One that cannot be read is left out: its changes stand, and cannot be undone.
+/// Returns all plans. A plan whose text is not understood is left out: its changes stay in force
+/// and cannot be undone.
+///
+/// # Errors
+/// If the table is damaged.
 pub(super) fn load(connection: &Connection) -> rusqlite::Result<Vec<Plan>> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name = 'plan'";
     if connection.query_row(sql, [], |row| row.get::<_, u32>(0))? == 0 {
         return Ok(Vec::new());
     }
     let mut found = connection.prepare("SELECT principal, since, plan FROM plan")?;
-    let found = found.query_map([], |row| {
-        let text: String = row.get(2)?;
-        let Natural(since) = row.get(1)?;
-        let plan = serde_json::from_str::<StoredPlan>(&text).ok();
-        Ok(plan.and_then(|plan| Some((plan, row.get(0).ok()?, since))))
-    });
-    let plans = found?.filter_map(Result::ok).flatten();
-    Ok(plans.filter_map(|(plan, principal, since)| plan.plan(principal, since).ok()).collect())
+    let read = |row: &rusqlite::Row<'_>| {
+        let text: String = row.get(2).ok()?;
+        let Natural(since) = row.get(1).ok()?;
+        let plan: StoredPlan = serde_json::from_str(&text).ok()?;
+        plan.plan(row.get(0).ok()?, since).ok()
+    };
+    let plans = found.query_map([], |row| Ok(read(row)))?;
+    Ok(plans.collect::<Result<Vec<_>, _>>()?.into_iter().flatten().collect())
 }
 
 /// Writes the plans of a commit.
