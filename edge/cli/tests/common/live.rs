@@ -1,4 +1,4 @@
-//! Common parts of live tests. A test has all CPUs or one CPU, and leaves the host as it was. A
+//! Common parts of live tests. One test runs at a time and leaves the host as it was. A
 //! process that a run scheduled can itself check whether it was restored.
 
 #![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
@@ -14,8 +14,8 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, geteuid};
 use serde_json::Value;
 use slackline_linux::sys::{
-    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, own_tid, set_affinity,
-    set_scheduling, thread_cpu_time,
+    Scheduling, SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, own_tid,
+    set_affinity, set_scheduling, thread_cpu_time,
 };
 use slackline_linux::thread::threads_of;
 use slackline_units::{CpuId, CpuSet, Span};
@@ -71,14 +71,12 @@ domain = "stays"
 share.edf = { slice = "11ms", period = "11ms", exact = true }
 "#;
 
-/// Permission to run live, on all CPUs or on one CPU.
+/// Permission to run live. Only one test has it at a time.
 pub struct Live {
     pub place: Place,
     kernel: Kernel,
     pub tag: String,
-    /// True if the test has only the CPU of its turn.
-    has_one_cpu: bool,
-    turn: Turn,
+    _turn: Turn,
 }
 
 /// Simulated kernel on which the program under test runs.
@@ -93,29 +91,19 @@ pub enum Kernel {
     WithoutPerf,
 }
 
-/// Begins a live test that has all CPUs of the host. Prints the reason and returns `None` if this
-/// host cannot run live.
+/// Begins a live test when no other one runs. Prints the reason and returns `None` if this host
+/// cannot run live.
 pub fn begin() -> Option<Live> {
-    begin_with(Kernel::Ours, Turn::on_all_cpus, false)
+    begin_on(Kernel::Ours)
 }
 
-/// Begins a live test that schedules one CPU, while another test may schedule another CPU. `run`,
-/// `hold` and `serve` get the option `--cpus` for this CPU.
-pub fn begin_on_one_cpu() -> Option<Live> {
-    begin_with(Kernel::Ours, Turn::on_one_cpu, true)
-}
-
-/// Begins a live test on one CPU in which the program under test runs on a simulated kernel.
+/// Begins a live test in which the program under test runs on a simulated kernel.
 pub fn begin_on(kernel: Kernel) -> Option<Live> {
-    begin_with(kernel, Turn::on_one_cpu, true)
-}
-
-fn begin_with(kernel: Kernel, turn: fn() -> Turn, has_one_cpu: bool) -> Option<Live> {
     if !geteuid().is_root() {
         println!("skipped: needs root");
         return None;
     }
-    let turn = turn();
+    let turn = Turn::wait();
     let place = Place::new();
     // `doctor` sleeps a few hundred times to measure timers, and no test changes its result. So its
     // result is kept.
@@ -126,7 +114,7 @@ fn begin_with(kernel: Kernel, turn: fn() -> Turn, has_one_cpu: bool) -> Option<L
     }
     let started = Instant::now();
     let tag = format!("{}-{started:?}", std::process::id());
-    Some(Live { place, kernel, tag, has_one_cpu, turn })
+    Some(Live { place, kernel, tag, _turn: turn })
 }
 
 /// Returns what this host lacks for live runs. `None` if it lacks nothing.
@@ -151,21 +139,14 @@ pub fn delivered(run: &Value, name: &str) -> u64 {
 }
 
 impl Live {
-    /// Returns the number of the CPU that this test may schedule.
+    /// Returns the number of the host's last CPU.
     pub fn cpu(&self) -> String {
-        self.turn.cpu.index().to_string()
+        let last = online_cpus().expect("CPUs").iter().last().expect("a CPU");
+        last.index().to_string()
     }
 
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let cpu = self.cpu();
-        let mut arguments = arguments.to_vec();
-        let schedules = matches!(arguments.first(), Some(&("run" | "hold" | "serve")));
-        let options = arguments.iter().take_while(|&&word| word != "--");
-        let has_cpus = options.into_iter().any(|word| word.starts_with("--cpus"));
-        if self.has_one_cpu && schedules && !has_cpus {
-            arguments.splice(1..1, ["--cpus", &cpu]);
-        }
-        let mut command = self.place.command(&arguments);
+        let mut command = self.place.command(arguments);
         command.env(TAG, &self.tag);
         #[cfg(target_arch = "x86_64")]
         match self.kernel {

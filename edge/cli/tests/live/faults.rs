@@ -102,7 +102,7 @@ fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
 
 #[test]
 fn live_run_continues_after_the_command_of_one_domain_has_ended() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
     let text = one("command = [\"sh\", \"-c\", \"sleep 0.6; exit 7\"]") + more;
@@ -114,7 +114,7 @@ fn live_run_continues_after_the_command_of_one_domain_has_ended() {
 
 #[test]
 fn live_run_continues_after_one_of_its_load_processes_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the load process", || !live.processes_of("load").is_empty());
@@ -128,7 +128,7 @@ fn live_run_continues_after_one_of_its_load_processes_is_killed() {
 
 #[test]
 fn live_run_notes_the_end_of_a_process_that_it_schedules() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
@@ -143,7 +143,7 @@ fn live_run_notes_the_end_of_a_process_that_it_schedules() {
 /// end.
 #[test]
 fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the victim to be held", || victim.is_held());
@@ -353,7 +353,7 @@ fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
 
 #[test]
 fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the guest to be gone", || {
         let is_guests = |line: &str| line.contains("--who 1.0");

@@ -71,7 +71,7 @@ fn simulation_that_fills_the_disk_prints_one_error_and_leaves_no_file() {
 
 #[test]
 fn live_run_that_fills_the_disk_leaves_no_file() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let Some(disk) = FullDisk::mount(&live.place) else { return };
     live.place.write("it.toml", GOOD.replace("400ms", "3s").as_bytes());
     for option in ["--save", "--perfetto"] {

@@ -129,7 +129,7 @@ impl Drop for Holding<'_> {
 
 #[test]
 fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for signal in [Signal::INT, Signal::TERM] {
         let victim = Victim::start();
         let pid = victim.pid().to_string();
@@ -237,7 +237,7 @@ fn hold_command_prints_delivered_cpu_time_each_second() {
 
 #[test]
 fn hold_command_returns_the_exit_code_of_its_program() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
         // The command must not end before it is held.
         let script = format!("sleep 0.5; {script}");
@@ -256,7 +256,7 @@ fn hold_command_returns_the_exit_code_of_its_program() {
 
 #[test]
 fn process_is_restored_after_its_hold_command_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
@@ -270,7 +270,7 @@ fn process_is_restored_after_its_hold_command_is_killed() {
 
 #[test]
 fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
@@ -343,7 +343,7 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
 /// of a second.
 #[test]
 fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
         return;

@@ -168,7 +168,7 @@ fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
 
 #[test]
 fn signal_to_the_hold_command_ends_every_process_that_it_started() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
     wait_until("all of them to be there", || {
@@ -182,7 +182,7 @@ fn signal_to_the_hold_command_ends_every_process_that_it_started() {
 
 #[test]
 fn hold_command_reports_processes_that_outlive_its_program() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let script = "sleep 1000 >/dev/null 2>&1 & exit 5";
     let ran = live.run(&["hold", "--cpu", "20%", "--", "sh", "-c", script]).ended_with(5);
     let left = live.processes_of("sleep");

@@ -13,7 +13,7 @@ fn keepers(live: &Live) -> Vec<i32> {
 
 #[test]
 fn signal_ends_a_live_run_after_its_table_is_printed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
     {
@@ -33,7 +33,7 @@ fn signal_ends_a_live_run_after_its_table_is_printed() {
 /// A signal from the terminal reaches the load processes too.
 #[test]
 fn interrupt_key_ends_a_live_run_and_its_load_processes() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
     wait_until("the victim to be held", || victim.is_held());
@@ -48,7 +48,7 @@ fn interrupt_key_ends_a_live_run_and_its_load_processes() {
 /// run. A later signal ends the run.
 #[test]
 fn live_run_continues_if_its_terminal_is_closed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
@@ -68,7 +68,7 @@ fn live_run_continues_if_its_terminal_is_closed() {
 /// A signal arrives before the run starts. No table is printed, and every thread is restored.
 #[test]
 fn signal_before_a_live_run_has_started_restores_all_threads() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     for delay in [0, 30, 100, 200] {
         let runner = live.start(&victim.scenario("vcpus", "60s"));
@@ -228,7 +228,7 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
 /// A keeper that dies is replaced. If the program dies later, the new keeper restores the threads.
 #[test]
 fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
     wait_until("the victim to be held", || victim.is_held());

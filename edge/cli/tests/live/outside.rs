@@ -129,7 +129,7 @@ fn every_kind_of_workload_and_client_can_run_on_a_live_host() {
 
 #[test]
 fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
     live.place.write("it.toml", text.as_bytes());
@@ -145,7 +145,7 @@ fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
 
 #[test]
 fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for (from, to, says) in [
         ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs live"),
         (
@@ -213,7 +213,7 @@ fn cpus_of(pid: i32) -> String {
 
 #[test]
 fn clients_in_a_live_run_use_only_cpus_that_slackline_does_not_manage() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
     let scheduled = cpus_of(tasks[0]);
@@ -231,7 +231,7 @@ fn clients_in_a_live_run_use_only_cpus_that_slackline_does_not_manage() {
 
 #[test]
 fn live_run_continues_after_a_client_or_server_process_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for word in ["caller", "files", "tasks"] {
         let mut runner = busy(&live);
         live.processes_of(word).into_iter().for_each(|pid| kill(pid, Signal::KILL));
@@ -251,7 +251,7 @@ fn live_run_continues_after_a_client_or_server_process_is_killed() {
 
 #[test]
 fn live_run_that_is_killed_leaves_no_server_or_client_process() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);
     let Ran { code, .. } = runner.end();

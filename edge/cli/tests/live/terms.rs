@@ -149,7 +149,7 @@ fn stretches(live: &Live) -> Vec<serde_json::Value> {
 /// same decisions.
 #[test]
 fn replay_of_a_live_run_repeats_its_changes_and_refusals() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     live.place.write("it.toml", live::COMES_AND_GOES.as_bytes());
     let told = live.run(&["run", "it.toml", "--save", "it.trace"]).good();
     assert!(told.contains("`stays` at 1500.000ms: "), "{told}");

@@ -365,7 +365,7 @@ fn below(folder: &Path, is_wanted: &dyn Fn(&str) -> bool) -> Vec<PathBuf> {
 
 #[test]
 fn process_tree_is_restored_including_processes_started_during_the_run() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
     wait_until("the tree to be held", || tree.is_held());
@@ -384,7 +384,7 @@ enum Whom {
 
 #[test]
 fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
         [Whom::Runner, Whom::Keeper, Whom::Both, Whom::Runner].into_iter().enumerate()
@@ -419,7 +419,7 @@ fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
 /// that only the keeper's list or the journal shows that it must be restored.
 #[test]
 fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =
             Group::make("test-of-lost").zip(Group::make("test-elsewhere"))
@@ -492,7 +492,7 @@ impl Drop for Group {
 
 #[test]
 fn cgroup_or_unit_named_as_target_is_scheduled_and_restored() {
-    let Some(live) = live::begin_on_one_cpu() else { return };
+    let Some(live) = live::begin() else { return };
     let Some(group) = Group::make("test-of-trees") else {
         println!("skipped: needs cgroups of version 2 that can be written");
         return;

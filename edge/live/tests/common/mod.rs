@@ -126,7 +126,7 @@ pub fn begin() -> Option<Turn> {
         println!("skipped: needs root");
         return None;
     }
-    Some(Turn::on_all_cpus())
+    Some(Turn::wait())
 }
 
 /// Returns at most `most` CPUs of this host, starting with the last CPU.
