@@ -8,10 +8,10 @@ use slackline_live::recorder::host::POLICY;
 use slackline_live::recorder::identity::{Identify, Identity};
 use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{
-    Exchange, Fact, Header, HostThread, HostThreadKind, Knowledge, Note, Record, Sink, VcpuName,
-    WakeMark, WrittenTerms,
+    Exchange, Fact, Header, HostThread, HostThreadKind, Note, Record, Sink, VcpuName, WakeMark,
+    WrittenTerms,
 };
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_units::{CpuId, CpuSet, Time};
 
 use crate::Target;
 use crate::error::ImportError;
@@ -80,24 +80,8 @@ impl Import {
     /// Returns the trace header for the recording.
     #[must_use]
     pub fn header(&self) -> Header {
-        Header {
-            title: format!("{} recording", self.foreign.kind.name()),
-            machine: "live".into(),
-            policy: POLICY.into(),
-            parameters: String::new(),
-            seed: 0,
-            cpus: self.cpus.len(),
-            groups: Vec::new(),
-            dispatch: Span::ZERO,
-            warmup: Span::ZERO,
-            knows: Knowledge {
-                sleep: true,
-                stretches: true,
-                resolution: Span::from_us(5),
-                overhead: false,
-            },
-            scenario: String::new(),
-        }
+        let title = format!("{} recording", self.foreign.kind.name());
+        Header::of_recording(&title, POLICY, self.cpus.len(), Vec::new())
     }
 
     /// Passes the records of the recording to a sink.

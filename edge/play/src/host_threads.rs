@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use slackline_linux::sys::{Tid, monotonic, process_of};
-use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
-use slackline_live::recorder::host::notes;
+use slackline_linux::sys::{Tid, monotonic};
+use slackline_live::recorder::assembler::Assembler;
+use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::session::Session;
 use slackline_live::watch::Event;
@@ -88,16 +88,7 @@ impl HostThreads {
     }
 
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
-        for (_, tid) in self.threads.difference(&threads) {
-            self.assembler.forget(*tid);
-        }
-        for &(vcpu, tid) in threads.difference(&self.threads) {
-            let Some((name, domain)) = self.names.get(&vcpu).cloned() else { continue };
-            if let Ok(process) = process_of(tid) {
-                self.assembler.identities().add_vm(process, &domain);
-            }
-            self.assembler.know(RecordedVcpu { tid, vcpu, name, domain });
-        }
+        follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         self.threads = threads;
     }
 }

@@ -31,3 +31,34 @@ pub struct Header {
     /// Text of the scenario file, so that the trace is self-contained.
     pub scenario: String,
 }
+
+impl Header {
+    /// Returns the header of a recording of a host that no run has scheduled. Such a recording has
+    /// no seed, no warm-up and no scenario. Its times are exact to a few microseconds.
+    #[must_use]
+    pub fn of_recording(
+        title: &str,
+        policy: &str,
+        cpus: usize,
+        groups: Vec<Vec<CpuSet>>,
+    ) -> Header {
+        Header {
+            title: title.into(),
+            machine: "live".into(),
+            policy: policy.into(),
+            parameters: String::new(),
+            seed: 0,
+            cpus,
+            groups,
+            dispatch: Span::ZERO,
+            warmup: Span::ZERO,
+            knows: Knowledge {
+                sleep: true,
+                stretches: true,
+                resolution: Span::from_us(5),
+                overhead: false,
+            },
+            scenario: String::new(),
+        }
+    }
+}

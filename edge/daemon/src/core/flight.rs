@@ -15,10 +15,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::Answer;
 use slackline_control::{Incident, Kind, Prediction, Problem, Recording};
-use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_linux::sys::{Tid, monotonic};
 use slackline_live::recorder::anonymise::Anonymiser;
-use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
-use slackline_live::recorder::host::notes;
+use slackline_live::recorder::assembler::Assembler;
+use slackline_live::recorder::host::{follow, notes};
 use slackline_live::recorder::identity::Procfs;
 use slackline_live::recorder::ring::FlightRing;
 use slackline_live::session::Session;
@@ -380,16 +380,7 @@ impl FlightThread {
     }
 
     fn know(&mut self, threads: BTreeSet<(VcpuId, Tid)>) {
-        for (_, tid) in self.threads.difference(&threads) {
-            self.assembler.forget(*tid);
-        }
-        for &(vcpu, tid) in threads.difference(&self.threads) {
-            let Some((name, domain)) = self.names.get(&vcpu).cloned() else { continue };
-            if let Ok(process) = process_of(tid) {
-                self.assembler.identities().add_vm(process, &domain);
-            }
-            self.assembler.know(RecordedVcpu { tid, vcpu, name, domain });
-        }
+        follow(&mut self.assembler, (&self.threads, &threads), &self.names);
         self.names.retain(|vcpu, _| threads.iter().any(|(it, _)| it == vcpu));
         self.threads = threads;
     }

@@ -110,6 +110,28 @@ struct Teller {
     last: u64,
 }
 
+/// Returns all reservations that the caller may see, page by page. `within` is the time limit of
+/// each page.
+pub(super) async fn all_reservations(
+    front: &Front,
+    caller: &Caller,
+    within: Duration,
+) -> Result<Vec<Reservation>, End> {
+    let mut all: Vec<Reservation> = Vec::new();
+    loop {
+        let after = all.last().map(|last| last.name.clone());
+        let request = Request::List { name: None, after };
+        let asked = caller.asks(None, request);
+        let answer = front.link.ask(asked, Instant::now() + within).await.map_err(|_| End)?;
+        let Answer::Reservations(page) = answer else { return Err(End) };
+        let is_last = page.len() < PAGE;
+        all.extend(page);
+        if is_last {
+            return Ok(all);
+        }
+    }
+}
+
 /// Signal that a stream must end, because its client has disconnected or reads too slowly.
 pub(super) struct End;
 
@@ -192,17 +214,7 @@ impl Teller {
     }
 
     async fn reservations(&self) -> Result<Vec<Reservation>, End> {
-        let mut all: Vec<Reservation> = Vec::new();
-        loop {
-            let after = all.last().map(|last| last.name.clone());
-            let request = Request::List { name: None, after };
-            let Answer::Reservations(page) = self.ask(request).await? else { return Err(End) };
-            let is_last = page.len() < PAGE;
-            all.extend(page);
-            if is_last {
-                return Ok(all);
-            }
-        }
+        all_reservations(&self.front, &self.caller, EVERY * 5).await
     }
 
     async fn ask(&self, request: Request) -> Result<Answer, End> {

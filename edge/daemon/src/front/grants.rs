@@ -58,7 +58,7 @@ pub(super) async fn grant(
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
+    let whom = principal_name(whom)?;
     let example = r#"{"role":"operator","cpu":"1.5cpu","machines":4,"users":[64055]}"#;
     let mut grant: Grant = body::read(sent, caller.until, example).await?;
     if let Some(pem) = &grant.certificate {
@@ -101,7 +101,7 @@ pub(super) async fn revoke(
     sent: Sent,
 ) -> Reply {
     caller.may(Verb::Access)?;
-    let whom = whom_of(whom)?;
+    let whom = principal_name(whom)?;
     body::read_nothing(sent, caller.until).await?;
     let user = whom.parse::<u32>().ok();
     let revoked = front.change_access(&caller, Request::Revoke { whom }).await;
@@ -116,7 +116,7 @@ pub(super) async fn revoke(
     revoked
 }
 
-fn whom_of(path: Named) -> Result<String, No> {
+fn principal_name(path: Named) -> Result<String, No> {
     let wrong = || No::bad("the user is not UTF-8 text", "write it as /v1/access/1000");
     path.map(|Path(text)| text).map_err(|_| wrong())
 }

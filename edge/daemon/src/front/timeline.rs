@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::State;
 use serde_json::{Value, json};
 use slackline_control::link::{Answer, Request};
-use slackline_control::{Event, PAGE, Reservation, Timeline};
+use slackline_control::{Event, Reservation, Timeline};
 use slackline_service::{Role, Verb};
 use tokio::sync::{broadcast, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval};
@@ -17,7 +17,7 @@ use tokio::time::{Instant, MissedTickBehavior, interval};
 use super::Front;
 use super::body::Reply;
 use super::caller::Caller;
-use super::events::{End, UNWRITTEN, part, slot, streamed};
+use super::events::{End, UNWRITTEN, all_reservations, part, slot, streamed};
 
 /// Interval at which columns are sent: four times a second.
 const TICK: Duration = Duration::from_millis(250);
@@ -139,17 +139,7 @@ impl Painter {
     }
 
     async fn send_vms(&mut self) -> Result<(), End> {
-        let mut all: Vec<Reservation> = Vec::new();
-        loop {
-            let after = all.last().map(|last| last.name.clone());
-            let request = Request::List { name: None, after };
-            let Answer::Reservations(page) = self.ask(request).await? else { return Err(End) };
-            let is_last = page.len() < PAGE;
-            all.extend(page);
-            if is_last {
-                break;
-            }
-        }
+        let all = all_reservations(&self.front, &self.caller, ANSWER_WITHIN).await?;
         let Answer::Numbers(numbers) = self.ask(Request::Numbers).await? else { return Err(End) };
         let now = Instant::now();
         let mut waited = BTreeMap::new();

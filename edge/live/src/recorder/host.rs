@@ -1,10 +1,11 @@
 //! Recorder of a host: records all threads on all CPUs. Some of the threads are recorded as vCPUs.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use slackline_linux::sys::monotonic;
-use slackline_trace::{Header, Knowledge, Note, Sink, WakeMark};
-use slackline_units::{CpuId, Span, Time};
+use slackline_linux::sys::{Tid, monotonic, process_of};
+use slackline_trace::{Header, Note, Sink, WakeMark};
+use slackline_units::{CpuId, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
@@ -15,6 +16,28 @@ use crate::watch::perf::WatchError;
 
 /// Policy name in the trace header of a recording of a host without reservations.
 pub const POLICY: &str = "fair";
+
+/// Threads of vCPUs that a session schedules.
+pub type VcpuThreads = BTreeSet<(VcpuId, Tid)>;
+
+/// Tells an assembler that the threads of the vCPUs of a session have changed. `names` has the name
+/// and the domain of each vCPU. A thread of a vCPU without a name is left out.
+pub fn follow(
+    assembler: &mut Assembler<Procfs>,
+    (before, now): (&VcpuThreads, &VcpuThreads),
+    names: &BTreeMap<VcpuId, (String, String)>,
+) {
+    for (_, tid) in before.difference(now) {
+        assembler.forget(*tid);
+    }
+    for &(vcpu, tid) in now.difference(before) {
+        let Some((name, domain)) = names.get(&vcpu).cloned() else { continue };
+        if let Ok(process) = process_of(tid) {
+            assembler.identities().add_vm(process, &domain);
+        }
+        assembler.know(RecordedVcpu { tid, vcpu, name, domain });
+    }
+}
 
 /// An open recorder of a whole host.
 #[derive(Debug)]
@@ -57,24 +80,8 @@ impl HostRecorder {
     /// Returns the trace header of the recording.
     #[must_use]
     pub fn header(&self, title: &str) -> Header {
-        Header {
-            title: title.into(),
-            machine: "live".into(),
-            policy: POLICY.into(),
-            parameters: String::new(),
-            seed: 0,
-            cpus: self.cpus.len(),
-            groups: topology::of(&self.cpus).levels(),
-            dispatch: Span::ZERO,
-            warmup: Span::ZERO,
-            knows: Knowledge {
-                sleep: true,
-                stretches: true,
-                resolution: Span::from_us(5),
-                overhead: false,
-            },
-            scenario: String::new(),
-        }
+        let groups = topology::of(&self.cpus).levels();
+        Header::of_recording(title, POLICY, self.cpus.len(), groups)
     }
 
     /// Records properties of the host, and these vCPUs.

@@ -348,7 +348,7 @@ fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit
     let terms = |row: &Option<Row>| row.as_ref().map(|row| row.terms);
     let before = model.disk.events.iter().chain(&commit.events);
     let mut before = before.filter(|earlier| earlier.name == event.name && earlier.seq < event.seq);
-    // What is undone was perhaps never written, and left no trace.
+    // A change that was undone may never have been written, and then left no trace.
     let is_nothing = terms(&event.before) == terms(&event.after);
     history.sent.iter().any(asks)
         && (is_nothing || before.any(|earlier| terms(&earlier.before) == terms(&event.after)))
