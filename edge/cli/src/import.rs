@@ -1,10 +1,12 @@
 //! `slackline import`, and recordings of other programs in place of traces.
 
+mod workloads;
+
 use std::fmt::Write as _;
 use std::fs::{File, Permissions};
 use std::io::{self, BufWriter, Read as _, Seek as _};
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
@@ -24,19 +26,32 @@ const LONGEST: u64 = 1 << 31;
 const MODE: u32 = 0o600;
 
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
-    let places = Places::of(&[("the recording", Some(&args.out))])?;
-    places.read("the file", &args.file)?;
-    let unreadable = |source| Problem::Unreadable { file: args.file.clone(), source };
-    let opened = input::open(&args.file).map_err(unreadable)?;
-    let bytes = bytes(&args.file, opened)?;
-    let kind = args.kind.kind();
+    let [files @ .., out] = &args.files[..] else { unreachable!("two files are required") };
+    match (args.kind.recording(), args.kind.workload()) {
+        (Some(kind), _) => recording(args, kind, files, out),
+        (None, Some(kind)) => workloads::import(args, kind, files, out),
+        (None, None) => unreachable!("a kind is a recording or a workload"),
+    }
+}
+
+fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> Result<(), Problem> {
+    let [file] = files else {
+        let message = format!("cannot convert {} recordings together", files.len());
+        return Err(Problem::BadOption { message, hint: Some("convert one at a time".into()) });
+    };
+    if let Some(option) = args.workload.given() {
+        return Err(workloads::not_for(option, args.kind));
+    }
+    let places = Places::of(&[("the recording", Some(name))])?;
+    places.read("the file", file)?;
+    let bytes = read_whole(file)?;
     let found = Kind::of(&bytes);
     if found != Some(kind) {
-        return Err(not_of_kind(args, kind, found));
+        return Err(not_of_kind(file, kind, found));
     }
-    let import = parsed(&args.file, kind, &bytes, &args.r#for)?;
-    let (pending, out) = Pending::new(&args.out)?;
-    let unwritable = |source| Problem::Unwritable { file: args.out.clone(), source };
+    let import = parsed(file, kind, &bytes, &args.r#for)?;
+    let (pending, out) = Pending::new(name)?;
+    let unwritable = |source| Problem::Unwritable { file: name.into(), source };
     if out.get_ref().metadata().is_ok_and(|it| it.is_file()) {
         out.get_ref().set_permissions(Permissions::from_mode(MODE)).map_err(unwritable)?;
     }
@@ -89,6 +104,12 @@ fn parsed(name: &Path, kind: Kind, bytes: &[u8], targets: &[Target]) -> Result<I
     read(kind, bytes, targets).map_err(|error| Problem::BadImport { file: name.into(), error })
 }
 
+/// Reads a whole file, or standard input.
+fn read_whole(name: &Path) -> Result<Vec<u8>, Problem> {
+    let opened = input::open(name);
+    bytes(name, opened.map_err(|source| Problem::Unreadable { file: name.into(), source })?)
+}
+
 fn bytes(name: &Path, file: File) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::new();
     let read = file.take(LONGEST + 1).read_to_end(&mut bytes);
@@ -111,8 +132,8 @@ fn write(import: &Import, out: BufWriter<File>, is_anonymous: bool) -> io::Resul
     writer.finish()
 }
 
-fn not_of_kind(args: &ImportArgs, kind: Kind, found: Option<Kind>) -> Problem {
-    let file = args.file.display();
+fn not_of_kind(file: &Path, kind: Kind, found: Option<Kind>) -> Problem {
+    let file = file.display();
     let message = match found {
         Some(found) => format!("{file} is {}, not {}", found.name(), kind.name()),
         None => format!("{file} is not {}", kind.name()),

@@ -2,32 +2,75 @@
 
 use std::path::PathBuf;
 
-use clap::{Args, ValueEnum};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueEnum, value_parser};
 use slackline_import::{Kind, Target};
+use slackline_units::Span;
+use slackline_workload::{BurstModel, Kind as WorkloadKind, Options};
 
 use crate::input::file;
+use crate::parse::span;
 
-/// Turn a recording of perf or ftrace into a recording of Slackline.
+/// Turn a recording, a CPU series or a task set of another program into a file of Slackline.
 ///
-/// All commands that read recordings read these files directly too. Import them to say which
-/// processes are VMs, or to leave names out. What is assumed is printed, and stands in the head of
-/// the recording.
+/// perf and trace-cmd become a recording for `show`, `why` and `whatif`. All commands that read
+/// recordings read these files directly too. CPU series and task sets become a scenario for `sim`,
+/// `compare` and `sweep`. What is assumed is printed, and stands at the start of the file.
+///
+/// Examples:
+///   slackline import perf perf.data host.trace --for web=pid:17
+///   slackline import bitbrains 1.csv 2.csv fleet.toml --intervals 0-287
+///   slackline import planetlab vm1 vm2 fleet.toml --bursts even,random,block
+///   slackline import rt-app threads.json threads.toml
+///   slackline import simso tasks.xml tasks.toml
 #[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct ImportArgs {
     /// Kind of the file.
     #[arg(value_enum)]
     pub(crate) kind: ImportKind,
-    /// File to read; `-` is standard input.
-    #[arg(value_parser = file)]
-    pub(crate) file: PathBuf,
-    /// File to write, for `slackline show`, `why` and `whatif`.
-    pub(crate) out: PathBuf,
+    /// Files to read, and last the file to write; `-` is standard input.
+    #[arg(value_parser = file, num_args = 2.., required = true, value_name = "FILE... OUT")]
+    pub(crate) files: Vec<PathBuf>,
     /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
-    #[arg(long, value_name = "[NAME=]pid:NUMBER")]
+    #[arg(long, value_name = "[NAME=]pid:NUMBER", help_heading = "Recordings")]
     pub(crate) r#for: Vec<Target>,
     /// Leave out names of VMs and processes.
-    #[arg(long)]
+    #[arg(long, help_heading = "Recordings")]
     pub(crate) anonymise: bool,
+    #[command(flatten)]
+    pub(crate) workload: WorkloadArgs,
+}
+
+/// Options for CPU series and task sets.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "CPU series and task sets")]
+pub(crate) struct WorkloadArgs {
+    /// Burst models, which say when a VM is runnable in an interval. With several, the scenario has
+    /// an axis with a point for each [default: even].
+    #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = burst_models())]
+    pub(crate) bursts: Vec<BurstModel>,
+    /// Distance of the jobs of `even`, mean length of a job of `random` [default: 100ms].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) burst: Option<Span>,
+    /// Simulated length of each interval of five minutes [default: 1s].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) interval: Option<Span>,
+    /// Intervals to take, counted from 0, e.g. `0-287` for a day [default: all].
+    #[arg(long, value_name = "FIRST-LAST", value_parser = intervals)]
+    pub(crate) intervals: Option<(usize, usize)>,
+    /// CPUs of the host [default: the least that suffices].
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
+    pub(crate) cpus: Option<u16>,
+    /// Cores of each VM, for files without cores [default: 1].
+    #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
+    pub(crate) cores: Option<u16>,
+    /// Length of the run of a task set without a duration [default: 10s].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) length: Option<Span>,
+    /// Seed of the model `random` [default: 1].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) seed: Option<u64>,
 }
 
 /// Compare how two runs or recordings were scheduled, and say what is more than noise.
@@ -57,21 +100,94 @@ pub(crate) struct DiffArgs {
     pub(crate) check: bool,
 }
 
-/// Kind of a recording of another program.
-#[derive(Clone, Copy, Debug, ValueEnum)]
+/// Kind of a file of another program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ImportKind {
     /// `perf.data` of `perf sched record`.
     Perf,
     /// Text of `trace-cmd report`, `perf script` or tracefs.
     #[value(alias = "ftrace")]
     TraceCmd,
+    /// CPU series of Bitbrains (GWA-T-12), one file for each VM.
+    Bitbrains,
+    /// CPU readings of Azure VMs, all VMs in one file.
+    Azure,
+    /// CPU series of PlanetLab, one file for each VM.
+    #[value(name = "planetlab")]
+    PlanetLab,
+    /// Threads of rt-app, in JSON.
+    RtApp,
+    /// Tasks of SimSo, in XML.
+    #[value(name = "simso")]
+    SimSo,
 }
 
 impl ImportKind {
-    pub(crate) fn kind(self) -> Kind {
+    /// Returns the kind of the recording. `None` for workloads.
+    pub(crate) fn recording(self) -> Option<Kind> {
         match self {
-            ImportKind::Perf => Kind::Perf,
-            ImportKind::TraceCmd => Kind::Ftrace,
+            ImportKind::Perf => Some(Kind::Perf),
+            ImportKind::TraceCmd => Some(Kind::Ftrace),
+            _ => None,
         }
+    }
+
+    /// Returns the kind of the workload. `None` for recordings.
+    pub(crate) fn workload(self) -> Option<WorkloadKind> {
+        match self {
+            ImportKind::Perf | ImportKind::TraceCmd => None,
+            ImportKind::Bitbrains => Some(WorkloadKind::Bitbrains),
+            ImportKind::Azure => Some(WorkloadKind::Azure),
+            ImportKind::PlanetLab => Some(WorkloadKind::PlanetLab),
+            ImportKind::RtApp => Some(WorkloadKind::RtApp),
+            ImportKind::SimSo => Some(WorkloadKind::SimSo),
+        }
+    }
+}
+
+impl WorkloadArgs {
+    /// Returns the first option that was given, to be refused for recordings.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let all = [
+            ("--bursts", !self.bursts.is_empty()),
+            ("--burst", self.burst.is_some()),
+            ("--interval", self.interval.is_some()),
+            ("--intervals", self.intervals.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--cores", self.cores.is_some()),
+            ("--length", self.length.is_some()),
+            ("--seed", self.seed.is_some()),
+        ];
+        all.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Returns the choices of a conversion.
+    pub(crate) fn options(&self) -> Options {
+        let usual = Options::default();
+        Options {
+            bursts: if self.bursts.is_empty() { usual.bursts } else { self.bursts.clone() },
+            burst: self.burst.unwrap_or(usual.burst),
+            interval: self.interval.unwrap_or(usual.interval),
+            part: self.intervals.map(|(first, last)| (first, last - first + 1)),
+            cpus: self.cpus.or(usual.cpus),
+            cores: self.cores.unwrap_or(usual.cores),
+            length: self.length.unwrap_or(usual.length),
+            seed: self.seed.unwrap_or(usual.seed),
+        }
+    }
+}
+
+/// Returns the parser of a burst model, which lists the models in help and errors.
+fn burst_models() -> impl TypedValueParser<Value = BurstModel> {
+    PossibleValuesParser::new(BurstModel::NAMES).try_map(|name| name.parse::<BurstModel>())
+}
+
+/// Reads a range of intervals, such as `0-287`, or one interval.
+fn intervals(text: &str) -> Result<(usize, usize), String> {
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<usize>().ok().filter(|&number| number < 10_000_000);
+    match (number(first), number(last)) {
+        (Some(first), Some(last)) if first <= last => Ok((first, last)),
+        _ => Err("write the first and the last interval: `0-287`".to_owned()),
     }
 }

@@ -26,3 +26,4 @@ mod smaller;
 mod sweep;
 mod top;
 mod whatif;
+mod workloads;

@@ -1,0 +1,87 @@
+//! Tests of CPU series and task sets of other programs, as commands read and run them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::common::{GOOD, Place};
+
+/// Returns a folder with files of other programs.
+fn place() -> Place {
+    let place = Place::with(GOOD);
+    let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../workload/tests/fixtures");
+    for name in ["azure.csv", "bitbrains.csv", "planetlab.txt", "rt-app.json", "simso.xml"] {
+        fs::copy(fixtures.join(name), place.path(name)).expect("a fixture");
+    }
+    place
+}
+
+#[test]
+fn every_imported_workload_is_simulated_as_its_assumptions_say() {
+    let place = place();
+    for (kind, file, title) in [
+        ("azure", "azure.csv", "2 VMs of azure series"),
+        ("bitbrains", "bitbrains.csv", "1 VM of bitbrains series"),
+        ("planetlab", "planetlab.txt", "1 VM of planetlab series"),
+        ("rt-app", "rt-app.json", "3 threads of rt-app"),
+        ("simso", "simso.xml", "3 tasks of SimSo"),
+    ] {
+        let told = place.run(&["import", kind, file, "out.toml"]).good();
+        assert!(told.starts_with("scenario: out.toml\n"), "{told}");
+        assert!(told.contains("\nassumed:  "), "{told}");
+        let told = place.run(&["sim", "out.toml"]).good();
+        assert!(told.starts_with(title), "{told}");
+    }
+}
+
+#[test]
+fn import_command_writes_series_of_several_files_with_an_axis_of_burst_models() {
+    let place = place();
+    fs::copy(place.path("planetlab.txt"), place.path("second.txt")).expect("a copy");
+    let told = place.run(&[
+        "import",
+        "planetlab",
+        "planetlab.txt",
+        "second.txt",
+        "fleet.toml",
+        "--bursts",
+        "even,block",
+        "--interval",
+        "100ms",
+        "--intervals",
+        "0-1",
+    ]);
+    let told = told.good();
+    assert!(told.contains("jobs:     fleet-planetlab-even.jobs\n"), "{told}");
+    let told = place.run(&["sweep", "fleet.toml", "--csv", "out.csv"]).ended_with(0);
+    assert!(told.out.contains("even") && told.out.contains("block"), "{}", told.out);
+    let lines = fs::read_to_string(place.path("out.csv")).expect("a table");
+    assert!(lines.contains("block"), "{lines}");
+}
+
+#[test]
+fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
+    let place = place();
+    let refused = |args: &[&str], text: &str| {
+        place.run(&[&["import"], args].concat()).refused(2).says(text);
+        assert!(!place.path("out.toml").exists(), "nothing is written");
+    };
+    refused(
+        &["simso", "simso.xml", "out.toml", "--anonymise"],
+        "cannot use --anonymise with `import simso`",
+    );
+    refused(
+        &["perf", "simso.xml", "out.toml", "--cores", "2"],
+        "cannot use --cores with `import perf`",
+    );
+    refused(
+        &["simso", "simso.xml", "rt-app.json", "out.toml"],
+        "cannot convert 2 files of kind simso together: one scenario has one",
+    );
+    refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
+    let args = ["import", "planetlab", "planetlab.txt", "out.toml", "--bursts", "odd"];
+    place.run(&args).ended_with(2).says("[possible values: even, random, block]");
+    refused(
+        &["planetlab", "planetlab.txt", "out.toml", "--intervals", "9-12"],
+        "cannot take 4 intervals from interval 9: the longest series has 4",
+    );
+}

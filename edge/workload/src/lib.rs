@@ -1,0 +1,139 @@
+//! Workloads that other programs describe, as scenarios. Ours, not from a paper.
+//!
+//! Three kinds of CPU series are read: of Bitbrains (GWA-T-12), of Azure VMs, and of PlanetLab.
+//! A series has the mean use of a VM in intervals of five minutes. It does not say when the VM was
+//! runnable in an interval, so a [`BurstModel`] decides that. Two kinds of task sets are read: the
+//! JSON of rt-app and the XML of SimSo.
+//!
+//! A conversion is a pure function: the same files and options give the same scenario. Each
+//! assumption and each repair is a comment at the start of the scenario. Input that no scenario
+//! can express is an error.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+mod bursts;
+mod decimal;
+mod error;
+mod names;
+mod rt_app;
+mod series;
+mod simso;
+mod write;
+
+use slackline_units::Span;
+
+pub use bursts::BurstModel;
+pub use error::WorkloadError;
+pub use write::WrittenScenario;
+
+/// Kind of a workload file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// CPU series of one VM in the format of Bitbrains: columns separated by semicolons.
+    Bitbrains,
+    /// CPU readings of Azure VMs: time, VM, and the least, largest and mean use.
+    Azure,
+    /// CPU series of one VM in the format of PlanetLab: one percentage on each line.
+    PlanetLab,
+    /// Threads of rt-app, in JSON with comments.
+    RtApp,
+    /// Tasks of SimSo, in XML.
+    SimSo,
+}
+
+impl Kind {
+    /// Returns the name of the kind on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Kind::Bitbrains => "bitbrains",
+            Kind::Azure => "azure",
+            Kind::PlanetLab => "planetlab",
+            Kind::RtApp => "rt-app",
+            Kind::SimSo => "simso",
+        }
+    }
+
+    /// Returns true if the files are CPU series.
+    #[must_use]
+    pub const fn is_series(self) -> bool {
+        matches!(self, Kind::Bitbrains | Kind::Azure | Kind::PlanetLab)
+    }
+}
+
+/// A file to convert.
+#[derive(Clone, Copy, Debug)]
+pub struct SourceFile<'a> {
+    /// Name of the file in messages.
+    pub name: &'a str,
+    /// Contents of the file.
+    pub bytes: &'a [u8],
+}
+
+/// Choices of a conversion that the files do not determine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Burst models of CPU series. The first is used by `sim`. With several, the scenario has an
+    /// axis with a point for each.
+    pub bursts: Vec<BurstModel>,
+    /// Distance of jobs in the model `even`, and mean length of a job in `random`.
+    pub burst: Span,
+    /// Simulated length of each interval of a CPU series.
+    pub interval: Span,
+    /// First interval that is converted, and the number of intervals. `None` for all.
+    pub part: Option<(usize, usize)>,
+    /// Number of CPUs of the host. `None` for the smallest number that suffices.
+    pub cpus: Option<u16>,
+    /// Number of cores of each VM whose file does not have it.
+    pub cores: u16,
+    /// Length of the run of a task set that does not state one.
+    pub length: Span,
+    /// Seed of the model `random`.
+    pub seed: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            bursts: vec![BurstModel::Even],
+            burst: Span::from_ms(100),
+            interval: Span::from_secs(1),
+            part: None,
+            cpus: None,
+            cores: 1,
+            length: Span::from_secs(10),
+            seed: 1,
+        }
+    }
+}
+
+/// Converts files to a scenario. The names of job files begin with `stem`.
+///
+/// # Errors
+/// If a file is damaged, or describes work that no scenario can express.
+pub fn convert(
+    kind: Kind,
+    files: &[SourceFile<'_>],
+    options: &Options,
+    stem: &str,
+) -> Result<WrittenScenario, WorkloadError> {
+    match kind {
+        Kind::RtApp => rt_app::convert(only(kind, files)?, options, stem),
+        Kind::SimSo => simso::convert(only(kind, files)?, options),
+        Kind::Bitbrains | Kind::Azure | Kind::PlanetLab => {
+            series::convert(kind, files, options, stem)
+        }
+    }
+}
+
+/// Returns the file of a kind that has all tasks in one file.
+fn only<'a, 'b>(
+    kind: Kind,
+    files: &'b [SourceFile<'a>],
+) -> Result<&'b SourceFile<'a>, WorkloadError> {
+    match files {
+        [file] => Ok(file),
+        _ => Err(WorkloadError::Count { kind: kind.name(), count: files.len() }),
+    }
+}

@@ -1,0 +1,304 @@
+//! CPU series: the mean use of VMs in intervals of five minutes.
+
+mod azure;
+mod bitbrains;
+mod planetlab;
+
+use std::fmt::Write as _;
+
+use slackline_scenario::{Purpose, Stream};
+
+use crate::bursts::Bursts;
+use crate::error::WorkloadError;
+use crate::names::Names;
+use crate::write::{WrittenScenario, counted, head, jobs_file, quoted};
+use crate::{BurstModel, Kind, Options, SourceFile};
+
+/// Millionths of a CPU in a CPU.
+pub(crate) const CPU: u64 = 1_000_000;
+/// Length of an interval of all known series, in seconds.
+const INTERVAL: u64 = 300;
+/// Maximum number of VMs in a scenario.
+const MOST_VMS: usize = 1_000;
+/// Maximum number of jobs in a scenario. A job is about 20 bytes of a file.
+const MOST_JOBS: u64 = 5_000_000;
+/// Maximum number of CPUs of a simulated host.
+const MOST_CPUS: u64 = 256;
+/// Maximum number of intervals of a series: ten years.
+const MOST_INTERVALS: u64 = 10 * 366 * 288;
+
+/// One reading of a series.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Reading {
+    /// Line of the file, from 1.
+    pub(crate) line: u64,
+    /// Time in seconds since any start.
+    pub(crate) at: u64,
+    /// Number of cores. Zero if the file says so.
+    pub(crate) cores: u64,
+    /// Use in millionths of the capacity of all cores.
+    pub(crate) ppm: u64,
+}
+
+/// Readings of one VM, as read from a file.
+#[derive(Debug)]
+pub(crate) struct Readings {
+    /// Name in the file, or name of the file.
+    pub(crate) vm: String,
+    pub(crate) readings: Vec<Reading>,
+}
+
+/// Use of one VM in intervals of equal length without gaps.
+#[derive(Debug)]
+struct Series {
+    name: String,
+    cores: u64,
+    /// Use of each interval in millionths of the capacity of all cores.
+    uses: Vec<u64>,
+}
+
+/// Repairs of all series together.
+#[derive(Debug, Default)]
+struct Repairs {
+    above: usize,
+    missing: usize,
+    doubled: usize,
+    coreless: usize,
+    changed: usize,
+}
+
+pub(crate) fn convert(
+    kind: Kind,
+    files: &[SourceFile<'_>],
+    options: &Options,
+    stem: &str,
+) -> Result<WrittenScenario, WorkloadError> {
+    let mut all = Vec::new();
+    let mut repairs = Repairs::default();
+    let mut names = Names::default();
+    let mut assumptions = assumed(kind, options);
+    for file in files {
+        let readings = match kind {
+            Kind::Azure => azure::read(file, options.cores)?,
+            Kind::PlanetLab => vec![planetlab::read(file, options.cores)?],
+            _ => vec![bitbrains::read(file, &mut assumptions)?],
+        };
+        for one in readings {
+            all.push(repairs.apply(file.name, &mut names, &one)?);
+        }
+    }
+    if all.len() > MOST_VMS {
+        let why = format!(
+            "cannot convert {} VMs: a scenario of series has at most {MOST_VMS}",
+            all.len()
+        );
+        return Err(WorkloadError::Options { why, hint: "split the file" });
+    }
+    let length = cut(&mut all, options)?;
+    assumptions.extend(repairs.sentences());
+    check_jobs(&all, length, options)?;
+    let cpus = cpus(&all, length, options)?;
+    if options.cpus.is_none() {
+        let cpus = usize::try_from(cpus).unwrap_or(usize::MAX);
+        let cpus = counted(cpus, "CPU");
+        assumptions.push(format!("the host has {cpus}: the least for the largest total use"));
+    }
+    let title = format!("{} of {} series", counted(all.len(), "VM"), kind.name());
+    let span = options.interval * length as u64;
+    let mut text = head(kind.name(), (&title, span, "{ name = \"credit\" }"), &assumptions);
+    let _ = writeln!(text, "\n[host]\ncpus = {cpus}");
+    let (domains, files) = domains(&all, options, stem);
+    let axis = match options.bursts.len() {
+        0 | 1 => String::new(),
+        _ => axis(&all, &options.bursts, stem),
+    };
+    Ok(WrittenScenario { text: text + &domains, axis, files, assumptions })
+}
+
+fn assumed(kind: Kind, options: &Options) -> Vec<String> {
+    let mut all = Vec::new();
+    let models: Vec<&str> = options.bursts.iter().map(|model| model.name()).collect();
+    let (interval, burst) = (options.interval, options.burst);
+    all.push(format!("each interval of 300 s is simulated as {interval} with the same mean use"));
+    all.push(format!(
+        "bursts are {} ({burst}); a mean of 300 s does not tell when a VM was runnable",
+        models.join(", or "),
+    ));
+    all.push("the vCPUs of a VM are equally busy at the same times".to_owned());
+    let percent = match kind {
+        Kind::Azure => "100 % is all cores of a VM, and `avg cpu` is its use",
+        Kind::PlanetLab => "100 % is all cores of a VM",
+        _ => "100 % in `CPU usage [%]` is all cores of a VM",
+    };
+    all.push(percent.to_owned());
+    if kind != Kind::Bitbrains {
+        let cores = usize::from(options.cores);
+        all.push(format!("each VM has {}; the file has no cores", counted(cores, "core")));
+    }
+    all
+}
+
+impl Repairs {
+    /// Puts readings into intervals without gaps.
+    fn apply(
+        &mut self,
+        file: &str,
+        names: &mut Names,
+        of: &Readings,
+    ) -> Result<Series, WorkloadError> {
+        let Some(first) = of.readings.first() else {
+            return Err(WorkloadError::file(file, "the file has no readings"));
+        };
+        let cores = of.readings.iter().map(|it| it.cores).max().unwrap_or_default();
+        if cores == 0 || cores > MOST_CPUS {
+            let why = format!("VM `{}` has {cores} cores; 1 to {MOST_CPUS} are possible", of.vm);
+            return Err(WorkloadError::line(file, first.line, why));
+        }
+        let mut uses: Vec<Option<u64>> = Vec::new();
+        let mut last = first.at;
+        for reading in &of.readings {
+            if reading.at < last {
+                let why =
+                    format!("time {} comes after {last}; times must not decrease", reading.at);
+                return Err(
+                    WorkloadError::line(file, reading.line, why).advise("sort the file by time")
+                );
+            }
+            last = reading.at;
+            let slot = (reading.at - first.at + INTERVAL / 2) / INTERVAL;
+            if slot >= MOST_INTERVALS {
+                let why = format!(
+                    "interval {slot} after the first reading; at most {MOST_INTERVALS} are possible"
+                );
+                return Err(WorkloadError::line(file, reading.line, why));
+            }
+            let slot = usize::try_from(slot).unwrap_or(usize::MAX);
+            self.coreless += usize::from(reading.cores == 0);
+            self.changed += usize::from(reading.cores != 0 && reading.cores != cores);
+            self.above += usize::from(reading.ppm > CPU);
+            if slot >= uses.len() {
+                uses.resize(slot + 1, None);
+            }
+            self.doubled += usize::from(uses[slot].is_some());
+            uses[slot] = Some(scaled(reading, cores));
+        }
+        self.missing += uses.iter().filter(|it| it.is_none()).count();
+        let uses = uses.into_iter().map(Option::unwrap_or_default).collect();
+        Ok(Series { name: names.make(&of.vm), cores, uses })
+    }
+
+    fn sentences(&self) -> Vec<String> {
+        let say = |count: usize, text: &str| (count > 0).then(|| format!("{count} {text}"));
+        [
+            say(self.above, "readings above the capacity are taken as the capacity"),
+            say(self.missing, "intervals without a reading are taken as idle"),
+            say(self.doubled, "readings fall into an interval that has one; the last counts"),
+            say(self.coreless, "readings with 0 cores are taken as idle"),
+            say(
+                self.changed,
+                "readings with fewer cores than the VM's most are scaled to the most",
+            ),
+        ]
+        .into_iter()
+        .flatten()
+        .collect()
+    }
+}
+
+/// Returns the use of a reading in millionths of the capacity of `cores` cores.
+fn scaled(reading: &Reading, cores: u64) -> u64 {
+    reading.ppm.min(CPU) * reading.cores / cores
+}
+
+/// Reduces all series to the requested intervals. Returns their number.
+fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
+    let longest = all.iter().map(|it| it.uses.len()).max().unwrap_or_default();
+    let Some((first, count)) = options.part else { return Ok(longest) };
+    if first >= longest || count == 0 {
+        let why = format!(
+            "cannot take {count} intervals from interval {first}: the longest series has {longest}"
+        );
+        return Err(WorkloadError::Options {
+            why,
+            hint: "count intervals from 0: --intervals 0-287",
+        });
+    }
+    for series in &mut *all {
+        series.uses = series.uses.iter().skip(first).take(count).copied().collect();
+    }
+    Ok(all.iter().map(|it| it.uses.len()).max().unwrap_or_default())
+}
+
+fn check_jobs(all: &[Series], length: usize, options: &Options) -> Result<(), WorkloadError> {
+    let each = Bursts::most_jobs(options.interval, options.burst);
+    let models = options.bursts.len() as u64;
+    let jobs = (length as u64)
+        .saturating_mul(all.len() as u64)
+        .saturating_mul(each)
+        .saturating_mul(models);
+    if jobs <= MOST_JOBS {
+        return Ok(());
+    }
+    let why = format!("cannot write about {jobs} jobs: at most {MOST_JOBS} are possible");
+    Err(WorkloadError::Options { why, hint: "take some of the intervals: --intervals 0-287" })
+}
+
+/// Returns the number of CPUs of the host: as many as the largest total use needs, and as many as
+/// the largest VM has.
+fn cpus(all: &[Series], length: usize, options: &Options) -> Result<u64, WorkloadError> {
+    if let Some(cpus) = options.cpus {
+        return Ok(u64::from(cpus));
+    }
+    let total = |slot: usize| -> u64 {
+        all.iter().map(|it| it.uses.get(slot).copied().unwrap_or_default() * it.cores).sum()
+    };
+    let most = (0..length).map(total).max().unwrap_or_default().div_ceil(CPU);
+    let largest = all.iter().map(|it| it.cores).max().unwrap_or_default();
+    let cpus = most.max(largest).max(1);
+    if cpus > MOST_CPUS {
+        let why = format!("the VMs use {cpus} CPUs at once; a host has at most {MOST_CPUS}");
+        return Err(WorkloadError::Options { why, hint: "choose a smaller host with --cpus 256" });
+    }
+    Ok(cpus)
+}
+
+/// Returns the tables of all VMs, and the files of their jobs.
+fn domains(all: &[Series], options: &Options, stem: &str) -> (String, Vec<(String, String)>) {
+    let (mut text, mut files) = (String::new(), Vec::new());
+    for (number, series) in (0..).zip(all) {
+        for &model in &options.bursts {
+            let stream = Stream::new(options.seed, number, Purpose::Work);
+            let mut bursts = Bursts::new(model, options.interval, options.burst, stream);
+            let mut jobs = Vec::new();
+            for &ppm in &series.uses {
+                bursts.extend(ppm, &mut jobs);
+            }
+            files.push((file_name(stem, series, model), jobs_file(&jobs)));
+        }
+        let _ = writeln!(text, "\n[[domain]]\nname  = {}", quoted(&series.name));
+        if series.cores > 1 {
+            let _ = writeln!(text, "vcpus = {}", series.cores);
+        }
+        let file = file_name(stem, series, options.bursts[0]);
+        let _ = writeln!(text, "work  = {{ kind = \"jobs\", file = {} }}", quoted(&file));
+        text.push_str("share.credit = { weight = 256 }\nshare.fair   = {}\n");
+    }
+    (text, files)
+}
+
+fn file_name(stem: &str, series: &Series, model: BurstModel) -> String {
+    format!("{stem}-{}-{}.jobs", series.name, model.name())
+}
+
+/// Returns an axis with a point for each burst model.
+fn axis(all: &[Series], models: &[BurstModel], stem: &str) -> String {
+    let mut text = String::from("\n[[axis]]\nname = \"bursts\"\n");
+    for &model in models {
+        let _ = writeln!(text, "\n[[axis.point]]\nname = \"{}\"\n[axis.point.set]", model.name());
+        for series in all {
+            let file = quoted(&file_name(stem, series, model));
+            let _ = writeln!(text, "\"domain.{}.work.file\" = {file}", series.name);
+        }
+    }
+    text
+}

@@ -1,0 +1,34 @@
+//! Series of PlanetLab: a whole percentage on each line, of five minutes each.
+
+use crate::SourceFile;
+use crate::error::WorkloadError;
+use crate::names::stem;
+use crate::series::{CPU, INTERVAL, Reading, Readings};
+
+pub(crate) fn read(file: &SourceFile<'_>, cores: u16) -> Result<Readings, WorkloadError> {
+    let mut readings = Vec::new();
+    for (line, text) in (1..).zip(file.bytes.split(|&byte| byte == b'\n')) {
+        let text = String::from_utf8_lossy(text);
+        let text = text.trim();
+        if text.is_empty() {
+            continue;
+        }
+        let percent = text.parse::<u64>().ok().filter(|&percent| percent <= 10_000);
+        let Some(percent) = percent else {
+            let why = format!("`{}` is not a whole percentage", shown(text));
+            let error = WorkloadError::line(file.name, line, why);
+            return Err(error.advise("a PlanetLab file has one number on each line"));
+        };
+        let at = readings.len() as u64 * INTERVAL;
+        let ppm = percent * (CPU / 100);
+        readings.push(Reading { line, at, cores: u64::from(cores), ppm });
+    }
+    Ok(Readings { vm: stem(file.name).to_owned(), readings })
+}
+
+/// Returns a text from a file in a form that fits into a message.
+pub(super) fn shown(text: &str) -> String {
+    let short: String =
+        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if short.len() < text.len() { format!("{short}...") } else { short }
+}

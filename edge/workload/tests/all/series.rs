@@ -1,0 +1,116 @@
+//! Tests of CPU series.
+
+use proptest::prelude::*;
+use slackline_units::Span;
+use slackline_workload::{BurstModel, Kind, Options, SourceFile, WrittenScenario, convert};
+
+use crate::{one, refused};
+
+const BITBRAINS: &[u8] = include_bytes!("../fixtures/bitbrains.csv");
+const AZURE: &[u8] = include_bytes!("../fixtures/azure.csv");
+const PLANETLAB: &[u8] = include_bytes!("../fixtures/planetlab.txt");
+
+/// Returns the jobs of a file: ready time and work in milliseconds.
+fn jobs(written: &WrittenScenario, file: &str) -> Vec<(u64, u64)> {
+    let (_, text) = written.files.iter().find(|(name, _)| name == file).expect("a file of jobs");
+    let job = |line: &str| {
+        let (ready, work) = line.split_once(',').expect("two columns");
+        let ms = |text: &str| text.parse::<u64>().expect("a number") / 1_000_000;
+        (ms(ready), ms(work))
+    };
+    text.lines().skip(1).map(job).collect()
+}
+
+#[test]
+fn bitbrains_series_is_repaired_with_a_comment_for_each_repair() {
+    let block = Options { bursts: vec![BurstModel::Block], ..Options::default() };
+    let file = SourceFile { name: "fastStorage/7.csv", bytes: BITBRAINS };
+    let written = convert(Kind::Bitbrains, &[file], &block, "fleet").expect("a series");
+    assert_eq!(jobs(&written, "fleet-7-block.jobs"), [(0, 100), (1_000, 1_000), (3_000, 500)]);
+    for text in [
+        "1 readings above the capacity are taken as the capacity",
+        "1 intervals without a reading are taken as idle",
+        "100 % in `CPU usage [%]` is all cores of a VM",
+    ] {
+        assert!(written.assumptions.iter().any(|it| it == text), "{:?}", written.assumptions);
+        assert!(written.text.contains(&format!("# assumed: {text}\n")), "{}", written.text);
+    }
+    let scenario = written.scenario().expect("a valid scenario");
+    assert_eq!((scenario.host.cpus, scenario.length), (2, Span::from_secs(4)));
+    assert_eq!(scenario.domains[0].vcpus.len(), 2);
+}
+
+#[test]
+fn azure_readings_of_several_vms_become_one_scenario() {
+    let written = one(Kind::Azure, "readings.csv", AZURE).expect("readings");
+    let scenario = written.scenario().expect("a valid scenario");
+    let names: Vec<&str> = scenario.domains.iter().map(|it| it.name.as_str()).collect();
+    assert_eq!(names, ["yJe-9-db", "second"]);
+    let jobs = jobs(&written, "it-yJe-9-db-even.jobs");
+    assert_eq!(jobs.len(), 20, "a job every 100 ms in both intervals");
+    assert_eq!((jobs[0], jobs[19]), ((0, 12), (1_900, 25)));
+}
+
+#[test]
+fn series_with_several_burst_models_has_an_axis_with_a_point_for_each() {
+    let bursts = vec![BurstModel::Even, BurstModel::Random, BurstModel::Block];
+    let options = Options { bursts, part: Some((1, 2)), ..Options::default() };
+    let file = SourceFile { name: "vm.txt", bytes: PLANETLAB };
+    let written = convert(Kind::PlanetLab, &[file], &options, "it").expect("a series");
+    for model in BurstModel::NAMES {
+        let work: u64 = jobs(&written, &format!("it-vm-{model}.jobs")).iter().map(|it| it.1).sum();
+        // Milliseconds of each job are rounded down here.
+        assert!((980..=1_000).contains(&work), "{model}: {work}");
+        assert!(written.axis.contains(&format!("[[axis.point]]\nname = \"{model}\"")));
+    }
+}
+
+#[test]
+fn damaged_series_are_refused_with_their_line() {
+    refused(Kind::PlanetLab, b"12\n1x\n", "file:2: `1x` is not a whole percentage");
+    refused(Kind::PlanetLab, b"\n", "file: the file has no readings");
+    refused(Kind::Azure, b"0,a,1,2\n", "file:1: the line has 4 columns, not 5");
+    refused(Kind::Azure, b"0,a,1,2,3\n300,a,1,2,-3\n", "file:2: `-3` is not a percentage");
+    refused(
+        Kind::Azure,
+        b"600,a,1,2,3\n300,a,1,2,3\n",
+        "file:2: time 300 comes after 600; times must not decrease",
+    );
+    refused(Kind::Bitbrains, b"a;b\n1;2\n", "file:1: column `Timestamp [ms]` is missing");
+    let text = String::from_utf8_lossy(BITBRAINS).replace("\t2;", "\t0;");
+    refused(
+        Kind::Bitbrains,
+        text.as_bytes(),
+        "file:2: VM `file` has 0 cores; 1 to 256 are possible",
+    );
+}
+
+#[test]
+fn series_with_more_jobs_than_a_scenario_can_have_is_refused() {
+    let options = Options { burst: Span::from_us(1), ..Options::default() };
+    let file = SourceFile { name: "vm.txt", bytes: "50\n".repeat(288).leak().as_bytes() };
+    let error = convert(Kind::PlanetLab, &[file], &options, "it").expect_err("too many jobs");
+    assert_eq!(
+        error.to_string(),
+        "cannot write about 288000000 jobs: at most 5000000 are possible"
+    );
+}
+
+proptest! {
+    #[test]
+    fn series_of_any_bytes_gives_a_valid_scenario_or_an_error(
+        kind in prop::sample::select(vec![Kind::Bitbrains, Kind::Azure, Kind::PlanetLab]),
+        at in 0_usize..400, byte: u8,
+    ) {
+        let mut bytes = match kind {
+            Kind::Bitbrains => BITBRAINS.to_vec(),
+            Kind::Azure => AZURE.to_vec(),
+            _ => PLANETLAB.to_vec(),
+        };
+        let at = at % bytes.len();
+        bytes[at] = byte;
+        if let Ok(written) = one(kind, "file", &bytes) {
+            prop_assert!(written.scenario().is_ok(), "{}", written.text);
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Tests of task sets of SimSo, against schedules that SimSo itself computed.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use slackline_trace::{Record, Sink};
+use slackline_units::{Span, Time};
+use slackline_workload::Kind;
+
+use crate::{one, refused};
+
+const SAMPLE: &[u8] = include_bytes!("../fixtures/simso.xml");
+const SETS: &str = include_str!("../fixtures/simso-sets.txt");
+/// Length of each run in the file of sets, in milliseconds.
+const LENGTH_MS: u64 = 200;
+
+/// A task set of the file, as XML, and its schedule: the task that runs, or `-`, and how long.
+struct TaskSet {
+    name: &'static str,
+    xml: String,
+    runs: Vec<(String, Span)>,
+}
+
+fn millis(text: &str) -> Span {
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let ns = format!("{whole}{fraction:0<6}");
+    Span::from_ns(ns.parse().expect("a number of milliseconds"))
+}
+
+fn sets() -> Vec<TaskSet> {
+    SETS.split("\nset ").skip(1).map(task_set).collect()
+}
+
+fn task_set(block: &'static str) -> TaskSet {
+    let mut lines = block.lines();
+    let name = lines.next().expect("a number");
+    let (mut tasks, mut runs) = (String::new(), Vec::new());
+    for line in lines {
+        let words: Vec<&str> = line.split(' ').collect();
+        if let ["task", name, period, work, start] = words[..] {
+            let _ = write!(
+                tasks,
+                "<task name=\"{name}\" task_type=\"Periodic\" period=\"{period}\" \
+                 deadline=\"{period}\" WCET=\"{work}\" activationDate=\"{start}\"/>"
+            );
+            continue;
+        }
+        for (name, length) in words.iter().filter_map(|word| word.split_once(':')) {
+            runs.push((name.to_owned(), millis(length)));
+        }
+    }
+    let xml = format!(
+        "<simulation duration=\"{}\" cycles_per_ms=\"1000000\">\
+         <sched class=\"simso.schedulers.EDF\"/><processors><processor/></processors>\
+         <tasks>{tasks}</tasks></simulation>",
+        LENGTH_MS * 1_000_000
+    );
+    TaskSet { name, xml, runs }
+}
+
+/// Collects the run intervals of a simulation.
+#[derive(Default)]
+struct Runs {
+    runs: Vec<(String, Span)>,
+    end: Time,
+}
+
+impl Runs {
+    fn add(&mut self, name: String, length: Span) {
+        match self.runs.last_mut() {
+            _ if length.is_zero() => {}
+            Some((last, sum)) if *last == name => *sum += length,
+            _ => self.runs.push((name, length)),
+        }
+    }
+}
+
+impl Sink for Runs {
+    fn record(&mut self, record: &Record) {
+        if let Record::Ran { vcpu, from, to, .. } = *record {
+            self.add("-".to_owned(), from - self.end);
+            self.add(format!("T{}", vcpu.domain().number()), to - from);
+            self.end = to;
+        }
+    }
+}
+
+#[test]
+fn simso_sets_are_scheduled_as_simso_schedules_them_to_the_nanosecond() {
+    let sets = sets();
+    assert_eq!(sets.len(), 100);
+    for TaskSet { name, xml, runs: expected } in sets {
+        let written = one(Kind::SimSo, "set.xml", xml.as_bytes()).expect("a task set");
+        let scenario = written.scenario().expect("a valid scenario");
+        let mut found = Runs::default();
+        slackline_sim::run(&scenario, &mut found).expect("a simulation");
+        let end = Time::START.after(Span::from_ms(LENGTH_MS));
+        let rest = end - found.end;
+        found.add("-".to_owned(), rest);
+        assert_eq!(found.runs, expected, "set {name}: {}", written.text);
+    }
+}
+
+#[test]
+fn simso_file_becomes_a_scenario_that_reserves_each_wcet() {
+    let written = one(Kind::SimSo, "a.xml", SAMPLE).expect("a task set");
+    let scenario = written.scenario().expect("a valid scenario");
+    assert_eq!((scenario.length, scenario.domains.len()), (Span::from_ms(420), 3));
+    let text = "share.edf = { slice = \"5ms\", period = \"20ms\", exact = true }";
+    assert!(written.text.contains(text), "{}", written.text);
+    let other = String::from_utf8_lossy(SAMPLE).replace("schedulers.EDF", "schedulers.RM");
+    let written = one(Kind::SimSo, "a.xml", other.as_bytes()).expect("a task set");
+    assert!(written.text.contains("# assumed: scheduler `RM` of the file is replaced by `edf`"));
+}
+
+#[test]
+fn simso_files_that_no_scenario_can_express_are_refused() {
+    let changed = |from: &str, to: &str| String::from_utf8_lossy(SAMPLE).replace(from, to);
+    let text = changed("WCET=\"5\"", "WCET=\"21\"");
+    refused(Kind::SimSo, text.as_bytes(), "file: task `T3`: WCET 21ms does not fit into 20ms");
+    let text = changed("speed=\"1.0\"", "speed=\"0.5\"");
+    let message = "file: a processor has speed 0.5; all CPUs of a host have speed 1";
+    refused(Kind::SimSo, text.as_bytes(), message);
+    let text = changed("period=\"7\"", "period=\"seven\"");
+    refused(Kind::SimSo, text.as_bytes(), "file: task `T1`: period `seven` is not a time in ms");
+    refused(Kind::SimSo, b"<a/>", "file: the element `a` is not `simulation`");
+    let entity = b"<!DOCTYPE a [<!ENTITY b 'c'>]><simulation>&b;</simulation>";
+    assert!(one(Kind::SimSo, "file", entity).is_err(), "entities are refused");
+}
+
+proptest! {
+    #[test]
+    fn simso_file_with_any_changed_byte_gives_a_valid_scenario_or_an_error(
+        at in 0..SAMPLE.len(), byte: u8,
+    ) {
+        let mut bytes = SAMPLE.to_vec();
+        bytes[at] = byte;
+        if let Ok(written) = one(Kind::SimSo, "file", &bytes) {
+            prop_assert!(written.scenario().is_ok(), "{}", written.text);
+        }
+    }
+}
