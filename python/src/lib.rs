@@ -6,8 +6,10 @@
 mod columns;
 mod error;
 mod policy;
+mod recording;
 mod run;
 mod scenario;
+mod workload;
 
 use pyo3::pymodule;
 
@@ -19,9 +21,13 @@ mod _slackline {
     #[pymodule_export]
     use crate::columns::Table;
     #[pymodule_export]
+    use crate::recording::{replay, whatif};
+    #[pymodule_export]
     use crate::run::{RunResults, run, run_many};
     #[pymodule_export]
     use crate::scenario::Scenario;
+    #[pymodule_export]
+    use crate::workload::import_workload;
 
     /// Version of the module. Results of different versions of the module cannot be compared.
     #[allow(non_upper_case_globals)]

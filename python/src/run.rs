@@ -1,14 +1,16 @@
 //! Runs on the simulated host, and their results.
 
+use std::fs::File;
+use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
 
-use pyo3::exceptions::{PyKeyError, PyTypeError};
+use pyo3::exceptions::{PyKeyError, PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
 use rayon::prelude::*;
 use slackline_experiments::{Meters, NamedMetric, Numbers, SimulateError};
 use slackline_metrics::FieldValue;
-use slackline_trace::{Record, Sink, VcpuName};
+use slackline_trace::{Exchange, Record, Sink, VcpuName, Writer};
 use slackline_units::Time;
 
 use crate::columns::{Columns, Table};
@@ -33,6 +35,8 @@ struct Job {
     /// Name of the policy in the results, if the policy is written in Python.
     policy: Option<String>,
     has_columns: bool,
+    /// Path of the file to which the trace is written. `None` for no trace.
+    save: Option<String>,
 }
 
 /// Results of a finished run, before they are converted to a `Run`.
@@ -40,12 +44,15 @@ struct FinishedJob {
     numbers: Numbers,
     events: u64,
     columns: Option<Columns>,
+    /// Path of the saved trace and the result of writing it. `None` for no trace.
+    saved: Option<(String, io::Result<()>)>,
 }
 
-/// Sink that computes metrics and, if requested, stores columns.
+/// Sink that computes metrics and, if requested, stores columns and writes a trace.
 struct Sinks {
     meters: Meters,
     columns: Option<Columns>,
+    writer: Option<Writer<BufWriter<File>>>,
 }
 
 impl Sink for Sinks {
@@ -54,10 +61,26 @@ impl Sink for Sinks {
         if let Some(columns) = &mut self.columns {
             columns.record(record);
         }
+        if let Some(writer) = &mut self.writer {
+            writer.record(record);
+        }
     }
 
     fn named(&mut self, named: &VcpuName) {
         self.meters.named(named);
+        if let Some(writer) = &mut self.writer {
+            writer.named(named);
+        }
+    }
+
+    fn wants_exchanges(&self) -> bool {
+        self.writer.is_some()
+    }
+
+    fn exchange(&mut self, exchange: &Exchange) {
+        if let Some(writer) = &mut self.writer {
+            writer.exchange(exchange);
+        }
     }
 }
 
@@ -73,18 +96,31 @@ impl Job {
         }
         let names = || self.scenario.vcpus().map(|(_, name)| name).collect();
         let columns = self.has_columns.then(|| Columns::new(names()));
-        let mut sinks = Sinks { meters: Meters::new(&header), columns };
+        let opened = self.save.as_ref().map(|path| (path.clone(), File::create(path)));
+        let (writer, failed) = match opened {
+            Some((_, Ok(file))) => (Some(Writer::new(BufWriter::new(file), &header)), None),
+            Some((path, Err(error))) => (None, Some((path, Err(error)))),
+            None => (None, None),
+        };
+        let mut sinks = Sinks { meters: Meters::new(&header), columns, writer };
         let finished = slackline_sim::run_while(&self.scenario, &mut sinks, &mut watch)?;
         if finished.stopped.is_some() {
             return Ok(None);
         }
         let numbers = sinks.meters.finish()?;
-        Ok(Some(FinishedJob { numbers, events: finished.events, columns: sinks.columns }))
+        let saved = match (sinks.writer, &self.save) {
+            (Some(writer), Some(path)) => Some((path.clone(), writer.finish())),
+            _ => failed,
+        };
+        Ok(Some(FinishedJob { numbers, events: finished.events, columns: sinks.columns, saved }))
     }
 }
 
 impl FinishedJob {
     fn into_run(self, py: Python<'_>) -> PyResult<RunResults> {
+        if let Some((path, Err(error))) = &self.saved {
+            return Err(PyOSError::new_err(format!("cannot write {path}: {error}")));
+        }
         let (intervals, changes) = match self.columns.map(Columns::finish).transpose()? {
             Some((intervals, changes)) => {
                 (Some(Py::new(py, intervals)?), Some(Py::new(py, changes)?))
@@ -116,10 +152,11 @@ fn choice<'py>(policy: Option<&Bound<'py, PyAny>>) -> PyResult<Choice<'py>> {
 ///
 /// `policy` is a built-in policy as on the command line ("credit", "sedf:extra=false"), or a
 /// subclass of slackline.Policy. `length` is a text such as "10s". With `columns=True` the result
-/// has the run intervals and events for Arrow. Other Python threads can run during the simulation,
-/// unless the policy is written in Python.
+/// has the run intervals and events for Arrow. `save` is the path of a trace to write, for `whatif`
+/// and for `slackline show`. Other Python threads can run during the simulation, unless the policy
+/// is written in Python.
 #[pyfunction]
-#[pyo3(signature = (scenario, *, policy=None, seed=None, length=None, columns=false))]
+#[pyo3(signature = (scenario, *, policy=None, seed=None, length=None, columns=false, save=None))]
 pub(crate) fn run(
     py: Python<'_>,
     scenario: &Scenario,
@@ -127,10 +164,12 @@ pub(crate) fn run(
     seed: Option<u64>,
     length: Option<String>,
     columns: bool,
+    save: Option<String>,
 ) -> PyResult<RunResults> {
     let overrides = Overrides { seed, length };
     let job = |scenario, policy| -> PyResult<Job> {
-        Ok(Job { scenario: changed(scenario, &overrides)?, policy, has_columns: columns })
+        let (scenario, save) = (changed(scenario, &overrides)?, save.clone());
+        Ok(Job { scenario, policy, has_columns: columns, save })
     };
     match choice(policy)? {
         Choice::Own => simulate(py, &job(scenario.inner.clone(), None)?),
@@ -203,7 +242,7 @@ pub(crate) fn run_many(
             for &seed in &seeds {
                 let overrides = Overrides { seed: Some(seed), length: length.clone() };
                 let scenario = changed(inner.clone(), &overrides)?;
-                jobs.push(Job { scenario, policy: None, has_columns: false });
+                jobs.push(Job { scenario, policy: None, has_columns: false, save: None });
             }
         }
     }

@@ -13,9 +13,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ._errors import ContractBroken, NotAdmitted, ScenarioError, SlacklineError
+from ._errors import ContractBroken, NotAdmitted, ScenarioError, ServiceError, SlacklineError
 from ._policy import Policy
-from ._slackline import Run, Scenario, Table, __version__, policies, run, run_many
+from ._service import Service
+from ._slackline import (
+    Run,
+    Scenario,
+    Table,
+    __version__,
+    import_workload,
+    policies,
+    replay,
+    run,
+    run_many,
+    whatif,
+)
 from ._sweep import load, sweep
 
 __all__ = [
@@ -25,16 +37,21 @@ __all__ = [
     "Run",
     "Scenario",
     "ScenarioError",
+    "Service",
+    "ServiceError",
     "SlacklineError",
     "Table",
     "__version__",
     "compare",
+    "import_workload",
     "load",
     "policies",
+    "replay",
     "run",
     "run_many",
     "sweep",
     "to_parquet",
+    "whatif",
 ]
 
 

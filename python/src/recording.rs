@@ -1,0 +1,198 @@
+//! Recordings: predictions from a trace, and replays of its decisions.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::BufReader;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use slackline_replay::Replay;
+use slackline_trace::{Effort, Reader, Record, Sink};
+use slackline_units::{Span, Time};
+use slackline_whatif::{
+    Edit, Forecast, Form, Gate, Measures, Model, Recorder, Recording, forecast, gate,
+};
+
+use crate::error::{self, SlacklineError};
+
+/// Begin, end and size of a trace.
+#[derive(Default)]
+struct Extent {
+    began: Option<Time>,
+    ended: Time,
+    effort: Effort,
+}
+
+impl Sink for Extent {
+    fn record(&mut self, record: &Record) {
+        self.effort.record(record);
+        let (from, to) = record.when();
+        self.began = self.began.or(Some(from));
+        self.ended = self.ended.max(to);
+    }
+}
+
+/// Predicts what other parameters, another policy or other VMs would have changed in a recording.
+///
+/// `recording` is a trace of `slackline record`, `slackline run --save`, `slackline sim --save` or
+/// `slackline.run(..., save=...)`. `set` has parameters by VM or vCPU: {"web": {"slice": "3ms"}}.
+/// `add` has new VMs, each with the VM that it copies: {"db2": "db"}. `move` has the one CPU for a
+/// VM: {"web": 1}.
+///
+/// Returns a dictionary: `gate` says if the simulation repeats the recording. `vcpus` has a row for
+/// each vCPU with the metrics `now` and `then`, for the forms `open` and `closed`. The prediction
+/// is the interval between both forms. `losses` lists the vCPUs that the change harms. Without a
+/// change, or if the gate does not pass, `vcpus` is empty. Times are nanoseconds, shares are parts
+/// per million of a CPU.
+#[pyfunction]
+#[pyo3(signature = (
+    recording, *, set=None, policy=None, add=None, remove=None, cpus=None, r#move=None
+))]
+#[allow(clippy::too_many_arguments)] // Python's keyword arguments.
+pub(crate) fn whatif<'py>(
+    py: Python<'py>,
+    recording: &str,
+    set: Option<BTreeMap<String, BTreeMap<String, String>>>,
+    policy: Option<String>,
+    add: Option<BTreeMap<String, String>>,
+    remove: Option<Vec<String>>,
+    cpus: Option<Vec<usize>>,
+    r#move: Option<BTreeMap<String, usize>>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let mut edits: Vec<Edit> = policy.into_iter().map(Edit::Policy).collect();
+    let added = add.into_iter().flatten();
+    edits.extend(added.map(|(name, like)| Edit::Add { name, like }));
+    edits.extend(remove.into_iter().flatten().map(Edit::Remove));
+    edits.extend(cpus.into_iter().map(Edit::Cpus));
+    for (name, fields) in set.into_iter().flatten() {
+        let of = |(field, value)| Edit::Set { name: name.clone(), field, value };
+        edits.extend(fields.into_iter().map(of));
+    }
+    let moved = r#move.into_iter().flatten();
+    edits.extend(moved.map(|(name, cpu)| Edit::Move { name, cpu }));
+    let (gate, forecast) = py.detach(|| predict(recording, &edits))?;
+    let answer = PyDict::new(py);
+    answer.set_item("gate", gate_row(py, &gate)?)?;
+    let forms: Vec<&str> = gate.passing().map(|form| form_name(form.form)).collect();
+    let (rows, harmed) = forecast.map_or_else(Default::default, |it| (it.rows, it.losses));
+    let vcpus = PyList::empty(py);
+    for row in &rows {
+        let then = PyDict::new(py);
+        for (form, measures) in forms.iter().zip(&row.then) {
+            then.set_item(form, metrics(py, measures)?)?;
+        }
+        let vcpu = PyDict::new(py);
+        vcpu.set_item("name", &row.name)?;
+        vcpu.set_item("now", row.now.as_ref().map(|now| metrics(py, now)).transpose()?)?;
+        vcpu.set_item("then", then)?;
+        vcpus.append(vcpu)?;
+    }
+    answer.set_item("vcpus", vcpus)?;
+    let losses = PyList::empty(py);
+    for loss in &harmed {
+        let row = PyDict::new(py);
+        row.set_item("name", &loss.name)?;
+        row.set_item("share_ppm", loss.share_ppm)?;
+        row.set_item("misses", loss.misses)?;
+        row.set_item("wait_p99_ns", loss.wait_p99.map(|(now, then)| (now.ns(), then.ns())))?;
+        losses.append(row)?;
+    }
+    answer.set_item("losses", losses)?;
+    Ok(answer)
+}
+
+/// Replays a trace through host and policy, and checks that all decisions are as recorded.
+///
+/// Returns the number of events and of decisions. Raises SlacklineError with the entry of the trace
+/// at which a decision differs.
+#[pyfunction]
+pub(crate) fn replay(py: Python<'_>, recording: &str) -> PyResult<(u64, u64)> {
+    py.detach(|| {
+        let bad = |why: &dyn ToString| failed(recording, why);
+        let mut trace = open(recording)?;
+        let mut replay = Replay::new(trace.header()).map_err(|error| bad(&error))?;
+        trace.pass_to(&mut replay).map_err(|error| bad(&error))?;
+        let result = replay.finish().map_err(|error| bad(&error))?;
+        match result.difference {
+            Some(difference) => Err(failed(
+                recording,
+                &format!("the replayed decisions differ from entry {} on", difference.entry),
+            )),
+            None => Ok((result.facts, result.orders)),
+        }
+    })
+}
+
+fn failed(file: &str, why: &dyn ToString) -> PyErr {
+    SlacklineError::new_err(format!("{file}: {}", why.to_string()))
+}
+
+fn open(file: &str) -> PyResult<Reader<BufReader<File>>> {
+    let opened = File::open(file).map_err(|error| error::of_file(file, &error))?;
+    Reader::new(BufReader::new(opened)).map_err(|error| failed(file, &error))
+}
+
+fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>)> {
+    let recording = read(file)?;
+    let bad = |why: &dyn ToString| failed(file, why);
+    let mut model = Model::new(&recording).map_err(|error| bad(&error))?;
+    let gate = gate(&recording, &model).map_err(|error| bad(&error))?;
+    model
+        .edit(edits)
+        .map_err(|error| SlacklineError::new_err(format!("{error}; {}", error.hint())))?;
+    if edits.is_empty() || !gate.passes() {
+        return Ok((gate, None));
+    }
+    let forecast = forecast(&recording, &gate, &model).map_err(|error| bad(&error))?;
+    Ok((gate, Some(forecast)))
+}
+
+fn read(file: &str) -> PyResult<Recording> {
+    let mut extent = Extent::default();
+    // The whole trace is checked before it is used: damaged records could ask for endless work.
+    open(file)?.pass_to(&mut extent).map_err(|error| failed(file, &error))?;
+    extent.effort.check().map_err(|error| failed(file, &error))?;
+    let mut trace = open(file)?;
+    // A recording of the last seconds begins in the middle of a run.
+    let is_live = trace.header().machine == "live";
+    let begin = extent.began.filter(|_| is_live).unwrap_or(Time::START).min(extent.ended);
+    let mut recorder = Recorder::new(trace.header(), (begin, extent.ended));
+    trace.pass_to(&mut recorder).map_err(|error| failed(file, &error))?;
+    recorder.finish().map_err(|error| failed(file, &error))
+}
+
+const fn form_name(form: Form) -> &'static str {
+    match form {
+        Form::Open => "open",
+        Form::Closed => "closed",
+    }
+}
+
+fn gate_row<'py>(py: Python<'py>, gate: &Gate) -> PyResult<Bound<'py, PyDict>> {
+    let row = PyDict::new(py);
+    row.set_item("passes", gate.passes())?;
+    row.set_item("cause", gate.cause.as_ref().map(ToString::to_string))?;
+    let forms: Vec<&str> = gate.passing().map(|form| form_name(form.form)).collect();
+    row.set_item("forms", forms)?;
+    Ok(row)
+}
+
+fn metrics<'py>(py: Python<'py>, of: &Measures) -> PyResult<Bound<'py, PyDict>> {
+    let ns = |span: Option<Span>| span.map(Span::ns);
+    let row = PyDict::new(py);
+    row.set_item("share_ppm", of.share_ppm)?;
+    row.set_item("deadlines", of.deadlines)?;
+    row.set_item("misses", of.misses)?;
+    row.set_item("wakes", of.wakes)?;
+    for (name, span) in [
+        ("wait_p50_ns", of.wait_p50),
+        ("wait_p99_ns", of.wait_p99),
+        ("response_p50_ns", of.response_p50),
+        ("response_p99_ns", of.response_p99),
+        ("slice_ns", of.reserved.map(|reserved| reserved.slice())),
+        ("period_ns", of.reserved.map(|reserved| reserved.period())),
+    ] {
+        row.set_item(name, ns(span))?;
+    }
+    Ok(row)
+}

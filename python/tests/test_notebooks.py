@@ -1,0 +1,30 @@
+"""Runs the notebooks in `examples/notebooks` from top to bottom, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+NOTEBOOKS = sorted((ROOT / "examples/notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[path.stem for path in NOTEBOOKS])
+def test_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path: Path) -> None:
+    cells = json.loads(notebook.read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 3
+    # A notebook shows its results when it is run, so none are stored with it.
+    assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
+    program = tmp_path / "notebook.py"
+    program.write_text("\n\n".join(code))
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    ran = subprocess.run(
+        [sys.executable, program], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr

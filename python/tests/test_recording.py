@@ -1,0 +1,87 @@
+"""Tests of recordings, and of workloads of other programs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import slackline
+
+ROOT = Path(__file__).parent.parent.parent
+WORKLOADS = ROOT / "edge/workload/tests/fixtures"
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    """Return a trace of four guests under edf."""
+    path = tmp_path / "it.trace"
+    scenario = slackline.Scenario.read(str(ROOT / "scenarios/schedulers.toml"))
+    slackline.run(scenario, policy="edf", length="10s", save=str(path))
+    return str(path)
+
+
+def test_replay_of_a_saved_run_repeats_all_decisions(recording: str) -> None:
+    facts, decisions = slackline.replay(recording)
+    assert facts > 1_000 and decisions > 1_000
+
+
+def test_whatif_predicts_that_a_smaller_slice_lowers_the_share(recording: str) -> None:
+    check = slackline.whatif(recording)
+    assert check["gate"]["passes"] and check["vcpus"] == []
+    answer = slackline.whatif(recording, set={"light": {"slice": "500us"}})
+    light = next(row for row in answer["vcpus"] if row["name"] == "light")
+    assert answer["gate"]["forms"] == ["open", "closed"]
+    for form in ("open", "closed"):
+        assert light["then"][form]["share_ppm"] < light["now"]["share_ppm"]
+        assert light["then"][form]["slice_ns"] == 500_000
+    assert "light" in [loss["name"] for loss in answer["losses"]]
+
+
+def test_whatif_adds_and_removes_vms(recording: str) -> None:
+    answer = slackline.whatif(recording, add={"twin": "clock"}, remove=["server"])
+    rows = {row["name"]: row for row in answer["vcpus"]}
+    assert rows["twin"]["now"] is None and rows["twin"]["then"]["open"]["share_ppm"] > 0
+    assert rows["server"]["then"] == {}
+
+
+def test_whatif_refuses_unknown_vms_and_damaged_files(recording: str, tmp_path: Path) -> None:
+    with pytest.raises(slackline.SlacklineError, match="cannot find `web` in the recording"):
+        slackline.whatif(recording, set={"web": {"slice": "1ms"}})
+    with pytest.raises(OSError, match="cannot read .*missing.trace"):
+        slackline.whatif(str(tmp_path / "missing.trace"))
+    bad = tmp_path / "bad.trace"
+    bad.write_bytes(b"no trace at all")
+    with pytest.raises(slackline.SlacklineError, match="bad.trace"):
+        slackline.replay(str(bad))
+    scenario = slackline.Scenario.read(str(ROOT / "scenarios/schedulers.toml"))
+    with pytest.raises(OSError, match="cannot write /no/such/it.trace"):
+        slackline.run(scenario, length="2s", save="/no/such/it.trace")
+
+
+def test_imported_series_gives_each_vm_its_mean_use() -> None:
+    files = [str(WORKLOADS / "planetlab.txt")]
+    for bursts in ("even", "random", "block"):
+        scenario, assumptions = slackline.import_workload("planetlab", files, bursts=bursts)
+        assert any("300 s" in text for text in assumptions)
+        [vcpu] = slackline.run(scenario, policy="credit").vcpus
+        # The means of four intervals are 12, 0, 100 and 7 %.
+        assert abs(vcpu["delivered_ppm"] - 297_500) < 60_000, bursts
+
+
+def test_imported_task_sets_run_under_their_reservations() -> None:
+    scenario, _ = slackline.import_workload("simso", [str(WORKLOADS / "simso.xml")])
+    assert scenario.vcpus == ["T1", "T2", "T3"]
+    assert sum(vcpu["jobs_late"] for vcpu in slackline.run(scenario).vcpus) == 0
+    scenario, _ = slackline.import_workload("rt-app", [str(WORKLOADS / "rt-app.json")])
+    assert scenario.vcpus == ["control", "worker-0", "worker-1"]
+
+
+def test_import_refuses_damaged_files_with_a_hint(tmp_path: Path) -> None:
+    bad = tmp_path / "bad.txt"
+    bad.write_text("12\nx\n")
+    with pytest.raises(slackline.SlacklineError, match="bad.txt:2: `x` is not") as raised:
+        slackline.import_workload("planetlab", [str(bad)])
+    assert raised.value.hint == "a PlanetLab file has one number on each line"
+    with pytest.raises(slackline.SlacklineError, match="there is no kind `csv`; there are"):
+        slackline.import_workload("csv", [str(bad)])
