@@ -45,7 +45,7 @@ fn scenario(policy: &str, length: &str, hogs: usize, others: &str) -> String {
 /// Starts a client that sends pings to a guest, beginning 2.5 s after its own start. Returns the
 /// thread that returns the client's report.
 fn client(live: &Live, port: u16) -> JoinHandle<Value> {
-    let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "6s"]);
+    let mut command = live.command(&["load", "ping", "--rate", "20", "--json", "--length", "3s"]);
     command.args(["--to", &port.to_string()]);
     std::thread::spawn(move || {
         sleep(2_500);
@@ -83,7 +83,7 @@ fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports_urgency() {
 fn mean_response(live: &Live, policy: &str) -> u64 {
     let port = port();
     let others = guest(live, "web", &["--port", &port.to_string()]);
-    live.place.write("it.toml", scenario(policy, "10s", 4, &others).as_bytes());
+    live.place.write("it.toml", scenario(policy, "6s", 4, &others).as_bytes());
     let client = client(live, port);
     let ran = live.run(&["run", "it.toml", "--json", "--save", "it.trace"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);

@@ -6,8 +6,8 @@ use serde_json::Value;
 /// Scenario with three vCPUs that always compute, on two CPUs. Without a balancer they are not
 /// migrated: two share a CPU, and the third receives twice as much as each of them.
 const THREE: &str = r#"title = "three on two"
-length = "7s"
-warmup = "1s"
+length = "4s"
+warmup = "500ms"
 policy = { name = "sedf" }
 [host]
 cpus = 2
@@ -58,8 +58,8 @@ fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
     for balancer in ["repaired", "planned"] {
         let (had @ [least, _, most], moves) = run(&live, balancer);
         assert!(most * 10 <= least * 16, "{balancer}: {had:?}");
-        // At least one migration is expected in each of six seconds.
-        assert!(moves >= 6, "{balancer}: {moves} moves");
+        // At least one migration is expected in each second.
+        assert!(moves >= 3, "{balancer}: {moves} moves");
     }
 }
 
