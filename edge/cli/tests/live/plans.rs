@@ -73,7 +73,8 @@ fn canary_goes_on_after_the_daemon_was_killed() {
     for (share_ppm, after) in [(100_000, ["1ms", "4ms"]), (300_000, ["2ms", "3ms"])] {
         let daemon = start(&live, &web, &db);
         write_plan(&live, revision(&daemon), share_ppm);
-        let command = live.command(&["apply", "plan", "--canary", "--socket", "socket"]);
+        let words = ["apply", "plan", "--canary", "--watch", "5s", "--socket", "socket"];
+        let command = live.command(&words);
         let mut client = command_in(command, &live).spawn().expect("a client");
         wait_until("the first VM", || daemon.one("web")["slice"] == "1ms");
         let_pass(Duration::from_millis(500));
