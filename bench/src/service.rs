@@ -12,6 +12,7 @@ pub(crate) mod gang;
 mod many;
 mod peers;
 mod seeds;
+mod whatif;
 
 use anyhow::Result;
 
@@ -19,7 +20,7 @@ use crate::report::{self, Part, Row, quantile};
 use daemon::ServiceSetting;
 
 /// Parts that can be measured alone.
-const PARTS: [(&str, Part<ServiceSetting>); 7] = [
+const PARTS: [(&str, Part<ServiceSetting>); 8] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
@@ -27,6 +28,7 @@ const PARTS: [(&str, Part<ServiceSetting>); 7] = [
     ("many", many::held),
     ("pairs", many::come_and_go),
     ("seeds", seeds::rows),
+    ("whatif", whatif::rows),
 ];
 
 /// Measures the named parts, or all if none is named. Returns Markdown with a section for each

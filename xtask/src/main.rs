@@ -12,41 +12,46 @@ use slackline_xtask::{
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  ci       everything that CI runs: fmt, tidy, no-std, clippy, docs, build, scenarios, browser,
-           tests
-  quick    fmt, tidy, and the tests of the crates that were changed, but for live ones
-  tidy     the rules of the house that no compiler knows
-  words    [FOLDER]
-           list doc comments, test names and type names that break a rule of STYLE.md
-  words --lower
-           lower the counts in xtask/words.txt to what is left
-  no-std   build what must do without an operating system without one
-  test     the tests alone, as ci runs them
+Checks:
+  ci       all checks of CI, as `./test` runs them: fmt, tidy, no-std, docs, build, scenarios,
+           browser, python, tests
+  ci all   the checks of CI and the long ones: contract, service, fuzz, soak. Takes an hour; as root
+  quick    fmt, tidy, and the tests of the crates that were changed, without live tests
+  tidy     rules that the compiler does not check: line lengths, dependencies, SPECIFICATION
+  test     all tests
+  no-std   build the crates that must not need `std` without it
   scenarios [--release]
-           the scenarios alone, as ci runs them, or by the program as it is released
-  python   the wheel of the Python module and its tests, as ci runs them
-  browser  the page in a real browser, as ci runs it; as root
+           check the example scenarios, with a debug build or the release build
+  python   build the wheel of the Python module and test it
+  browser  the test of the page in a real browser; as root
+
+Long checks, run by hand:
+  mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
+           change one expression at a time, and report changes that no test notices
+  contract [--scripts N] [--seed N]
+           random event scripts under every policy, 20,000
+  service  [--seeds N] [--from M]
+           the simulated service with random requests and faults, 10,000 seeds
+  fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
+           random untrusted input, 5 minutes for each target
+  soak     [--minutes N]
+           a live session whose processes are killed in turn, 5 minutes; as root
+  soak-service [--minutes N] [--kills N]
+           a daemon whose VMs start and end: N kills, then a fault each minute, 10 minutes; as root
+  observe  [--minutes N]
+           compare the daemon's reports with the kernel's counters while builds, scripts and an
+           adversary are scheduled, 20 minutes; as root
+  libvirt  reserve CPU time for a guest of a real libvirt; as root
+
+Tools:
+  words    [FOLDER]
+           list comments, test names and type names that break a rule of STYLE.md
+  words --lower
+           lower the counts in xtask/words.txt to the counts of the tree
   page-picture
            make the picture of the page in README
-  mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
-           change one thing at a time and see whether a test notices, by hand
-  contract [--scripts N] [--seed N]
-           play other scripts than the tests do under every policy, 20,000, by hand
-  soak     [--minutes N]
-           a live session that is asked without end while we are killed in turn, 5 minutes; as root
-  soak-service [--minutes N] [--kills N]
-           a daemon whose machines come and go: N kills one after the other, then a fault a minute;
-           10 minutes, by hand; as root
-  service  [--seeds N] [--from M]
-           the simulation of the service with N seeds from M on, 10000 from 0, by hand
-  fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
-           make up what strangers write, 5 minutes of each, niced
-  observe  [--minutes N]
-           compare what a daemon reports with what the kernel counts while builds, scripts and an
-           adversary are held and changed by hand, 20 minutes; as root
-  dist     make what is released in target/package: a tarball and a Debian package
-  guest    fetch the guest that live tests boot, and say where it is
-  libvirt  hold a guest of a real libvirt, and have the service keep one, by hand; as root";
+  dist     make the tarball and the Debian package in target/package
+  guest    fetch the guest that live tests boot";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -68,7 +73,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         std::env::set_current_dir(root)?;
     }
     match words.as_slice() {
-        ["ci"] => ci::all(),
+        ["ci"] => ci::run(ci::Extent::Usual),
+        ["ci", "all"] => ci::run(ci::Extent::All),
         ["quick"] => said(&quick::run(&metadata::read()?)?),
         ["tidy"] => Ok(exit(tidy::tidy(&metadata::read()?)?)),
         ["words", "--lower"] => Ok(exit(tidy::lower_words()?)),
