@@ -22,7 +22,7 @@ const VCPUS: usize = 100;
 const SLICE: Span = Span::from_us(400);
 const PERIOD: Span = Span::from_ms(100);
 
-/// Number of predictions.
+/// Number of predictions that are asked for.
 const TIMES: usize = 100;
 
 /// Length of the recording from which the daemon predicts, and a margin.
