@@ -18,6 +18,9 @@ const COLUMNS: [&str; 5] = ["ID", "promise", "target", "status", "evidence"];
 /// Values of the column `status`.
 const STATUSES: [&str; 4] = ["held", "not reached", "not measured", "known gap"];
 
+/// Script of the story in the browser.
+const STORY: &str = "edge/daemon/tests/browser/story.mjs";
+
 /// Longest cell, in characters.
 const MAX_CELL: usize = 160;
 
@@ -28,6 +31,8 @@ pub enum Evidence {
     Test(String),
     /// A bench, by name.
     Bench(String),
+    /// A part of the story in the browser, by the name of its function.
+    Browser(String),
     /// A claim of a scenario, by the name of the scenario's file.
     Scenario(String),
     /// The promise has no check yet.
@@ -35,14 +40,15 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, scenario
-    /// or `pending`.
+    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, browser
+    /// story, scenario or `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
         match item.split_once(": ") {
             Some(("test", name)) => Some(Evidence::Test(name.to_owned())),
             Some(("bench", name)) => Some(Evidence::Bench(name.to_owned())),
+            Some(("browser", name)) => Some(Evidence::Browser(name.to_owned())),
             Some(("scenario", name)) => Some(Evidence::Scenario(name.to_owned())),
             _ if item == "pending" => Some(Evidence::Pending),
             _ => None,
@@ -54,6 +60,12 @@ impl Evidence {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
             Evidence::Bench(name) => (has_bench(name, sources), format!("no bench {name}")),
+            Evidence::Browser(name) => {
+                let source = find(sources, STORY);
+                let function = format!("function {name}(");
+                let exists = source.is_some_and(|source| source.text.contains(&function));
+                (exists, format!("no function {name} in {STORY}"))
+            }
             Evidence::Scenario(name) => {
                 let path = format!("scenarios/{name}.toml");
                 (find(sources, &path).is_some(), format!("no scenario {path}"))
@@ -129,7 +141,8 @@ fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
     let mut has_holder = false;
     for item in cell.split(',') {
         let Some(evidence) = Evidence::read(item) else {
-            let forms = "`test: NAME`, `bench: NAME`, `scenario: NAME` or `pending`";
+            let forms =
+                "`test: NAME`, `bench: NAME`, `browser: NAME`, `scenario: NAME` or `pending`";
             says.push(format!("`{}` is no evidence: {forms}", item.trim().trim_matches('`')));
             continue;
         };
