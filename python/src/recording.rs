@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
+use std::path::PathBuf;
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -51,7 +52,7 @@ impl Sink for Extent {
 #[allow(clippy::too_many_arguments)] // Python's keyword arguments.
 pub(crate) fn whatif<'py>(
     py: Python<'py>,
-    recording: &str,
+    recording: PathBuf,
     set: Option<BTreeMap<String, BTreeMap<String, String>>>,
     policy: Option<String>,
     add: Option<BTreeMap<String, String>>,
@@ -70,7 +71,8 @@ pub(crate) fn whatif<'py>(
     }
     let moved = r#move.into_iter().flatten();
     edits.extend(moved.map(|(name, cpu)| Edit::Move { name, cpu }));
-    let (gate, forecast) = py.detach(|| predict(recording, &edits))?;
+    let recording = recording.display().to_string();
+    let (gate, forecast) = py.detach(|| predict(&recording, &edits))?;
     let answer = PyDict::new(py);
     answer.set_item("gate", gate_row(py, &gate)?)?;
     let forms: Vec<&str> = gate.passing().map(|form| form_name(form.form)).collect();
@@ -106,7 +108,8 @@ pub(crate) fn whatif<'py>(
 /// Returns the number of events and of decisions. Raises SlacklineError with the entry of the trace
 /// at which a decision differs.
 #[pyfunction]
-pub(crate) fn replay(py: Python<'_>, recording: &str) -> PyResult<(u64, u64)> {
+pub(crate) fn replay(py: Python<'_>, recording: PathBuf) -> PyResult<(u64, u64)> {
+    let recording = &recording.display().to_string();
     py.detach(|| {
         let bad = |why: &dyn ToString| failed(recording, why);
         let mut trace = open(recording)?;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 
 use pyo3::exceptions::{PyKeyError, PyOSError, PyTypeError};
 use pyo3::prelude::*;
@@ -164,9 +165,10 @@ pub(crate) fn run(
     seed: Option<u64>,
     length: Option<String>,
     columns: bool,
-    save: Option<String>,
+    save: Option<PathBuf>,
 ) -> PyResult<RunResults> {
     let overrides = Overrides { seed, length };
+    let save = save.map(|path| path.display().to_string());
     let job = |scenario, policy| -> PyResult<Job> {
         let (scenario, save) = (changed(scenario, &overrides)?, save.clone());
         Ok(Job { scenario, policy, has_columns: columns, save })

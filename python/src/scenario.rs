@@ -1,6 +1,6 @@
 //! Scenarios: the VMs of a host, their shares, and what changes during the run.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pyo3::prelude::*;
 use slackline_experiments::{file_bytes, with_seed};
@@ -68,7 +68,8 @@ impl Scenario {
 
     /// Reads a scenario file. Paths in the scenario are relative to the folder of the file.
     #[staticmethod]
-    fn read(py: Python<'_>, path: &str) -> PyResult<Scenario> {
+    fn read(py: Python<'_>, path: PathBuf) -> PyResult<Scenario> {
+        let path = &path.display().to_string();
         let text = std::fs::read_to_string(path).map_err(|error| error::of_file(path, &error))?;
         let folder = Path::new(path).parent().unwrap_or(Path::new(""));
         let load = |name: &str| file_bytes(&folder.join(name));

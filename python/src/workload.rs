@@ -1,5 +1,6 @@
 //! CPU series and task sets of other programs as scenarios.
 
+use std::path::PathBuf;
 use std::str::FromStr as _;
 
 use pyo3::prelude::*;
@@ -14,7 +15,7 @@ use crate::scenario::Scenario;
 /// `kind` is "bitbrains", "azure", "planetlab", "rt-app" or "simso". `files` are paths: one for
 /// each VM of "bitbrains" and "planetlab", else one. `bursts` says when a VM is runnable in an
 /// interval of a CPU series: "even", "random" or "block". `interval` is the simulated length of
-/// each interval of five minutes. `intervals` is the first interval and their number.
+/// each interval of five minutes. `intervals` is the first and the last interval, counted from 0.
 ///
 /// Returns the scenario and a list of all assumptions and repairs.
 #[pyfunction]
@@ -26,7 +27,7 @@ use crate::scenario::Scenario;
 pub(crate) fn import_workload(
     py: Python<'_>,
     kind: &str,
-    files: Vec<String>,
+    files: Vec<PathBuf>,
     bursts: &str,
     burst: &str,
     interval: &str,
@@ -47,13 +48,16 @@ pub(crate) fn import_workload(
         seed,
     };
     let kind = named(kind)?;
+    let files: Vec<String> = files.iter().map(|path| path.display().to_string()).collect();
     let read = |path: &String| std::fs::read(path).map_err(|error| error::of_file(path, &error));
     let bytes = files.iter().map(read).collect::<PyResult<Vec<_>>>()?;
     let sources: Vec<SourceFile<'_>> =
         files.iter().zip(&bytes).map(|(name, bytes)| SourceFile { name, bytes }).collect();
     let written = py.detach(|| convert(kind, &sources, &options, "jobs"));
     let written = written.map_err(|error| of_workload(py, &error))?;
-    let inner = written.scenario().map_err(|error| error::of_scenario(py, None, &error))?;
+    // The text stands alone, so that sweeps can send it to other processes.
+    let inner = slackline_scenario::Scenario::read(&written.inlined());
+    let inner = inner.map_err(|error| error::of_scenario(py, None, &error))?;
     Ok((Scenario { inner }, written.assumptions))
 }
 

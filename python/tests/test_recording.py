@@ -66,7 +66,23 @@ def test_imported_series_gives_each_vm_its_mean_use() -> None:
         assert any("300 s" in text for text in assumptions)
         [vcpu] = slackline.run(scenario, policy="credit").vcpus
         # The means of four intervals are 12, 0, 100 and 7 %.
-        assert abs(vcpu["delivered_ppm"] - 297_500) < 60_000, bursts
+        assert abs(vcpu["delivered_ppm"] - 297_500) < 1_000, bursts
+    with pytest.raises(slackline.SlacklineError, match="no file is given"):
+        slackline.import_workload("planetlab", [])
+
+
+def test_imported_series_can_be_swept(tmp_path: Path) -> None:
+    scenario, _ = slackline.import_workload("planetlab", [WORKLOADS / "planetlab.txt"])
+    again = slackline.Scenario(scenario.text)
+    slackline.sweep([scenario, again], ["credit", "fair"], range(1, 3), str(tmp_path / "out"))
+    assert slackline.load(str(tmp_path / "out")).num_rows == 8
+
+
+def test_deeply_nested_file_is_refused(tmp_path: Path) -> None:
+    deep = tmp_path / "deep.json"
+    deep.write_text("[" * 100_000)
+    with pytest.raises(slackline.SlacklineError, match="nested deeper than 64"):
+        slackline.import_workload("rt-app", [deep])
 
 
 def test_imported_task_sets_run_under_their_reservations() -> None:

@@ -126,6 +126,12 @@ def test_watch_yields_each_event_once(stand_in: StandIn) -> None:
     assert headers["last-event-id"] == "0"
 
 
+def test_missing_daemon_is_named_with_its_socket() -> None:
+    with pytest.raises(slackline.ServiceError, match="no daemon answers at /no/socket") as raised:
+        slackline.Service("/no/socket").list()
+    assert raised.value.hint and "slackline serve" in raised.value.hint
+
+
 def test_address_of_a_remote_daemon_must_be_https(monkeypatch: pytest.MonkeyPatch) -> None:
     for host in ("http://vm17:7443", "vm17:7443", "https://vm17/path"):
         with pytest.raises(ValueError, match="is not an address such as"):
@@ -152,10 +158,16 @@ def daemon(tmp_path: Path) -> Iterator[tuple[slackline.Service, subprocess.Popen
     busy = subprocess.Popen(["sh", "-c", "while :; do :; done"])
     try:
         deadline = time.monotonic() + 20
-        while not socket.exists() and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert serve.poll() is None, (tmp_path / "log").read_text()
-        yield slackline.Service(str(socket)), busy
+        service = slackline.Service(str(socket))
+        while True:
+            assert serve.poll() is None, (tmp_path / "log").read_text()
+            try:
+                service.list()
+                break
+            except slackline.ServiceError:
+                assert time.monotonic() < deadline, (tmp_path / "log").read_text()
+                time.sleep(0.05)
+        yield service, busy
     finally:
         busy.kill()
         busy.wait()

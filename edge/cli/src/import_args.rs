@@ -29,7 +29,7 @@ pub(crate) struct ImportArgs {
     /// Kind of the file.
     #[arg(value_enum)]
     pub(crate) kind: ImportKind,
-    /// Files to read, and last the file to write; `-` is standard input.
+    /// Files to read (`-` is standard input), and last the file to write: a scenario ends in .toml.
     #[arg(value_parser = file, num_args = 2.., required = true, value_name = "FILE... OUT")]
     pub(crate) files: Vec<PathBuf>,
     /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
@@ -161,14 +161,40 @@ impl WorkloadArgs {
         all.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
     }
 
+    /// Returns the chosen burst models, each once. `None` if none was chosen.
+    fn chosen(&self) -> Option<Vec<BurstModel>> {
+        let mut chosen = Vec::new();
+        for model in &self.bursts {
+            if !chosen.contains(model) {
+                chosen.push(*model);
+            }
+        }
+        (!chosen.is_empty()).then_some(chosen)
+    }
+
+    /// Returns the first option that was given although the kind does not use it.
+    pub(crate) fn unused(&self, kind: WorkloadKind) -> Option<&'static str> {
+        let (is_series, has_cores) = (kind.is_series(), kind == WorkloadKind::Bitbrains);
+        let all = [
+            ("--bursts", !self.bursts.is_empty() && !is_series),
+            ("--burst", self.burst.is_some() && !is_series),
+            ("--interval", self.interval.is_some() && !is_series),
+            ("--intervals", self.intervals.is_some() && !is_series),
+            ("--cores", self.cores.is_some() && (has_cores || !is_series)),
+            ("--length", self.length.is_some() && is_series),
+            ("--seed", self.seed.is_some() && !is_series),
+        ];
+        all.into_iter().find(|(_, is_unused)| *is_unused).map(|(name, _)| name)
+    }
+
     /// Returns the choices of a conversion.
     pub(crate) fn options(&self) -> Options {
         let usual = Options::default();
         Options {
-            bursts: if self.bursts.is_empty() { usual.bursts } else { self.bursts.clone() },
+            bursts: self.chosen().unwrap_or(usual.bursts),
             burst: self.burst.unwrap_or(usual.burst),
             interval: self.interval.unwrap_or(usual.interval),
-            part: self.intervals.map(|(first, last)| (first, last - first + 1)),
+            part: self.intervals,
             cpus: self.cpus.or(usual.cpus),
             cores: self.cores.unwrap_or(usual.cores),
             length: self.length.unwrap_or(usual.length),

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use slackline_scenario::{Draw, Stream};
+use slackline_scenario::{Draw, Purpose, Stream};
 use slackline_units::Span;
 
 /// Number of millionths in the number one.
@@ -12,11 +12,12 @@ const MILLION: u128 = 1_000_000;
 /// amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstModel {
-    /// Jobs of equal length at equal distances: the kindest assumption.
+    /// Jobs of equal length at equal distances, each VM at other times: the kindest assumption.
     Even,
-    /// Jobs of exponential length at random times, drawn from the seed.
+    /// Jobs of exponential length at random times, drawn from the seed. Alone on its CPU, a VM does
+    /// each job before the next is ready.
     Random,
-    /// One job at the start of the interval: the harshest assumption.
+    /// One job at the start of the interval, all VMs at the same time: the harshest assumption.
     Block,
 }
 
@@ -61,13 +62,23 @@ pub(crate) struct Bursts {
     interval: Span,
     burst: Span,
     stream: Stream,
+    /// Delay of the jobs of `even`, in thousandths of the time that is left in each burst.
+    delay: u64,
     /// Number of intervals so far.
     count: u64,
 }
 
 impl Bursts {
-    pub(crate) fn new(model: BurstModel, interval: Span, burst: Span, stream: Stream) -> Bursts {
-        Bursts { model, interval, burst: burst.min(interval), stream, count: 0 }
+    /// Begins the jobs of the VM with this number.
+    pub(crate) fn new(
+        model: BurstModel,
+        (interval, burst): (Span, Span),
+        (vm, seed): (u64, u64),
+    ) -> Bursts {
+        // Multiples of the golden ratio are spread evenly, however many VMs there are.
+        let delay = vm * 618 % 1_000;
+        let stream = Stream::new(seed, vm, Purpose::Work);
+        Bursts { model, interval, burst: burst.min(interval), stream, delay, count: 0 }
     }
 
     /// Returns an upper limit of the number of jobs of an interval, in all models but `random`, and
@@ -90,7 +101,9 @@ impl Bursts {
                     // Rounding is spread over the interval, so that its sum is exact.
                     let end = (begin + self.burst).min(self.interval);
                     let due = part(end, ppm);
-                    push(jobs, start + begin, due - done);
+                    let work = due - done;
+                    let idle = (end - begin).left_after(work);
+                    push(jobs, start + begin + idle / 1_000 * self.delay, work);
                     (begin, done) = (end, due);
                 }
             }
@@ -98,19 +111,24 @@ impl Bursts {
         }
     }
 
+    /// Draws jobs that follow each other without overlap, and the idle times between them.
     fn draw(&mut self, start: Span, work: Span, jobs: &mut Vec<Job>) {
         let length = Draw::Exponential { mean: self.burst };
-        let last = self.interval - Span::from_ns(1);
-        let at = Draw::Uniform { least: Span::ZERO, most: last };
+        let idle = Draw::Uniform { least: Span::ZERO, most: self.interval - work };
         let mut rest = work;
-        let mut drawn = Vec::new();
+        let mut lengths = Vec::new();
         while !rest.is_zero() {
             let one = self.stream.draw(&length).max(Span::from_us(1)).min(rest);
-            drawn.push((start + self.stream.draw(&at), one));
+            lengths.push(one);
             rest -= one;
         }
-        drawn.sort_unstable();
-        jobs.append(&mut drawn);
+        let mut pauses: Vec<Span> = lengths.iter().map(|_| self.stream.draw(&idle)).collect();
+        pauses.sort_unstable();
+        let mut done = Span::ZERO;
+        for (pause, length) in pauses.into_iter().zip(lengths) {
+            jobs.push((start + pause + done, length));
+            done += length;
+        }
     }
 }
 
@@ -129,7 +147,6 @@ fn part(of: Span, ppm: u64) -> Span {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use slackline_scenario::{Purpose, Stream};
     use slackline_units::Span;
 
     use super::{BurstModel, Bursts, part};
@@ -141,36 +158,48 @@ mod tests {
         fn each_burst_model_gives_exactly_the_work_of_every_interval(
             model in prop::sample::select(MODELS.to_vec()),
             uses in prop::collection::vec(0_u64..=1_000_000, 1..6),
-            interval in 1_u64..3_000, burst in 1_u64..500, seed: u64,
+            interval in 1_u64..3_000, burst in 1_u64..500, vm in 0_u64..50, seed: u64,
         ) {
             let interval = Span::from_ms(interval);
-            let stream = Stream::new(seed, 0, Purpose::Work);
-            let mut bursts = Bursts::new(model, interval, Span::from_ms(burst), stream);
-            let mut last = Span::ZERO;
+            let mut bursts = Bursts::new(model, (interval, Span::from_ms(burst)), (vm, seed));
             for (number, &ppm) in (0..).zip(&uses) {
                 let mut jobs = Vec::new();
                 bursts.extend(ppm, &mut jobs);
                 let work = jobs.iter().fold(Span::ZERO, |sum, &(_, work)| sum + work);
                 prop_assert_eq!(work, part(interval, ppm));
+                // Alone on its CPU, the VM ends each job before the next and before the interval.
+                let mut free = interval * number;
                 for (at, work) in jobs {
-                    prop_assert!(at >= interval * number && at < interval * (number + 1));
-                    prop_assert!(at >= last && !work.is_zero());
-                    last = at;
+                    prop_assert!(at >= free && !work.is_zero());
+                    free = at + work;
                 }
+                prop_assert!(free <= interval * (number + 1));
             }
         }
     }
 
     #[test]
-    fn even_jobs_of_half_a_cpu_begin_at_every_multiple_of_the_burst() {
-        let stream = Stream::new(1, 0, Purpose::Work);
+    fn even_jobs_of_half_a_cpu_begin_in_every_burst() {
         let (interval, burst) = (Span::from_ms(25), Span::from_ms(10));
-        let mut bursts = Bursts::new(BurstModel::Even, interval, burst, stream);
+        let mut bursts = Bursts::new(BurstModel::Even, (interval, burst), (0, 1));
         let mut jobs = Vec::new();
         bursts.extend(500_000, &mut jobs);
         bursts.extend(0, &mut jobs);
         bursts.extend(500_000, &mut jobs);
         let ms = |at: u64, tenths: u64| (Span::from_ms(at), Span::from_us(tenths * 100));
         assert_eq!(jobs, [ms(0, 50), ms(10, 50), ms(20, 25), ms(50, 50), ms(60, 50), ms(70, 25)]);
+    }
+
+    #[test]
+    fn even_jobs_of_several_vms_begin_at_different_times() {
+        let first = |vm| {
+            let spans = (Span::from_secs(1), Span::from_ms(100));
+            let mut jobs = Vec::new();
+            Bursts::new(BurstModel::Even, spans, (vm, 1)).extend(200_000, &mut jobs);
+            jobs[0].0
+        };
+        let mut starts = [0, 1, 2, 3].map(first);
+        starts.sort_unstable();
+        assert!(starts.windows(2).all(|pair| pair[1] - pair[0] > Span::from_ms(9)), "{starts:?}");
     }
 }

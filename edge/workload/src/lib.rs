@@ -81,7 +81,7 @@ pub struct Options {
     pub burst: Span,
     /// Simulated length of each interval of a CPU series.
     pub interval: Span,
-    /// First interval that is converted, and the number of intervals. `None` for all.
+    /// First and last interval that are converted, counted from zero. `None` for all.
     pub part: Option<(usize, usize)>,
     /// Number of CPUs of the host. `None` for the smallest number that suffices.
     pub cpus: Option<u16>,
@@ -118,6 +118,16 @@ pub fn convert(
     options: &Options,
     stem: &str,
 ) -> Result<WrittenScenario, WorkloadError> {
+    let files = files.iter().map(readable).collect::<Result<Vec<_>, _>>()?;
+    let files = &files[..];
+    if files.is_empty() {
+        let why = format!("cannot import {}: no file is given", kind.name());
+        return Err(WorkloadError::Options { why, hint: "name a file" });
+    }
+    if options.burst.is_zero() || options.interval.is_zero() {
+        let why = "cannot import a series with bursts or intervals of length zero".to_owned();
+        return Err(WorkloadError::Options { why, hint: "write --burst 100ms --interval 1s" });
+    }
     match kind {
         Kind::RtApp => rt_app::convert(only(kind, files)?, options, stem),
         Kind::SimSo => simso::convert(only(kind, files)?, options),
@@ -125,6 +135,16 @@ pub fn convert(
             series::convert(kind, files, options, stem)
         }
     }
+}
+
+/// Returns the file without the mark that some programs write at the start of a text.
+fn readable<'a>(file: &SourceFile<'a>) -> Result<SourceFile<'a>, WorkloadError> {
+    if file.bytes.starts_with(&[0x1f, 0x8b]) {
+        let error = WorkloadError::file(file.name, "the file is compressed");
+        return Err(error.advise("decompress it first: gunzip -k FILE"));
+    }
+    let bytes = file.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file.bytes);
+    Ok(SourceFile { name: file.name, bytes })
 }
 
 /// Returns the file of a kind that has all tasks in one file.

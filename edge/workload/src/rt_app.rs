@@ -24,6 +24,8 @@ use crate::{Options, SourceFile};
 const WEIGHT: u64 = 1_024;
 /// Largest weight that the policies know.
 const MOST_WEIGHT: u64 = 65_535;
+/// Longest run in seconds: a day.
+const LONGEST: u64 = 86_400;
 /// Maximum number of threads in a scenario.
 const MOST_THREADS: u64 = 10_000;
 
@@ -53,7 +55,7 @@ pub(crate) fn convert(
     }
     let duration = global.and_then(|it| it.get("duration")).and_then(Node::number);
     let length = match duration.and_then(|seconds| u64::try_from(seconds).ok()) {
-        Some(seconds) if (1..=86_400).contains(&seconds) => Span::from_secs(seconds),
+        Some(seconds) if (1..=LONGEST).contains(&seconds) => Span::from_secs(seconds),
         _ => options.length,
     };
     let assumptions = assumed(&tasks, duration, length, options);
@@ -66,10 +68,17 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         "`run` of 1 us is 1 us of CPU time on this host, as after rt-app's calibration".to_owned(),
     ];
     if tasks.iter().any(Task::has_timer) {
-        all.push("timers are absolute: a late job does not move later jobs".to_owned());
+        all.push(
+            "timers are absolute, also relative ones: a late job does not move later jobs"
+                .to_owned(),
+        );
     }
-    if duration.is_none_or(|seconds| seconds < 1) {
-        all.push(format!("the run takes {length}; the file has no duration"));
+    match duration {
+        Some(seconds) if Span::from_secs(seconds.unsigned_abs()) == length => {}
+        Some(seconds) => {
+            all.push(format!("the run takes {length}; a duration of {seconds} s is not possible"));
+        }
+        None => all.push(format!("the run takes {length}; the file has no duration")),
     }
     if options.cpus.is_none() {
         let cpus = usize::from(cpus(tasks, options));

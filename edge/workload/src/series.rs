@@ -6,8 +6,6 @@ mod planetlab;
 
 use std::fmt::Write as _;
 
-use slackline_scenario::{Purpose, Stream};
-
 use crate::bursts::Bursts;
 use crate::error::WorkloadError;
 use crate::names::Names;
@@ -18,6 +16,8 @@ use crate::{BurstModel, Kind, Options, SourceFile};
 pub(crate) const CPU: u64 = 1_000_000;
 /// Length of an interval of all known series, in seconds.
 const INTERVAL: u64 = 300;
+/// Distance from the start of an interval in seconds beyond which a reading is counted as repaired.
+const FAR: u64 = 60;
 /// Maximum number of VMs in a scenario.
 const MOST_VMS: usize = 1_000;
 /// Maximum number of jobs in a scenario. A job is about 20 bytes of a file.
@@ -60,6 +60,12 @@ struct Series {
 /// Repairs of all series together.
 #[derive(Debug, Default)]
 struct Repairs {
+    /// Time of the first reading of all VMs, in seconds.
+    start: u64,
+    /// VMs that have no reading in the first interval of all VMs.
+    late: usize,
+    /// Readings that are far from the start of any interval.
+    off: usize,
     above: usize,
     missing: usize,
     doubled: usize,
@@ -73,20 +79,22 @@ pub(crate) fn convert(
     options: &Options,
     stem: &str,
 ) -> Result<WrittenScenario, WorkloadError> {
-    let mut all = Vec::new();
-    let mut repairs = Repairs::default();
-    let mut names = Names::default();
     let mut assumptions = assumed(kind, options);
+    let mut read = Vec::new();
     for file in files {
         let readings = match kind {
             Kind::Azure => azure::read(file, options.cores)?,
             Kind::PlanetLab => vec![planetlab::read(file, options.cores)?],
             _ => vec![bitbrains::read(file, &mut assumptions)?],
         };
-        for one in readings {
-            all.push(repairs.apply(file.name, &mut names, &one)?);
-        }
+        read.extend(readings.into_iter().map(|one| (file.name, one)));
     }
+    // All VMs have one time: a VM that comes later is idle before.
+    let first = read.iter().filter_map(|(_, one)| Some(one.readings.first()?.at)).min();
+    let mut repairs = Repairs { start: first.unwrap_or_default(), ..Repairs::default() };
+    let mut names = Names::default();
+    let apply = |(file, one)| repairs.apply(file, &mut names, &one);
+    let mut all = read.into_iter().map(apply).collect::<Result<Vec<_>, _>>()?;
     if all.len() > MOST_VMS {
         let why = format!(
             "cannot convert {} VMs: a scenario of series has at most {MOST_VMS}",
@@ -120,10 +128,13 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     let models: Vec<&str> = options.bursts.iter().map(|model| model.name()).collect();
     let (interval, burst) = (options.interval, options.burst);
     all.push(format!("each interval of 300 s is simulated as {interval} with the same mean use"));
-    all.push(format!(
-        "bursts are {} ({burst}); a mean of 300 s does not tell when a VM was runnable",
-        models.join(", or "),
-    ));
+    let models = models.join(", or ");
+    all.push(format!("bursts are {models}: a mean of 300 s does not say when a VM was runnable"));
+    if options.bursts.iter().any(|model| *model != BurstModel::Block) {
+        all.push(format!(
+            "jobs of `even` are {burst} apart, jobs of `random` have that mean length"
+        ));
+    }
     all.push("the vCPUs of a VM are equally busy at the same times".to_owned());
     let percent = match kind {
         Kind::Azure => "100 % is all cores of a VM, and `avg cpu` is its use",
@@ -165,10 +176,13 @@ impl Repairs {
                 );
             }
             last = reading.at;
-            let slot = (reading.at - first.at + INTERVAL / 2) / INTERVAL;
+            let since = reading.at - self.start;
+            let slot = (since + INTERVAL / 2) / INTERVAL;
+            self.off += usize::from(since.abs_diff(slot * INTERVAL) > FAR);
             if slot >= MOST_INTERVALS {
                 let why = format!(
-                    "interval {slot} after the first reading; at most {MOST_INTERVALS} are possible"
+                    "interval {slot} after the first reading of all VMs; at most \
+                     {MOST_INTERVALS} are possible"
                 );
                 return Err(WorkloadError::line(file, reading.line, why));
             }
@@ -182,22 +196,26 @@ impl Repairs {
             self.doubled += usize::from(uses[slot].is_some());
             uses[slot] = Some(scaled(reading, cores));
         }
-        self.missing += uses.iter().filter(|it| it.is_none()).count();
+        self.late += usize::from(first.at >= self.start + INTERVAL);
+        let own = uses.iter().skip_while(|it| it.is_none());
+        self.missing += own.filter(|it| it.is_none()).count();
         let uses = uses.into_iter().map(Option::unwrap_or_default).collect();
         Ok(Series { name: names.make(&of.vm), cores, uses })
     }
 
     fn sentences(&self) -> Vec<String> {
-        let say = |count: usize, text: &str| (count > 0).then(|| format!("{count} {text}"));
+        let say = |count: usize, noun: &str, text: &str| {
+            let verb = if count == 1 { "is" } else { "are" };
+            (count > 0).then(|| format!("{} {}", counted(count, noun), text.replace("BE", verb)))
+        };
         [
-            say(self.above, "readings above the capacity are taken as the capacity"),
-            say(self.missing, "intervals without a reading are taken as idle"),
-            say(self.doubled, "readings fall into an interval that has one; the last counts"),
-            say(self.coreless, "readings with 0 cores are taken as idle"),
-            say(
-                self.changed,
-                "readings with fewer cores than the VM's most are scaled to the most",
-            ),
+            say(self.above, "reading", "above the capacity BE taken as the capacity"),
+            say(self.missing, "interval", "without a reading BE taken as idle"),
+            say(self.late, "VM", "without a first reading BE idle before"),
+            say(self.off, "reading", "BE over a minute off the start of an interval"),
+            say(self.doubled, "reading", "BE left out, for a later one of the same interval"),
+            say(self.coreless, "reading", "with 0 cores BE taken as idle"),
+            say(self.changed, "reading", "with fewer cores BE scaled to the most cores"),
         ]
         .into_iter()
         .flatten()
@@ -213,10 +231,10 @@ fn scaled(reading: &Reading, cores: u64) -> u64 {
 /// Reduces all series to the requested intervals. Returns their number.
 fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
     let longest = all.iter().map(|it| it.uses.len()).max().unwrap_or_default();
-    let Some((first, count)) = options.part else { return Ok(longest) };
-    if first >= longest || count == 0 {
+    let Some((first, last)) = options.part else { return Ok(longest) };
+    if first > last || last >= longest {
         let why = format!(
-            "cannot take {count} intervals from interval {first}: the longest series has {longest}"
+            "cannot take the intervals {first} to {last}: the series have {longest}, from 0 on"
         );
         return Err(WorkloadError::Options {
             why,
@@ -224,7 +242,7 @@ fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
         });
     }
     for series in &mut *all {
-        series.uses = series.uses.iter().skip(first).take(count).copied().collect();
+        series.uses = series.uses.iter().skip(first).take(last - first + 1).copied().collect();
     }
     Ok(all.iter().map(|it| it.uses.len()).max().unwrap_or_default())
 }
@@ -267,8 +285,8 @@ fn domains(all: &[Series], options: &Options, stem: &str) -> (String, Vec<(Strin
     let (mut text, mut files) = (String::new(), Vec::new());
     for (number, series) in (0..).zip(all) {
         for &model in &options.bursts {
-            let stream = Stream::new(options.seed, number, Purpose::Work);
-            let mut bursts = Bursts::new(model, options.interval, options.burst, stream);
+            let spans = (options.interval, options.burst);
+            let mut bursts = Bursts::new(model, spans, (number, options.seed));
             let mut jobs = Vec::new();
             for &ppm in &series.uses {
                 bursts.extend(ppm, &mut jobs);

@@ -17,6 +17,8 @@ use crate::{Options, SourceFile};
 /// Maximum number of tasks and of processors.
 const MOST_TASKS: usize = 10_000;
 const MOST_CPUS: usize = 256;
+/// Number of millionths of a CPU in a CPU.
+const MILLION: u128 = 1_000_000;
 /// Longest run in seconds.
 const LONGEST: u64 = 86_400;
 
@@ -61,10 +63,13 @@ pub(crate) fn convert(
     }
     let tasks = tasks.iter().map(|node| task(file, node)).collect::<Result<Vec<_>, _>>()?;
     let cycles = cycles(&root).map_err(wrong)?;
-    let length = length(&root, cycles, options);
+    let (length, is_stated) = length(&root, cycles, options);
     let switch = switch(&root, cycles).map_err(wrong)?;
     let cpus = options.cpus.map_or(cpus, usize::from);
-    let assumptions = assumed(&root, &tasks, cpus);
+    let mut assumptions = assumed(&root, &tasks, cpus);
+    if !is_stated {
+        assumptions.push(format!("the run takes {length}; the file has no possible duration"));
+    }
     Ok(write(&tasks, (cpus, length, switch), assumptions))
 }
 
@@ -81,12 +86,14 @@ fn cycles(root: &Node<'_, '_>) -> Result<u64, String> {
     cycles.ok_or_else(|| format!("cycles_per_ms `{text}` is not a number above zero"))
 }
 
-fn length(root: &Node<'_, '_>, cycles: u64, options: &Options) -> Span {
+/// Returns the length of the run, and true if the file states it.
+fn length(root: &Node<'_, '_>, cycles: u64, options: &Options) -> (Span, bool) {
     let duration = root.attribute("duration").and_then(|text| scaled(text, 0));
     let ns = duration.map(|duration| u128::from(duration) * 1_000_000 / u128::from(cycles));
     let ns = ns.and_then(|ns| u64::try_from(ns).ok());
     let span = ns.map(Span::from_ns).filter(|span| !span.is_zero());
-    span.filter(|&span| span <= Span::from_secs(LONGEST)).unwrap_or(options.length)
+    let stated = span.filter(|&span| span <= Span::from_secs(LONGEST));
+    (stated.unwrap_or(options.length), stated.is_some())
 }
 
 /// Returns the cost of a context switch, which must be the same on all processors.
@@ -117,6 +124,9 @@ fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<SimsoTask, Workloa
         ns.map(Span::from_ns).ok_or_else(|| wrong(format!("{key} `{text}` is not a time in ms")))
     };
     let (work, deadline) = (millis("WCET")?, millis("deadline")?);
+    if node.attribute("followed_by").is_some_and(|next| !next.is_empty()) {
+        return Err(wrong("`followed_by` cannot be expressed in a scenario".to_owned()));
+    }
     let mut task = SimsoTask {
         name: name.clone(),
         work,
@@ -160,6 +170,12 @@ impl SimsoTask {
     }
 }
 
+/// Returns the sum of all reservations in millionths of a CPU, rounded down.
+fn demand(tasks: &[SimsoTask]) -> u128 {
+    let of = |task: &SimsoTask| u128::from(task.work.ns()) * MILLION / u128::from(task.due().ns());
+    tasks.iter().map(of).sum()
+}
+
 fn assumed(root: &Node<'_, '_>, tasks: &[SimsoTask], cpus: usize) -> Vec<String> {
     let mut all = vec![
         "each task is a VM that reserves its WCET in each period".to_owned(),
@@ -182,6 +198,12 @@ fn assumed(root: &Node<'_, '_>, tasks: &[SimsoTask], cpus: usize) -> Vec<String>
         all.push(
             "jobs of tasks with activation dates have no deadlines in the scenario".to_owned(),
         );
+    }
+    if demand(tasks) > MILLION * cpus as u128 {
+        all.push(format!(
+            "the reservations need more than {}, so that no policy admits them together",
+            counted(cpus, "CPU")
+        ));
     }
     let costs = ["overhead", "overhead_activate", "overhead_terminate"];
     let is_free = |key: &str| sched.and_then(|node| node.attribute(key)).is_none_or(|it| it == "0");

@@ -27,6 +27,26 @@ impl WrittenScenario {
         format!("{}{}", self.text, self.axis)
     }
 
+    /// Returns the scenario with its jobs in the text, in place of files. Without its axis.
+    #[must_use]
+    pub fn inlined(&self) -> String {
+        let mut text = self.text.clone();
+        for (name, jobs) in &self.files {
+            let mut lines = jobs.lines();
+            let key = match lines.next() {
+                Some("think_ns,work_ns") => "think",
+                _ => "ready",
+            };
+            let spans = |column: usize| -> String {
+                let of = |line: &str| line.split(',').nth(column).map(|ns| format!("\"{ns}ns\""));
+                jobs.lines().skip(1).filter_map(of).collect::<Vec<_>>().join(", ")
+            };
+            let lists = format!("{key} = [{}], work = [{}]", spans(0), spans(1));
+            text = text.replace(&format!("file = {}", quoted(name)), &lists);
+        }
+        text
+    }
+
     /// Parses the scenario at the first point of its axis, which checks it.
     ///
     /// # Errors

@@ -67,6 +67,8 @@ def compare(
     Each row has the columns `policy` and `seed` before the metrics of `Run.vcpus`. Built-in
     policies run on all cores. The rows are what `pandas.DataFrame` or `polars.DataFrame` take.
     """
+    if isinstance(policies, str):
+        raise TypeError("policies must be a list, such as ['edf', 'credit']")
     chosen = list(seeds)
     rows: list[dict[str, Any]] = []
     for policy in policies:

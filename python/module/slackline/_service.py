@@ -58,7 +58,7 @@ class Service:
     >>> service.reserve("web", slice="3ms", period="10ms", binding="qemu:web")
     >>> service.list()[0]["used_percent"]
 
-    Raises ServiceError if the daemon refuses a request, and OSError if it cannot be reached.
+    Raises ServiceError if the daemon refuses a request or cannot be reached.
     """
 
     def __init__(
@@ -121,8 +121,16 @@ class Service:
             connection.request(method, path, body=text, headers=headers)
             answer = connection.getresponse()
             return _read(answer.status, answer.read())
+        except (OSError, http.client.HTTPException) as error:
+            raise self._unreachable(error) from error
         finally:
             connection.close()
+
+    def _unreachable(self, error: Exception) -> ServiceError:
+        place = self._socket if self._host is None else f"{self._host}:{self._port}"
+        refusal = ServiceError(f"no daemon answers at {place}: {error}")
+        refusal.hint = "start it with `sudo slackline serve`, or name its socket or host"
+        return refusal
 
     def list(self) -> Rows:
         """Return all reservations with the CPU time that each received, ordered by name."""
@@ -254,8 +262,11 @@ class Service:
         if after is not None:
             headers["Last-Event-ID"] = str(after)
         try:
-            connection.request("GET", "/v1/events", headers=headers)
-            answer = connection.getresponse()
+            try:
+                connection.request("GET", "/v1/events", headers=headers)
+                answer = connection.getresponse()
+            except (OSError, http.client.HTTPException) as error:
+                raise self._unreachable(error) from error
             if answer.status != 200:
                 _read(answer.status, answer.read())
             kind, data = "", []

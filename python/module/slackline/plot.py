@@ -68,6 +68,8 @@ def compare(
     A bar is the mean over the seeds, divided by `unit`. A line reaches from the least to the most.
     VMs without a value are left out.
     """
+    if not any(row.get(metric) is not None for row in rows):
+        raise SlacklineError(f"no row has a value for `{metric}`")
     drawn = _axes(axes)
     policies = list(dict.fromkeys(row["policy"] for row in rows))
     known = [row for row in rows if row[metric] is not None]

@@ -28,10 +28,16 @@ pub(super) fn import(
     if let Some((option, _)) = of_recordings.into_iter().find(|(_, is_given)| *is_given) {
         return Err(not_for(option, args.kind));
     }
-    let mut places = Places::of(&[("the scenario", Some(out))])?;
-    for file in files {
-        places.read("the file", file)?;
+    if let Some(option) = args.workload.unused(kind) {
+        return Err(not_for(option, args.kind));
     }
+    // The last file is written. If it was forgotten, the last file to read must not be lost.
+    if out.extension().is_none_or(|extension| extension != "toml") {
+        let message = format!("cannot write a scenario to `{}`: not a .toml file", out.display());
+        let hint = "name the scenario last: slackline import KIND FILE... OUT.toml";
+        return Err(Problem::BadOption { message, hint: Some(hint.into()) });
+    }
+    let mut places = Places::of(&[("the scenario", Some(out))])?;
     let read = files.iter().map(|file| read_whole(file)).collect::<Result<Vec<_>, _>>()?;
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let sources: Vec<SourceFile<'_>> =
@@ -45,6 +51,9 @@ pub(super) fn import(
     }
     for (name, _) in &written.files {
         places.write("the jobs", &out.with_file_name(name))?;
+    }
+    for file in files {
+        places.read("the file", file)?;
     }
     for (name, text) in &written.files {
         save(&out.with_file_name(name), text)?;
@@ -77,7 +86,9 @@ fn summary(written: &WrittenScenario, out: &Path) -> String {
         let _ = writeln!(text, "jobs:     {}", out.with_file_name(name).display());
     }
     if written.files.len() > FEW {
-        let _ = writeln!(text, "jobs:     and {} more files", written.files.len() - FEW);
+        let more = written.files.len() - FEW;
+        let noun = if more == 1 { "file" } else { "files" };
+        let _ = writeln!(text, "jobs:     and {more} more {noun}");
     }
     for assumption in &written.assumptions {
         let _ = writeln!(text, "assumed:  {assumption}");

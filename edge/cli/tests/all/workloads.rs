@@ -78,10 +78,20 @@ fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
         "cannot convert 2 files of kind simso together: one scenario has one",
     );
     refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
+    refused(
+        &["bitbrains", "bitbrains.csv", "out.toml", "--cores", "2"],
+        "cannot use --cores with `import bitbrains`",
+    );
+    // Without OUT, the last file to read is not overwritten.
+    refused(&["planetlab", "planetlab.txt", "azure.csv"], "name the scenario last");
+    refused(&["planetlab", "planetlab.txt", "-"], "cannot write a scenario to");
+    fs::copy(place.path("planetlab.txt"), place.path("out-vm-even.jobs")).expect("a copy");
+    fs::copy(place.path("planetlab.txt"), place.path("vm")).expect("a copy");
+    refused(&["planetlab", "vm", "out-vm-even.jobs", "out.toml"], "the same file");
     let args = ["import", "planetlab", "planetlab.txt", "out.toml", "--bursts", "odd"];
     place.run(&args).ended_with(2).says("[possible values: even, random, block]");
     refused(
         &["planetlab", "planetlab.txt", "out.toml", "--intervals", "9-12"],
-        "cannot take 4 intervals from interval 9: the longest series has 4",
+        "cannot take the intervals 9 to 12: the series have 4, from 0 on",
     );
 }

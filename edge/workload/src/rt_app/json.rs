@@ -40,13 +40,35 @@ impl Node {
     }
 }
 
+/// Maximum depth of objects and lists. The parser calls itself for each level.
+const DEEPEST: usize = 64;
+
 /// Parses a file of rt-app.
 pub(crate) fn parse(file: &SourceFile<'_>) -> Result<Node, WorkloadError> {
     let text = std::str::from_utf8(file.bytes)
         .map_err(|_| WorkloadError::file(file.name, "the file is not UTF-8 text"))?;
+    if depth(text) > DEEPEST {
+        let why = format!("objects and lists are nested deeper than {DEEPEST} levels");
+        return Err(WorkloadError::file(file.name, why));
+    }
     json5::from_str(text).map_err(|error| {
         WorkloadError::file(file.name, error.to_string()).advise("name a JSON file of rt-app")
     })
+}
+
+/// Returns the largest number of brackets that are open at once. Brackets in texts and comments
+/// count too, so the depth of the values is at most that.
+fn depth(text: &str) -> usize {
+    let (mut depth, mut deepest) = (0_usize, 0);
+    for byte in text.bytes() {
+        match byte {
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        deepest = deepest.max(depth);
+    }
+    deepest
 }
 
 impl<'de> Deserialize<'de> for Node {
@@ -81,7 +103,7 @@ impl<'de> Visitor<'de> for NodeVisitor {
         let text = number.to_string();
         text.parse()
             .map(Node::Number)
-            .map_err(|_| E::custom(format!("`{text}` is no whole number")))
+            .map_err(|_| E::custom(format!("`{text}` is not a whole number")))
     }
 
     fn visit_str<E: Error>(self, text: &str) -> Result<Node, E> {

@@ -6,6 +6,8 @@ use crate::rt_app::json::Node;
 
 /// Longest time of an event: an hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
+/// Largest number of repetitions and of threads.
+const MOST_LOOPS: u64 = 1_000_000_000;
 /// Events that can be expressed. `runtime` comes before `run`, which begins it.
 const EVENTS: [&str; 4] = ["runtime", "run", "sleep", "timer"];
 /// Events by which threads wait for each other or use more than CPU time.
@@ -126,7 +128,8 @@ impl Task {
         self.events().any(|event| matches!(event, Event::Timer(_)))
     }
 
-    fn events(&self) -> impl Iterator<Item = &Event> {
+    /// Returns all events of all phases.
+    pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.phases.iter().flat_map(|phase| &phase.events)
     }
 }
@@ -169,7 +172,7 @@ fn check_keys(fields: &[(String, Node)]) -> Result<(), String> {
         }
         return Err(match OTHERS.iter().find(|other| key.starts_with(*other)) {
             Some(other) => format!("event `{other}` cannot be expressed in a scenario"),
-            None => format!("there is no key `{key}`"),
+            None => format!("key `{key}` is unknown"),
         });
     }
     Ok(())
@@ -224,14 +227,17 @@ fn loops(node: &Node, default: Option<u64>) -> Result<Option<u64>, String> {
     match node.get("loop").map(|it| (it, it.number())) {
         None => Ok(default),
         Some((_, Some(-1))) => Ok(None),
-        Some((node, _)) => positive(node, "loop").map(Some),
+        Some((node, _)) => match positive(node, "loop") {
+            Ok(loops) => Ok(Some(loops)),
+            Err(_) => Err(format!("`loop` is not -1 or 1 to {MOST_LOOPS}")),
+        },
     }
 }
 
 fn positive(node: &Node, key: &str) -> Result<u64, String> {
     let number = node.number().and_then(|number| u64::try_from(number).ok());
-    let number = number.filter(|&number| (1..=1_000_000_000).contains(&number));
-    number.ok_or_else(|| format!("`{key}` is not a whole number above zero"))
+    let number = number.filter(|&number| (1..=MOST_LOOPS).contains(&number));
+    number.ok_or_else(|| format!("`{key}` is not 1 to {MOST_LOOPS}"))
 }
 
 fn micros(node: &Node, key: &str) -> Result<Span, String> {

@@ -61,6 +61,9 @@ pub(super) fn work(task: &Task, length: Span) -> Result<Work, String> {
     if let Some(work) = repeated(task) {
         return Ok(work);
     }
+    if !task.events().any(|event| matches!(event, Event::Run(span) if !span.is_zero())) {
+        return Err("the thread never computes".to_owned());
+    }
     let mut jobs = Jobs { is_timed: task.has_timer(), ..Jobs::default() };
     let mut followed = 0_usize;
     let mut rounds = 0_u64;
@@ -227,8 +230,11 @@ mod tests {
 
     #[test]
     fn thread_with_endless_phases_that_take_no_time_is_refused() {
-        let text = "{ phases: { a: { run: 0 }, b: { sleep: 0 } } }";
-        assert!(of(text).is_err_and(|why| why.contains("events")));
+        let text = "{ phases: { a: { run: 0 }, b: { run: 0, sleep: 0 } } }";
+        assert_eq!(of(text), Err("the thread never computes".to_owned()));
+        let text =
+            "{ phases: { a: { loop: 1, sleep: 0 }, b: { run: 0 }, c: { run: 1, loop: -1 } } }";
+        assert_eq!(of(text).map(|work| matches!(work, Work::Think(_))), Ok(true));
     }
 
     #[test]

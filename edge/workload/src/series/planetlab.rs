@@ -7,11 +7,17 @@ use crate::series::{CPU, INTERVAL, Reading, Readings};
 
 pub(crate) fn read(file: &SourceFile<'_>, cores: u16) -> Result<Readings, WorkloadError> {
     let mut readings = Vec::new();
+    let mut empty = None;
     for (line, text) in (1..).zip(file.bytes.split(|&byte| byte == b'\n')) {
         let text = String::from_utf8_lossy(text);
         let text = text.trim();
         if text.is_empty() {
+            empty = empty.or(Some(line));
             continue;
+        }
+        if let Some(line) = empty {
+            let error = WorkloadError::line(file.name, line, "the line is empty");
+            return Err(error.advise("an interval without use is `0`"));
         }
         let percent = text.parse::<u64>().ok().filter(|&percent| percent <= 10_000);
         let Some(percent) = percent else {

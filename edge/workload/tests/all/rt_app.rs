@@ -38,7 +38,7 @@ fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
         "{ \"run\": 1, \"lock\": \"m\" }",
         "event `lock` cannot be expressed in a scenario",
     );
-    refused_with("{ \"run\": 1, \"rum\": 1 }", "there is no key `rum`");
+    refused_with("{ \"run\": 1, \"rum\": 1 }", "key `rum` is unknown");
     refused_with("{ \"run\": -1 }", "`run` is not 0 to 3600000000 us");
     refused_with(
         "{ \"policy\": \"SCHED_FIFO\", \"run\": 1 }",
@@ -48,6 +48,9 @@ fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
         "{ \"policy\": \"SCHED_DEADLINE\", \"dl-runtime\": 9, \"dl-period\": 5, \"run\": 1 }",
         "dl-runtime 9us, dl-deadline 5us, dl-period 5us do not grow",
     );
+    let deep = "{ \"tasks\": ".repeat(20_000);
+    let message = "file: objects and lists are nested deeper than 64 levels";
+    refused(Kind::RtApp, deep.as_bytes(), message);
     refused(Kind::RtApp, b"{}", "file: the file has no object `tasks`");
 }
 

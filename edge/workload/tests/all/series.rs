@@ -1,6 +1,7 @@
 //! Tests of CPU series.
 
 use proptest::prelude::*;
+use slackline_scenario::Scenario;
 use slackline_units::Span;
 use slackline_workload::{BurstModel, Kind, Options, SourceFile, WrittenScenario, convert};
 
@@ -8,6 +9,7 @@ use crate::{one, refused};
 
 const BITBRAINS: &[u8] = include_bytes!("../fixtures/bitbrains.csv");
 const AZURE: &[u8] = include_bytes!("../fixtures/azure.csv");
+const RT_APP: &[u8] = include_bytes!("../fixtures/rt-app.json");
 const PLANETLAB: &[u8] = include_bytes!("../fixtures/planetlab.txt");
 
 /// Returns the jobs of a file: ready time and work in milliseconds.
@@ -28,8 +30,8 @@ fn bitbrains_series_is_repaired_with_a_comment_for_each_repair() {
     let written = convert(Kind::Bitbrains, &[file], &block, "fleet").expect("a series");
     assert_eq!(jobs(&written, "fleet-7-block.jobs"), [(0, 100), (1_000, 1_000), (3_000, 500)]);
     for text in [
-        "1 readings above the capacity are taken as the capacity",
-        "1 intervals without a reading are taken as idle",
+        "1 reading above the capacity is taken as the capacity",
+        "1 interval without a reading is taken as idle",
         "100 % in `CPU usage [%]` is all cores of a VM",
     ] {
         assert!(written.assumptions.iter().any(|it| it == text), "{:?}", written.assumptions);
@@ -52,6 +54,31 @@ fn azure_readings_of_several_vms_become_one_scenario() {
 }
 
 #[test]
+fn vms_with_readings_at_different_times_keep_their_distance() {
+    let text = b"0,a,0,0,90\n300,a,0,0,0\n600,b,0,0,90\n";
+    let block = Options { bursts: vec![BurstModel::Block], ..Options::default() };
+    let file = SourceFile { name: "readings.csv", bytes: text };
+    let written = convert(Kind::Azure, &[file], &block, "it").expect("readings");
+    assert_eq!(jobs(&written, "it-a-block.jobs"), [(0, 900)]);
+    assert_eq!(jobs(&written, "it-b-block.jobs"), [(2_000, 900)]);
+    let scenario = written.scenario().expect("a valid scenario");
+    assert_eq!(scenario.host.cpus, 1, "the VMs are never busy together");
+    let text = "1 VM without a first reading is idle before";
+    assert!(written.assumptions.iter().any(|it| it == text), "{:?}", written.assumptions);
+}
+
+#[test]
+fn scenario_with_its_jobs_in_the_text_stands_alone() {
+    for (kind, bytes) in [(Kind::PlanetLab, PLANETLAB), (Kind::RtApp, RT_APP)] {
+        let written = one(kind, "file", bytes).expect("a workload");
+        let inlined = Scenario::read(&written.inlined()).expect("a valid scenario");
+        let steps = |it: &Scenario| it.vcpus().count();
+        assert_eq!(steps(&inlined), steps(&written.scenario().expect("a valid scenario")));
+        assert!(!written.inlined().contains("file ="), "{}", written.inlined());
+    }
+}
+
+#[test]
 fn series_with_several_burst_models_has_an_axis_with_a_point_for_each() {
     let bursts = vec![BurstModel::Even, BurstModel::Random, BurstModel::Block];
     let options = Options { bursts, part: Some((1, 2)), ..Options::default() };
@@ -68,6 +95,9 @@ fn series_with_several_burst_models_has_an_axis_with_a_point_for_each() {
 #[test]
 fn damaged_series_are_refused_with_their_line() {
     refused(Kind::PlanetLab, b"12\n1x\n", "file:2: `1x` is not a whole percentage");
+    refused(Kind::PlanetLab, b"12\n\n7\n", "file:2: the line is empty");
+    refused(Kind::PlanetLab, b"\x1f\x8b\x08", "file: the file is compressed");
+    assert!(one(Kind::PlanetLab, "file", b"\xef\xbb\xbf12\n").is_ok(), "a mark before the text");
     refused(Kind::PlanetLab, b"\n", "file: the file has no readings");
     refused(Kind::Azure, b"0,a,1,2\n", "file:1: the line has 4 columns, not 5");
     refused(Kind::Azure, b"0,a,1,2,3\n300,a,1,2,-3\n", "file:2: `-3` is not a percentage");
