@@ -45,8 +45,8 @@ const PARTS: [(&str, Part<LiveSetting>); 7] = [
 /// and their names in tables.
 const PEERS: [(&str, LimitInterface); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
-    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Version::V1)),
-    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Version::V2)),
+    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V1))),
+    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V2))),
 ];
 
 /// Parameters of every measurement.

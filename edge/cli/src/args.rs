@@ -380,7 +380,7 @@ pub(crate) struct Alert {
     /// Limit a real process on this host instead of simulating. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// Live limiters: slackline, deadline, quota-v1, quota-v2 [default: all available].
+    /// Live limiters: dispatcher, deadline, quota, quota-v1, quota-v2 [default: all].
     #[arg(long, value_name = "WAY,WAY", value_delimiter = ',', requires = "live")]
     pub(crate) limiter: Vec<String>,
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.

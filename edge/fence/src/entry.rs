@@ -10,8 +10,8 @@
 //! `reset` or `keep`. `CPUS` are numbers separated by commas. `WAY` is one of these:
 //!
 //! - `nothing` (never stopped) or `process` (stopped by a signal).
-//! - `v1` or `v2` (frozen), or `limit1` or `limit2` (limited). The paths of the cgroup that
-//!   Slackline made and of the original cgroup follow.
+//! - `v1` or `v2` (frozen), `limit1` or `limit2` (a limited process), or `thread1` (a limited
+//!   thread). The paths of the cgroup that Slackline made and of the original cgroup follow.
 //! - `tree` (a process tree, frozen) and the same two paths. The second path is `-` if Slackline
 //!   did not make the first cgroup.
 //! - `member`: a thread that was seen in a tree.
@@ -100,6 +100,7 @@ impl Entry {
                 line += match (place.controller, place.version) {
                     (Controller::Freezer, Version::V1) => " v1 ",
                     (Controller::Freezer, Version::V2) => " v2 ",
+                    (Controller::CpuThread, _) => " thread1 ",
                     (_, Version::V1) => " limit1 ",
                     (_, Version::V2) => " limit2 ",
                 };
@@ -187,13 +188,14 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<HoldMethod> {
         "v2" => (Controller::Freezer, Version::V2),
         "limit1" => (Controller::Cpu, Version::V1),
         "limit2" => (Controller::Cpu, Version::V2),
+        "thread1" => (Controller::CpuThread, Version::V1),
         _ => return None,
     };
     let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
     let place = Place { version, controller, group, origin };
     Some(match controller {
         Controller::Freezer => HoldMethod::Thread(place),
-        Controller::Cpu | Controller::Cpuset => HoldMethod::Limit(place),
+        Controller::Cpu | Controller::CpuThread | Controller::Cpuset => HoldMethod::Limit(place),
     })
 }
 
@@ -317,6 +319,7 @@ mod tests {
                 HoldMethod::Thread(place(Controller::Freezer, Version::V2)),
                 HoldMethod::Limit(place(Controller::Cpu, Version::V1)),
                 HoldMethod::Limit(place(Controller::Cpu, Version::V2)),
+                HoldMethod::Limit(place(Controller::CpuThread, Version::V1)),
                 HoldMethod::Helper(helper),
                 HoldMethod::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
                 HoldMethod::Tree(TreePlace { group: "/-".into(), origin: None }),
