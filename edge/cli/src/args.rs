@@ -4,9 +4,11 @@ use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use slackline_live::mechanism::CpuWeight;
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
+use crate::enforce::Enforce;
 use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
@@ -243,6 +245,16 @@ pub(crate) struct Hold {
     /// Also allow slack beyond the reservation [default: hard limit].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
+    /// Only limit: no more than the slice, without a guarantee.
+    #[arg(long, conflicts_with_all = ["exact", "at_least"])]
+    pub(crate) at_most: bool,
+    /// Mechanism: auto, dispatcher, deadline, quota or weight [default: dispatcher].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) enforce: Option<Enforce>,
+    /// Weight among sibling cgroups: 1 to 10000, or `idle`. An ordinary thread has 100.
+    #[arg(long, value_name = "WEIGHT")]
+    #[arg(conflicts_with_all = ["cpu", "slice", "period", "exact", "at_least", "at_most"])]
+    pub(crate) weight: Option<CpuWeight>,
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,

@@ -18,6 +18,7 @@ mod demo;
 mod diff;
 mod doctor;
 mod edits;
+mod enforce;
 mod entries;
 mod folded;
 mod grid;

@@ -17,7 +17,9 @@ mod interference;
 mod quota;
 mod weight;
 
-use slackline_fence::Fence;
+use std::path::PathBuf;
+
+use slackline_fence::{Fence, GiveBackError};
 use slackline_linux::cgroup::{TreePlace, Version};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
@@ -93,7 +95,7 @@ pub struct Abilities {
     pub least_slice: Option<Span>,
     /// Shortest and longest period. `None` if the mechanism has no periods.
     pub periods: Option<[Span; 2]>,
-    /// True if the target can be pinned to some CPUs.
+    /// True if Slackline can keep the target on chosen CPUs.
     pub pins: bool,
     /// True if the mechanism acts on process trees, and on processes that start later.
     pub trees: bool,
@@ -120,8 +122,7 @@ pub trait Mechanism: Sync {
 
 /// Mechanism that the kernel enforces by itself.
 pub trait KernelMechanism: Mechanism {
-    /// Checks the demand, and lets the kernel enforce it. Returns the threads through which the
-    /// fence undoes it: releasing them ends the enforcement.
+    /// Checks the demand, and lets the kernel enforce it.
     ///
     /// # Errors
     /// If the mechanism cannot express the demand, or this host does not allow it. All changes are
@@ -131,7 +132,29 @@ pub trait KernelMechanism: Mechanism {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Vec<Tid>, MechanismError>;
+    ) -> Result<Enforced, MechanismError>;
+}
+
+/// Demand that the kernel enforces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Enforced {
+    /// Threads through which the fence undoes it. Releasing them ends the enforcement.
+    pub tids: Vec<Tid>,
+    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
+    /// the mechanism needs none.
+    pub groups: Vec<PathBuf>,
+}
+
+impl Enforced {
+    /// Ends the enforcement and restores all threads.
+    ///
+    /// # Errors
+    /// One error for each thread that is not completely restored. It stays on the fence's list.
+    pub fn end(&self, fence: &mut Fence) -> Result<(), Vec<GiveBackError>> {
+        let errors = self.tids.iter().filter_map(|&tid| fence.release(tid).err());
+        let errors: Vec<GiveBackError> = errors.collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
 }
 
 /// Returns the mechanism with this name.
@@ -162,13 +185,5 @@ pub fn quota_of(version: Version) -> &'static dyn KernelMechanism {
     match version {
         Version::V1 => &quota::V1,
         Version::V2 => &quota::V2,
-    }
-}
-
-/// Releases threads after an error, so that no change stays. A thread that cannot be released now
-/// stays on the fence's list and is released at the end.
-fn undo(fence: &mut Fence, tids: &[Tid]) {
-    for &tid in tids {
-        let _ = fence.release(tid);
     }
 }

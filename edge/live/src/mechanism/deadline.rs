@@ -22,7 +22,7 @@ use slackline_units::{CpuSet, Enforcement, Reservation, Span};
 
 use super::bandwidth::DeadlineBandwidth;
 use super::{
-    Abilities, Bound, Demand, EnforceTarget, KernelMechanism, Mechanism, MechanismError, undo,
+    Abilities, Bound, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
 };
 
 /// Minimum runtime that the kernel accepts: `1 << DL_SCALE` nanoseconds.
@@ -86,7 +86,7 @@ impl KernelMechanism for Deadline {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Vec<Tid>, MechanismError> {
+    ) -> Result<Enforced, MechanismError> {
         self.check(target, demand)?;
         let each = time(demand)?;
         let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
@@ -95,20 +95,21 @@ impl KernelMechanism for Deadline {
             EnforceTarget::Tree(root) | EnforceTarget::Command(root) => std::slice::from_ref(root),
             EnforceTarget::Group(_) => &[],
         };
-        let mut done = Vec::with_capacity(threads.len());
+        let mut done = Enforced::default();
         for thread in threads {
             let held = match fence.hold(thread, Hold::Nothing) {
                 Ok(held) => held,
                 Err(error) => {
-                    undo(fence, &done);
+                    // What cannot be undone now stays on the fence's list.
+                    let _ = done.end(fence);
                     return Err(error.into());
                 }
             };
-            done.push(thread.tid());
+            done.tids.push(thread.tid());
             if let Err(error) = held.reserve(each.slice(), each.period(), online) {
                 // The affinity is read before it is restored.
                 let error = explained(error, thread.tid(), each, online);
-                undo(fence, &done);
+                let _ = done.end(fence);
                 return Err(error);
             }
         }
@@ -151,12 +152,12 @@ fn explained(error: ActError, tid: Tid, each: Reservation, online: CpuSet) -> Me
             }
             MechanismError::Refused { error }
         }
-        Some(Errno::BUSY) => no_bandwidth(each, DeadlineBandwidth::read(online)),
+        Some(Errno::BUSY) => no_bandwidth(each, &DeadlineBandwidth::read(online)),
         _ => MechanismError::Refused { error },
     }
 }
 
-fn no_bandwidth(each: Reservation, found: io::Result<DeadlineBandwidth>) -> MechanismError {
+fn no_bandwidth(each: Reservation, found: &io::Result<DeadlineBandwidth>) -> MechanismError {
     let asked = each.share();
     match found {
         Ok(of) => {

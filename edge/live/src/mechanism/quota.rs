@@ -12,12 +12,11 @@
 
 use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Controller, Place, Step, Version, write};
-use slackline_linux::sys::Tid;
 use slackline_linux::thread::ThreadRef;
 use slackline_units::{CpuShare, Enforcement, Reservation, Span};
 
 use super::{
-    Abilities, Bound, Demand, EnforceTarget, KernelMechanism, Mechanism, MechanismError, undo,
+    Abilities, Bound, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
 };
 
 /// Minimum quota that the kernel accepts.
@@ -54,7 +53,7 @@ impl Mechanism for Quota {
             limits: true,
             least_slice: Some(LEAST),
             periods: Some(PERIODS),
-            pins: true,
+            pins: false,
             trees: true,
             survives: "all of it, until the cgroup is removed",
             undone_by: "the keeper, or `slackline doctor --free`",
@@ -86,7 +85,7 @@ impl KernelMechanism for Quota {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Vec<Tid>, MechanismError> {
+    ) -> Result<Enforced, MechanismError> {
         self.check(target, demand)?;
         let each = limit_of(demand)?;
         let groups = groups_for(target, self.0, Enforcement::Quota)?;
@@ -153,21 +152,23 @@ pub(super) fn in_own_groups(
     groups: &[OwnGroup],
     fence: &mut Fence,
     set_up: impl Fn(&Place) -> Result<(), CgroupError>,
-) -> Result<Vec<Tid>, MechanismError> {
-    let mut done = Vec::with_capacity(groups.len());
+) -> Result<Enforced, MechanismError> {
+    let mut done = Enforced::default();
     for OwnGroup { thread, place } in groups {
         if let Err(error) = fence.hold_limited(thread, place) {
-            undo(fence, &done);
+            // What cannot be undone now stays on the fence's list.
+            let _ = done.end(fence);
             return Err(error.into());
         }
-        done.push(thread.tid());
+        done.tids.push(thread.tid());
+        done.groups.push(place.group.clone());
         let moved =
             place.make().and_then(|()| set_up(place)).and_then(|()| match place.controller {
                 Controller::Cpu => place.gather(thread.pid()),
                 _ => place.take_in(thread.tid()),
             });
         if let Err(error) = moved {
-            undo(fence, &done);
+            let _ = done.end(fence);
             return Err(error.into());
         }
     }

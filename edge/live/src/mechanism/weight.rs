@@ -10,11 +10,12 @@ use std::str::FromStr;
 
 use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Place, Step, Version, write};
-use slackline_linux::sys::Tid;
 use slackline_units::{Enforcement, Weight};
 
 use super::quota::{groups_for, in_own_groups};
-use super::{Abilities, Demand, EnforceTarget, KernelMechanism, Mechanism, MechanismError};
+use super::{
+    Abilities, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
+};
 
 /// Largest weight of a cgroup in the kernel.
 const MOST: u16 = 10_000;
@@ -73,7 +74,7 @@ impl Mechanism for CgroupWeight {
             limits: false,
             least_slice: None,
             periods: None,
-            pins: true,
+            pins: false,
             trees: true,
             survives: "all of it, until the cgroup is removed",
             undone_by: "the keeper, or `slackline doctor --free`",
@@ -92,7 +93,7 @@ impl KernelMechanism for CgroupWeight {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Vec<Tid>, MechanismError> {
+    ) -> Result<Enforced, MechanismError> {
         let weight = weight_of(demand)?;
         let groups = groups_for(target, None, Enforcement::Weight)?;
         in_own_groups(&groups, fence, |place| set(place, weight))
