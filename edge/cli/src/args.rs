@@ -542,6 +542,9 @@ pub(crate) struct Doctor {
     /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
+    /// Try each mechanism for two seconds beside busy threads, and rank them. Needs root.
+    #[arg(long, conflicts_with_all = ["free", "ledger"])]
+    pub(crate) trial: bool,
     /// Check the ledger in this folder instead of the host [default folder: the daemon's].
     #[arg(long, value_name = "FOLDER", conflicts_with = "free")]
     #[arg(num_args = 0..=1, default_missing_value = slackline_daemon::ledger::FOLDER)]

@@ -2,6 +2,7 @@
 //! left changed.
 
 mod ledger;
+mod trial;
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,6 +23,9 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         Some(folder) if args.rebuild => return ledger::mend(folder),
         Some(folder) => return ledger::show(folder, args.json),
         None => {}
+    }
+    if args.trial {
+        return trial::run(args.json);
     }
     let held = Path::new(KeeperCommand::STATE_DIRECTORY);
     if args.free {

@@ -34,6 +34,7 @@ use crate::signals::stop_signal;
 use crate::terminal;
 use part::Parts;
 use show::HoldOutput;
+pub(crate) use show::percent;
 
 /// Default period of the reservation. It applies if the user gives a share and no period.
 const PERIOD: Span = Span::from_ms(10);

@@ -6,6 +6,7 @@ mod alert;
 mod amounts;
 mod args;
 mod bug;
+mod busy;
 mod by_second;
 mod check;
 mod claims;

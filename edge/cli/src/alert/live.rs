@@ -2,13 +2,11 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use slackline_experiments::alert::{CaseResult, DomainErrors, Limiter};
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
-use slackline_linux::sys::{die_with_us, online_cpus};
+use slackline_linux::sys::online_cpus;
 use slackline_live::Punctual;
 use slackline_live::mechanism::MechanismError;
 use slackline_live::meter::{Sample, SampleError, Sampler};
@@ -20,6 +18,7 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
 use crate::args::Alert;
+use crate::busy::BusyProcess;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
@@ -164,7 +163,7 @@ impl LivePlan {
         watch: &mut Watch,
     ) -> Result<DomainErrors, Stop> {
         let reservation = target(share, way.usual_period(share))?;
-        let load = Load::start(self.length)?;
+        let load = BusyProcess::start(self.length)?;
         let mut limited = LimitedProcess::apply(
             way,
             load.pid(),
@@ -243,40 +242,6 @@ impl Watch {
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);
-    }
-}
-
-/// A process with one thread that never blocks. It is killed when this value is dropped.
-struct Load(Child);
-
-impl Load {
-    fn start(length: Span) -> Result<Load, Problem> {
-        let program = std::env::current_exe()
-            .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
-        // The process ends by itself if it cannot be killed.
-        let longest = length * 2 + Span::from_secs(60);
-        let mut command = Command::new(&program);
-        command.args(["load", "spin", "--length", &longest.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        die_with_us(&mut command);
-        let child = command
-            .spawn()
-            .map_err(|source| Problem::Unreadable { file: program.clone(), source })?;
-        // The process needs some time to start its loop.
-        std::thread::sleep(Duration::from_millis(100));
-        Ok(Load(child))
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).expect("process ids are small")
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // The process may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

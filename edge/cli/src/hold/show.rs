@@ -358,7 +358,7 @@ fn ppm(part: Span, of: Span) -> u64 {
 }
 
 /// Formats millionths of a CPU in percent.
-pub(super) fn percent(ppm: u64) -> String {
+pub(crate) fn percent(ppm: u64) -> String {
     let hundredths = (ppm + 50) / 100;
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }

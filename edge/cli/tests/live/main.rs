@@ -6,6 +6,7 @@ mod common;
 mod agents;
 mod balancers;
 mod ends;
+mod enforce;
 mod faults;
 mod full_disk;
 mod gangs;
