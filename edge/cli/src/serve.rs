@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
+use slackline_control::Mechanism;
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
 };
@@ -17,6 +18,7 @@ use slackline_units::CpuId;
 use crate::amounts::{CpuList, cpu_list};
 use crate::prices;
 use crate::problem::Problem;
+use crate::service::args::mechanism;
 use crate::signals::daemon_signals;
 use crate::tls::Tls;
 
@@ -36,6 +38,9 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
+    /// Mechanism of exact slices whose request names none: dispatcher or deadline.
+    #[arg(long, value_name = "NAME", default_value = "dispatcher", value_parser = mechanism)]
+    pub(crate) enforce: Mechanism,
     /// Do not record the last minute, and save no recordings of missed deadlines.
     #[arg(long)]
     pub(crate) no_recorder: bool,
@@ -91,6 +96,7 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         listen,
         metrics: args.metrics,
         page: args.page,
+        enforce: args.enforce,
         is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };

@@ -66,7 +66,17 @@ impl Request {
                 let amount = changed(&change, || each(&name), &name)?;
                 let Change { exact, vcpus, .. } = change;
                 let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
-                service::Request::Change { name, amount, exact, phase, vcpus, until, if_revision }
+                let enforce = change.enforce.map(Into::into);
+                service::Request::Change {
+                    name,
+                    amount,
+                    exact,
+                    phase,
+                    vcpus,
+                    until,
+                    enforce,
+                    if_revision,
+                }
             }
             Request::Apply { list } => apply(list)?,
             Request::Undo => service::Request::Undo,
@@ -224,7 +234,18 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     let until = wanted.until.map(|it| it.0);
-    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
+    let enforce = wanted.enforce.unwrap_or_default().into();
+    Ok(service::Request::Reserve {
+        name,
+        amount,
+        exact,
+        phase,
+        vcpus,
+        binding,
+        user,
+        until,
+        enforce,
+    })
 }
 
 /// Escapes invisible characters as their code points. Ledgers of older versions can contain names
@@ -343,6 +364,7 @@ pub fn reservation(
         phase_ns: row.terms.phase().map(Span::ns),
         until: row.terms.until().map(Moment),
         until_ns: row.terms.until().map(units::WallTime::ns),
+        enforce: row.terms.enforcement().into(),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,

@@ -21,6 +21,7 @@ mod grants;
 mod history;
 mod host;
 mod incidents;
+mod kernel;
 mod leftovers;
 mod listening;
 mod loads;
@@ -44,6 +45,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
+use slackline_control::Mechanism;
 use slackline_control::link::Answer;
 use slackline_fence::KeeperCommand;
 use slackline_linux::{ClockStep, WallClock, with_causes};
@@ -123,6 +125,8 @@ pub struct ServeOptions {
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
+    /// Mechanism of exact reservations with a slice whose request names none.
+    pub enforce: Mechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper process, which restores threads if the daemon dies.
@@ -219,6 +223,7 @@ pub fn serve(
         next_alive: now,
         alive,
         next_sign: now,
+        enforce: options.enforce,
         status: String::new(),
         is_crowded,
     };
@@ -249,6 +254,8 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
+    /// Mechanism of requests that name none.
+    enforce: Mechanism,
     /// Status that was last reported to systemd.
     status: String,
     /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.
@@ -288,6 +295,7 @@ impl Core {
     fn look_after_session(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
         let mut records = Vec::new();
         let seen = self.host.scheduler.session.poll(&mut records)?;
+        let shrunk = self.host.scheduler.look_at_kernel(&mut records);
         if let Some(flight) = &mut self.host.flight {
             flight.hand_over(&records, &self.host.scheduler.session);
         }
@@ -301,7 +309,7 @@ impl Core {
             self.step(Input::ClockStepped { by, is_ahead });
         }
         self.hear_of_changes(&seen);
-        for thinned in self.host.scheduler.ended(&seen.ended) {
+        for thinned in self.host.scheduler.ended(&seen.ended).into_iter().chain(shrunk) {
             if self.host.has_ended(thinned.identity) {
                 let (domain, identity) = (thinned.domain, thinned.identity);
                 self.host.scheduler.unseat(domain);
@@ -359,7 +367,8 @@ impl Core {
         }
         let Some(front) = &mut self.host.front else { return };
         front.flush();
-        for ask in front.heard() {
+        for mut ask in front.heard() {
+            kernel::name_mechanism(&mut ask.request, self.enforce);
             let each = |name: &Name| {
                 let mut all = self.service.listed();
                 let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;

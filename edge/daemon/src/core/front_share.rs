@@ -13,7 +13,7 @@ use slackline_units::Span;
 use super::scheduler::{Scheduler, declined, slice_in};
 
 /// Period of the front's reservation. A request waits at most this long until the front runs.
-const PERIOD: Span = Span::from_ms(2);
+pub(super) const PERIOD: Span = Span::from_ms(2);
 
 /// Slice of the front's reservation. It is about the CPU time of two requests over the socket.
 const SLICE: Span = Span::from_us(100);

@@ -16,6 +16,7 @@ use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
 
+use super::kernel::{self, KernelDomain};
 use super::{POLICY, RESERVE};
 use crate::find::FoundMachine;
 
@@ -23,8 +24,8 @@ use crate::find::FoundMachine;
 pub(super) struct Scheduler {
     pub(super) session: Session,
     /// Kernel's numbers of the session's CPUs. The index is the number of the CPU in the session.
-    cpus: Vec<CpuId>,
-    domains: BTreeMap<DomId, Domain>,
+    pub(super) cpus: Vec<CpuId>,
+    pub(super) domains: BTreeMap<DomId, Domain>,
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
@@ -32,21 +33,24 @@ pub(super) struct Scheduler {
     pub(super) front: Option<JoinId>,
 }
 
-struct Domain {
-    name: String,
-    terms: Terms,
+/// A reservation in the session.
+pub(super) struct Domain {
+    pub(super) name: String,
+    pub(super) terms: Terms,
     /// VM whose threads are in the places. `None` if the VM is absent.
-    identity: Option<Identity>,
-    places: Vec<Place>,
+    pub(super) identity: Option<Identity>,
+    pub(super) places: Vec<Place>,
+    /// Enforcement by the kernel. `None` if the dispatcher enforces.
+    pub(super) kernel: Option<KernelDomain>,
 }
 
 /// A vCPU with a reservation. It can be without a thread.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub(super) struct Place {
     /// Id of the vCPU in the session. `None` only if the session has no reservation for this place.
-    id: Option<JoinId>,
+    pub(super) id: Option<JoinId>,
     /// Number of the VM's vCPU whose thread is in this place. `None` if the place is empty.
-    vcpu: Option<u16>,
+    pub(super) vcpu: Option<u16>,
 }
 
 /// A domain whose VM has lost threads, because they ended.
@@ -93,6 +97,10 @@ impl Scheduler {
             match result {
                 Ok(ids) => {
                     self.domains.insert(joining.domain, Domain::new(joining, &ids));
+                    if let Err(error) = self.begin_domain(joining.domain, joining.seats) {
+                        self.leave(joining.domain);
+                        answers[index] = Err(error);
+                    }
                 }
                 Err(error) => answers[index] = Err(declined(error)),
             }
@@ -102,6 +110,10 @@ impl Scheduler {
 
     fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
+        if joining.terms.enforcement().is_of_kernel() {
+            let requests = kernel::requests(as_what, self.cpus.len());
+            return self.session.prepare(requests).map_err(declined);
+        }
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
             None => Ok(nobody(as_what, number)),
@@ -169,6 +181,9 @@ impl Scheduler {
     /// [`World::seat`](slackline_service::World::seat) requires.
     pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        if known.kernel.is_some() {
+            return self.seat_by_kernel(domain, seats);
+        }
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
         let (name, terms) = (known.name.clone(), known.terms);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
@@ -259,6 +274,10 @@ impl Scheduler {
     /// Empties all places of a domain, as [`World::unseat`](slackline_service::World::unseat)
     /// requires.
     pub(super) fn unseat(&mut self, domain: DomId) {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            self.unseat_by_kernel(domain);
+            return;
+        }
         let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
         (0..places).for_each(|place| self.vacate(domain, place));
         if let Some(known) = self.domains.get_mut(&domain) {
@@ -271,6 +290,9 @@ impl Scheduler {
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let (before, places) = (known.terms, known.places.len());
+        if before.enforcement().is_of_kernel() || terms.enforcement().is_of_kernel() {
+            return self.join_anew(domain, terms);
+        }
         let kept = places.min(usize::from(terms.vcpus()));
         // Places are dropped last. If the change is refused, the old terms are still in force or
         // fit again. Places that left and rejoined would instead have to pay back excess time
@@ -278,6 +300,11 @@ impl Scheduler {
         self.change_each(domain, kept, (&before, terms))?;
         if let Err(error) = self.grow(domain, terms) {
             // The old terms fit again: nothing else has joined in between.
+            let _ = self.change_each(domain, kept, (terms, &before));
+            return Err(error);
+        }
+        if let Err(error) = self.check_interference() {
+            self.drop_places(domain, places);
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
@@ -331,6 +358,9 @@ impl Scheduler {
     /// Pauses the threads of a domain, as [`World::pause`](slackline_service::World::pause)
     /// requires.
     pub(super) fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            return Err(kernel::cannot_pause());
+        }
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -347,6 +377,10 @@ impl Scheduler {
     /// Resumes the threads of a domain, as [`World::resume`](slackline_service::World::resume)
     /// requires.
     pub(super) fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            // Such a domain is never paused.
+            return Ok(());
+        }
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -363,6 +397,7 @@ impl Scheduler {
     /// Removes a domain with its reservation, as [`World::leave`](slackline_service::World::leave)
     /// requires.
     pub(super) fn leave(&mut self, domain: DomId) {
+        self.leave_kernel(domain);
         self.drop_places(domain, 0);
         self.domains.remove(&domain);
     }
@@ -468,19 +503,24 @@ impl Scheduler {
 
 impl Domain {
     fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
-        let vcpu = |number: usize| joining.seats?.vcpus.get(number).copied().flatten();
+        let is_of_kernel = joining.terms.enforcement().is_of_kernel();
+        // A place of the kernel is occupied once the kernel enforces.
+        let seats = joining.seats.filter(|_| !is_of_kernel);
+        let vcpu = |number: usize| seats?.vcpus.get(number).copied().flatten();
+        let (ids, others) = ids.split_at(ids.len().min(joining.terms.vcpus().into()));
         let places = ids.iter().enumerate();
         let places = places.map(|(number, &id)| Place { id: Some(id), vcpu: vcpu(number) });
         Domain {
+            kernel: is_of_kernel.then(|| KernelDomain::new(others, ids.len())),
             name: joining.name.to_string(),
             terms: *joining.terms,
-            identity: joining.seats.map(|seats| seats.identity),
+            identity: seats.map(|seats| seats.identity),
             places: places.collect(),
         }
     }
 }
 
-fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
+pub(super) fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
     Request {
         who: JoinTarget::Nobody,
         name: format!("{name}.{number}"),

@@ -176,10 +176,11 @@ impl Service {
 
 /// Returns the terms of a new reservation.
 pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result<Terms, Refusal> {
-    let Request::Reserve { exact, phase, until, .. } = request else {
+    let Request::Reserve { exact, phase, until, enforce, .. } = request else {
         return Err(Refusal::Unkeepable("the request reserves nothing".into()));
     };
     let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+    let terms = terms.and_then(|terms| terms.enforced_by(*enforce));
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
