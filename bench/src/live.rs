@@ -84,6 +84,7 @@ impl LiveSetting {
             program: self.slackline.clone(),
             arguments: vec!["keep".into()],
             state_directory: KeeperCommand::STATE_DIRECTORY.into(),
+            keep_for: None,
         }
     }
 

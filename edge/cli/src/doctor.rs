@@ -32,7 +32,10 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         // A keeper may still be restoring threads. One that hangs is not waited for.
         let _ = keepers_have_ended(held, KEEPERS);
     }
-    let found = leftovers(held);
+    let mut found = leftovers(held);
+    if args.unless_kept {
+        found.threads.retain(|left| !left.is_kept());
+    }
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
         let nothing = || "no thread of a killed run has to be restored".to_owned();
@@ -60,6 +63,14 @@ fn list(found: &Leftovers) -> Vec<String> {
         .threads
         .iter()
         .map(|left| {
+            if left.is_kept() {
+                let (tid, pid, owner) = (left.tid(), left.pid(), left.owner());
+                return format!(
+                    "thread {tid} of process {pid} keeps the kernel's reservation of a killed \
+                     daemon (process {owner}); the next `slackline serve` adopts or ends it, \
+                     `slackline doctor --free` ends it"
+                );
+            }
             format!(
                 "thread {} of process {} still has the priority, CPUs or stop of a killed run \
                  (process {}); restore it with `slackline doctor --free`",

@@ -367,6 +367,20 @@ impl Fence {
         Ok(())
     }
 
+    /// Records that a held thread stays as it is for some time after this process has died, as
+    /// [`KeeperCommand::keep_for`] says. Only for what the kernel enforces by itself. Does nothing if
+    /// the thread is not held.
+    ///
+    /// # Errors
+    /// If the keeper cannot record it.
+    pub fn keep_on_death(&mut self, tid: Tid) -> Result<(), FenceError> {
+        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
+        entry.kept = true;
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
+    }
+
     /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
     /// the reservation `promise`. Without a reservation, the cgroups get the largest budget that
     /// one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The original
@@ -516,6 +530,15 @@ impl Fence {
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
             cpuset: None,
+            kept: false,
+        };
+        // A dead owner has kept the thread in another state than its original one.
+        let former = journal::kept_by_dead(&self.command.state_directory, entry.thread);
+        let entry = match &former {
+            Some((_, former)) => {
+                Entry { scheduling: former.scheduling, affinity: former.affinity, ..entry }
+            }
+            None => entry,
         };
         // The values read belong to this thread only if it existed throughout.
         if thread.is_gone().map_err(unreadable)? {
@@ -527,6 +550,10 @@ impl Fence {
             Ok(brake) => {
                 let held = HeldThread::new(thread.clone(), &entry, brake);
                 self.held.insert(tid, (entry, held.clone()));
+                if let Some((path, former)) = former {
+                    // If the former entry stays, the thread is restored once more, which is harmless.
+                    let _ = journal::take_out(&path, &[&former]);
+                }
                 Ok(held)
             }
             Err(error) => {

@@ -8,16 +8,16 @@ use slackline_fence::FenceError;
 use slackline_linux::sys::{Tid, get_affinity};
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
-    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, RequestedId, Session,
+    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, Session,
 };
-use slackline_policy::{RawValue, Values, find};
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
 
+use super::RESERVE;
 use super::kernel::{self, KernelDomain};
-use super::{POLICY, RESERVE};
+use super::shares::{nobody, share};
 use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
@@ -31,6 +31,8 @@ pub(super) struct Scheduler {
     pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
+    /// True if the kernel's enforcement outlives this process for a time.
+    pub(super) is_kept: bool,
 }
 
 /// A reservation in the session.
@@ -60,9 +62,11 @@ pub(super) struct ShrunkDomain {
 }
 
 impl Scheduler {
-    pub(super) fn new(session: Session, cpus: Vec<CpuId>) -> Scheduler {
+    /// Creates a scheduler without domains. With `is_kept`, the kernel's enforcement outlives this
+    /// process for a time.
+    pub(super) fn new(session: Session, cpus: Vec<CpuId>, is_kept: bool) -> Scheduler {
         let (domains, found) = (BTreeMap::new(), BTreeMap::new());
-        Scheduler { session, cpus, domains, found, front: None }
+        Scheduler { session, cpus, domains, found, front: None, is_kept }
     }
 
     /// Returns the kernel's numbers of the CPUs that are scheduled.
@@ -518,46 +522,6 @@ impl Domain {
             places: places.collect(),
         }
     }
-}
-
-pub(super) fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
-    Request {
-        who: JoinTarget::Nobody,
-        name: format!("{name}.{number}"),
-        domain: name.to_owned(),
-        called: RequestedId::As(domain, number),
-        share: share(terms),
-        cpus: None,
-    }
-}
-
-/// Returns the terms as parameters of the scheduling policy. Period and slice are adapted so that
-/// the slices of each second add up to the reserved share.
-fn share(terms: &Terms) -> Values {
-    let terms = terms.in_each_second();
-    let each = terms.each();
-    let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
-    let spread = if terms.by_use() { "use" } else { "even" };
-    values((each.slice(), each.period()), terms.exact(), &phase, spread)
-}
-
-/// Returns parameters for a work-conserving reservation of `slice` in every `period`.
-pub(super) fn slice_in(slice: Span, period: Span) -> Values {
-    values((slice, period), false, "none", "even")
-}
-
-fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str) -> Values {
-    let policy = find(POLICY).expect("the policy of the session is built in");
-    let (slice, period) = (slice.to_string(), period.to_string());
-    let given = [
-        ("slice", RawValue::Text(&slice)),
-        ("period", RawValue::Text(&period)),
-        ("exact", RawValue::Flag(exact)),
-        ("phase", RawValue::Text(phase)),
-        ("spread", RawValue::Text(spread)),
-    ];
-    let share = Values::read(policy.share_fields, given.into_iter());
-    share.expect("every reservation is valid in the policy's parameters")
 }
 
 pub(super) fn declined(error: GroupError) -> WorldError {

@@ -39,6 +39,14 @@ impl Session {
         }
     }
 
+    /// Lets the enforcement outlive this process for a time, if it dies without ending it.
+    ///
+    /// # Errors
+    /// If the keeper cannot record it. The keeper then restores the threads at once.
+    pub fn keep_on_death(&mut self, enforced: &Enforced) -> Result<(), FenceError> {
+        enforced.tids.iter().try_for_each(|&tid| self.fence.keep_on_death(tid))
+    }
+
     /// Ends the enforcement of a demand by the kernel, and restores its threads.
     ///
     /// # Errors
