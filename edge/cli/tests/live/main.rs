@@ -7,6 +7,7 @@ mod agents;
 mod balancers;
 mod ends;
 mod enforce;
+mod enforce_service;
 mod faults;
 mod full_disk;
 mod gangs;
