@@ -7,6 +7,7 @@
 pub(crate) mod alert;
 mod busy;
 mod gaps;
+pub(crate) mod mechanisms;
 mod sample;
 pub(crate) mod scale;
 mod stalls;

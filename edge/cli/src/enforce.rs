@@ -11,7 +11,7 @@ use slackline_units::Enforcement;
 pub(crate) enum Enforce {
     /// Choose by the request and by the last trial of this host.
     Auto,
-    /// Use this mechanism.
+    /// Use this mechanism for the whole request.
     Named(Enforcement),
 }
 

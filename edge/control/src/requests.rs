@@ -77,7 +77,7 @@ pub struct ReservationParameters {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
-    /// Slackline's dispatcher.
+    /// Slackline's own dispatcher, on each CPU.
     #[default]
     Dispatcher,
     /// `SCHED_DEADLINE` of the kernel.

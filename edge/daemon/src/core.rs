@@ -66,7 +66,6 @@ pub use reload::Reload;
 pub use socket::SocketError;
 
 use crate::front::TlsFiles;
-use crate::front::rights::DESCRIPTORS;
 use crate::ledger::{Keep, Ledger, OpenedLedger, Reply, boot_id};
 use crate::people::People;
 use access::Access;
@@ -148,17 +147,6 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. For a process without a limit, `most` is `None`.
-fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
-    match most {
-        Some(most) if most < DESCRIPTORS => {
-            Err(ServeError::FewDescriptors { most, needed: DESCRIPTORS })
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Runs the daemon until `stop` is readable. Reloads files when `reload` requests that. `tell` gets
 /// one line for each event that the host's administrator should know about.
 ///
@@ -173,7 +161,7 @@ pub fn serve(
     listening::check_loopback(options)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
-    enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
+    rights::enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     // Checks that this thread may be real-time before anything on the host is changed.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
@@ -192,8 +180,7 @@ pub fn serve(
     let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
-    let is_kept = options.keeper.keep_for.is_some();
-    let scheduler = Scheduler::new(session, cpus, is_kept);
+    let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
@@ -233,8 +220,7 @@ pub fn serve(
     };
     core.begin(options, tell);
     let ran = core.run(stop, tell);
-    let closed = core.close();
-    ran.and(closed)
+    ran.and(core.close())
 }
 
 /// Starts the threads that look up VMs, and what starts workers.
@@ -599,18 +585,4 @@ fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> O
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
-        assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
-        let error = enough_descriptors(Some(127)).unwrap_err();
-        let says = "cannot start: a process may open 127 files here, and 128 are needed";
-        assert_eq!(error.to_string(), says);
-        assert!(error.hint().is_some());
-    }
 }

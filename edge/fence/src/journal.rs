@@ -79,8 +79,8 @@ impl Leftover {
         self.entry.thread.id
     }
 
-    /// Returns true if the dead owner has kept the kernel's enforcement of this thread for a time. A
-    /// later owner can adopt the thread.
+    /// Returns true if the dead owner has kept the kernel's enforcement of this thread for a time.
+    /// A later owner can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.entry.kept

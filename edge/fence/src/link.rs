@@ -28,8 +28,8 @@ pub struct KeeperCommand {
     pub arguments: Vec<OsString>,
     /// Directory of the journal. Must be emptied when the host restarts.
     pub state_directory: PathBuf,
-    /// Time for which threads that are [kept](super::Fence::keep_on_death) outlive the owner. `None`
-    /// if the keeper restores all threads at once.
+    /// Time for which [kept](super::Fence::keep_on_death) threads outlive the owner. `None` if the
+    /// keeper restores all threads at once.
     pub keep_for: Option<Duration>,
 }
 

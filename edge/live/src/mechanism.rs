@@ -26,7 +26,7 @@ use slackline_linux::thread::ThreadRef;
 use slackline_units::{Enforcement, Reservation, Span};
 
 pub use bandwidth::DeadlineBandwidth;
-pub use choice::{Choice, ChoiceError, Measured, choose};
+pub use choice::{Choice, ChoiceError, TrialResult, choose};
 pub use error::MechanismError;
 pub use interference::{Interference, check_interference};
 pub use quota::usual_period as usual_quota_period;
@@ -132,12 +132,12 @@ pub trait KernelMechanism: Mechanism {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Enforced, MechanismError>;
+    ) -> Result<KernelEnforcement, MechanismError>;
 }
 
 /// Demand that the kernel enforces.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Enforced {
+pub struct KernelEnforcement {
     /// Threads through which the fence undoes it. Releasing them ends the enforcement.
     pub tids: Vec<Tid>,
     /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
@@ -145,7 +145,7 @@ pub struct Enforced {
     pub groups: Vec<PathBuf>,
 }
 
-impl Enforced {
+impl KernelEnforcement {
     /// Ends the enforcement and restores all threads.
     ///
     /// # Errors
@@ -161,7 +161,7 @@ impl Enforced {
 #[must_use]
 pub fn mechanism(name: Enforcement) -> &'static dyn Mechanism {
     match name {
-        Enforcement::Dispatcher => &dispatcher::Dispatcher,
+        Enforcement::Dispatcher => &dispatcher::DispatcherMechanism,
         Enforcement::Deadline => &deadline::Deadline,
         Enforcement::Quota => &quota::ANY,
         Enforcement::Weight => &weight::CgroupWeight,

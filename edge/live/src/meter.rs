@@ -16,7 +16,9 @@ use std::time::Duration;
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
-use slackline_linux::sys::{TaskClock, ThreadClock, Tid, monotonic, process_cpu_time};
+use slackline_linux::sys::{
+    TaskClock, ThreadClock, Tid, monotonic, own_tid, process_cpu_time, thread_cpu_time,
+};
 use slackline_linux::thread::{ThreadError, threads_of};
 
 /// Reason why a process cannot be measured, or can no longer be measured.
@@ -173,6 +175,17 @@ impl Sampler {
             Clocks::One(_, None) | Clocks::Process => Ok(None),
         }
     }
+}
+
+/// Returns the CPU time of this process without that of the calling thread. If that thread only
+/// measures, it is the cost of everything else that the process does.
+///
+/// # Errors
+/// If the kernel does not report it.
+pub fn own_cpu_time() -> io::Result<Span> {
+    let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new);
+    let all = process_cpu_time(pid.ok_or(io::ErrorKind::InvalidData)?)?;
+    Ok(all.left_after(thread_cpu_time(own_tid())?))
 }
 
 /// Measurement of the CPU time of all processes in a cgroup, since the measurement was started.

@@ -87,7 +87,7 @@ pub enum Request {
         vcpus: Option<u16>,
         /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
-        /// New mechanism.
+        /// New mechanism. `None` keeps the present one.
         enforce: Option<Enforcement>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
@@ -261,24 +261,7 @@ impl fmt::Display for Request {
                     other => write!(out, " enforce={other}"),
                 }
             }
-            Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } => {
-                write!(out, "{verb} {name}")?;
-                amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
-                exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
-                match phase {
-                    Some(Some(phase)) => write!(out, " phase={phase}")?,
-                    Some(None) => write!(out, " phase=none")?,
-                    None => {}
-                }
-                vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
-                match until {
-                    Some(Some(until)) => write!(out, " until={until}")?,
-                    Some(None) => write!(out, " until=none")?,
-                    None => {}
-                }
-                enforce.map_or(Ok(()), |enforce| write!(out, " enforce={enforce}"))?;
-                write_revision(out, *if_revision)
-            }
+            Request::Change { .. } => write_change(out, self),
             Request::Rebind { name, binding, if_revision } => {
                 write!(out, "{verb} {name} for {binding}")?;
                 write_revision(out, *if_revision)
@@ -323,6 +306,30 @@ impl fmt::Display for Request {
 
 fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::Result {
     revision.map_or(Ok(()), |revision| write!(out, " revision={revision}"))
+}
+
+fn write_change(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
+    let Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } =
+        request
+    else {
+        return Ok(());
+    };
+    write!(out, "{} {name}", request.verb())?;
+    amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
+    exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
+    match phase {
+        Some(Some(phase)) => write!(out, " phase={phase}")?,
+        Some(None) => write!(out, " phase=none")?,
+        None => {}
+    }
+    vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
+    match until {
+        Some(Some(until)) => write!(out, " until={until}")?,
+        Some(None) => write!(out, " until=none")?,
+        None => {}
+    }
+    enforce.map_or(Ok(()), |enforce| write!(out, " enforce={enforce}"))?;
+    write_revision(out, *if_revision)
 }
 
 fn write_canary(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {

@@ -10,15 +10,14 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use slackline_fence::{Fence, KeeperCommand};
 use slackline_linux::sys::{
-    ThreadClock, Tid, get_affinity, monotonic, online_cpus, own_tid, process_cpu_time,
-    set_affinity, thread_cpu_time,
+    ThreadClock, Tid, get_affinity, monotonic, online_cpus, own_tid, set_affinity,
 };
 use slackline_linux::thread::ThreadRef;
 use slackline_live::Punctual;
 use slackline_live::mechanism::{
-    CpuWeight, Demand, EnforceTarget, Measured, kernel_mechanism, mechanism,
+    CpuWeight, Demand, EnforceTarget, TrialResult, kernel_mechanism, mechanism,
 };
-use slackline_live::meter::Sampler;
+use slackline_live::meter::{Sampler, own_cpu_time};
 use slackline_live::session::SessionError;
 use slackline_play::limit::{LimitInterface, LimitedProcess, target};
 use slackline_play::play::LiveError;
@@ -52,7 +51,7 @@ const WARMUP: Span = Span::from_ms(300);
 const LOOK: Duration = Duration::from_millis(1);
 
 /// Result of one mechanism: its numbers, or the reason why this host does not have it.
-type Tried = (Enforcement, Result<Measured, String>);
+type Tried = (Enforcement, Result<TrialResult, String>);
 
 /// Tries all mechanisms, prints the results, and stores them for `--enforce auto`.
 pub(super) fn run(as_json: bool) -> Result<(), Problem> {
@@ -91,10 +90,10 @@ pub(super) fn run(as_json: bool) -> Result<(), Problem> {
     drop(place);
     drop(crowd);
     drop(hogs);
-    let measured: Vec<Measured> =
+    let measured: Vec<TrialResult> =
         tried.iter().filter_map(|(_, result)| result.as_ref().ok()).copied().collect();
-    let file = Path::new(Measured::FILE);
-    Measured::write_all(&measured, file).map_err(unreadable(Measured::FILE))?;
+    let file = Path::new(TrialResult::FILE);
+    TrialResult::write_all(&measured, file).map_err(unreadable(TrialResult::FILE))?;
     if as_json { terminal::print(&to_json(&tried)) } else { terminal::say(&to_text(&tried)) }
 }
 
@@ -203,14 +202,14 @@ fn measure(
     enforcement: Enforcement,
     target: &BusyProcess,
     what: (Reservation, CpuId),
-) -> Result<Measured, String> {
+) -> Result<TrialResult, String> {
     let tid = Tid::new(target.pid()).ok_or("the busy process has ended")?;
     let mut trial = Trial::begin(enforcement, target.pid(), what)?;
     std::thread::sleep(Duration::from_nanos(WARMUP.ns()));
     let numbers = watch(tid, &mut trial);
     trial.end()?;
     let (error_ppm, gap, cost_ppm) = numbers?;
-    Ok(Measured { enforcement, error_ppm, gap, cost_ppm })
+    Ok(TrialResult { enforcement, error_ppm, gap, cost_ppm })
 }
 
 /// Measures the target for whole seconds. Returns the largest error of a second, the longest time
@@ -220,7 +219,8 @@ fn watch(tid: Tid, trial: &mut Trial) -> Result<(u64, Span, u64), String> {
     let _urgent = Punctual::begin().map_err(|error| says(&error))?;
     let clock = ThreadClock::open(tid).map_err(|error| says(&error))?;
     let mut sampler = Sampler::of_thread(tid).map_err(|error| says(&error))?;
-    let (began, spent) = (monotonic(), own_cpu_time()?);
+    let cost = || own_cpu_time().map_err(|error| says(&error));
+    let (began, spent) = (monotonic(), cost()?);
     let (mut error, mut gap) = (0_u64, Span::ZERO);
     let (mut last, mut used) = (began, clock.read().map_err(|error| says(&error))?);
     for second in 1..=SECONDS {
@@ -237,17 +237,8 @@ fn watch(tid: Tid, trial: &mut Trial) -> Result<(u64, Span, u64), String> {
         trial.check()?;
     }
     let gap = gap.max(monotonic().since(last));
-    let spent = own_cpu_time()?.left_after(spent);
+    let spent = cost()?.left_after(spent);
     Ok((error, gap, spent.ns() * 1_000_000 / monotonic().since(began).ns().max(1)))
-}
-
-/// Returns the CPU time of this program, without that of the calling thread.
-fn own_cpu_time() -> Result<Span, String> {
-    let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new);
-    let pid = pid.ok_or("the id of this process is not valid")?;
-    let all = process_cpu_time(pid).map_err(|error| error.to_string())?;
-    let own = thread_cpu_time(own_tid()).map_err(|error| error.to_string())?;
-    Ok(all.left_after(own))
 }
 
 /// Needs for which the mechanisms are ranked, with the heading of each.
@@ -257,12 +248,12 @@ const NEEDS: [(&str, &str); 3] = [
     ("survives", "enforcement after Slackline has died"),
 ];
 
-/// Returns the mechanisms that serve a need, best first. Only mechanisms that guarantee CPU time are
-/// ranked for exact shares. Weights and quotas follow those that guarantee.
+/// Returns the mechanisms that serve a need, best first. Only mechanisms that guarantee CPU time
+/// are ranked for exact shares. Weights and quotas follow those that guarantee.
 fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
     let of = |enforcement: Enforcement| mechanism(enforcement).abilities();
     let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());
-    let mut there: Vec<&Measured> = match need {
+    let mut there: Vec<&TrialResult> = match need {
         "fine" => there.filter(|one| of(one.enforcement).guarantees).collect(),
         "survives" => there.filter(|one| one.enforcement.is_of_kernel()).collect(),
         _ => there.collect(),
@@ -346,7 +337,7 @@ mod tests {
     use super::*;
 
     fn tried(enforcement: Enforcement, error_ppm: u64, cost_ppm: u64) -> Tried {
-        (enforcement, Ok(Measured { enforcement, error_ppm, gap: PERIOD, cost_ppm }))
+        (enforcement, Ok(TrialResult { enforcement, error_ppm, gap: PERIOD, cost_ppm }))
     }
 
     #[test]

@@ -11,8 +11,8 @@ use slackline_linux::cgroup::Hierarchies;
 use slackline_linux::sys::{Tid, monotonic};
 use slackline_linux::thread::{TaskFd, ThreadRef};
 use slackline_live::mechanism::{
-    Bound, Demand, EnforceTarget, Enforced, KernelMechanism, Measured, MechanismError, choose,
-    kernel_mechanism, mechanism,
+    Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError, TrialResult,
+    choose, kernel_mechanism, mechanism,
 };
 use slackline_live::meter::{GroupMeter, Sampler};
 use slackline_live::session::{JoinTarget, SessionError};
@@ -28,7 +28,7 @@ use crate::problem::Problem;
 use crate::terminal;
 
 /// Mechanism of the kernel for a `hold`, with the target as mechanisms see it.
-pub(super) struct Selected {
+pub(super) struct KernelChoice {
     mechanism: &'static dyn KernelMechanism,
     target: EnforceTarget,
 }
@@ -43,7 +43,7 @@ pub(super) fn selected(
     named: &Target,
     amount: Option<Amount>,
     is_command: bool,
-) -> Result<Option<(Selected, Demand)>, Problem> {
+) -> Result<Option<(KernelChoice, Demand)>, Problem> {
     let is_plain = args.weight.is_none() && !args.at_most;
     if is_plain && matches!(args.enforce, None | Some(Enforce::Named(Enforcement::Dispatcher))) {
         return Ok(None);
@@ -62,7 +62,7 @@ pub(super) fn selected(
     };
     match kernel_mechanism(enforcement) {
         Some(_) if args.cpus.is_some() => Err(cannot_pin(enforcement)),
-        Some(mechanism) => Ok(Some((Selected { mechanism, target }, demand))),
+        Some(mechanism) => Ok(Some((KernelChoice { mechanism, target }, demand))),
         None => {
             let checked = mechanism(enforcement).check(&target, demand);
             checked.map(|()| None).map_err(|error| of_mechanism(&error))
@@ -83,7 +83,7 @@ fn demand(args: &Hold, each: Option<Reservation>) -> Option<Demand> {
 
 /// Chooses a mechanism, and prints the reason.
 fn chosen(args: &Hold, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
-    let trial = Measured::read_all(Path::new(Measured::FILE));
+    let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
     let chosen = choose(target, demand, args.cpus.is_some(), &trial);
     let chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
     terminal::tell(&format!("note:  {} was chosen: {}\n", chosen.enforcement, chosen.why));
@@ -110,12 +110,12 @@ fn target_of(target: &Target, is_command: bool) -> Result<EnforceTarget, Problem
 /// Holds a target by the kernel until it ends or the user stops the program.
 pub(super) fn hold(
     args: &Hold,
-    selected: &Selected,
+    selected: &KernelChoice,
     (target, demand): (&Target, Demand),
     (stop, mut command): (UnixStream, Option<HeldCommand>),
 ) -> Result<(), Problem> {
     let what = (selected.mechanism, &selected.target, demand);
-    let mut holding = Holding::begin(args, what, target)?;
+    let mut holding = KernelHolding::begin(args, what, target)?;
     command.as_mut().map_or(Ok(()), HeldCommand::go)?;
     let end = holding.run(&stop, command.as_mut());
     let started = if command.is_some() { holding.processes() } else { Vec::new() };
@@ -123,9 +123,9 @@ pub(super) fn hold(
     conclude(end, command, &started, finished)
 }
 
-struct Holding {
+struct KernelHolding {
     fence: Fence,
-    enforced: Enforced,
+    enforced: KernelEnforcement,
     meters: Vec<PartMeter>,
     parts: Parts,
     shown: HoldOutput,
@@ -138,12 +138,12 @@ enum PartMeter {
     Group(GroupMeter),
 }
 
-impl Holding {
+impl KernelHolding {
     fn begin(
         args: &Hold,
         (mechanism, target, demand): (&dyn KernelMechanism, &EnforceTarget, Demand),
         named: &Target,
-    ) -> Result<Holding, Problem> {
+    ) -> Result<KernelHolding, Problem> {
         let fence = Fence::start(KeeperCommand::ourselves(["keep"]));
         let mut fence = fence.map_err(|error| of_session(SessionError::Fence(error)))?;
         let limits = foreign_limits(target, mechanism.enforcement(), demand);
@@ -174,7 +174,7 @@ impl Holding {
         limits.iter().for_each(|line| terminal::tell(line));
         let began = monotonic();
         let parts = Parts::measured(named.part_names(), began);
-        Ok(Holding { fence, enforced, meters, parts, shown, began })
+        Ok(KernelHolding { fence, enforced, meters, parts, shown, began })
     }
 
     fn run(

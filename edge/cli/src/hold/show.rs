@@ -31,12 +31,13 @@ pub(super) struct HoldOutput {
     in_place: bool,
     /// Width of the progress line that is overwritten on a terminal, in columns.
     columns: usize,
-    /// Mechanism that enforces.
+    /// Mechanism that enforces the demand.
     mechanism: Enforcement,
     /// Reservation of each part of the target, in millionths of a CPU. `None` if the target has a
     /// weight.
     each: Option<u64>,
-    /// Reservation of all parts together, in millionths of a CPU. `None` if the target has a weight.
+    /// Reservation of all parts together, in millionths of a CPU. `None` if the target has a
+    /// weight.
     promised: Option<u64>,
     /// Word for the amount that is reserved: `promised`, or `at most` for a limit.
     word: &'static str,
@@ -57,7 +58,7 @@ pub(super) struct HoldOutput {
 pub(super) struct KernelHeading<'a> {
     /// Name of the target.
     pub(super) name: &'a str,
-    /// Mechanism that enforces.
+    /// Mechanism that enforces the demand.
     pub(super) mechanism: Enforcement,
     /// Demand of each part of the target.
     pub(super) demand: Demand,

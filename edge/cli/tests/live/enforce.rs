@@ -48,7 +48,7 @@ fn hold_command_restores_a_target_that_the_kernel_enforces_when_interrupted() {
 }
 
 #[test]
-fn keeper_undoes_what_the_kernel_enforces_after_hold_is_killed() {
+fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -63,7 +63,7 @@ fn keeper_undoes_what_the_kernel_enforces_after_hold_is_killed() {
 }
 
 #[test]
-fn doctor_free_undoes_what_the_kernel_enforces_after_hold_and_keeper_are_killed() {
+fn doctor_free_ends_enforcement_by_the_kernel_after_hold_and_keeper_are_killed() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -85,7 +85,7 @@ fn doctor_free_undoes_what_the_kernel_enforces_after_hold_and_keeper_are_killed(
 /// The kernel's minimum for a quota is 1 ms, a quota guarantees nothing, and a deadline thread may
 /// not be pinned or have slack.
 #[test]
-fn mechanism_refuses_what_it_cannot_express_and_changes_nothing() {
+fn mechanism_refuses_a_demand_that_it_cannot_express_and_changes_nothing() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();

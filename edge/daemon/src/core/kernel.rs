@@ -7,7 +7,7 @@
 use slackline_control::{Mechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
-use slackline_live::mechanism::Enforced;
+use slackline_live::mechanism::KernelEnforcement;
 use slackline_live::session::{JoinId, Request, RequestedId};
 use slackline_service::{Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
@@ -28,7 +28,7 @@ pub(super) struct KernelDomain {
 /// Thread whose CPU time the kernel enforces.
 pub(super) struct SeatedThread {
     pub(super) thread: ThreadRef,
-    pub(super) enforced: Enforced,
+    pub(super) enforced: KernelEnforcement,
     pub(super) clock: ThreadClock,
     /// CPU time of the thread at the last reading, and the time of that reading.
     pub(super) used: Span,

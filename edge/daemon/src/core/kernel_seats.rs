@@ -8,7 +8,8 @@ use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_linux::with_causes;
 use slackline_live::mechanism::{
-    Bound, Demand, EnforceTarget, Enforced, MechanismError, check_interference,
+    Bound, Demand, EnforceTarget, Interference, KernelEnforcement, MechanismError,
+    check_interference,
 };
 use slackline_live::session::{JoinId, JoinTarget};
 use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
@@ -34,7 +35,7 @@ impl Scheduler {
         domain: DomId,
         seats: Option<&Seats>,
     ) -> Result<(), WorldError> {
-        self.check_interference()?;
+        self.check_interference(domain)?;
         let is_of_kernel = self.domains.get(&domain).is_some_and(|known| known.kernel.is_some());
         match seats.filter(|_| is_of_kernel) {
             Some(seats) => self.seat_by_kernel(domain, seats),
@@ -43,29 +44,56 @@ impl Scheduler {
     }
 
     /// Checks that the dispatchers' reservations on each CPU meet their deadlines beside all
-    /// deadline threads.
-    pub(super) fn check_interference(&self) -> Result<(), WorldError> {
+    /// deadline threads. `newcomer` is the domain whose terms are new.
+    pub(super) fn check_interference(&self, newcomer: DomId) -> Result<(), WorldError> {
+        let Some(terms) = self.domains.get(&newcomer).map(|known| known.terms) else {
+            return Err(WorldError::Gone);
+        };
+        let Err((cpu, found)) = self.interference((newcomer, terms.each())) else { return Ok(()) };
+        let period = terms.each().period();
+        let fits = |slice| {
+            let each = Reservation::new(slice, period);
+            each.is_ok_and(|each| self.interference((newcomer, each)).is_ok())
+        };
+        Err(WorldError::Interference {
+            promised: self.reserved().get(cpu).copied().unwrap_or_default(),
+            capacity: self.capacity(),
+            largest: longest_slice(terms.each().slice(), fits),
+            says: format!("not enough capacity on CPU {}: {found}", self.cpus()[cpu].index()),
+        })
+    }
+
+    /// Returns the interference on the first CPU that has too little time, if the domain had this
+    /// reservation for each vCPU.
+    fn interference(
+        &self,
+        (domain, each): (DomId, Reservation),
+    ) -> Result<(), (usize, Interference)> {
         let mut threads: Vec<Reservation> = Vec::new();
         let mut shortest: Option<Span> = self.front.map(|_| FRONT_PERIOD);
-        for known in self.domains.values() {
-            let each = known.terms.in_each_second().each();
+        // The sum of the dispatchers' reservations has the present slice of the domain.
+        let (mut before, mut after) = (0, 0);
+        for (&id, known) in &self.domains {
+            let is_it = id == domain;
             if known.kernel.is_some() {
-                threads.extend(known.places.iter().map(|_| known.terms.each()));
+                let each = if is_it { each } else { known.terms.each() };
+                threads.extend(known.places.iter().map(|_| each));
+                before += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
             } else {
-                shortest = Some(shortest.map_or(each.period(), |one| one.min(each.period())));
+                let period = known.terms.in_each_second().each().period();
+                shortest = Some(shortest.map_or(period, |one| one.min(period)));
+                if is_it {
+                    before += known.terms.each().share().ppm();
+                    after += each.share().ppm();
+                }
             }
         }
         let Some(shortest) = shortest.filter(|_| !threads.is_empty()) else { return Ok(()) };
-        let of_kernel = threads.iter().map(|each| each.share().ppm()).sum::<u32>();
-        for (reserved, cpu) in self.reserved().into_iter().zip(self.cpus()) {
-            let reserved = reserved.less(CpuShare::from_ppm(of_kernel));
-            if let Err(found) = check_interference(&threads, reserved, shortest) {
-                let cpu = cpu.index();
-                return Err(WorldError::Host {
-                    says: format!("not enough capacity on CPU {cpu}: {found}"),
-                    hint: Some("use a shorter period with the same share, or reserve less".into()),
-                });
-            }
+        for (cpu, reserved) in self.reserved().into_iter().enumerate() {
+            let others = reserved.less(CpuShare::from_ppm(before)).ppm();
+            let reserved = CpuShare::from_ppm(others + after);
+            let checked = check_interference(&threads, reserved, shortest);
+            checked.map_err(|found| (cpu, found))?;
         }
         Ok(())
     }
@@ -142,7 +170,7 @@ impl Scheduler {
     fn seated_thread(
         &mut self,
         thread: ThreadRef,
-        enforced: Enforced,
+        enforced: KernelEnforcement,
     ) -> Result<SeatedThread, WorldError> {
         if self.is_kept {
             // Without the record, the keeper restores the thread at once.
@@ -253,6 +281,16 @@ impl Scheduler {
         shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
         shrunk
     }
+}
+
+/// Returns the longest slice below `refused` that fits, in whole microseconds. Zero if none fits.
+fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
+    let (mut good, mut bad) = (0, refused.ns() / 1_000);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        if fits(Span::from_us(middle)) { good = middle } else { bad = middle }
+    }
+    Span::from_us(good)
 }
 
 /// Returns the terms of a domain as a demand on the kernel, for each vCPU.

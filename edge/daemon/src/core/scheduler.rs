@@ -307,7 +307,7 @@ impl Scheduler {
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
-        if let Err(error) = self.check_interference() {
+        if let Err(error) = self.check_interference(domain) {
             self.drop_places(domain, places);
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);

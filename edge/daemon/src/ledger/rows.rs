@@ -316,10 +316,10 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3,
-    period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
-    user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15,
-    until = ?16, uuid = ?17, enforce = ?18";
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+    ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
+    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
+    phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
 /// Deletes events beyond the bounds of age, number or size, oldest first and at most `most` of
 /// them. Returns the number of deleted events.

@@ -44,7 +44,7 @@ impl Surroundings {
     }
 
     /// Returns the limits of CPU time in the thread's cgroups and in those above them. Each has the
-    /// folder of the cgroup and the limit as the kernel writes it. Limits of Slackline are left out.
+    /// folder of the cgroup and the limit as the kernel writes it. Slackline's are left out.
     pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
     }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn free_deadline_bandwidth_is_what_servers_and_threads_leave() {
+    fn free_deadline_bandwidth_excludes_servers_and_threads() {
         let share = CpuShare::from_ppm;
         let of = DeadlineBandwidth {
             limit: share(1_900_000),

@@ -1,5 +1,5 @@
-//! Choice of a mechanism for a request (`--enforce auto`), and the results of a trial on which it is
-//! based.
+//! Choice of a mechanism for a request (`--enforce auto`), and the results of a trial on which the
+//! choice is based.
 //!
 //! A mechanism that cannot express the request is never chosen. Among the others, the choice is by
 //! the error of a whole second that `slackline doctor --trial` measured on this host. A trial is
@@ -23,7 +23,7 @@ const NOISE: u64 = 200;
 
 /// Results of one mechanism in a trial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
+pub struct TrialResult {
     /// Mechanism that was tried.
     pub enforcement: Enforcement,
     /// Largest error of a whole second, in millionths of a CPU.
@@ -34,7 +34,7 @@ pub struct Measured {
     pub cost_ppm: u64,
 }
 
-impl Measured {
+impl TrialResult {
     /// Place of the results of the last trial. The folder is emptied when the host boots.
     pub const FILE: &str = "/run/slackline/trial";
 
@@ -42,7 +42,7 @@ impl Measured {
     ///
     /// # Errors
     /// If the file cannot be written.
-    pub fn write_all(all: &[Measured], file: &Path) -> io::Result<()> {
+    pub fn write_all(all: &[TrialResult], file: &Path) -> io::Result<()> {
         let mut text = format!("{FORMAT}\n");
         for one in all {
             let (name, error, gap) = (one.enforcement, one.error_ppm, one.gap.ns());
@@ -58,18 +58,18 @@ impl Measured {
     /// Reads the results of a trial. Empty if there was no trial since the host booted, or the file
     /// has another format.
     #[must_use]
-    pub fn read_all(file: &Path) -> Vec<Measured> {
+    pub fn read_all(file: &Path) -> Vec<TrialResult> {
         let text = fs::read_to_string(file).unwrap_or_default();
         match text.split_once('\n') {
-            Some((FORMAT, rest)) => rest.lines().map_while(Measured::parse).collect(),
+            Some((FORMAT, rest)) => rest.lines().map_while(TrialResult::parse).collect(),
             _ => Vec::new(),
         }
     }
 
-    fn parse(line: &str) -> Option<Measured> {
+    fn parse(line: &str) -> Option<TrialResult> {
         let fields: Vec<&str> = line.split(' ').collect();
         let &[name, error, gap, cost] = &fields[..] else { return None };
-        Some(Measured {
+        Some(TrialResult {
             enforcement: name.parse().ok()?,
             error_ppm: error.parse().ok()?,
             gap: Span::from_ns(gap.parse().ok()?),
@@ -105,7 +105,7 @@ pub fn choose(
     target: &EnforceTarget,
     demand: Demand,
     pinned: bool,
-    trial: &[Measured],
+    trial: &[TrialResult],
 ) -> Result<Choice, ChoiceError> {
     let can = |one: Enforcement| {
         let is_pinned = !pinned || mechanism(one).abilities().pins;
@@ -135,7 +135,7 @@ pub fn choose(
 }
 
 /// Returns the better of the two mechanisms that guarantee CPU time, and the reason.
-fn better(trial: &[Measured]) -> (Enforcement, String) {
+fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     let of = |one| trial.iter().find(|measured| measured.enforcement == one);
     let (ours, kernels) = (of(Enforcement::Dispatcher), of(Enforcement::Deadline));
     let (Some(ours), Some(kernels)) = (ours, kernels) else {
@@ -162,8 +162,8 @@ fn better(trial: &[Measured]) -> (Enforcement, String) {
 mod tests {
     use super::*;
 
-    fn measured(enforcement: Enforcement, error_ppm: u64, cost_ppm: u64) -> Measured {
-        Measured { enforcement, error_ppm, gap: Span::from_ms(16), cost_ppm }
+    fn measured(enforcement: Enforcement, error_ppm: u64, cost_ppm: u64) -> TrialResult {
+        TrialResult { enforcement, error_ppm, gap: Span::from_ms(16), cost_ppm }
     }
 
     #[test]
@@ -199,10 +199,10 @@ mod tests {
         let folder = tempfile::TempDir::new().unwrap();
         let file = folder.path().join("state/trial");
         let all = Enforcement::ALL.map(|one| measured(one, 123, 4_567));
-        Measured::write_all(&all, &file).unwrap();
-        assert_eq!(Measured::read_all(&file), all);
+        TrialResult::write_all(&all, &file).unwrap();
+        assert_eq!(TrialResult::read_all(&file), all);
         std::fs::write(&file, "slackline-trial-2\ndispatcher 1 1 1\n").unwrap();
-        assert_eq!(Measured::read_all(&file), []);
-        assert_eq!(Measured::read_all(&folder.path().join("none")), []);
+        assert_eq!(TrialResult::read_all(&file), []);
+        assert_eq!(TrialResult::read_all(&folder.path().join("none")), []);
     }
 }

@@ -2,10 +2,9 @@
 //! single thread.
 //!
 //! The thread may not start others in this class, so it gets the flag reset-on-fork: what it starts
-//! is ordinary and unlimited. So the mechanism is for vCPU threads, and for processes of one thread.
+//! is ordinary and unlimited. So the mechanism is for vCPU threads and for processes of one thread.
 //! The kernel refuses this class to a thread with a restricted affinity, so the affinity is widened
-//! to all CPUs. A cpuset still restricts it. Only if that cpuset is a root partition does the kernel
-//! accept it.
+//! to all CPUs. A cpuset still restricts it, which the kernel accepts only for a root partition.
 //!
 //! The flag that lets a deadline thread reclaim unused bandwidth is never set. One thread with 5 %
 //! would receive most of a CPU.
@@ -22,7 +21,8 @@ use slackline_units::{CpuSet, Enforcement, Reservation, Span};
 
 use super::bandwidth::DeadlineBandwidth;
 use super::{
-    Abilities, Bound, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
+    Abilities, Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, Mechanism,
+    MechanismError,
 };
 
 /// Minimum runtime that the kernel accepts: `1 << DL_SCALE` nanoseconds.
@@ -86,7 +86,7 @@ impl KernelMechanism for Deadline {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Enforced, MechanismError> {
+    ) -> Result<KernelEnforcement, MechanismError> {
         self.check(target, demand)?;
         let each = time(demand)?;
         let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
@@ -95,7 +95,7 @@ impl KernelMechanism for Deadline {
             EnforceTarget::Tree(root) | EnforceTarget::Command(root) => std::slice::from_ref(root),
             EnforceTarget::Group(_) => &[],
         };
-        let mut done = Enforced::default();
+        let mut done = KernelEnforcement::default();
         for thread in threads {
             let held = match fence.hold(thread, Hold::Nothing) {
                 Ok(held) => held,

@@ -6,9 +6,9 @@ use super::{Abilities, Demand, EnforceTarget, Mechanism, MechanismError};
 
 /// Slackline's dispatcher: real-time priorities and stops, by a thread of each CPU.
 #[derive(Debug)]
-pub(super) struct Dispatcher;
+pub(super) struct DispatcherMechanism;
 
-impl Mechanism for Dispatcher {
+impl Mechanism for DispatcherMechanism {
     fn enforcement(&self) -> Enforcement {
         Enforcement::Dispatcher
     }

@@ -7,8 +7,8 @@
 //! apply to the process. Single vCPU threads have cgroups of their own only in version 1. The
 //! emulator's other threads are then not limited.
 //!
-//! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: a burst
-//! lets a cgroup exceed its quota by what it saved before.
+//! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: with a
+//! burst, a cgroup exceeds its quota by the time that it saved before.
 
 use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Controller, Place, Step, Version, write};
@@ -16,7 +16,8 @@ use slackline_linux::thread::ThreadRef;
 use slackline_units::{CpuShare, Enforcement, Reservation, Span};
 
 use super::{
-    Abilities, Bound, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
+    Abilities, Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, Mechanism,
+    MechanismError,
 };
 
 /// Minimum quota that the kernel accepts.
@@ -85,7 +86,7 @@ impl KernelMechanism for Quota {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Enforced, MechanismError> {
+    ) -> Result<KernelEnforcement, MechanismError> {
         self.check(target, demand)?;
         let each = limit_of(demand)?;
         let groups = groups_for(target, self.0, Enforcement::Quota)?;
@@ -152,8 +153,8 @@ pub(super) fn in_own_groups(
     groups: &[OwnGroup],
     fence: &mut Fence,
     set_up: impl Fn(&Place) -> Result<(), CgroupError>,
-) -> Result<Enforced, MechanismError> {
-    let mut done = Enforced::default();
+) -> Result<KernelEnforcement, MechanismError> {
+    let mut done = KernelEnforcement::default();
     for OwnGroup { thread, place } in groups {
         if let Err(error) = fence.hold_limited(thread, place) {
             // What cannot be undone now stays on the fence's list.

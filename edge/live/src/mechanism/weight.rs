@@ -14,7 +14,7 @@ use slackline_units::{Enforcement, Weight};
 
 use super::quota::{groups_for, in_own_groups};
 use super::{
-    Abilities, Demand, EnforceTarget, Enforced, KernelMechanism, Mechanism, MechanismError,
+    Abilities, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, Mechanism, MechanismError,
 };
 
 /// Largest weight of a cgroup in the kernel.
@@ -93,7 +93,7 @@ impl KernelMechanism for CgroupWeight {
         target: &EnforceTarget,
         demand: Demand,
         fence: &mut Fence,
-    ) -> Result<Enforced, MechanismError> {
+    ) -> Result<KernelEnforcement, MechanismError> {
         let weight = weight_of(demand)?;
         let groups = groups_for(target, None, Enforcement::Weight)?;
         in_own_groups(&groups, fence, |place| set(place, weight))

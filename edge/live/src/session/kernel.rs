@@ -10,7 +10,7 @@ use slackline_units::Enforcement;
 
 use super::Session;
 use crate::mechanism::{
-    Demand, EnforceTarget, Enforced, MechanismError, kernel_mechanism, mechanism,
+    Demand, EnforceTarget, KernelEnforcement, MechanismError, kernel_mechanism, mechanism,
 };
 
 impl Session {
@@ -24,11 +24,11 @@ impl Session {
         by: Enforcement,
         target: &EnforceTarget,
         demand: Demand,
-    ) -> Result<Enforced, MechanismError> {
+    ) -> Result<KernelEnforcement, MechanismError> {
         let Some(kernel) = kernel_mechanism(by) else {
             // The dispatcher enforces only for members.
             mechanism(by).check(target, demand)?;
-            return Ok(Enforced::default());
+            return Ok(KernelEnforcement::default());
         };
         match kernel.apply(target, demand, &mut self.fence) {
             Err(MechanismError::Fence(FenceError::Keeper(_))) => {
@@ -43,7 +43,7 @@ impl Session {
     ///
     /// # Errors
     /// If the keeper cannot record it. The keeper then restores the threads at once.
-    pub fn keep_on_death(&mut self, enforced: &Enforced) -> Result<(), FenceError> {
+    pub fn keep_on_death(&mut self, enforced: &KernelEnforcement) -> Result<(), FenceError> {
         enforced.tids.iter().try_for_each(|&tid| self.fence.keep_on_death(tid))
     }
 
@@ -52,13 +52,13 @@ impl Session {
     /// # Errors
     /// One error for each thread that is not completely restored. The session tries again when it
     /// is closed.
-    pub fn end_enforced(&mut self, enforced: &Enforced) -> Result<(), Vec<GiveBackError>> {
+    pub fn end_enforced(&mut self, enforced: &KernelEnforcement) -> Result<(), Vec<GiveBackError>> {
         enforced.end(&mut self.fence)
     }
 
     /// Applies the kernel's enforcement again to threads whose scheduling another program has
     /// changed. Returns the threads that had been changed.
-    pub fn repair_enforced(&mut self, enforced: &Enforced) -> Vec<Tid> {
+    pub fn repair_enforced(&mut self, enforced: &KernelEnforcement) -> Vec<Tid> {
         let held = enforced.tids.iter().filter_map(|&tid| self.fence.thread(tid));
         // A thread that has exited is reported elsewhere.
         let changed = held.filter(|held| matches!(held.differs(), Ok(Some(_))));

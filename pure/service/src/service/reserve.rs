@@ -299,6 +299,9 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
                 }
             }
         }
+        WorldError::Interference { promised, capacity, largest, says } => {
+            Refusal::NoRoom { asked: terms.each(), promised, capacity, largest, says }
+        }
         WorldError::Gone => Refusal::NoMachine { what: binding.to_string() },
         WorldError::Host { says, hint } => Refusal::Host { says, hint },
     }

@@ -375,9 +375,8 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             Some(after),
         ) => {
             let is_bound = binding.clone().unwrap_or_else(|| named(name)) == after.binding;
-            let vcpus = vcpus.unwrap_or(after.terms.vcpus());
-            let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
-            let terms = terms.and_then(|terms| terms.enforced_by(*enforce));
+            let terms = amount.terms(*exact, vcpus.unwrap_or(after.terms.vcpus()));
+            let terms = terms.and_then(|terms| terms.with_phase(*phase)?.enforced_by(*enforce));
             *name == after.name
                 && is_bound
                 && terms.map(|terms| terms.with_end(*until)) == Ok(after.terms)
