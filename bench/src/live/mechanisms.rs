@@ -83,9 +83,9 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
         "cannot",
     ];
     Ok(format!(
-        "Each row is {seconds} whole seconds after one of warm-up. A second is missed if it has less\n\
-         than {MISSED_BELOW} % of its share. The error is in percent of a CPU. The cost is that of\n\
-         all threads of Slackline, also in percent of a CPU.\n\n{}",
+        "Each row is {seconds} whole seconds after one of warm-up. A second is missed if it has\n\
+         less than {MISSED_BELOW} % of its share. The error is in percent of a CPU. The cost is\n\
+         that of all threads of Slackline, also in percent of a CPU.\n\n{}",
         table(&heads, &rows)
     ))
 }

@@ -218,6 +218,10 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
 /// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
 /// unused.
+///
+/// With --enforce the kernel enforces: deadline for single threads, quota for a limit only
+/// (--at-most), weight for a share among siblings. A mechanism refuses a request that it cannot
+/// express. auto chooses one, and says why.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {

@@ -49,6 +49,10 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
         web["total"]["used_ns"].as_u64().is_some_and(|used| used > 1_000_000)
     });
     daemon.run("list").ended_with(0).shows("deadline").shows("dispatcher");
+    let asked = json!({ "since": "1s", "set": [{ "name": "db", "slice": "2ms" }] });
+    let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
+    let detail = refused["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("`deadline` enforces web"), "{refused}");
     daemon.run("change web --slice 2ms").ended_with(0).shows("by deadline");
     assert_eq!(slice(&victim), Some(Span::from_ms(2)));
     daemon.run("change web --at-least").ended_with(2).says("it sets a hard limit");
