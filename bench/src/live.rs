@@ -7,6 +7,7 @@
 pub(crate) mod alert;
 mod busy;
 mod gaps;
+pub(crate) mod mechanisms;
 mod sample;
 pub(crate) mod scale;
 mod stalls;
@@ -45,8 +46,8 @@ const PARTS: [(&str, Part<LiveSetting>); 7] = [
 /// and their names in tables.
 const PEERS: [(&str, LimitInterface); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
-    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Version::V1)),
-    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Version::V2)),
+    ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V1))),
+    ("a CFS quota (version 2), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V2))),
 ];
 
 /// Parameters of every measurement.
@@ -84,6 +85,7 @@ impl LiveSetting {
             program: self.slackline.clone(),
             arguments: vec!["keep".into()],
             state_directory: KeeperCommand::STATE_DIRECTORY.into(),
+            keep_for: None,
         }
     }
 

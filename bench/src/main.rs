@@ -100,6 +100,12 @@ enum Bench {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
+    /// Compare ten scenarios by each mechanism of `--enforce`; needs root.
+    Mechanisms {
+        /// Measured seconds of each scenario and mechanism.
+        #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..))]
+        seconds: u64,
+    },
     /// Compare the daemon with the kernel and the disk: changes, restarts, memory, a flood; needs
     /// root.
     Service {
@@ -151,6 +157,9 @@ fn main() -> Result<()> {
             ("service", service::run(&parts, &before)?)
         }
         Bench::Alert { seconds } => ("alert", of_one_machine(&live::alert::run(seconds)?)?),
+        Bench::Mechanisms { seconds } => {
+            ("mechanisms", of_one_machine(&live::mechanisms::run(seconds)?)?)
+        }
         Bench::Memory { vcpus, events } => {
             println!("{}", scale::peak_memory(vcpus, events)?);
             return Ok(());

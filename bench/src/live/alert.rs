@@ -28,8 +28,8 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     let ways = [
         LimitInterface::Slackline(setting.cpu),
         LimitInterface::Deadline,
-        LimitInterface::Quota(Version::V1),
-        LimitInterface::Quota(Version::V2),
+        LimitInterface::Quota(Some(Version::V1)),
+        LimitInterface::Quota(Some(Version::V2)),
     ];
     let mut rows = Vec::new();
     let mut measured = Vec::new();

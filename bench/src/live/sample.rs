@@ -2,7 +2,9 @@
 
 use anyhow::{Context, Result};
 use slackline_live::Punctual;
-use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sample, Sampler, target};
+use slackline_live::mechanism::MechanismError;
+use slackline_live::meter::{Sample, Sampler};
+use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, target};
 use slackline_units::{CpuShare, Span};
 
 use super::{LiveSetting, stolen};
@@ -50,7 +52,7 @@ pub(crate) fn under(
     let load = setting.spin()?;
     let target = target(share, way.usual_period(share))?;
     let limited = LimitedProcess::apply(way, load.tid.raw(), target, setting.keeper());
-    if let Err(LimitError::Group { .. }) = limited {
+    if let Err(LimitError::Mechanism(MechanismError::Group { .. })) = limited {
         return Ok(None);
     }
     let mut limited = limited.with_context(|| format!("{way}"))?;

@@ -4,9 +4,11 @@ use crate::amounts::{CpuList, cpu_list};
 use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
+use slackline_live::mechanism::CpuWeight;
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
+use crate::enforce::Enforce;
 use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
@@ -216,6 +218,10 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
 /// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
 /// unused.
+///
+/// With --enforce the kernel enforces: deadline for single threads, quota for a limit only
+/// (--at-most), weight for a share among siblings. A mechanism refuses a request that it cannot
+/// express. auto chooses one, and says why.
 #[derive(Debug, Args)]
 #[command(group(ArgGroup::new("target").required(true).args(TARGETS)))]
 pub(crate) struct Hold {
@@ -243,6 +249,16 @@ pub(crate) struct Hold {
     /// Also allow slack beyond the reservation [default: hard limit].
     #[arg(long, conflicts_with = "exact")]
     pub(crate) at_least: bool,
+    /// Only limit: no more than the slice, without a guarantee.
+    #[arg(long, conflicts_with_all = ["exact", "at_least"])]
+    pub(crate) at_most: bool,
+    /// Mechanism: auto, dispatcher, deadline, quota or weight [default: dispatcher].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) enforce: Option<Enforce>,
+    /// Weight among sibling cgroups: 1 to 10000, or `idle`. An ordinary thread has 100.
+    #[arg(long, value_name = "WEIGHT")]
+    #[arg(conflicts_with_all = ["cpu", "slice", "period", "exact", "at_least", "at_most"])]
+    pub(crate) weight: Option<CpuWeight>,
     /// Schedule each vCPU thread of a VM monitor by itself.
     #[arg(long, conflicts_with_all = ["unit", "cgroup"])]
     pub(crate) vcpus: bool,
@@ -380,7 +396,7 @@ pub(crate) struct Alert {
     /// Limit a real process on this host instead of simulating. Needs root.
     #[arg(long)]
     pub(crate) live: bool,
-    /// Live limiters: slackline, deadline, quota-v1, quota-v2 [default: all available].
+    /// Live limiters: dispatcher, deadline, quota, quota-v1, quota-v2 [default: all].
     #[arg(long, value_name = "WAY,WAY", value_delimiter = ',', requires = "live")]
     pub(crate) limiter: Vec<String>,
     /// Also test this limiter, e.g. `cpulimit -p {pid} -l {percent}`; repeatable.
@@ -530,6 +546,12 @@ pub(crate) struct Doctor {
     /// Restore threads that a killed run left stopped, boosted or pinned.
     #[arg(long)]
     pub(crate) free: bool,
+    /// With --free: leave what a killed `serve --on-death keep` has kept.
+    #[arg(long, requires = "free")]
+    pub(crate) unless_kept: bool,
+    /// Try each mechanism for two seconds beside busy threads, and rank them. Needs root.
+    #[arg(long, conflicts_with_all = ["free", "ledger"])]
+    pub(crate) trial: bool,
     /// Check the ledger in this folder instead of the host [default folder: the daemon's].
     #[arg(long, value_name = "FOLDER", conflicts_with = "free")]
     #[arg(num_args = 0..=1, default_missing_value = slackline_daemon::ledger::FOLDER)]

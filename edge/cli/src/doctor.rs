@@ -2,6 +2,7 @@
 //! left changed.
 
 mod ledger;
+mod trial;
 
 use std::path::Path;
 use std::time::Duration;
@@ -23,12 +24,18 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
         Some(folder) => return ledger::show(folder, args.json),
         None => {}
     }
+    if args.trial {
+        return trial::run(args.json);
+    }
     let held = Path::new(KeeperCommand::STATE_DIRECTORY);
     if args.free {
         // A keeper may still be restoring threads. One that hangs is not waited for.
         let _ = keepers_have_ended(held, KEEPERS);
     }
-    let found = leftovers(held);
+    let mut found = leftovers(held);
+    if args.unless_kept {
+        found.threads.retain(|left| !left.is_kept());
+    }
     let lines = if args.free { free(&found) } else { list(&found) };
     if args.free && !args.json {
         let nothing = || "no thread of a killed run has to be restored".to_owned();
@@ -56,6 +63,14 @@ fn list(found: &Leftovers) -> Vec<String> {
         .threads
         .iter()
         .map(|left| {
+            if left.is_kept() {
+                let (tid, pid, owner) = (left.tid(), left.pid(), left.owner());
+                return format!(
+                    "thread {tid} of process {pid} keeps the kernel's reservation of a killed \
+                     daemon (process {owner}); the next `slackline serve` adopts or ends it, \
+                     `slackline doctor --free` ends it"
+                );
+            }
             format!(
                 "thread {} of process {} still has the priority, CPUs or stop of a killed run \
                  (process {}); restore it with `slackline doctor --free`",

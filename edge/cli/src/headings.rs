@@ -9,6 +9,7 @@ pub(crate) const HEADINGS: &[(&str, &[(&str, &str)])] = &[
             (STATE, "state of the reservation: see States"),
             (SLICE, "CPU time of each vCPU per period; ! marks a hard limit"),
             (PERIOD, "period; after @ the phase on the wall clock"),
+            (ENFORCE, "mechanism; shown if one is not the dispatcher"),
             (VCPUS, "number of vCPUs reserved for; 1/2 if only one of two is scheduled"),
             (PROMISED, "CPU reserved for all vCPUs together, in % of a CPU"),
             (OVER, "time since the last change; used, missed and efficiency are for this time"),
@@ -97,6 +98,7 @@ pub(crate) const NAME: &str = "name";
 pub(crate) const STATE: &str = "state";
 pub(crate) const SLICE: &str = "slice";
 pub(crate) const PERIOD: &str = "period";
+pub(crate) const ENFORCE: &str = "enforce";
 pub(crate) const VCPUS: &str = "vCPUs";
 pub(crate) const PROMISED: &str = "promised %";
 pub(crate) const OVER: &str = "in last";

@@ -1,6 +1,7 @@
 //! Command `slackline hold`, which reserves CPU time for one target without a scenario, and shows
 //! what the target receives.
 
+mod kernel;
 mod part;
 mod show;
 
@@ -33,6 +34,7 @@ use crate::signals::stop_signal;
 use crate::terminal;
 use part::Parts;
 use show::HoldOutput;
+pub(crate) use show::percent;
 
 /// Default period of the reservation. It applies if the user gives a share and no period.
 const PERIOD: Span = Span::from_ms(10);
@@ -59,6 +61,11 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
         command.go()?;
     }
     let target = Target::find(args, command.as_ref())?;
+    if let Some((selected, demand)) = kernel::selected(args, &target, each, command.is_some())? {
+        let what = (&target, demand);
+        return kernel::hold(args, &selected, what, (stop, command));
+    }
+    let each = each.ok_or_else(no_amount)?;
     let cpus = match &args.cpus {
         Some(asked) => choose_cpus(asked.len(), Some(asked))?,
         None => target
@@ -95,9 +102,19 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
     let end = holding.run(stop.as_fd(), command.as_mut());
     let started = if command.is_some() { holding.processes() } else { Vec::new() };
     let finished = holding.finish(end.as_ref().ok());
+    conclude(end, command, &started, finished)
+}
+
+/// Ends the command, and returns its exit code or the result of holding it.
+fn conclude(
+    end: Result<End, Problem>,
+    command: Option<HeldCommand>,
+    started: &[(Tid, TaskFd)],
+    finished: Result<(), Problem>,
+) -> Result<(), Problem> {
     match (end?, command) {
         (End::Stopped, Some(command)) => {
-            command.end_with(&started);
+            command.end_with(started);
             finished.and(Err(Problem::Interrupted))
         }
         (End::Exited(status), command) => {
@@ -105,7 +122,7 @@ pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
             if let Err(problem) = finished {
                 terminal::tell(&format!("warning: {problem}\n"));
             }
-            command.into_iter().for_each(|command| command.tell_left(&started));
+            command.into_iter().for_each(|command| command.tell_left(started));
             exit_code(status)
         }
         (End::Stopped | End::Gone, _) => finished,
@@ -122,20 +139,27 @@ enum Amount {
     Together(CpuShare, Span),
 }
 
-fn amount(args: &Hold) -> Result<Amount, Problem> {
+/// Returns the amount of CPU time that the user requested. `None` if there is a weight instead.
+fn amount(args: &Hold) -> Result<Option<Amount>, Problem> {
     let bad = |message: String, hint: &str| Problem::BadOption { message, hint: Some(hint.into()) };
     match (args.cpu, args.slice) {
-        (Some(cpu), _) => Ok(Amount::Together(cpu, args.period.unwrap_or(PERIOD))),
+        (Some(cpu), _) => Ok(Some(Amount::Together(cpu, args.period.unwrap_or(PERIOD)))),
         (None, Some(slice)) => {
             let period = args.period.unwrap_or(PERIOD);
             let reservation = Reservation::new(slice, period);
             let hint = "write `--slice 2ms --period 10ms`";
-            Ok(Amount::Each(reservation.map_err(|error| bad(error.to_string(), hint))?))
+            let each = reservation.map_err(|error| bad(error.to_string(), hint))?;
+            Ok(Some(Amount::Each(each)))
         }
-        (None, None) => Err(bad(
-            "no amount of CPU time is given".into(),
-            "add `--cpu 30%`, or `--slice 3ms --period 10ms`",
-        )),
+        (None, None) if args.weight.is_some() => Ok(None),
+        (None, None) => Err(no_amount()),
+    }
+}
+
+fn no_amount() -> Problem {
+    Problem::BadOption {
+        message: "no amount of CPU time is given".into(),
+        hint: Some("add `--cpu 30%`, or `--slice 3ms --period 10ms`".into()),
     }
 }
 
@@ -324,6 +348,11 @@ impl Target {
             ),
             _ => ("the chosen CPUs", "reserve less, or name more CPUs with `--cpus`"),
         }
+    }
+
+    /// Returns the names of the parts: the vCPUs, or the target as a whole.
+    fn part_names(&self) -> Vec<String> {
+        if self.vcpus.is_empty() { vec![self.name.clone()] } else { self.vcpus.clone() }
     }
 
     fn requests(&self, (each, spread): (Reservation, &str), exact: bool) -> Vec<Request> {

@@ -143,6 +143,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         phase: Some(Phase(wanted.phase.map(|phase| phase.0))),
         vcpus: wanted.vcpus,
         until: None,
+        enforce: wanted.enforce,
     };
     client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
 }

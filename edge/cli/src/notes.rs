@@ -22,6 +22,10 @@ const RESERVE: &str = "\
   - After its end a reservation's VM runs on as ordinary threads. `log` shows
     `expired`.
 
+--enforce deadline lets the kernel enforce an exact slice of each vCPU:
+  - A vCPU thread may then run on all CPUs. Its slice is reserved on each CPU.
+  - It cannot be paused, have a phase, or use slack.
+
 --phase aligns the periods of VMs that work in step, on one or several hosts:
   - With --phase 3ms every period starts 3 ms after a multiple of the period on
     the wall clock. If the first period is shorter, its slice is prorated.
@@ -34,7 +38,8 @@ Each table of FILE is a reservation. The keys of a table are options of
   [web]
   cpu = '30%'
   [db]
-  slice = '2ms'               # also period, exact, phase, vcpus, for, user, until
+  slice = '2ms'               # also period, exact, phase, vcpus, for, user,
+                              # until, enforce
 
 Rules:
   - `apply` gives up capacity before it takes other capacity. If one reservation
@@ -128,6 +133,10 @@ Requests from other hosts, over TLS 1.3:
     client authenticate by a certificate instead of a token.
   - The systemd unit of the daemon allows no network. Set
     RestrictAddressFamilies= and IPAddressDeny= in a drop-in.
+
+--on-death keep is for reservations with --enforce deadline. After the daemon
+was killed, the kernel goes on for --keep-for. The next daemon adopts the
+threads, and `slackline doctor --free` restores them.
 
 --metrics serves nothing but metrics, for a Prometheus on this host. All users
 of the host can read them.

@@ -4,19 +4,22 @@ use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
+use slackline_control::Mechanism;
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
 };
 use slackline_daemon::notices::Messages;
 use slackline_fence::KeeperCommand;
 use slackline_linux::with_causes;
-use slackline_units::CpuId;
+use slackline_units::{CpuId, Span};
 
 use crate::amounts::{CpuList, cpu_list};
+use crate::parse::span;
 use crate::prices;
 use crate::problem::Problem;
+use crate::service::args::mechanism;
 use crate::signals::daemon_signals;
 use crate::tls::Tls;
 
@@ -36,6 +39,15 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
+    /// Mechanism of exact slices whose request names none: dispatcher or deadline.
+    #[arg(long, value_name = "NAME", default_value = "dispatcher", value_parser = mechanism)]
+    pub(crate) enforce: Mechanism,
+    /// After the daemon was killed: restore all threads, or keep those of `deadline`.
+    #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDeath::Restore)]
+    pub(crate) on_death: OnDeath,
+    /// Longest time for which `--on-death keep` keeps them, unless a daemon adopts them.
+    #[arg(long, value_name = "TIME", default_value = "10min", value_parser = span)]
+    pub(crate) keep_for: Span,
     /// Do not record the last minute, and save no recordings of missed deadlines.
     #[arg(long)]
     pub(crate) no_recorder: bool,
@@ -51,6 +63,22 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "LOOPBACK:PORT", num_args = 0..=1)]
     #[arg(default_missing_value = "127.0.0.1:9392")]
     pub(crate) page: Option<SocketAddr>,
+}
+
+/// Handling of what the kernel enforces after the daemon has died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnDeath {
+    /// The keeper restores all threads at once
+    Restore,
+    /// The kernel's enforcement stays in force for a time
+    Keep,
+}
+
+/// Returns the command that starts the keeper.
+fn keeper(args: &Serve) -> KeeperCommand {
+    let keep_for = std::time::Duration::from_nanos(args.keep_for.ns());
+    let keep_for = (args.on_death == OnDeath::Keep).then_some(keep_for);
+    KeeperCommand { keep_for, ..KeeperCommand::ourselves(["keep"]) }
 }
 
 pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
@@ -85,12 +113,13 @@ pub(crate) fn serve(args: &Serve) -> Result<(), Problem> {
         cpus: cpus.transpose()?,
         state: args.state.clone(),
         socket: args.socket.clone(),
-        keeper: KeeperCommand::ourselves(["keep"]),
+        keeper: keeper(args),
         front: FrontCommand { program, arguments },
         worker,
         listen,
         metrics: args.metrics,
         page: args.page,
+        enforce: args.enforce,
         is_recorded: !args.no_recorder,
         prices: args.prices.as_deref().map(prices::read).transpose()?,
     };

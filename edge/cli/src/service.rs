@@ -70,10 +70,21 @@ pub(crate) fn reserve(args: &Reserve) -> Result<(), Problem> {
 }
 
 pub(crate) fn change(args: &Change) -> Result<(), Problem> {
-    let AmountArgs { slice, period, cpu, vcpus, exact, at_least, phase, until } = args.much;
+    let AmountArgs { slice, period, cpu, vcpus, exact, at_least, phase, until, enforce } =
+        args.much;
     let exact = (exact || at_least).then_some(exact);
-    let change =
-        slackline_control::Change { slice, period, cpu, exact, phase, vcpus, until, binding: None };
+    let binding = None;
+    let change = slackline_control::Change {
+        slice,
+        period,
+        cpu,
+        exact,
+        phase,
+        vcpus,
+        until,
+        enforce,
+        binding,
+    };
     let is_bare = change == slackline_control::Change::default();
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
@@ -86,7 +97,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             message: "cannot change the reservation: no new parameter is given".into(),
             hint: Some(
                 "add `--slice 3ms`, `--period 20ms`, `--cpu 50%`, `--vcpus 4`, `--phase 3ms`, \
-                 `--until 2h`, `--exact`, `--at-least` or `--for libvirt:web`"
+                 `--until 2h`, `--exact`, `--at-least`, `--enforce deadline` or `--for libvirt:web`"
                     .into(),
             ),
         });

@@ -52,21 +52,8 @@ impl Request {
             Request::Find { text } => service::Request::Find { text },
             Request::Gang { word } => gang_word(word, wall_ahead)?,
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
-            Request::Change { name, change, if_revision } if change.binding.is_some() => {
-                let text = change.binding.clone().unwrap_or_default();
-                if change != (Change { binding: change.binding.clone(), ..Change::default() }) {
-                    let detail = "`for` cannot be combined with other changes".to_owned();
-                    return Err(bad(detail, "change `for` in a request of its own"));
-                }
-                let (name, binding) = (read_name(&name)?, read_binding(&text)?);
-                service::Request::Rebind { name, binding, if_revision }
-            }
             Request::Change { name, change, if_revision } => {
-                let name = read_name(&name)?;
-                let amount = changed(&change, || each(&name), &name)?;
-                let Change { exact, vcpus, .. } = change;
-                let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
-                service::Request::Change { name, amount, exact, phase, vcpus, until, if_revision }
+                changed_terms(&name, &change, if_revision, each)?
             }
             Request::Apply { list } => apply(list)?,
             Request::Undo => service::Request::Undo,
@@ -95,6 +82,29 @@ impl Request {
             }
         }))
     }
+}
+
+/// Converts a change of the terms or of the binding of a reservation.
+fn changed_terms(
+    name: &str,
+    change: &Change,
+    if_revision: Option<u64>,
+    each: impl FnOnce(&Name) -> Option<units::Reservation>,
+) -> Result<service::Request, Problem> {
+    let name = read_name(name)?;
+    if let Some(text) = change.binding.clone() {
+        if *change != (Change { binding: change.binding.clone(), ..Change::default() }) {
+            let detail = "`for` cannot be combined with other changes".to_owned();
+            return Err(bad(detail, "change `for` in a request of its own"));
+        }
+        let binding = read_binding(&text)?;
+        return Ok(service::Request::Rebind { name, binding, if_revision });
+    }
+    let amount = changed(change, || each(&name), &name)?;
+    let Change { exact, vcpus, .. } = *change;
+    let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
+    let enforce = change.enforce.map(Into::into);
+    Ok(service::Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision })
 }
 
 fn apply(list: Apply) -> Result<service::Request, Problem> {
@@ -224,7 +234,18 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     }
     let (phase, user) = (wanted.phase.map(|it| it.0), wanted.user);
     let until = wanted.until.map(|it| it.0);
-    Ok(service::Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until })
+    let enforce = wanted.enforce.unwrap_or_default().into();
+    Ok(service::Request::Reserve {
+        name,
+        amount,
+        exact,
+        phase,
+        vcpus,
+        binding,
+        user,
+        until,
+        enforce,
+    })
 }
 
 /// Escapes invisible characters as their code points. Ledgers of older versions can contain names
@@ -343,6 +364,7 @@ pub fn reservation(
         phase_ns: row.terms.phase().map(Span::ns),
         until: row.terms.until().map(Moment),
         until_ns: row.terms.until().map(units::WallTime::ns),
+        enforce: row.terms.enforcement().into(),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,

@@ -34,7 +34,7 @@ pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivery, Event, Health, Host, MOST_ACCOUNTS,
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
-pub use requests::{Apply, Change, GangWord, NAME, ReservationParameters, name_hint};
+pub use requests::{Apply, Change, GangWord, Mechanism, NAME, ReservationParameters, name_hint};
 pub use slackline_service::{EventKind, gang};
 pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::requests::Mechanism;
 use crate::times::{Length, Moment};
 
 /// State of a reservation.
@@ -117,6 +118,9 @@ pub struct Reservation {
     /// Time at which the service ends the reservation, in nanoseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
+    /// Mechanism that enforces the reservation. Absent for the dispatcher.
+    #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
+    pub enforce: Mechanism,
     /// Name of the gang to which the reservation belongs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,

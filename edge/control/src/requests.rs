@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use slackline_service::Name;
+use slackline_units::Enforcement;
 
 use crate::plans::Canary;
 use crate::times::{End, Length, Moment, Phase, Share};
@@ -65,6 +66,58 @@ pub struct ReservationParameters {
     /// Time at which the service ends the reservation. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
+    /// Mechanism that enforces the reservation: `dispatcher`, or `deadline` for an exact slice.
+    /// Default: the default of the daemon.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforce: Option<Mechanism>,
+}
+
+/// Mechanism that enforces a reservation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum Mechanism {
+    /// Slackline's own dispatcher, on each CPU.
+    #[default]
+    Dispatcher,
+    /// `SCHED_DEADLINE` of the kernel.
+    Deadline,
+}
+
+impl Mechanism {
+    /// Returns true for the dispatcher, which enforces unless a request names another mechanism.
+    #[must_use]
+    pub const fn is_dispatcher(&self) -> bool {
+        matches!(self, Mechanism::Dispatcher)
+    }
+
+    /// Returns the name that users type.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Mechanism::Dispatcher => Enforcement::Dispatcher.name(),
+            Mechanism::Deadline => Enforcement::Deadline.name(),
+        }
+    }
+}
+
+impl From<Mechanism> for Enforcement {
+    fn from(mechanism: Mechanism) -> Enforcement {
+        match mechanism {
+            Mechanism::Dispatcher => Enforcement::Dispatcher,
+            Mechanism::Deadline => Enforcement::Deadline,
+        }
+    }
+}
+
+impl From<Enforcement> for Mechanism {
+    /// Converts the mechanism of a reservation. Reservations have no other mechanisms.
+    fn from(enforcement: Enforcement) -> Mechanism {
+        match enforcement {
+            Enforcement::Deadline => Mechanism::Deadline,
+            _ => Mechanism::Dispatcher,
+        }
+    }
 }
 
 /// Reservations as they should be, admitted together: all of them or none.
@@ -114,6 +167,9 @@ pub struct Change {
     /// Time at which the service ends the reservation. `none` removes this end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<End>,
+    /// Mechanism that enforces the reservation from now on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub enforce: Option<Mechanism>,
     /// Binding of another VM, or another binding of the same VM. A request with this field may have
     /// no other field.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]

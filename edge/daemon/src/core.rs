@@ -21,6 +21,8 @@ mod grants;
 mod history;
 mod host;
 mod incidents;
+mod kernel;
+mod kernel_seats;
 mod leftovers;
 mod listening;
 mod loads;
@@ -32,6 +34,7 @@ mod reload;
 mod rights;
 mod scheduler;
 mod scout;
+mod shares;
 mod socket;
 mod systemd;
 mod tally;
@@ -44,6 +47,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
+use slackline_control::Mechanism;
 use slackline_control::link::Answer;
 use slackline_fence::KeeperCommand;
 use slackline_linux::{ClockStep, WallClock, with_causes};
@@ -62,7 +66,6 @@ pub use reload::Reload;
 pub use socket::SocketError;
 
 use crate::front::TlsFiles;
-use crate::front::rights::DESCRIPTORS;
 use crate::ledger::{Keep, Ledger, OpenedLedger, Reply, boot_id};
 use crate::people::People;
 use access::Access;
@@ -70,7 +73,7 @@ use alive::Alive;
 use costs::Costs;
 use front_process::FrontProcess;
 use host::Host;
-use leftovers::free_leftovers;
+use leftovers::{free_kept, free_leftovers};
 use lookups::Lookups;
 use reload::Reader;
 use scheduler::Scheduler;
@@ -123,6 +126,8 @@ pub struct ServeOptions {
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
+    /// Mechanism of exact reservations with a slice whose request names none.
+    pub enforce: Mechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper process, which restores threads if the daemon dies.
@@ -142,17 +147,6 @@ pub struct Listen {
     pub tls: TlsFiles,
 }
 
-/// Returns an error if the hard limit `most` is below the number of descriptors that the front
-/// needs. For a process without a limit, `most` is `None`.
-fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
-    match most {
-        Some(most) if most < DESCRIPTORS => {
-            Err(ServeError::FewDescriptors { most, needed: DESCRIPTORS })
-        }
-        _ => Ok(()),
-    }
-}
-
 /// Runs the daemon until `stop` is readable. Reloads files when `reload` requests that. `tell` gets
 /// one line for each event that the host's administrator should know about.
 ///
@@ -167,7 +161,7 @@ pub fn serve(
     listening::check_loopback(options)?;
     let unreadable = |what| move |source| ServeError::Unreadable { what, source };
     rights::keep_what_is_needed().map_err(unreadable("own capabilities"))?;
-    enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
+    rights::enough_descriptors(getrlimit(Resource::Nofile).maximum)?;
     // Checks that this thread may be real-time before anything on the host is changed.
     drop(Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?);
     let cpus = managed_cpus(options.cpus.as_deref())?;
@@ -186,12 +180,13 @@ pub fn serve(
     let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
-    let scheduler = Scheduler::new(session, cpus);
+    let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
     host.look_around_now();
     let (now, access) = (host.now(), Access::new(people, access, has_tenants));
     grants::report_rights_lost_by_migration(&access, &loaded, tell);
     let mut service = Service::recover(Settings::default(), now, loaded, &mut host);
+    free_kept(&options.keeper, tell);
     service.set_budgets(access.budgets());
     host.costs = options.prices.clone().map(|prices| Costs::new(prices, now));
     host.forget_around();
@@ -219,13 +214,13 @@ pub fn serve(
         next_alive: now,
         alive,
         next_sign: now,
+        enforce: options.enforce,
         status: String::new(),
         is_crowded,
     };
     core.begin(options, tell);
     let ran = core.run(stop, tell);
-    let closed = core.close();
-    ran.and(closed)
+    ran.and(core.close())
 }
 
 /// Starts the threads that look up VMs, and what starts workers.
@@ -249,6 +244,8 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
+    /// Mechanism of requests that name none.
+    enforce: Mechanism,
     /// Status that was last reported to systemd.
     status: String,
     /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.
@@ -288,6 +285,7 @@ impl Core {
     fn look_after_session(&mut self, tell: &mut dyn FnMut(&str)) -> Result<(), ServeError> {
         let mut records = Vec::new();
         let seen = self.host.scheduler.session.poll(&mut records)?;
+        let shrunk = self.host.scheduler.look_at_kernel(&mut records);
         if let Some(flight) = &mut self.host.flight {
             flight.hand_over(&records, &self.host.scheduler.session);
         }
@@ -301,7 +299,7 @@ impl Core {
             self.step(Input::ClockStepped { by, is_ahead });
         }
         self.hear_of_changes(&seen);
-        for thinned in self.host.scheduler.ended(&seen.ended) {
+        for thinned in self.host.scheduler.ended(&seen.ended).into_iter().chain(shrunk) {
             if self.host.has_ended(thinned.identity) {
                 let (domain, identity) = (thinned.domain, thinned.identity);
                 self.host.scheduler.unseat(domain);
@@ -359,7 +357,8 @@ impl Core {
         }
         let Some(front) = &mut self.host.front else { return };
         front.flush();
-        for ask in front.heard() {
+        for mut ask in front.heard() {
+            kernel::name_mechanism(&mut ask.request, self.enforce);
             let each = |name: &Name| {
                 let mut all = self.service.listed();
                 let (_, listed) = all.find(|(_, listed)| listed.row.name == *name)?;
@@ -586,18 +585,4 @@ fn session_options(cpus: &[CpuId], owned: OwnedCpus, keeper: KeeperCommand) -> O
     let (cpus, owned) = (cpus.to_vec(), Some(owned));
     let wall_clock = Some(WallClock::default());
     Options { cpus, owned, policy, values, keeper, dispatch: None, origin: None, wall_clock }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
-        assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
-        let error = enough_descriptors(Some(127)).unwrap_err();
-        let says = "cannot start: a process may open 127 files here, and 128 are needed";
-        assert_eq!(error.to_string(), says);
-        assert!(error.hint().is_some());
-    }
 }

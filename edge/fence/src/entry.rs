@@ -10,14 +10,15 @@
 //! `reset` or `keep`. `CPUS` are numbers separated by commas. `WAY` is one of these:
 //!
 //! - `nothing` (never stopped) or `process` (stopped by a signal).
-//! - `v1` or `v2` (frozen), or `limit1` or `limit2` (limited). The paths of the cgroup that
-//!   Slackline made and of the original cgroup follow.
+//! - `v1` or `v2` (frozen), `limit1` or `limit2` (a limited process), or `thread1` (a limited
+//!   thread). The paths of the cgroup that Slackline made and of the original cgroup follow.
 //! - `tree` (a process tree, frozen) and the same two paths. The second path is `-` if Slackline
 //!   did not make the first cgroup.
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset.
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. `kept`
+//! at the end means that the kernel's enforcement outlives the owner for a time.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -70,6 +71,9 @@ pub(super) struct Entry {
     /// Version 1 cpuset that Slackline made to keep the thread on the managed CPUs. `None` in
     /// version 2, in which the cgroup that freezes the thread also restricts its CPUs.
     pub(super) cpuset: Option<Place>,
+    /// True if the keeper leaves the thread as it is for some time after the owner has died. Only
+    /// the kernel's own enforcement is kept.
+    pub(super) kept: bool,
 }
 
 /// Sorts entries into the order in which threads are restored. Process trees come first. An entry
@@ -100,6 +104,7 @@ impl Entry {
                 line += match (place.controller, place.version) {
                     (Controller::Freezer, Version::V1) => " v1 ",
                     (Controller::Freezer, Version::V2) => " v2 ",
+                    (Controller::CpuThread, _) => " thread1 ",
                     (_, Version::V1) => " limit1 ",
                     (_, Version::V2) => " limit2 ",
                 };
@@ -121,6 +126,9 @@ impl Entry {
             let (group, origin) = (path_text(&place.group), path_text(&place.origin));
             let _ = write!(line, " cpuset {group} {origin}");
         }
+        if self.kept {
+            line += " kept";
+        }
         line
     }
 
@@ -130,7 +138,7 @@ impl Entry {
         if fields.next()? != "hold" {
             return None;
         }
-        let entry = Entry {
+        let mut entry = Entry {
             process: task_identity(&mut fields)?,
             thread: task_identity(&mut fields)?,
             scheduling: SchedulingOf {
@@ -143,12 +151,19 @@ impl Entry {
             },
             affinity: cpus(fields.next()?)?,
             way: way(&mut fields)?,
-            cpuset: match fields.next() {
-                None => None,
-                Some("cpuset") => Some(cpuset(&mut fields)?),
-                Some(_) => return None,
-            },
+            cpuset: None,
+            kept: false,
         };
+        let mut next = fields.next();
+        if next == Some("cpuset") {
+            entry.cpuset = Some(cpuset(&mut fields)?);
+            next = fields.next();
+        }
+        match next {
+            None => {}
+            Some("kept") => entry.kept = true,
+            Some(_) => return None,
+        }
         // A truncated line must not pass for a whole one, nor two lines for one.
         fields.next().is_none().then_some(entry)
     }
@@ -187,13 +202,14 @@ fn way(fields: &mut SplitAsciiWhitespace<'_>) -> Option<HoldMethod> {
         "v2" => (Controller::Freezer, Version::V2),
         "limit1" => (Controller::Cpu, Version::V1),
         "limit2" => (Controller::Cpu, Version::V2),
+        "thread1" => (Controller::CpuThread, Version::V1),
         _ => return None,
     };
     let (group, origin) = (path(fields.next()?)?, path(fields.next()?)?);
     let place = Place { version, controller, group, origin };
     Some(match controller {
         Controller::Freezer => HoldMethod::Thread(place),
-        Controller::Cpu | Controller::Cpuset => HoldMethod::Limit(place),
+        Controller::Cpu | Controller::CpuThread | Controller::Cpuset => HoldMethod::Limit(place),
     })
 }
 
@@ -284,6 +300,7 @@ mod tests {
             affinity: [0, 3, 200].map(CpuId::new).into_iter().collect(),
             way,
             cpuset: None,
+            kept: false,
         }
     }
 
@@ -317,6 +334,7 @@ mod tests {
                 HoldMethod::Thread(place(Controller::Freezer, Version::V2)),
                 HoldMethod::Limit(place(Controller::Cpu, Version::V1)),
                 HoldMethod::Limit(place(Controller::Cpu, Version::V2)),
+                HoldMethod::Limit(place(Controller::CpuThread, Version::V1)),
                 HoldMethod::Helper(helper),
                 HoldMethod::Tree(TreePlace { group: "/a b".into(), origin: Some("/".into()) }),
                 HoldMethod::Tree(TreePlace { group: "/-".into(), origin: None }),
@@ -325,6 +343,8 @@ mod tests {
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
                 let cpuset = Some(place(Controller::Cpuset, Version::V1));
                 let written = Entry { cpuset, ..written };
+                assert_eq!(Entry::from_line(&written.to_line()), Some(written.clone()));
+                let written = Entry { kept: true, ..written };
                 assert_eq!(Entry::from_line(&written.to_line()), Some(written));
             }
         }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use super::entry::{Entry, TaskIdentity, trees_first};
+use super::entry::{Entry, HoldMethod, TaskIdentity, trees_first};
 use super::give_back::{GiveBackError, GivenBack, exists, give_back as give_entry_back, is_moot};
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::StartTime;
@@ -77,6 +77,13 @@ impl Leftover {
     #[must_use]
     pub fn tid(&self) -> Tid {
         self.entry.thread.id
+    }
+
+    /// Returns true if the dead owner has kept the kernel's enforcement of this thread for a time.
+    /// A later owner can adopt the thread.
+    #[must_use]
+    pub fn is_kept(&self) -> bool {
+        self.entry.kept
     }
 
     /// Returns the path of the journal that names the thread.
@@ -161,7 +168,7 @@ pub fn give_back_all(leftovers: &[Leftover]) -> Vec<Result<GivenBack, LeftoverEr
 
 /// Removes the entries `free` from a journal, and entries whose thread has exited and whose cgroup
 /// is gone.
-fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
+pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
     let mut left = read(journal)?;
     left.retain(|entry| !free.contains(&entry) && !is_moot(entry));
     write(journal, &left.iter().collect::<Vec<_>>())
@@ -172,9 +179,22 @@ fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalError> {
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The check is a courtesy to the user; a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
-    let is_it = |entry: &Entry| entry.thread == thread && !is_moot(entry);
+    let is_it = |entry: &Entry| entry.thread == thread && !entry.kept && !is_moot(entry);
     let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
+}
+
+/// Returns the journal and the entry of a thread that a dead owner has kept. The thread can be
+/// adopted. `None` if there is no such entry, or if its cgroup would have to be adopted too.
+pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(PathBuf, Entry)> {
+    let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
+    let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));
+    let is_it =
+        |entry: &Entry| entry.thread == thread && entry.kept && entry.way == HoldMethod::Nothing;
+    journals.into_iter().find_map(|(_, path)| {
+        let found = read(&path).ok()?.into_iter().find(is_it)?;
+        Some((path, found))
+    })
 }
 
 /// Removes the journals of dead owners in which no thread is left to be restored.

@@ -5,6 +5,7 @@
 //!
 //! ```text
 //! owner PID START DIRECTORY   the owner, and the directory of the journal; first, once
+//! keep MILLISECONDS           the time for which kept threads outlive the owner; at most once
 //! hold ...                    a thread that gets orders once this is answered
 //! all                         the list is complete; only now does the journal replace an older one
 //! free TID                    a thread that has been restored
@@ -14,7 +15,9 @@
 //! line that is not in the protocol gets the answer `what`. The keeper also reads and records the
 //! threads of process trees a few times a second, since a thread can leave its tree and keep the
 //! scheduling class that the fence set. When the owner has closed its end of the socket or has
-//! ended, the keeper restores all threads on its list and ends.
+//! ended, the keeper restores all threads on its list and ends. Threads whose entry is marked as
+//! kept are restored only after the time of the line `keep`. A later owner can adopt them until
+//! then, by taking them out of the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -22,7 +25,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -101,6 +104,8 @@ struct Keeper {
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
+    /// Time for which kept threads outlive the owner. `None` restores them at once.
+    keep_for: Option<Duration>,
 }
 
 /// Answer to the owner which says that the list is also in the journal.
@@ -230,6 +235,11 @@ impl Keeper {
             Some("owner") => task_identity(&mut fields)
                 .zip(fields.next().and_then(path))
                 .is_some_and(|(owner, directory)| self.meet(owner, &directory)),
+            Some("keep") => {
+                let time = fields.next().and_then(|time| time.parse().ok());
+                self.keep_for = time.map(Duration::from_millis);
+                time.is_some()
+            }
             Some("hold") => Entry::from_line(line).is_some_and(|entry| {
                 self.forget(entry.thread.id);
                 self.held.push(entry);
@@ -306,9 +316,6 @@ impl Keeper {
     }
 
     fn give_all_back(mut self) -> ExitCode {
-        /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
-        /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
-        const TRIES: usize = 3;
         // Members of a tree are restored after the tree and after its first threads.
         self.look_at_trees();
         self.held.extend(std::mem::take(&mut self.members).into_values());
@@ -318,6 +325,47 @@ impl Keeper {
             }
         }
         trees_first(&mut self.held);
+        let keep_for = self.keep_for.filter(|_| self.journal.is_some());
+        let is_kept = |entry: &Entry| entry.kept && keep_for.is_some();
+        let (kept, held) = std::mem::take(&mut self.held).into_iter().partition(is_kept);
+        self.held = held;
+        let restored = self.give_held_back(&kept);
+        match keep_for.filter(|_| !kept.is_empty()) {
+            Some(time) if !self.wait_for_adoption(time) => {
+                self.held.extend(self.still_listed(kept));
+                self.give_held_back(&[])
+            }
+            _ => restored,
+        }
+    }
+
+    /// Waits for this time, or until a later owner has adopted all threads in the journal. Returns
+    /// true if it has.
+    fn wait_for_adoption(&self, time: Duration) -> bool {
+        let end = Instant::now() + time;
+        let Some(journal) = &self.journal else { return false };
+        while Instant::now() < end {
+            if !journal.exists() {
+                return true;
+            }
+            std::thread::sleep(LOOK.min(end.saturating_duration_since(Instant::now())));
+        }
+        false
+    }
+
+    /// Returns those entries that are still in the journal. No later owner has adopted them.
+    fn still_listed(&self, kept: Vec<Entry>) -> Vec<Entry> {
+        let journal = self.journal.as_ref();
+        let listed = journal.and_then(|path| journal::read(path).ok()).unwrap_or_default();
+        let is_listed = |entry: &Entry| listed.iter().any(|one| one.thread == entry.thread);
+        kept.into_iter().filter(is_listed).collect()
+    }
+
+    /// Restores all threads in `held`. Entries in `kept` stay in the journal.
+    fn give_held_back(&mut self, kept: &[Entry]) -> ExitCode {
+        /// Maximum number of attempts to restore a thread. An attempt can fail because an exiting
+        /// thread blocks the removal of its cgroup for a moment. Other errors usually persist.
+        const TRIES: usize = 3;
         let mut errors = Vec::new();
         for _ in 0..TRIES {
             errors.clear();
@@ -332,7 +380,9 @@ impl Keeper {
             });
         }
         self.complete = true;
+        self.held.extend(kept.iter().cloned());
         self.write();
+        self.held.retain(|entry| kept.iter().all(|kept| kept.thread != entry.thread));
         let budgets = self.journal.as_ref().map(|path| path.with_extension(budget::SUFFIX));
         let budgets = budgets.map_or(Ok(()), |path| budget::restore(&path));
         if let Err(error) = &budgets {
@@ -363,6 +413,7 @@ fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
         thread: TaskIdentity { id: tid, started: started(tid)? },
         way: HoldMethod::Member,
         cpuset: None,
+        kept: false,
         ..tree.clone()
     })
 }
@@ -406,6 +457,7 @@ mod tests {
             affinity: get_affinity(id).unwrap(),
             way: HoldMethod::Process,
             cpuset: None,
+            kept: false,
         };
         TaskFd::open(id).unwrap().signal(Signal::STOP).unwrap();
         while !sleeper.is_stopped() {
@@ -467,5 +519,33 @@ mod tests {
             assert_eq!(heard(&mut keeper, line), WHAT, "{line}");
         }
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
+    }
+
+    /// The keeper restores a kept thread when its time has passed, or not at all if a later owner
+    /// has taken the thread out of the journal.
+    #[test]
+    fn keeper_process_restores_a_kept_thread_later_unless_it_is_adopted() {
+        for is_adopted in [false, true] {
+            let directory = tempfile::tempdir().unwrap();
+            let owner = ourselves().unwrap();
+            let (sleeper, entry) = held_sleeper();
+            let entry = Entry { kept: true, ..entry };
+            let path = journal::path_for(directory.path(), owner);
+            let mut keeper = Keeper::default();
+            assert_eq!(heard(&mut keeper, &hello(owner, directory.path())), WRITTEN);
+            assert_eq!(heard(&mut keeper, "keep 700"), WRITTEN);
+            assert_eq!(heard(&mut keeper, &entry.to_line()), WRITTEN);
+            assert_eq!(heard(&mut keeper, "all"), WRITTEN);
+            let waiting = std::thread::spawn(move || keeper.give_all_back());
+            std::thread::sleep(Duration::from_millis(200));
+            assert!(sleeper.is_stopped(), "it was restored too early");
+            assert_eq!(journal::read(&path).unwrap(), std::slice::from_ref(&entry));
+            if is_adopted {
+                std::fs::remove_file(&path).unwrap();
+            }
+            assert_eq!(waiting.join().unwrap(), ExitCode::SUCCESS);
+            assert_eq!(sleeper.is_stopped(), is_adopted);
+            assert!(!path.exists());
+        }
     }
 }

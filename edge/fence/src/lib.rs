@@ -31,6 +31,7 @@ mod held;
 mod journal;
 mod keeper;
 mod link;
+mod outside_limits;
 mod take;
 mod timeslice;
 mod tree;
@@ -338,35 +339,6 @@ impl Fence {
         Err(CgroupError::Empty { group: place.group.clone() }.into())
     }
 
-    /// Registers a thread whose process the caller will move into a cgroup that limits its CPU
-    /// time.
-    ///
-    /// # Errors
-    /// As for [`Fence::hold`].
-    pub fn hold_limited(
-        &mut self,
-        thread: &ThreadRef,
-        place: &Place,
-    ) -> Result<HeldThread, FenceError> {
-        self.refuse(thread, Hold::Nothing)?;
-        self.hold_by(thread, HoldMethod::Limit(place.clone()))
-    }
-
-    /// Records that a helper program of Slackline limits the process of a held thread. Before the
-    /// thread is restored, the helper is ended. Does nothing if the thread is not held.
-    ///
-    /// # Errors
-    /// If the keeper cannot record it.
-    pub fn add_helper(&mut self, tid: Tid, helper: Tid) -> Result<(), FenceError> {
-        let unreadable = |source| FenceError::Unreadable { tid, source };
-        let started = Stat::of(helper, helper).map_err(unreadable)?.started();
-        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
-        entry.way = HoldMethod::Helper(TaskIdentity { id: helper, started });
-        let kept = self.keeper.tell(&entry.to_line())?;
-        self.note(kept);
-        Ok(())
-    }
-
     /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
     /// the reservation `promise`. Without a reservation, the cgroups get the largest budget that
     /// one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The original
@@ -516,6 +488,15 @@ impl Fence {
             affinity: get_affinity(tid).map_err(unreadable)?,
             way,
             cpuset: None,
+            kept: false,
+        };
+        // A dead owner has kept the thread in another state than its original one.
+        let former = journal::kept_by_dead(&self.command.state_directory, entry.thread);
+        let entry = match &former {
+            Some((_, former)) => {
+                Entry { scheduling: former.scheduling, affinity: former.affinity, ..entry }
+            }
+            None => entry,
         };
         // The values read belong to this thread only if it existed throughout.
         if thread.is_gone().map_err(unreadable)? {
@@ -527,6 +508,10 @@ impl Fence {
             Ok(brake) => {
                 let held = HeldThread::new(thread.clone(), &entry, brake);
                 self.held.insert(tid, (entry, held.clone()));
+                if let Some((path, former)) = former {
+                    // If the former entry stays, the thread is restored once more: no harm.
+                    let _ = journal::take_out(&path, &[&former]);
+                }
                 Ok(held)
             }
             Err(error) => {

@@ -28,6 +28,9 @@ pub struct KeeperCommand {
     pub arguments: Vec<OsString>,
     /// Directory of the journal. Must be emptied when the host restarts.
     pub state_directory: PathBuf,
+    /// Time for which [kept](super::Fence::keep_on_death) threads outlive the owner. `None` if the
+    /// keeper restores all threads at once.
+    pub keep_for: Option<Duration>,
 }
 
 impl KeeperCommand {
@@ -44,6 +47,7 @@ impl KeeperCommand {
             program: PathBuf::from("/proc/self/exe"),
             arguments: arguments.into_iter().map(Into::into).collect(),
             state_directory: PathBuf::from(KeeperCommand::STATE_DIRECTORY),
+            keep_for: None,
         }
     }
 }
@@ -118,7 +122,8 @@ impl KeeperLink {
             .spawn()
             .map_err(failed)?;
         let mut keeper = KeeperLink { link, child };
-        let facts: Vec<String> = held.map(Entry::to_line).collect();
+        let keep = command.keep_for.map(|time| format!("keep {}", time.as_millis()));
+        let facts: Vec<String> = keep.into_iter().chain(held.map(Entry::to_line)).collect();
         let kept = keeper.hears(&[hello]).and_then(|_| keeper.tell_all(&facts));
         match kept.and_then(|_| keeper.tell("all")) {
             Ok(kept) => Ok((keeper, kept)),

@@ -57,6 +57,8 @@ pub enum Controller {
     Freezer,
     /// Limit of CPU time. Cgroups with this controller are for whole processes.
     Cpu,
+    /// Limit of CPU time of single threads. Only version 1 has such cgroups.
+    CpuThread,
     /// Restriction to some CPUs. Cgroups with this controller are for single threads.
     Cpuset,
 }
@@ -67,7 +69,7 @@ impl Controller {
     pub const fn name(self) -> &'static str {
         match self {
             Controller::Freezer => "freezer",
-            Controller::Cpu => "cpu",
+            Controller::Cpu | Controller::CpuThread => "cpu",
             Controller::Cpuset => "cpuset",
         }
     }
@@ -77,8 +79,8 @@ impl Controller {
     const fn members(self, version: Version) -> &'static str {
         match (self, version) {
             (Controller::Cpu, _) => "cgroup.procs",
-            (Controller::Freezer | Controller::Cpuset, Version::V1) => "tasks",
-            (Controller::Freezer | Controller::Cpuset, Version::V2) => "cgroup.threads",
+            (_, Version::V1) => "tasks",
+            (_, Version::V2) => "cgroup.threads",
         }
     }
 }
@@ -316,6 +318,23 @@ impl Place {
         write(&self.group.join(members), &id.to_string(), Step::Move)
     }
 
+    /// Moves a process and all its descendants into the cgroup. Processes that they start later
+    /// start there.
+    ///
+    /// # Errors
+    /// If a process is in another cgroup than the first process, is this process itself, or cannot
+    /// be moved.
+    pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
+        let members = self.group.join(self.controller.members(self.version));
+        let list = || {
+            let text = read(&members)?;
+            let lines = String::from_utf8_lossy(&text).into_owned();
+            Ok(lines.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect())
+        };
+        let folders = tree::Gathering { group: &self.group, origin: &self.origin, file: &members };
+        folders.gather(root, list, |pid| group_of_process(pid, self.version, self.controller))
+    }
+
     /// Moves all members of the cgroup back to their former cgroup, and removes the cgroup. Does
     /// nothing if the cgroup does not exist, so the call can be repeated.
     ///
@@ -402,14 +421,30 @@ pub fn cpu_group_of(thread: &ThreadRef) -> Result<Option<(PathBuf, PathBuf)>, Cg
     }
 }
 
+/// Returns the folder of the cgroup that a process is in. `None` if the folder is not visible.
+fn group_of_process(
+    pid: Tid,
+    version: Version,
+    controller: Controller,
+) -> Result<Option<PathBuf>, CgroupError> {
+    let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
+    let group = mounts::group_of(&groups, version, controller);
+    let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, controller);
+    let mut mounts = mounts.iter().filter(|mount| mount.version == version);
+    Ok(group.and_then(|group| mounts.find_map(|mount| mount.place(&group))))
+}
+
 /// Returns `origin`, or the nearest cgroup above it, below which Slackline can make a cgroup.
 /// `None` if there is no such cgroup.
 ///
 /// In version 2 the controller `cpu` is available only below a cgroup that enables it for its
 /// children. Such a cgroup, unless it is the root, has no processes of its own.
 fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option<PathBuf> {
-    if (version, controller) != (Version::V2, Controller::Cpu) {
-        return Some(origin.to_path_buf());
+    match (version, controller) {
+        (Version::V2, Controller::Cpu) => {}
+        // A threaded cgroup would need changes to the cgroups of other programs.
+        (Version::V2, Controller::CpuThread) => return None,
+        _ => return Some(origin.to_path_buf()),
     }
     let hands_on = |group: &&Path| {
         let handed = fs::read_to_string(group.join("cgroup.subtree_control"));

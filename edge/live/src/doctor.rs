@@ -203,6 +203,7 @@ const fn probe_of(topic: Topic) -> Probe {
         Topic::Cgroup => groups::version,
         Topic::Freezer => groups::freezer,
         Topic::SchedExt => kernel::sched_ext,
+        Topic::GroupReservations => groups::reservations,
         Topic::Perf => watching::perf,
         Topic::Tracefs => watching::tracefs,
         Topic::Bpf => watching::bpf,

@@ -15,6 +15,8 @@ pub mod doctor;
 mod fair_server;
 pub mod fed;
 mod live_host;
+pub mod mechanism;
+pub mod meter;
 mod pcpu;
 mod punctual;
 pub mod recorder;

@@ -17,6 +17,7 @@ mod endings;
 mod error;
 mod finding;
 mod ids;
+mod kernel;
 mod outside_changes;
 mod pause;
 mod replace;

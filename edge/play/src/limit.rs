@@ -1,31 +1,31 @@
-//! Interfaces that limit a process to a share of a CPU, one file each.
+//! Interfaces that limit a process to a share of a CPU: the mechanisms of
+//! [`slackline_live::mechanism`], and programs that the user names.
 //!
 //! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
 //! cannot. Dropping the result removes the limit. If this process dies, its keeper (a child
 //! process) removes the limit. Before each change the keeper is told what to restore.
 //!
-//! The effect of a limit is measured from outside by a [`Sampler`], in the same way for every
-//! interface.
+//! The effect of a limit is measured from outside by a [`Sampler`](slackline_live::meter::Sampler),
+//! in the same way for every interface.
 
 mod command;
-mod deadline;
 mod own;
-mod quota;
-mod sample;
 
 use std::fmt;
 
-use slackline_units::{CpuId, CpuShare, Reservation, Span};
+use slackline_units::{CpuId, CpuShare, Enforcement, Reservation, Span};
 use thiserror::Error;
 
 pub use command::CommandLine;
-pub use sample::{Sample, SampleError, Sampler};
 
 use slackline_fence::{Fence, FenceError, GiveBackError, KeeperCommand};
-use slackline_linux::cgroup::{CgroupError, Version};
-use slackline_linux::step::ActError;
+use slackline_linux::cgroup::Version;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{ThreadError, ThreadRef};
+use slackline_live::mechanism::{
+    Bound, Demand, EnforceTarget, KernelMechanism, MechanismError, kernel_mechanism, quota_of,
+    usual_quota_period,
+};
 use slackline_live::session::{RequestError, SessionError};
 
 /// Interface that limits a process.
@@ -33,9 +33,9 @@ use slackline_live::session::{RequestError, SessionError};
 pub enum LimitInterface {
     /// `SCHED_DEADLINE` of the kernel, for processes with a single thread.
     Deadline,
-    /// CFS quota of the kernel, through the cgroup version `Version` (1 or 2). The quota limits all
-    /// threads of the process together.
-    Quota(Version),
+    /// CFS quota of the kernel, through the given cgroup version. `None` uses the version that has
+    /// the controller. The quota limits all threads of the process together.
+    Quota(Option<Version>),
     /// A program given by the user.
     Command(CommandLine),
     /// Slackline's dispatcher on this CPU: a reservation under `edf` with a hard limit. It limits
@@ -44,16 +44,24 @@ pub enum LimitInterface {
 }
 
 impl LimitInterface {
-    /// Returns the name that users see. It is the same for both cgroup versions.
+    /// Returns the name that users see.
     #[must_use]
     pub const fn name(&self) -> &'static str {
         match self {
             LimitInterface::Deadline => "deadline",
-            LimitInterface::Quota(Version::V1) => "quota-v1",
-            LimitInterface::Quota(Version::V2) => "quota-v2",
+            LimitInterface::Quota(None) => "quota",
+            LimitInterface::Quota(Some(Version::V1)) => "quota-v1",
+            LimitInterface::Quota(Some(Version::V2)) => "quota-v2",
             LimitInterface::Command(_) => "command",
             LimitInterface::Slackline(_) => "slackline",
         }
+    }
+
+    /// Returns true if users select the interface by this name. The dispatcher has two names.
+    #[must_use]
+    pub fn is_named(&self, name: &str) -> bool {
+        let is_dispatcher = matches!(self, LimitInterface::Slackline(_));
+        self.name() == name || is_dispatcher && name == Enforcement::Dispatcher.name()
     }
 
     /// Returns the default period of a limit to `share` by this interface.
@@ -63,10 +71,20 @@ impl LimitInterface {
     #[must_use]
     pub fn usual_period(&self, share: CpuShare) -> Span {
         match self {
-            LimitInterface::Quota(_) => quota::usual_period(share),
+            LimitInterface::Quota(_) => usual_quota_period(share),
             LimitInterface::Deadline
             | LimitInterface::Command(_)
             | LimitInterface::Slackline(_) => Span::from_ms(10),
+        }
+    }
+
+    /// Returns the mechanism of the kernel that limits. `None` if a process limits.
+    fn of_kernel(&self) -> Option<&'static dyn KernelMechanism> {
+        match self {
+            LimitInterface::Deadline => kernel_mechanism(Enforcement::Deadline),
+            LimitInterface::Quota(None) => kernel_mechanism(Enforcement::Quota),
+            LimitInterface::Quota(Some(version)) => Some(quota_of(*version)),
+            LimitInterface::Command(_) | LimitInterface::Slackline(_) => None,
         }
     }
 }
@@ -93,63 +111,15 @@ pub enum LimitError {
         /// Period of the limit.
         period: Span,
     },
-    /// The share is too small for the kernel at this period.
-    #[error(
-        "cannot limit a process to {share} every {period}: {slice} is below the kernel's minimum \
-         of {least}"
-    )]
-    TooFine {
-        /// Requested share of a CPU.
-        share: CpuShare,
-        /// Period of the limit.
-        period: Span,
-        /// CPU time of the share in a period.
-        slice: Span,
-        /// Minimum CPU time that the kernel allows.
-        least: Span,
-    },
-    /// The kernel does not allow this period.
-    #[error("cannot use a period of {period}: it must be from {shortest} to {longest}")]
-    BadPeriod {
-        /// Requested period of the limit.
-        period: Span,
-        /// Minimum that the kernel allows.
-        shortest: Span,
-        /// Maximum that the kernel allows.
-        longest: Span,
-    },
-    /// The interface acts on one thread, and the process has several.
-    #[error("cannot limit process {pid} by `deadline`: it has {count} threads, not 1")]
-    ManyThreads {
-        /// Process to be limited.
-        pid: Tid,
-        /// Number of threads of the process.
-        count: usize,
-    },
+    /// The mechanism cannot express the limit, or this host does not allow it.
+    #[error(transparent)]
+    Mechanism(#[from] MechanismError),
     /// The process is gone or cannot be referred to.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The process cannot be registered with its keeper, which would restore it.
     #[error(transparent)]
     Fence(#[from] FenceError),
-    /// The kernel refused a change to the process.
-    #[error("{error}: {cause}", cause = cause_of(error))]
-    Refused {
-        /// Change with the kernel's reason.
-        error: ActError,
-    },
-    /// No cgroup can be created for the process.
-    #[error("{error}{}", colon_cause(error))]
-    Group {
-        /// Reason of the failure.
-        error: CgroupError,
-    },
-    /// The online CPUs cannot be read.
-    #[error("cannot read the list of online CPUs: {source}")]
-    NoCpus {
-        /// Error of the kernel.
-        source: std::io::Error,
-    },
     /// The user's command does not contain `{pid}` or `{percent}`.
     #[error("the command `{command}` does not contain {missing}")]
     BadCommand {
@@ -189,44 +159,13 @@ pub enum LimitError {
     NotJoined(RequestError),
 }
 
-fn cause_of(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| "no reason given".into(), ToString::to_string)
-}
-
-fn colon_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, |cause| format!(": {cause}"))
-}
-
 impl LimitError {
     /// Returns one line of advice on how to correct the error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
             LimitError::NoTarget { .. } => Some("write a share such as 0.05cpu".into()),
-            LimitError::TooFine { share, least, .. } => {
-                let period = least.ns().saturating_mul(1_000_000) / u64::from(share.ppm().max(1));
-                Some(format!("use a period of {} or more", Span::from_ns(period)))
-            }
-            LimitError::BadPeriod { shortest, .. } => {
-                Some(format!("use a period of {shortest} or more"))
-            }
-            LimitError::ManyThreads { .. } => Some("limit the process by a quota".into()),
-            LimitError::Group { error: CgroupError::NotEnabled { .. } } => Some(
-                "use `quota-v1` if version 1 is mounted, or write +cpu to \
-                 cgroup.subtree_control of the root"
-                    .into(),
-            ),
-            LimitError::Group { error: CgroupError::NotMounted { version, .. } } => {
-                Some(match version {
-                    Version::V1 => {
-                        "mount it by `mount -t cgroup -o cpu none DIRECTORY` on an empty directory"
-                            .into()
-                    }
-                    Version::V2 => {
-                        "mount it by `mount -t cgroup2 none DIRECTORY` on an empty directory".into()
-                    }
-                })
-            }
+            LimitError::Mechanism(error) => error.hint(),
             LimitError::BadCommand { .. } => {
                 Some("write e.g. cpulimit --pid={pid} --limit={percent}".into())
             }
@@ -239,11 +178,9 @@ impl LimitError {
             LimitError::NotGivenBack { .. } => {
                 Some("try again with `slackline doctor --free`".into())
             }
-            LimitError::Thread(_)
-            | LimitError::Fence(_)
-            | LimitError::Refused { .. }
-            | LimitError::Group { .. }
-            | LimitError::NoCpus { .. } => Some("check this host with `slackline doctor`".into()),
+            LimitError::Thread(_) | LimitError::Fence(_) => {
+                Some("check this host with `slackline doctor`".into())
+            }
         }
     }
 }
@@ -287,28 +224,21 @@ impl LimitedProcess {
         keeper: KeeperCommand,
     ) -> Result<LimitedProcess, LimitError> {
         let process = Tid::new(pid).ok_or_else(|| gone(pid))?;
-        Ok(LimitedProcess(match way {
-            LimitInterface::Slackline(cpu) => {
-                Kind::Slackline(own::apply(*cpu, process, target, keeper)?)
-            }
-            _ => {
-                let thread = ThreadRef::open(process, process)?;
-                let mut fence = Fence::start(keeper)?;
-                match way {
-                    LimitInterface::Command(command) => {
-                        Kind::Command(command::apply(command, &thread, target, fence)?)
-                    }
-                    LimitInterface::Quota(version) => {
-                        quota::apply(*version, &thread, target, &mut fence)?;
-                        Kind::Kernel { fence }
-                    }
-                    LimitInterface::Deadline | LimitInterface::Slackline(_) => {
-                        deadline::apply(&thread, target, &mut fence)?;
-                        Kind::Kernel { fence }
-                    }
-                }
-            }
-        }))
+        if let LimitInterface::Slackline(cpu) = way {
+            let own = own::apply(*cpu, process, target, keeper)?;
+            return Ok(LimitedProcess(Kind::Slackline(own)));
+        }
+        let thread = ThreadRef::open(process, process)?;
+        let mut fence = Fence::start(keeper)?;
+        if let LimitInterface::Command(command) = way {
+            let running = command::apply(command, &thread, target, fence)?;
+            return Ok(LimitedProcess(Kind::Command(running)));
+        }
+        if let Some(mechanism) = way.of_kernel() {
+            let demand = Demand::Time(target, Bound::AtMost);
+            mechanism.apply(&EnforceTarget::Tree(thread), demand, &mut fence)?;
+        }
+        Ok(LimitedProcess(Kind::Kernel { fence }))
     }
 
     /// Checks that the limit is still enforced, if this process can know it. Call it regularly.

@@ -63,5 +63,5 @@ pub use refusal::Refusal;
 pub use request::{Request, Ticket};
 pub use row::{Reason, Row, State};
 pub use service::{MOST_RESERVATIONS, MOST_TARGETS, Service, Settings, VmLookup};
-pub use terms::{Amount, Terms, TermsError};
+pub use terms::{Amount, MechanismLimit, Terms, TermsError};
 pub use world::{Commit, JoiningDomain, KeptAnswer, LedgerContents, World};

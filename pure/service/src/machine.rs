@@ -1,7 +1,7 @@
 //! VMs and CPUs, as the host of the service reports them.
 
 use slackline_policy::AdmitError;
-use slackline_units::{CpuId, Span};
+use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::binding::Binding;
 
@@ -100,6 +100,18 @@ pub enum WorldError {
     /// The policy has too little capacity, or cannot keep such terms.
     #[error("{0}")]
     Admission(AdmitError),
+    /// Threads that the kernel schedules could make reservations of the dispatcher miss deadlines.
+    #[error("{says}")]
+    Interference {
+        /// Share reserved already on the CPU.
+        promised: CpuShare,
+        /// Share that can be reserved on the CPU.
+        capacity: CpuShare,
+        /// Longest slice with the requested period that fits now. Zero if no slice fits.
+        largest: Span,
+        /// Description with both numbers.
+        says: String,
+    },
     /// The VM has ended, or another VM has taken its process number or name.
     #[error("the VM is gone")]
     Gone,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slackline_units::{Span, Time, WallTime};
+use slackline_units::{Enforcement, Span, Time, WallTime};
 
 use crate::binding::Binding;
 use crate::gang::Gang;
@@ -42,6 +42,8 @@ pub enum Request {
         /// End of the reservation, in the future. If `None`, the reservation lasts until it is
         /// released.
         until: Option<WallTime>,
+        /// Mechanism that enforces the reservation.
+        enforce: Enforcement,
     },
     /// Admits a reservation for a gang and holds its capacity, unused, for
     /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
@@ -85,6 +87,8 @@ pub enum Request {
         vcpus: Option<u16>,
         /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
+        /// New mechanism. `None` keeps the present one.
+        enforce: Option<Enforcement>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
@@ -234,31 +238,30 @@ impl fmt::Display for Request {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
-            Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until } => {
+            Request::Reserve {
+                name,
+                amount,
+                exact,
+                phase,
+                vcpus,
+                binding,
+                user,
+                until,
+                enforce,
+            } => {
                 write!(out, "{verb} {name} {amount} exact={exact}")?;
                 phase.map_or(Ok(()), |phase| write!(out, " phase={phase}"))?;
                 vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
                 binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
                 user.map_or(Ok(()), |user| write!(out, " of uid {user}"))?;
-                until.map_or(Ok(()), |until| write!(out, " until={until}"))
-            }
-            Request::Change { name, amount, exact, phase, vcpus, until, if_revision } => {
-                write!(out, "{verb} {name}")?;
-                amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
-                exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
-                match phase {
-                    Some(Some(phase)) => write!(out, " phase={phase}")?,
-                    Some(None) => write!(out, " phase=none")?,
-                    None => {}
+                until.map_or(Ok(()), |until| write!(out, " until={until}"))?;
+                // The line of a request for the dispatcher is as it was before there were others.
+                match enforce {
+                    Enforcement::Dispatcher => Ok(()),
+                    other => write!(out, " enforce={other}"),
                 }
-                vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
-                match until {
-                    Some(Some(until)) => write!(out, " until={until}")?,
-                    Some(None) => write!(out, " until=none")?,
-                    None => {}
-                }
-                write_revision(out, *if_revision)
             }
+            Request::Change { .. } => write_change(out, self),
             Request::Rebind { name, binding, if_revision } => {
                 write!(out, "{verb} {name} for {binding}")?;
                 write_revision(out, *if_revision)
@@ -303,6 +306,30 @@ impl fmt::Display for Request {
 
 fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::Result {
     revision.map_or(Ok(()), |revision| write!(out, " revision={revision}"))
+}
+
+fn write_change(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
+    let Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } =
+        request
+    else {
+        return Ok(());
+    };
+    write!(out, "{} {name}", request.verb())?;
+    amount.map_or(Ok(()), |amount| write!(out, " {amount}"))?;
+    exact.map_or(Ok(()), |exact| write!(out, " exact={exact}"))?;
+    match phase {
+        Some(Some(phase)) => write!(out, " phase={phase}")?,
+        Some(None) => write!(out, " phase=none")?,
+        None => {}
+    }
+    vcpus.map_or(Ok(()), |vcpus| write!(out, " vcpus={vcpus}"))?;
+    match until {
+        Some(Some(until)) => write!(out, " until={until}")?,
+        Some(None) => write!(out, " until=none")?,
+        None => {}
+    }
+    enforce.map_or(Ok(()), |enforce| write!(out, " enforce={enforce}"))?;
+    write_revision(out, *if_revision)
 }
 
 fn write_canary(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {

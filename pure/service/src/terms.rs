@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use slackline_units::{CpuShare, Reservation, ReservationError, Span, WallTime};
+use slackline_units::{CpuShare, Enforcement, Reservation, ReservationError, Span, WallTime};
 
 /// Terms of a reservation: slice, period and hard limit of each vCPU, the number of vCPUs, and the
 /// end.
@@ -14,6 +14,7 @@ pub struct Terms {
     phase: Option<Span>,
     vcpus: u16,
     until: Option<WallTime>,
+    enforce: Enforcement,
 }
 
 /// Reason why terms are invalid under every policy.
@@ -57,6 +58,14 @@ pub enum TermsError {
         /// Requested length of the period.
         period: Span,
     },
+    /// The mechanism cannot express the terms.
+    #[error("cannot use `{by}` for this reservation: {why}")]
+    Mechanism {
+        /// Mechanism of the reservation.
+        by: Enforcement,
+        /// Property of the terms that the mechanism cannot express.
+        why: MechanismLimit,
+    },
     /// The number of vCPUs is zero or above the maximum.
     #[error("cannot use {is} vCPUs: the number must be from 1 to {}", Terms::MOST_VCPUS)]
     Vcpus {
@@ -73,7 +82,33 @@ pub enum TermsError {
     },
 }
 
+/// Property of terms that a mechanism of the kernel cannot express.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum MechanismLimit {
+    /// The terms guarantee CPU time, and the mechanism only limits or divides it.
+    #[error("it guarantees no CPU time; use dispatcher or deadline")]
+    Guarantee,
+    /// The terms allow slack, and the kernel throttles a thread after each slice.
+    #[error("it sets a hard limit; add --exact")]
+    Slack,
+    /// The periods of the terms are aligned on the wall clock.
+    #[error("the kernel starts its periods by itself; drop the phase")]
+    Phase,
+    /// The vCPUs of the VM borrow each other's unused budget.
+    #[error("its vCPUs cannot share; reserve a slice for each vCPU")]
+    Sharing,
+    /// The period is longer than the kernel allows.
+    #[error("a period of {is} is longer than {}", Terms::LONGEST_DEADLINE)]
+    Period {
+        /// Requested length of the period.
+        is: Span,
+    },
+}
+
 impl Terms {
+    /// Longest period of a deadline thread: the default limit of the kernel, 2^22 us.
+    pub const LONGEST_DEADLINE: Span = Span::from_us(1 << 22);
+
     /// Shortest period that can be reserved.
     pub const SHORTEST: Span = Span::from_ms(1);
 
@@ -109,7 +144,8 @@ impl Terms {
         if !(1..=Terms::MOST_VCPUS).contains(&vcpus) {
             return Err(TermsError::Vcpus { is: vcpus });
         }
-        Ok(Terms { each, exact, by_use: false, phase: None, vcpus, until: None })
+        let enforce = Enforcement::Dispatcher;
+        Ok(Terms { each, exact, by_use: false, phase: None, vcpus, until: None, enforce })
     }
 
     /// Returns true if a slice may take a CPU from all others for longer than
@@ -170,6 +206,34 @@ impl Terms {
         Terms { until, ..self }
     }
 
+    /// Returns the terms with this mechanism.
+    ///
+    /// # Errors
+    /// If the mechanism cannot express the terms. Parameters that are set later are not checked.
+    pub fn enforced_by(self, by: Enforcement) -> Result<Terms, TermsError> {
+        let limit = match by {
+            Enforcement::Dispatcher => None,
+            Enforcement::Quota | Enforcement::Weight => Some(MechanismLimit::Guarantee),
+            Enforcement::Deadline if !self.exact => Some(MechanismLimit::Slack),
+            Enforcement::Deadline if self.phase.is_some() => Some(MechanismLimit::Phase),
+            Enforcement::Deadline if self.by_use => Some(MechanismLimit::Sharing),
+            Enforcement::Deadline if self.each.period() > Terms::LONGEST_DEADLINE => {
+                Some(MechanismLimit::Period { is: self.each.period() })
+            }
+            Enforcement::Deadline => None,
+        };
+        match limit {
+            Some(why) => Err(TermsError::Mechanism { by, why }),
+            None => Ok(Terms { enforce: by, ..self }),
+        }
+    }
+
+    /// Returns the mechanism that enforces the reservation.
+    #[must_use]
+    pub const fn enforcement(self) -> Enforcement {
+        self.enforce
+    }
+
     /// Returns the time at which the reservation ends by itself. `None` if it does not.
     #[must_use]
     pub const fn until(self) -> Option<WallTime> {
@@ -226,14 +290,17 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use`, `in phase 3ms` and
-    /// `until 2026-12-01T18:00:00Z` if these are set.
+    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use`, `in phase 3ms`, `by deadline` and
+    /// `until 2026-12-01T18:00:00Z` if these are set. The dispatcher is not named.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
         let by_use = if self.by_use { " by use" } else { "" };
         write!(out, "{}{exact} for {} vCPU{plural}{by_use}", self.each, self.vcpus)?;
         self.phase.map_or(Ok(()), |phase| write!(out, " in phase {phase}"))?;
+        if self.enforce != Enforcement::Dispatcher {
+            write!(out, " by {}", self.enforce)?;
+        }
         self.until.map_or(Ok(()), |until| write!(out, " until {until}"))
     }
 }
@@ -293,6 +360,7 @@ pub(crate) struct TermsChange {
     pub(crate) phase: Option<Option<Span>>,
     pub(crate) vcpus: Option<u16>,
     pub(crate) until: Option<Option<WallTime>>,
+    pub(crate) enforce: Option<Enforcement>,
 }
 
 impl TermsChange {
@@ -309,6 +377,7 @@ impl TermsChange {
                 .map(|changed| changed.spread_by_use(terms.by_use)),
         };
         let changed = changed?.with_phase(self.phase.unwrap_or(terms.phase))?;
+        let changed = changed.enforced_by(self.enforce.unwrap_or(terms.enforce))?;
         Ok(changed.with_end(self.until.unwrap_or(terms.until)))
     }
 }
@@ -333,8 +402,39 @@ mod tests {
         Reservation::new(Span::from_us(slice_us), Span::from_us(period_us)).unwrap()
     }
 
-    const NO_CHANGE: TermsChange =
-        TermsChange { amount: None, exact: None, phase: None, vcpus: None, until: None };
+    const NO_CHANGE: TermsChange = TermsChange {
+        amount: None,
+        exact: None,
+        phase: None,
+        vcpus: None,
+        until: None,
+        enforce: None,
+    };
+
+    /// A deadline thread has a hard limit and periods of its own. It keeps its mechanism until a
+    /// change names another.
+    #[test]
+    fn terms_by_deadline_are_refused_if_the_kernel_cannot_express_them() {
+        let exact = Terms::new(each(2_000, 10_000), true, 2).unwrap();
+        let by = exact.enforced_by(Enforcement::Deadline).unwrap();
+        assert_eq!(by.to_string(), "2ms/10ms exact for 2 vCPUs by deadline");
+        let (slack, phase) = (Some(false), Some(Some(Span::from_ms(3))));
+        let refused = |change: TermsChange| change.of(by).unwrap_err().to_string();
+        assert!(refused(TermsChange { exact: slack, ..NO_CHANGE }).contains("add --exact"));
+        assert!(refused(TermsChange { phase, ..NO_CHANGE }).contains("drop the phase"));
+        let amount = Some(Amount::Together { share: CpuShare::from_ppm(300_000), period: None });
+        assert!(refused(TermsChange { amount, ..NO_CHANGE }).contains("for each vCPU"));
+        let amount = Some(Amount::Each(each(100_000, 5_000_000)));
+        let long = refused(TermsChange { amount, ..NO_CHANGE });
+        assert!(long.ends_with("a period of 5s is longer than 4.194304s"), "{long}");
+        let enforce = Some(Enforcement::Dispatcher);
+        let back = TermsChange { exact: slack, enforce, ..NO_CHANGE }.of(by).unwrap();
+        assert_eq!(back.to_string(), "2ms/10ms for 2 vCPUs");
+        for wrong in [Enforcement::Quota, Enforcement::Weight] {
+            let why = MechanismLimit::Guarantee;
+            assert_eq!(exact.enforced_by(wrong), Err(TermsError::Mechanism { by: wrong, why }));
+        }
+    }
 
     /// A reservation with an end time needs the same capacity as one without an end time.
     #[test]

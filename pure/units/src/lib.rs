@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate alloc;
 
+mod enforcement;
 mod entitlement;
 pub mod frame;
 mod grid;
@@ -23,6 +24,7 @@ mod virt;
 mod wall_time;
 mod weight;
 
+pub use enforcement::{Enforcement, ParseEnforcementError};
 pub use entitlement::Entitlement;
 pub use grid::{GridClock, Periods};
 pub use id::{ClientId, CpuId, CpuSet, CpuSetIter, DomId, TaskId, VcpuId};

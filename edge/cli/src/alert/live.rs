@@ -2,24 +2,23 @@
 
 use std::io::Read as _;
 use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
 
 use slackline_experiments::alert::{CaseResult, DomainErrors, Limiter};
 use slackline_fence::KeeperCommand;
 use slackline_linux::cgroup::Version;
-use slackline_linux::sys::{die_with_us, online_cpus};
+use slackline_linux::sys::online_cpus;
 use slackline_live::Punctual;
+use slackline_live::mechanism::MechanismError;
+use slackline_live::meter::{Sample, SampleError, Sampler};
 use slackline_live::session::SessionError;
 use slackline_metrics::allocation_error;
-use slackline_play::limit::{
-    CommandLine, LimitError, LimitInterface, LimitedProcess, Sample, Sampler, target,
-};
+use slackline_play::limit::{CommandLine, LimitError, LimitInterface, LimitedProcess, target};
 use slackline_play::play::LiveError;
 use slackline_policy::nearest;
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
 use crate::args::Alert;
+use crate::busy::BusyProcess;
 use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal::{self, Progress};
@@ -57,11 +56,13 @@ impl LivePlan {
         let all = [
             LimitInterface::Slackline(cpu),
             LimitInterface::Deadline,
-            LimitInterface::Quota(Version::V1),
-            LimitInterface::Quota(Version::V2),
+            LimitInterface::Quota(Some(Version::V1)),
+            LimitInterface::Quota(Some(Version::V2)),
         ];
+        let any_quota = LimitInterface::Quota(None);
         let named = |name: &String| {
-            all.iter().find(|way| way.name() == name).cloned().ok_or_else(|| no_way(name, &all))
+            let mut ways = all.iter().chain([&any_quota]);
+            ways.find(|way| way.is_named(name)).cloned().ok_or_else(|| no_way(name))
         };
         let mut ways = args.limiter.iter().map(named).collect::<Result<Vec<_>, _>>()?;
         for command in &args.limiter_command {
@@ -109,7 +110,7 @@ impl LivePlan {
             for &share in &self.targets {
                 match self.test(way, share, &mut watch) {
                     Ok(run) => runs.push(run),
-                    Err(Stop::Limit(error @ LimitError::TooFine { .. })) => {
+                    Err(Stop::Limit(error)) if is_too_fine(&error) => {
                         terminal::tell(&format!(
                             "note:  cannot limit the process to {share} by {way}: {error}\n"
                         ));
@@ -152,7 +153,7 @@ impl LivePlan {
     /// Returns true if the test can go on without this mechanism after the error: the share is too
     /// small for the mechanism, or the user did not name the mechanism.
     fn skips(&self, error: &LimitError) -> bool {
-        matches!(error, LimitError::TooFine { .. }) || self.demand == Demand::AllThereAre
+        is_too_fine(error) || self.demand == Demand::AllThereAre
     }
 
     fn test(
@@ -162,7 +163,7 @@ impl LivePlan {
         watch: &mut Watch,
     ) -> Result<DomainErrors, Stop> {
         let reservation = target(share, way.usual_period(share))?;
-        let load = Load::start(self.length)?;
+        let load = BusyProcess::start(self.length)?;
         let mut limited = LimitedProcess::apply(
             way,
             load.pid(),
@@ -244,40 +245,6 @@ impl Watch {
     }
 }
 
-/// A process with one thread that never blocks. It is killed when this value is dropped.
-struct Load(Child);
-
-impl Load {
-    fn start(length: Span) -> Result<Load, Problem> {
-        let program = std::env::current_exe()
-            .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
-        // The process ends by itself if it cannot be killed.
-        let longest = length * 2 + Span::from_secs(60);
-        let mut command = Command::new(&program);
-        command.args(["load", "spin", "--length", &longest.to_string()]);
-        command.stdin(Stdio::null()).stdout(Stdio::null());
-        die_with_us(&mut command);
-        let child = command
-            .spawn()
-            .map_err(|source| Problem::Unreadable { file: program.clone(), source })?;
-        // The process needs some time to start its loop.
-        std::thread::sleep(Duration::from_millis(100));
-        Ok(Load(child))
-    }
-
-    fn pid(&self) -> i32 {
-        i32::try_from(self.0.id()).expect("process ids are small")
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        // The process may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
@@ -291,17 +258,24 @@ fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     })
 }
 
-fn no_way(name: &str, all: &[LimitInterface]) -> Problem {
-    let names = || all.iter().map(LimitInterface::name);
-    let hint = match nearest(name, names()) {
+/// Names of limiters that users can type.
+const NAMES: [&str; 6] = ["dispatcher", "deadline", "quota", "slackline", "quota-v1", "quota-v2"];
+
+fn no_way(name: &str) -> Problem {
+    let hint = match nearest(name, NAMES.into_iter()) {
         Some(meant) => format!("did you mean `{meant}`?"),
-        None => format!("use one of {}", names().collect::<Vec<_>>().join(", ")),
+        None => format!("use one of {}", NAMES.join(", ")),
     };
     let message = format!("there is no limiter `{name}`");
     Problem::BadOption { message, hint: Some(hint) }
 }
 
-fn gone(error: &slackline_play::limit::SampleError) -> Problem {
+/// Returns true if the share is too small for the mechanism.
+fn is_too_fine(error: &LimitError) -> bool {
+    matches!(error, LimitError::Mechanism(MechanismError::TooFine { .. }))
+}
+
+fn gone(error: &SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("cannot limit the process: {error}"),
         hint: Some("check whether another program ended the process".into()),

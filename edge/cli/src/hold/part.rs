@@ -12,6 +12,8 @@ pub(super) struct Parts {
     width: u64,
     /// True if the host can observe when threads block.
     knows_sleep: bool,
+    /// True if the session's records show when a part is stopped.
+    knows_stops: bool,
     /// Start of counting. Earlier records are ignored.
     began: Time,
 }
@@ -21,8 +23,9 @@ pub(super) struct Parts {
 pub(super) struct Times {
     /// CPU time that the part received, on all its CPUs.
     pub(super) used: Span,
-    /// Time in which the part was runnable but stopped, because its slice was used up.
-    pub(super) stopped: Span,
+    /// Time in which the part was runnable but stopped, because its slice was used up. `None` if
+    /// the kernel enforces, which does not report it.
+    pub(super) stopped: Option<Span>,
     /// Time in which the part was runnable but did not run. `None` if the host cannot observe
     /// blocking.
     pub(super) ready: Option<Span>,
@@ -51,7 +54,17 @@ impl Parts {
             Part { name, id: None, used, slept, stopped, asleep: None }
         };
         let all = names.into_iter().map(part).collect();
-        Parts { all, width: width as u64, knows_sleep, began }
+        Parts { all, width: width as u64, knows_sleep, knows_stops: true, began }
+    }
+
+    /// Creates parts whose CPU time is measured, since there are no records of a session.
+    pub(super) fn measured(names: Vec<String>, began: Time) -> Parts {
+        Parts { knows_stops: false, ..Parts::new(names, 1, false, began) }
+    }
+
+    /// Sets the CPU time that a part has received since counting began.
+    pub(super) fn set_used(&mut self, index: usize, used: Span) {
+        self.all[index].used = used;
     }
 
     /// Adds the records of the session to the times of the parts.
@@ -85,6 +98,7 @@ impl Parts {
             let (stopped, asleep) = (take(part.stopped), take(part.slept + lately));
             let seen = |span| self.knows_sleep.then_some(span);
             let used = part.used * self.width;
+            let stopped = self.knows_stops.then_some(stopped);
             (part, Times { used, stopped, ready: seen(left), asleep: seen(asleep) })
         })
     }
@@ -176,7 +190,7 @@ mod tests {
         let each: Vec<_> = parts.each(at(100)).map(|(part, times)| (&*part.name, times)).collect();
         let times = |used, stopped, ready, asleep| {
             let [used, stopped, ready, asleep] = [used, stopped, ready, asleep].map(Span::from_ms);
-            Times { used, stopped, ready: Some(ready), asleep: Some(asleep) }
+            Times { used, stopped: Some(stopped), ready: Some(ready), asleep: Some(asleep) }
         };
         assert_eq!(each, [("vCPU 0", times(35, 50, 10, 0)), ("vCPU 2", times(10, 0, 0, 85))]);
         assert_eq!(parts.used(), Span::from_ms(45));

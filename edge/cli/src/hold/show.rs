@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{IsTerminal, stderr, stdout};
 
 use serde_json::{Value, json};
+use slackline_live::mechanism::{Bound, Demand};
 use slackline_live::session::{JoinId, SessionEvents};
-use slackline_units::{CpuId, Reservation, Span, Time};
+use slackline_units::{CpuId, Enforcement, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
 use crate::args::Hold;
@@ -30,10 +31,16 @@ pub(super) struct HoldOutput {
     in_place: bool,
     /// Width of the progress line that is overwritten on a terminal, in columns.
     columns: usize,
-    /// Reservation of each part of the target, in millionths of a CPU.
-    each: u64,
-    /// Reservation of all parts together, in millionths of a CPU.
-    promised: u64,
+    /// Mechanism that enforces the demand.
+    mechanism: Enforcement,
+    /// Reservation of each part of the target, in millionths of a CPU. `None` if the target has a
+    /// weight.
+    each: Option<u64>,
+    /// Reservation of all parts together, in millionths of a CPU. `None` if the target has a
+    /// weight.
+    promised: Option<u64>,
+    /// Word for the amount that is reserved: `promised`, or `at most` for a limit.
+    word: &'static str,
     every: Span,
     /// Time of the last progress line, and the CPU time that the target had used by then.
     last: (Span, Span),
@@ -45,6 +52,18 @@ pub(super) struct HoldOutput {
     /// the number was last printed.
     undone: u64,
     told_undone: Option<Span>,
+}
+
+/// Target of a `hold` by the kernel, and the demand that the kernel enforces.
+pub(super) struct KernelHeading<'a> {
+    /// Name of the target.
+    pub(super) name: &'a str,
+    /// Mechanism that enforces the demand.
+    pub(super) mechanism: Enforcement,
+    /// Demand of each part of the target.
+    pub(super) demand: Demand,
+    /// Number of vCPUs, or 1.
+    pub(super) parts: usize,
 }
 
 /// Interval at which the vCPUs of a guest are counted.
@@ -61,28 +80,14 @@ impl HoldOutput {
         each: Reservation,
         (parts, cpus): (usize, &[CpuId]),
     ) -> Result<HoldOutput, Problem> {
-        let aside = !args.command.is_empty();
-        let is_terminal = if aside { stderr().is_terminal() } else { stdout().is_terminal() };
-        let in_place = is_terminal && !args.json;
-        let every = if in_place || args.json { OFTEN } else { SELDOM };
         let parts = u64::try_from(parts).unwrap_or(u64::MAX);
         // The share is computed from slice and period. Admission rounds its share up.
         let one = ppm(each.slice(), each.period());
         let promised = one.saturating_mul(parts);
-        let columns = if aside { terminal::told_columns() } else { terminal::columns() };
         let shown = HoldOutput {
-            json: args.json,
-            aside,
-            in_place,
-            columns: columns.unwrap_or(LINE),
-            each: one,
-            promised,
-            every,
-            last: (Span::ZERO, Span::ZERO),
-            contested: BTreeMap::new(),
-            counted: Span::ZERO,
-            undone: 0,
-            told_undone: None,
+            each: Some(one),
+            promised: Some(promised),
+            ..HoldOutput::new(args, Enforcement::Dispatcher)
         };
         if !args.json {
             let (slice, period, share) = (each.slice(), each.period(), percent(one));
@@ -107,6 +112,74 @@ impl HoldOutput {
             ))?;
         }
         Ok(shown)
+    }
+
+    /// Prints the target and the demand that the kernel enforces.
+    pub(super) fn begin_by_kernel(
+        args: &Hold,
+        heading: &KernelHeading<'_>,
+    ) -> Result<HoldOutput, Problem> {
+        let mut shown = HoldOutput::new(args, heading.mechanism);
+        let parts = u64::try_from(heading.parts).unwrap_or(u64::MAX);
+        let amount = match heading.demand {
+            Demand::Weight(weight) => format!("weight {weight} among its siblings"),
+            Demand::Time(each, bound) => {
+                let one = ppm(each.slice(), each.period());
+                shown.each = Some(one);
+                shown.promised = Some(one.saturating_mul(parts));
+                let (slice, period, share) = (each.slice(), each.period(), percent(one));
+                let (most, more) = match bound {
+                    Bound::AtMost => ("at most ", ", without a guarantee"),
+                    Bound::Exact => ("", ", and no more"),
+                    Bound::AtLeast => ("", ", plus slack"),
+                };
+                if bound == Bound::AtMost {
+                    shown.word = "at most";
+                }
+                let of =
+                    if parts == 1 { String::new() } else { format!(" for each of {parts} vCPUs") };
+                format!("{most}{slice} in every {period} ({share}){of}{more}")
+            }
+        };
+        if !args.json {
+            let all = match heading.mechanism {
+                Enforcement::Deadline => ", and nothing that it starts",
+                _ if args.vcpus => ", without the emulator's own threads",
+                _ => " and all it starts",
+            };
+            let (name, by) = (heading.name, heading.mechanism);
+            shown.say(&format!("holding {name}{all}: {amount}, by {by}; Ctrl-C ends it\n"))?;
+        }
+        Ok(shown)
+    }
+
+    fn new(args: &Hold, mechanism: Enforcement) -> HoldOutput {
+        let aside = !args.command.is_empty();
+        let is_terminal = if aside { stderr().is_terminal() } else { stdout().is_terminal() };
+        let in_place = is_terminal && !args.json;
+        let every = if in_place || args.json { OFTEN } else { SELDOM };
+        let columns = if aside { terminal::told_columns() } else { terminal::columns() };
+        HoldOutput {
+            json: args.json,
+            aside,
+            in_place,
+            columns: columns.unwrap_or(LINE),
+            mechanism,
+            each: None,
+            promised: None,
+            word: "promised",
+            every,
+            last: (Span::ZERO, Span::ZERO),
+            contested: BTreeMap::new(),
+            counted: Span::ZERO,
+            undone: 0,
+            told_undone: None,
+        }
+    }
+
+    /// Returns the promise in words, with the word before it. Empty if the target has a weight.
+    fn promise(&self, of: Option<u64>, after: &str) -> String {
+        of.map_or_else(String::new, |of| format!("{} {}{after}", self.word, percent(of)))
     }
 
     /// Prints changes to the scheduling of the target's threads that other programs or the target
@@ -178,20 +251,27 @@ impl HoldOutput {
             return self.say(&format!(
                 "{}\n",
                 json!({
-                    "passed_ns": passed.ns(), "promised_ppm": self.promised,
+                    "passed_ns": passed.ns(), "enforce": self.mechanism.name(),
+                    "promised_ppm": self.promised,
                     "delivered_ppm": all, "last_ppm": last, "used_ns": used.ns(),
                     "contested": self.contested(), "undone": self.undone,
                 })
             ));
         }
         let seconds = passed / OFTEN;
-        let (promised, all, last) = (percent(self.promised), percent(all), percent(last));
+        let (all, last) = (percent(all), percent(last));
         let (begin, end) = if self.in_place { ("\r\x1b[K", "") } else { ("", "\n") };
         let line = match self.columns < LINE {
             // A line that the terminal wraps cannot be overwritten.
-            true => format!("{seconds} s  {all} of {promised}, now {last}"),
+            true => match self.promised {
+                Some(promised) => {
+                    format!("{seconds} s  {all} of {}, now {last}", percent(promised))
+                }
+                None => format!("{seconds} s  {all}, now {last}"),
+            },
             false => format!(
-                "{seconds:>6} s  promised {promised}  delivered {all}  in the last {} {last}",
+                "{seconds:>6} s  {}delivered {all}  in the last {} {last}",
+                self.promise(self.promised, "  "),
                 self.every
             ),
         };
@@ -214,7 +294,7 @@ impl HoldOutput {
                 json!({
                     "name": part.name, "promised_ppm": each, "used_ns": times.used.ns(),
                     "delivered_ppm": of_passed(times.used),
-                    "stopped_ppm": of_passed(times.stopped),
+                    "stopped_ppm": times.stopped.map(of_passed),
                     "ready_ppm": times.ready.map(of_passed),
                     "asleep_ppm": times.asleep.map(of_passed),
                 })
@@ -223,7 +303,8 @@ impl HoldOutput {
             return self.say(&format!(
                 "{}\n",
                 json!({
-                    "passed_ns": passed.ns(), "promised_ppm": self.promised,
+                    "passed_ns": passed.ns(), "enforce": self.mechanism.name(),
+                    "promised_ppm": self.promised,
                     "delivered_ppm": all, "used_ns": used.ns(), "parts": parts,
                     "given_back": true,
                 })
@@ -233,15 +314,11 @@ impl HoldOutput {
         let tenths = passed / (OFTEN / 10);
         let (seconds, tenth) = (tenths / 10, tenths % 10);
         let why = if has_ended { "target has ended" } else { "threads restored" };
-        let (promised, all) = (percent(self.promised), percent(all));
-        let mut text =
-            format!("held for {seconds}.{tenth} s: promised {promised}, delivered {all}");
+        let (promise, all) = (self.promise(self.promised, ", "), percent(all));
+        let mut text = format!("held for {seconds}.{tenth} s: {promise}delivered {all}");
         let rest = |times: &Times| {
-            let words = [
-                ("stopped", Some(times.stopped)),
-                ("ready", times.ready),
-                ("blocked", times.asleep),
-            ];
+            let words =
+                [("stopped", times.stopped), ("ready", times.ready), ("blocked", times.asleep)];
             let words = words.into_iter().filter_map(|(word, span)| {
                 Some(format!(", {word} {}", percent(ppm(span?, passed))))
             });
@@ -253,11 +330,9 @@ impl HoldOutput {
             several => {
                 for (part, times) in several {
                     let (name, used) = (&part.name, percent(ppm(times.used, passed)));
-                    let promised = percent(each);
-                    each_of_several += &format!(
-                        "  {name}: promised {promised}, delivered {used}{}\n",
-                        rest(times)
-                    );
+                    let promise = self.promise(each, ", ");
+                    each_of_several +=
+                        &format!("  {name}: {promise}delivered {used}{}\n", rest(times));
                 }
             }
         }
@@ -284,7 +359,7 @@ fn ppm(part: Span, of: Span) -> u64 {
 }
 
 /// Formats millionths of a CPU in percent.
-pub(super) fn percent(ppm: u64) -> String {
+pub(crate) fn percent(ppm: u64) -> String {
     let hundredths = (ppm + 50) / 100;
     format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }

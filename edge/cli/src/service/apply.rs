@@ -280,6 +280,9 @@ pub(super) fn as_file(all: &[Reservation]) -> String {
         if let Some(phase) = one.phase {
             let _ = writeln!(text, "phase = \"{}\"", phase.0);
         }
+        if !one.enforce.is_dispatcher() {
+            let _ = writeln!(text, "enforce = \"{}\"", one.enforce.word());
+        }
         if let Some(until) = one.until {
             let _ = writeln!(text, "until = \"{}\"", until.0);
         }

@@ -6,11 +6,14 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
-use slackline_control::{End, Length, Moment, Phase, ReservationParameters, Role, Share};
+use slackline_control::{
+    End, Length, Mechanism, Moment, Phase, ReservationParameters, Role, Share,
+};
 use slackline_top::SortKey;
-use slackline_units::{Span, WallTime};
+use slackline_units::{Enforcement, Span, WallTime};
 
 use super::view::View;
+use crate::enforce::Enforce;
 use crate::input::file;
 use crate::parse::{share, span};
 
@@ -96,6 +99,9 @@ pub(crate) struct AmountArgs {
     /// in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
+    /// Mechanism: dispatcher or deadline [default: the daemon's; in `change`: unchanged].
+    #[arg(long, value_name = "NAME", value_parser = mechanism)]
+    pub(crate) enforce: Option<Mechanism>,
 }
 
 #[derive(Debug, Args)]
@@ -183,10 +189,21 @@ impl AmountArgs {
         binding: Option<&String>,
         user: Option<u32>,
     ) -> ReservationParameters {
-        let AmountArgs { slice, period, cpu, vcpus, exact, phase, until, .. } = *self;
+        let AmountArgs { slice, period, cpu, vcpus, exact, phase, until, enforce, .. } = *self;
         let (binding, phase) = (binding.cloned(), phase.and_then(|phase| phase.0).map(Length));
         let until = until.and_then(|until| until.0).map(Moment);
-        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user, until }
+        ReservationParameters {
+            slice,
+            period,
+            cpu,
+            exact,
+            phase,
+            vcpus,
+            binding,
+            user,
+            until,
+            enforce,
+        }
     }
 }
 
@@ -452,6 +469,18 @@ fn moment(text: &str) -> Result<WallTime, String> {
 fn role(text: &str) -> Result<Role, String> {
     let role = Role::ALL.into_iter().find(|role| role.word() == text);
     role.ok_or_else(|| "write viewer, tenant, operator or administrator".into())
+}
+
+/// Parses the mechanism of a reservation.
+pub(crate) fn mechanism(text: &str) -> Result<Mechanism, String> {
+    match text.parse::<Enforce>()? {
+        Enforce::Named(Enforcement::Dispatcher) => Ok(Mechanism::Dispatcher),
+        Enforce::Named(Enforcement::Deadline) => Ok(Mechanism::Deadline),
+        other => Err(format!(
+            "`{other}` guarantees no share of its own; use dispatcher or deadline, or limit a VM \
+             by `slackline hold --at-most`"
+        )),
+    }
 }
 
 fn length(text: &str) -> Result<Length, String> {

@@ -146,8 +146,19 @@ impl GangFile {
         let Member { binding, vcpus, .. } = self.member[member].clone();
         let phase = Some(self.phase.unwrap_or(Length(Span::ZERO)));
         let GangFile { slice, period, cpu, exact, .. } = *self;
-        let (user, until) = (None, None);
-        ReservationParameters { slice, period, cpu, exact, phase, vcpus, binding, user, until }
+        let (user, until, enforce) = (None, None, None);
+        ReservationParameters {
+            slice,
+            period,
+            cpu,
+            exact,
+            phase,
+            vcpus,
+            binding,
+            user,
+            until,
+            enforce,
+        }
     }
 }
 

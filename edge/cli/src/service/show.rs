@@ -52,6 +52,9 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
     ];
     let mut groups = groups;
+    if all.iter().any(|one| !one.enforce.is_dispatcher()) {
+        groups[1].push(column(ENFORCE, all, |one| text(one.enforce.word())));
+    }
     if all.iter().any(|one| one.cost.is_some()) {
         let cost = |cell: fn(&Cost) -> String| {
             move |one: &Reservation| one.cost.as_ref().map_or(Cell::Blank, |cost| text(cell(cost)))
@@ -97,8 +100,12 @@ pub(super) fn one(one: &Reservation) -> String {
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     let until = one.until_ns.map(|ns| format!(", until {} UTC", moment(ns))).unwrap_or_default();
+    let by = match one.enforce.is_dispatcher() {
+        true => String::new(),
+        false => format!(", by {}", one.enforce.word()),
+    };
     format!(
-        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}; {}, \
+        "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}{by}; {}, \
          revision {}{why}\n",
         one.name,
         one.slice.0,

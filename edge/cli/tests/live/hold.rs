@@ -91,29 +91,29 @@ impl Drop for Ended {
 }
 
 /// A `slackline hold` that runs in the background.
-struct Holding<'a> {
+pub(crate) struct Holding<'a> {
     live: &'a Live,
     child: Child,
 }
 
 impl<'a> Holding<'a> {
-    fn start(live: &'a Live, arguments: &[&str]) -> Holding<'a> {
+    pub(crate) fn start(live: &'a Live, arguments: &[&str]) -> Holding<'a> {
         let file = |name| Stdio::from(File::create(live.place.path(name)).unwrap());
         let mut command = live.command(arguments);
         let child = command.stdout(file("out")).stderr(file("err")).spawn().unwrap();
         Holding { live, child }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         live::kill(i32::try_from(self.child.id()).unwrap(), signal);
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         String::from_utf8(self.live.place.read(name)).unwrap()
     }
 
     #[track_caller]
-    fn end(mut self) -> Ran {
+    pub(crate) fn end(mut self) -> Ran {
         wait_until("the hold to end", || self.child.try_wait().unwrap().is_some());
         let code = self.child.wait().unwrap().code();
         Ran { code, out: self.text("out"), err: self.text("err") }

@@ -6,6 +6,8 @@ mod common;
 mod agents;
 mod balancers;
 mod ends;
+mod enforce;
+mod enforce_service;
 mod faults;
 mod full_disk;
 mod gangs;

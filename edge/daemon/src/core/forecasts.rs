@@ -25,6 +25,21 @@ impl Core {
         }
     }
 
+    /// Checks that the dispatcher enforces all reservations. The simulation has no other mechanism.
+    /// Only the reservations of a tenant are named to it.
+    fn check_mechanisms(&self, tenant: Option<Principal>) -> Result<(), Problem> {
+        let mut rows = self.service.listed().map(|(_, listed)| listed.row);
+        let Some(row) = rows.find(|row| row.terms.enforcement().is_of_kernel()) else {
+            return Ok(());
+        };
+        let is_seen = tenant.is_none_or(|tenant| row.owner == tenant);
+        let name = if is_seen { row.name.to_string() } else { "a VM of another owner".into() };
+        let by = row.terms.enforcement();
+        let detail = format!("cannot predict: `{by}` enforces {name}, which is not simulated");
+        Err(Problem::new(Kind::HostCannot, detail)
+            .hinting("change it to `--enforce dispatcher`, and ask again after a minute"))
+    }
+
     fn begin_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
@@ -39,6 +54,7 @@ impl Core {
             return Err(Problem::new(Kind::NotNow, "the flight recorder is off")
                 .hinting("start the daemon without --no-recorder"));
         }
+        self.check_mechanisms(tenant.then_some(principal))?;
         let own = tenant.then(|| {
             let rows = self.service.listed().map(|(_, listed)| listed.row);
             let own = rows.filter(|row| row.owner == principal);

@@ -10,10 +10,8 @@ use slackline_live::session::{JoinTarget, Request, RequestedId};
 use slackline_service::{NO_RESERVATION, WorldError};
 use slackline_units::Span;
 
-use super::scheduler::{Scheduler, declined, slice_in};
-
-/// Period of the front's reservation. A request waits at most this long until the front runs.
-const PERIOD: Span = Span::from_ms(2);
+use super::scheduler::{Scheduler, declined};
+use super::shares::{FRONT_PERIOD, slice_in};
 
 /// Slice of the front's reservation. It is about the CPU time of two requests over the socket.
 const SLICE: Span = Span::from_us(100);
@@ -34,7 +32,7 @@ impl Scheduler {
             name: "front".into(),
             domain: "slackline".into(),
             called: RequestedId::As(NO_RESERVATION, 0),
-            share: slice_in(SLICE, PERIOD),
+            share: slice_in(SLICE, FRONT_PERIOD),
             cpus: None,
         };
         let ids = self.session.join(vec![request]).map_err(declined)?;

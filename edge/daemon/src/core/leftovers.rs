@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use slackline_fence::{
-    KeeperCommand, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
+    KeeperCommand, Leftover, give_back_all, give_back_budgets, keepers_have_ended, leftovers,
 };
 
 /// Maximum wait for the keeper processes of killed runs. A keeper restores the threads of its run,
@@ -18,7 +18,8 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
     if !keepers_have_ended(&keeper.state_directory, PATIENCE) {
         tell("the keeper of a killed run is still restoring threads");
     }
-    let left = leftovers(&keeper.state_directory);
+    let mut left = leftovers(&keeper.state_directory);
+    left.threads.retain(|thread| !thread.is_kept());
     for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
@@ -33,5 +34,21 @@ pub(super) fn free_leftovers(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str))
     }
     for error in &left.unread {
         tell(&error.to_string());
+    }
+}
+
+/// Restores the threads that a killed daemon has kept under the kernel's enforcement, and that this
+/// daemon has not adopted with a reservation.
+pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
+    let mut left = leftovers(&keeper.state_directory);
+    left.threads.retain(Leftover::is_kept);
+    for (thread, given_back) in left.threads.iter().zip(give_back_all(&left.threads)) {
+        let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
+        match given_back {
+            Ok(_) => {
+                tell(&format!("{whose} was kept for a reservation that is gone, and is restored"));
+            }
+            Err(error) => tell(&format!("cannot restore {whose}: {error}")),
+        }
     }
 }

@@ -9,6 +9,9 @@ use rustix::thread::{
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
 };
 
+use super::error::ServeError;
+use crate::front::rights::DESCRIPTORS;
+
 /// Capabilities of the systemd unit, whose file explains each, and also `CHOWN`. The daemon needs
 /// `CHOWN` to give the socket to its group if systemd has not created it.
 const NEEDED: CapabilitySet = CapabilitySet::SYS_NICE
@@ -49,4 +52,29 @@ pub(super) fn keep_what_is_needed() -> io::Result<()> {
     let inheritable = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective, permitted, inheritable })?;
     Ok(())
+}
+
+/// Returns an error if the hard limit `most` is below the number of descriptors that the front
+/// needs. For a process without a limit, `most` is `None`.
+pub(super) fn enough_descriptors(most: Option<u64>) -> Result<(), ServeError> {
+    match most {
+        Some(most) if most < DESCRIPTORS => {
+            Err(ServeError::FewDescriptors { most, needed: DESCRIPTORS })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
+        assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
+        let error = enough_descriptors(Some(127)).unwrap_err();
+        let says = "cannot start: a process may open 127 files here, and 128 are needed";
+        assert_eq!(error.to_string(), says);
+        assert!(error.hint().is_some());
+    }
 }

@@ -8,45 +8,51 @@ use slackline_fence::FenceError;
 use slackline_linux::sys::{Tid, get_affinity};
 use slackline_linux::thread::ThreadError;
 use slackline_live::session::{
-    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, RequestedId, Session,
+    GroupError, JoinId, JoinTarget, PreparedGroup, Request, RequestError, Session,
 };
-use slackline_policy::{RawValue, Values, find};
 use slackline_service::{CpuCapacity, Identity, JoiningDomain, Seats, Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Span};
 
 use slackline_linux::with_causes;
 
-use super::{POLICY, RESERVE};
+use super::RESERVE;
+use super::kernel::{self, KernelDomain};
+use super::shares::{nobody, share};
 use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
 pub(super) struct Scheduler {
     pub(super) session: Session,
     /// Kernel's numbers of the session's CPUs. The index is the number of the CPU in the session.
-    cpus: Vec<CpuId>,
-    domains: BTreeMap<DomId, Domain>,
+    pub(super) cpus: Vec<CpuId>,
+    pub(super) domains: BTreeMap<DomId, Domain>,
     /// VMs that were found by look-ups or discovery. Places of a domain get their threads from
     /// them.
     pub(super) found: BTreeMap<Identity, FoundMachine>,
     /// Member of the session that has the front's reservation. `None` if the front has none.
     pub(super) front: Option<JoinId>,
+    /// True if the kernel's enforcement outlives this process for a time.
+    pub(super) is_kept: bool,
 }
 
-struct Domain {
-    name: String,
-    terms: Terms,
+/// A reservation in the session.
+pub(super) struct Domain {
+    pub(super) name: String,
+    pub(super) terms: Terms,
     /// VM whose threads are in the places. `None` if the VM is absent.
-    identity: Option<Identity>,
-    places: Vec<Place>,
+    pub(super) identity: Option<Identity>,
+    pub(super) places: Vec<Place>,
+    /// Enforcement by the kernel. `None` if the dispatcher enforces.
+    pub(super) kernel: Option<KernelDomain>,
 }
 
 /// A vCPU with a reservation. It can be without a thread.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+pub(super) struct Place {
     /// Id of the vCPU in the session. `None` only if the session has no reservation for this place.
-    id: Option<JoinId>,
+    pub(super) id: Option<JoinId>,
     /// Number of the VM's vCPU whose thread is in this place. `None` if the place is empty.
-    vcpu: Option<u16>,
+    pub(super) vcpu: Option<u16>,
 }
 
 /// A domain whose VM has lost threads, because they ended.
@@ -56,9 +62,11 @@ pub(super) struct ShrunkDomain {
 }
 
 impl Scheduler {
-    pub(super) fn new(session: Session, cpus: Vec<CpuId>) -> Scheduler {
+    /// Creates a scheduler without domains. With `is_kept`, the kernel's enforcement outlives this
+    /// process for a time.
+    pub(super) fn new(session: Session, cpus: Vec<CpuId>, is_kept: bool) -> Scheduler {
         let (domains, found) = (BTreeMap::new(), BTreeMap::new());
-        Scheduler { session, cpus, domains, found, front: None }
+        Scheduler { session, cpus, domains, found, front: None, is_kept }
     }
 
     /// Returns the kernel's numbers of the CPUs that are scheduled.
@@ -93,6 +101,10 @@ impl Scheduler {
             match result {
                 Ok(ids) => {
                     self.domains.insert(joining.domain, Domain::new(joining, &ids));
+                    if let Err(error) = self.begin_domain(joining.domain, joining.seats) {
+                        self.leave(joining.domain);
+                        answers[index] = Err(error);
+                    }
                 }
                 Err(error) => answers[index] = Err(declined(error)),
             }
@@ -102,6 +114,10 @@ impl Scheduler {
 
     fn prepare(&mut self, joining: &JoiningDomain<'_>) -> Result<PreparedGroup, WorldError> {
         let as_what = (joining.domain, joining.name.as_str(), joining.terms);
+        if joining.terms.enforcement().is_of_kernel() {
+            let requests = kernel::requests(as_what, self.cpus.len());
+            return self.session.prepare(requests).map_err(declined);
+        }
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
             None => Ok(nobody(as_what, number)),
@@ -169,6 +185,9 @@ impl Scheduler {
     /// [`World::seat`](slackline_service::World::seat) requires.
     pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        if known.kernel.is_some() {
+            return self.seat_by_kernel(domain, seats);
+        }
         let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
         let (name, terms) = (known.name.clone(), known.terms);
         let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
@@ -259,6 +278,10 @@ impl Scheduler {
     /// Empties all places of a domain, as [`World::unseat`](slackline_service::World::unseat)
     /// requires.
     pub(super) fn unseat(&mut self, domain: DomId) {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            self.unseat_by_kernel(domain);
+            return;
+        }
         let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
         (0..places).for_each(|place| self.vacate(domain, place));
         if let Some(known) = self.domains.get_mut(&domain) {
@@ -271,6 +294,9 @@ impl Scheduler {
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let (before, places) = (known.terms, known.places.len());
+        if before.enforcement().is_of_kernel() || terms.enforcement().is_of_kernel() {
+            return self.join_anew(domain, terms);
+        }
         let kept = places.min(usize::from(terms.vcpus()));
         // Places are dropped last. If the change is refused, the old terms are still in force or
         // fit again. Places that left and rejoined would instead have to pay back excess time
@@ -278,6 +304,11 @@ impl Scheduler {
         self.change_each(domain, kept, (&before, terms))?;
         if let Err(error) = self.grow(domain, terms) {
             // The old terms fit again: nothing else has joined in between.
+            let _ = self.change_each(domain, kept, (terms, &before));
+            return Err(error);
+        }
+        if let Err(error) = self.check_interference(domain) {
+            self.drop_places(domain, places);
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
@@ -331,6 +362,9 @@ impl Scheduler {
     /// Pauses the threads of a domain, as [`World::pause`](slackline_service::World::pause)
     /// requires.
     pub(super) fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            return Err(kernel::cannot_pause());
+        }
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -347,6 +381,10 @@ impl Scheduler {
     /// Resumes the threads of a domain, as [`World::resume`](slackline_service::World::resume)
     /// requires.
     pub(super) fn resume(&mut self, domain: DomId) -> Result<(), WorldError> {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            // Such a domain is never paused.
+            return Ok(());
+        }
         let ids = self.seated(domain);
         let now = self.session.now();
         for (done, &id) in ids.iter().enumerate() {
@@ -363,6 +401,7 @@ impl Scheduler {
     /// Removes a domain with its reservation, as [`World::leave`](slackline_service::World::leave)
     /// requires.
     pub(super) fn leave(&mut self, domain: DomId) {
+        self.leave_kernel(domain);
         self.drop_places(domain, 0);
         self.domains.remove(&domain);
     }
@@ -468,56 +507,21 @@ impl Scheduler {
 
 impl Domain {
     fn new(joining: &JoiningDomain<'_>, ids: &[JoinId]) -> Domain {
-        let vcpu = |number: usize| joining.seats?.vcpus.get(number).copied().flatten();
+        let is_of_kernel = joining.terms.enforcement().is_of_kernel();
+        // A place of the kernel is occupied once the kernel enforces.
+        let seats = joining.seats.filter(|_| !is_of_kernel);
+        let vcpu = |number: usize| seats?.vcpus.get(number).copied().flatten();
+        let (ids, others) = ids.split_at(ids.len().min(joining.terms.vcpus().into()));
         let places = ids.iter().enumerate();
         let places = places.map(|(number, &id)| Place { id: Some(id), vcpu: vcpu(number) });
         Domain {
+            kernel: is_of_kernel.then(|| KernelDomain::new(others, ids.len())),
             name: joining.name.to_string(),
             terms: *joining.terms,
-            identity: joining.seats.map(|seats| seats.identity),
+            identity: seats.map(|seats| seats.identity),
             places: places.collect(),
         }
     }
-}
-
-fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
-    Request {
-        who: JoinTarget::Nobody,
-        name: format!("{name}.{number}"),
-        domain: name.to_owned(),
-        called: RequestedId::As(domain, number),
-        share: share(terms),
-        cpus: None,
-    }
-}
-
-/// Returns the terms as parameters of the scheduling policy. Period and slice are adapted so that
-/// the slices of each second add up to the reserved share.
-fn share(terms: &Terms) -> Values {
-    let terms = terms.in_each_second();
-    let each = terms.each();
-    let phase = terms.phase().map_or_else(|| "none".to_owned(), |phase| phase.to_string());
-    let spread = if terms.by_use() { "use" } else { "even" };
-    values((each.slice(), each.period()), terms.exact(), &phase, spread)
-}
-
-/// Returns parameters for a work-conserving reservation of `slice` in every `period`.
-pub(super) fn slice_in(slice: Span, period: Span) -> Values {
-    values((slice, period), false, "none", "even")
-}
-
-fn values((slice, period): (Span, Span), exact: bool, phase: &str, spread: &str) -> Values {
-    let policy = find(POLICY).expect("the policy of the session is built in");
-    let (slice, period) = (slice.to_string(), period.to_string());
-    let given = [
-        ("slice", RawValue::Text(&slice)),
-        ("period", RawValue::Text(&period)),
-        ("exact", RawValue::Flag(exact)),
-        ("phase", RawValue::Text(phase)),
-        ("spread", RawValue::Text(spread)),
-    ];
-    let share = Values::read(policy.share_fields, given.into_iter());
-    share.expect("every reservation is valid in the policy's parameters")
 }
 
 pub(super) fn declined(error: GroupError) -> WorldError {

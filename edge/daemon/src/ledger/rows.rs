@@ -7,7 +7,7 @@ use rusqlite::types::FromSqlError;
 use rusqlite::{Connection, OptionalExtension, params};
 use slackline_service::gang::Gang;
 use slackline_service::{Binding, Budget, Commit, Identity, LedgerContents, Name, Role, Row};
-use slackline_units::{CpuShare, WallTime};
+use slackline_units::{CpuShare, Enforcement, WallTime};
 
 use super::answers::Answers;
 use super::error::LedgerError;
@@ -61,9 +61,11 @@ pub(super) fn reservations(
     let by_use = if has("by_use")? { "by_use" } else { "0" };
     let until = if has("until")? { "until" } else { "NULL" };
     let uuid = if has("uuid")? { "uuid" } else { "NULL" };
+    let enforce = if has("enforce")? { "enforce" } else { "'dispatcher'" };
     let sql = format!(
         "SELECT reservation.name, owner, slice_ns, period_ns, exact, vcpus, binding, paused, since,
-         revision, {columns}, {user}, {phase}, {gang}, {by_use}, {until}, {uuid} FROM {from}
+         revision, {columns}, {user}, {phase}, {gang}, {by_use}, {until}, {uuid}, {enforce}
+         FROM {from}
          ORDER BY since, reservation.name"
     );
     connection.prepare(&sql)?.query_map([boot_id], reservation)?.collect()
@@ -86,6 +88,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     let (Natural(since), Natural(revision)) = (row.get(8)?, row.get(9)?);
     let phase = row.get::<_, Option<Natural>>(14)?.map(|Natural(phase)| phase);
     let until = row.get::<_, Option<Natural>>(18)?.map(|Natural(ns)| WallTime::from_ns(ns));
+    let Text::<Enforcement>(enforce) = row.get(20)?;
     let (gang, is_strict) = (row.get::<_, Option<Text<Name>>>(15)?, row.get(16)?);
     let identity = inode.map(|inode| match (pid, started) {
         (Some(pid), Some(started)) => Identity::Process {
@@ -98,7 +101,7 @@ fn reservation(row: &rusqlite::Row<'_>) -> rusqlite::Result<Row> {
     Ok(Row {
         name,
         owner,
-        terms: terms((slice, period, phase), (row.get(4)?, row.get(17)?), row.get(5)?)?
+        terms: terms((slice, period, phase), (row.get(4)?, row.get(17)?, enforce), row.get(5)?)?
             .with_end(until),
         binding,
         user: row.get(13)?,
@@ -289,6 +292,7 @@ fn write_row(
         row.terms.by_use(),
         row.terms.until().map(|until| number("an end", until.ns())).transpose()?,
         row.by_uuid.as_ref().map(Binding::name),
+        row.terms.enforcement().name(),
     ]);
     done.map_err(failed)?;
     let done = match row.identity {
@@ -312,10 +316,10 @@ fn write_row(
 }
 
 const PUT: &str = "INSERT INTO reservation VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10,
-    ?11, ?12, ?13, ?14, ?15, ?16, ?17) ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3,
-    period_ns = ?4, exact = ?5, vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10,
-    user = ?11, phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15,
-    until = ?16, uuid = ?17";
+    ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)
+    ON CONFLICT (name) DO UPDATE SET owner = ?2, slice_ns = ?3, period_ns = ?4, exact = ?5,
+    vcpus = ?6, binding = ?7, paused = ?8, since = ?9, revision = ?10, user = ?11,
+    phase_ns = ?12, gang = ?13, strict = ?14, by_use = ?15, until = ?16, uuid = ?17, enforce = ?18";
 
 /// Deletes events beyond the bounds of age, number or size, oldest first and at most `most` of
 /// them. Returns the number of deleted events.

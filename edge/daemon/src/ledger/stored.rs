@@ -6,12 +6,13 @@ use std::time::{Duration, SystemTime};
 
 use rusqlite::types::{FromSql, FromSqlError, FromSqlResult, ToSql, ToSqlOutput, ValueRef};
 use serde::{Deserialize, Serialize};
+use slackline_control::Mechanism;
 use slackline_service::gang::Gang;
 use slackline_service::{
     Binding, BindingKind, EventKind, Identity, Name, NameError, NoPrincipal, Principal, Row, Terms,
     Verb,
 };
-use slackline_units::{Reservation, Span, WallTime};
+use slackline_units::{Enforcement, Reservation, Span, WallTime};
 
 use super::error::LedgerError;
 
@@ -80,7 +81,7 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
 /// Builds the terms of a reservation from the values stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
-    (exact, by_use): (bool, bool),
+    (exact, by_use, enforce): (bool, bool, Enforcement),
     vcpus: u16,
 ) -> Result<Terms, FromSqlError> {
     let each = Reservation::new(Span::from_ns(slice_ns), Span::from_ns(period_ns));
@@ -88,6 +89,7 @@ pub(super) fn terms(
     let terms = Terms::new(each, exact, vcpus);
     let terms = terms.and_then(|terms| terms.with_phase(phase_ns.map(Span::from_ns)));
     let terms = terms.map(|terms| terms.spread_by_use(by_use));
+    let terms = terms.and_then(|terms| terms.enforced_by(enforce));
     terms.map_err(|error| FromSqlError::Other(error.into()))
 }
 
@@ -121,6 +123,10 @@ pub(super) struct Past {
     /// End of the reservation, in nanoseconds since 1970. Missing in rows written before version 8.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     until: Option<u64>,
+    /// Mechanism of the reservation. Missing for the dispatcher, and in rows written before version
+    /// 10.
+    #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
+    enforce: Mechanism,
     vcpus: u16,
     binding: String,
     /// Id of the user who owns the VM. Missing in rows of version 1.
@@ -171,6 +177,7 @@ impl Past {
             phase_ns: row.terms.phase().map(Span::ns),
             by_use: row.terms.by_use(),
             until: row.terms.until().map(WallTime::ns),
+            enforce: row.terms.enforcement().into(),
             vcpus: row.terms.vcpus(),
             binding: row.binding.to_string(),
             user: Some(row.user),
@@ -203,7 +210,7 @@ impl Past {
             owner,
             terms: terms(
                 (self.slice_ns, self.period_ns, self.phase_ns),
-                (self.exact, self.by_use),
+                (self.exact, self.by_use, self.enforce.into()),
                 self.vcpus,
             )?
             .with_end(self.until.map(WallTime::from_ns)),

@@ -4,10 +4,10 @@
 /// Statements that migrate the tables of each version to the next. The first ones create the tables
 /// in an empty file.
 pub(super) const MIGRATIONS: [&str; NEWEST as usize] =
-    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS];
+    [FIRST, WHOSE, ACCESS, PHASE, GANG, BY_USE, TENANTS, ENDS, UUIDS, ENFORCE];
 
 /// Version of the tables that this program creates.
-pub(super) const NEWEST: u32 = 9;
+pub(super) const NEWEST: u32 = 10;
 
 /// Application id that marks a database as a ledger: the bytes `slk` and zero in the file's header.
 pub(super) const APPLICATION: u32 = 0x736c_6b00;
@@ -129,6 +129,12 @@ INSERT INTO rights SELECT 1, user_version IN (0, 7) FROM pragma_user_version;
 /// versions get it when the daemon finds their VM again.
 const UUIDS: &str = "
 ALTER TABLE reservation ADD COLUMN uuid TEXT;
+";
+
+/// Migration that adds the mechanism of a reservation. In rows from earlier versions it is the
+/// dispatcher.
+const ENFORCE: &str = "
+ALTER TABLE reservation ADD COLUMN enforce TEXT NOT NULL DEFAULT 'dispatcher';
 ";
 
 /// Statement for the table of CPU time received by reservations. It is created in ledgers of any

@@ -490,10 +490,10 @@ fn ledger_that_is_damaged_foreign_or_newer_is_refused_and_kept() {
     assert!(open_error(folder.path()).to_string().contains("nonsense"));
 
     fs::write(&path, &good).unwrap();
-    other(folder.path()).pragma_update(None, "user_version", 10).unwrap();
+    other(folder.path()).pragma_update(None, "user_version", 11).unwrap();
     fs::write(folder.path().join("ledger.version-1.db"), &good).unwrap();
     let error = open_error(folder.path());
-    let LedgerError::Newer { version: 10, known: 9, backup: Some(backup), .. } = error else {
+    let LedgerError::Newer { version: 11, known: 10, backup: Some(backup), .. } = error else {
         panic!("{error:?}")
     };
     assert_eq!(backup, folder.path().join("ledger.version-1.db"));

@@ -5,7 +5,8 @@ use std::path::Path;
 
 use rusqlite::Connection;
 use slackline_daemon::ledger::{EventQuery, Keep, Ledger, OpenedLedger, Reply, check, rebuild};
-use slackline_service::{Identity, Row};
+use slackline_service::{Identity, Row, Terms};
+use slackline_units::Enforcement;
 
 use crate::ledger::{close, open, other, put, replies};
 use crate::rows::{commit, row};
@@ -36,13 +37,13 @@ fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
     let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
     assert!(!has_tenants);
     let path = folder.path().join("ledger.db");
-    assert_eq!(version(&path), 9);
+    assert_eq!(version(&path), 10);
     ledger.migrate_access(7).unwrap();
     let [Reply::Access { ticket: 7, done: Ok(()) }] = &replies(&mut ledger, 1)[..] else {
         panic!("not migrated")
     };
     close(ledger);
-    for kept in [6, 9] {
+    for kept in [6, 10] {
         assert_eq!(version(&folder.path().join(format!("ledger.version-{kept}.db"))), kept);
     }
     let opened = open(folder.path());
@@ -56,6 +57,26 @@ fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
     // A new ledger has tenants from the start.
     let folder = tempfile::tempdir().unwrap();
     assert!(open(folder.path()).has_tenants);
+}
+
+/// The mechanism is stored with the reservation and with the event that set it.
+#[test]
+fn reservation_by_deadline_keeps_its_mechanism_when_the_ledger_is_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut ledger = open(folder.path()).ledger;
+    let plain = row("web", 1);
+    let exact = Terms::new(plain.terms.each(), true, 1).unwrap();
+    let terms = exact.enforced_by(Enforcement::Deadline).unwrap();
+    let row = Row { terms, ..plain };
+    put(&mut ledger, commit(1, [("web", Some(row.clone()))])).unwrap();
+    ledger.look_up(1, EventQuery { limit: 10, ..EventQuery::default() }).unwrap();
+    let Some(Reply::Events { events: Ok(events), .. }) = replies(&mut ledger, 1).pop() else {
+        panic!("no events");
+    };
+    let after = events[0].after.as_ref().unwrap();
+    assert_eq!(after.terms.enforcement(), Enforcement::Deadline);
+    close(ledger);
+    assert_eq!(open(folder.path()).loaded.rows, [row]);
 }
 
 fn version(path: &Path) -> u32 {
@@ -93,7 +114,7 @@ fn ledger_of_format_version_1_is_backed_up_and_migrated_without_loss() {
     assert_eq!(open(folder.path()).loaded.rows.pop(), Some(row));
 
     let backup = folder.path().join("ledger.version-1.db");
-    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (9, 1));
+    assert_eq!((version(&folder.path().join("ledger.db")), version(&backup)), (10, 1));
     // The backup has the data of version 1 unchanged.
     let old = Connection::open(&backup).unwrap();
     let rows: u32 = old.query_row("SELECT count(*) FROM event", [], |row| row.get(0)).unwrap();
@@ -113,5 +134,5 @@ fn damaged_ledger_of_format_version_1_is_rebuilt_and_then_migrated() {
     let rows = |name: &str| rebuilt.tables.iter().find(|table| table.name == name).unwrap().rows;
     assert_eq!((rows("reservation"), rows("answer"), rows("event")), (2, 5, 0));
     assert_eq!(open(folder.path()).loaded.rows.len(), 2);
-    assert_eq!(version(&folder.path().join("ledger.db")), 9);
+    assert_eq!(version(&folder.path().join("ledger.db")), 10);
 }

@@ -249,6 +249,7 @@ pub fn reservation(name: &str) -> Reservation {
         by_use: false,
         phase: None,
         phase_ns: None,
+        enforce: slackline_control::Mechanism::Dispatcher,
         until: None,
         until_ns: None,
         gang: None,

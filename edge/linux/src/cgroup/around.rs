@@ -43,6 +43,12 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
+    /// Returns the limits of CPU time in the thread's cgroups and in those above them. Each has the
+    /// folder of the cgroup and the limit as the kernel writes it. Slackline's are left out.
+    pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
+        self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
+    }
+
     /// Returns the folder of the thread's version 2 cgroup. `None` if version 2 is not mounted.
     #[must_use]
     pub fn unified(&self) -> Option<&Path> {

@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 
 use super::family::descendants;
 use super::{
-    CgroupError, Controller, Place, Step, Version, dissolve, mounts, move_to, read, write,
+    CgroupError, Controller, Place, Step, Version, dissolve, group_of_process, mounts, move_to,
+    read, write,
 };
 use crate::sys::Tid;
 use crate::thread::ThreadRef;
@@ -150,37 +151,10 @@ impl TreePlace {
     /// be moved.
     pub fn gather(&self, root: Tid) -> Result<(), CgroupError> {
         let Some(origin) = &self.origin else { return Ok(()) };
-        let ours = i32::try_from(std::process::id()).ok();
-        // A process that has ended is listed below its parent until the parent reaps it.
-        let mut ended = BTreeSet::new();
-        for _ in 0..ROUNDS {
-            let inside: BTreeSet<Tid> = self.list(PROCESSES)?.into_iter().collect();
-            let is_outside = |pid: &Tid| !inside.contains(pid) && !ended.contains(pid);
-            let outside: Vec<Tid> = descendants(root)?.into_iter().filter(is_outside).collect();
-            if outside.is_empty() {
-                return Ok(());
-            }
-            for pid in outside {
-                if ours == Some(pid.raw()) {
-                    return Err(CgroupError::HoldsOurselves { group: self.group.clone() });
-                }
-                match group_of_process(pid) {
-                    Ok(Some(group)) if group != *origin && group != self.group => {
-                        let origin = origin.clone();
-                        return Err(CgroupError::Elsewhere { pid, group, origin });
-                    }
-                    // The process ended meanwhile, or is where it should be.
-                    Err(_) | Ok(_) => {}
-                }
-                match write(&self.group.join(PROCESSES), &pid.to_string(), Step::Move) {
-                    Err(error) if error.is(rustix::io::Errno::SRCH) => {
-                        ended.insert(pid);
-                    }
-                    result => result?,
-                }
-            }
-        }
-        Err(CgroupError::refused(Step::Move, &self.group, io::ErrorKind::TimedOut.into()))
+        let file = self.group.join(PROCESSES);
+        let folders = Gathering { group: &self.group, origin, file: &file };
+        let list = || Ok(self.list(PROCESSES)?.into_iter().collect());
+        folders.gather(root, list, |pid| group_of_process(pid, Version::V2, Controller::Freezer))
     }
 
     /// Moves a process back into the cgroup.
@@ -256,6 +230,59 @@ impl TreePlace {
     }
 }
 
+/// Folders between which a process tree is moved.
+pub(super) struct Gathering<'a> {
+    /// Cgroup into which the tree is moved.
+    pub(super) group: &'a Path,
+    /// Cgroup in which the tree was before.
+    pub(super) origin: &'a Path,
+    /// File of `group` to which process ids are written.
+    pub(super) file: &'a Path,
+}
+
+impl Gathering<'_> {
+    /// Moves a process and all its descendants. `list` returns the processes that are already in
+    /// the cgroup, and `group_of` the cgroup of a process.
+    pub(super) fn gather(
+        &self,
+        root: Tid,
+        list: impl Fn() -> Result<BTreeSet<Tid>, CgroupError>,
+        group_of: impl Fn(Tid) -> Result<Option<PathBuf>, CgroupError>,
+    ) -> Result<(), CgroupError> {
+        let ours = i32::try_from(std::process::id()).ok();
+        // A process that has ended is listed below its parent until the parent reaps it.
+        let mut ended = BTreeSet::new();
+        for _ in 0..ROUNDS {
+            let inside = list()?;
+            let is_outside = |pid: &Tid| !inside.contains(pid) && !ended.contains(pid);
+            let outside: Vec<Tid> = descendants(root)?.into_iter().filter(is_outside).collect();
+            if outside.is_empty() {
+                return Ok(());
+            }
+            for pid in outside {
+                if ours == Some(pid.raw()) {
+                    return Err(CgroupError::HoldsOurselves { group: self.group.into() });
+                }
+                match group_of(pid) {
+                    Ok(Some(group)) if group != self.origin && group != self.group => {
+                        let origin = self.origin.into();
+                        return Err(CgroupError::Elsewhere { pid, group, origin });
+                    }
+                    // The process ended meanwhile, or is where it should be.
+                    Err(_) | Ok(_) => {}
+                }
+                match write(self.file, &pid.to_string(), Step::Move) {
+                    Err(error) if error.is(rustix::io::Errno::SRCH) => {
+                        ended.insert(pid);
+                    }
+                    result => result?,
+                }
+            }
+        }
+        Err(CgroupError::refused(Step::Move, self.group, io::ErrorKind::TimedOut.into()))
+    }
+}
+
 fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
     let text = read(Path::new("/proc/self/mountinfo"))?;
     let mut mounts = mounts::parse(&text, Controller::Freezer);
@@ -265,15 +292,6 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
         return Err(CgroupError::NotMounted { version, controller });
     }
     Ok(mounts)
-}
-
-/// Returns the folder of the version 2 cgroup that a process is in. `None` if the folder is not
-/// visible.
-fn group_of_process(pid: Tid) -> Result<Option<PathBuf>, CgroupError> {
-    let groups = read(&PathBuf::from(format!("/proc/{pid}/cgroup")))?;
-    let group = mounts::group_of(&groups, Version::V2, Controller::Freezer);
-    let mounts = mounted()?;
-    Ok(group.and_then(|group| mounts.iter().find_map(|mount| mount.place(&group))))
 }
 
 fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {

@@ -59,6 +59,22 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
+/// Finds out if cgroups of version 2 have the file `cpu.rt.max`. The root cgroup does not have it,
+/// so a cgroup below the root is examined.
+pub(super) fn reservations(_: &Host) -> Result<Verdict, ProbeError> {
+    let mounts = mounted()?;
+    let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {
+        return Ok(Verdict::missing("cgroups of version 2 are not mounted"));
+    };
+    let below = fs::read_dir(&v2.point).into_iter().flatten().flatten();
+    let mut below = below.map(|entry| entry.path()).filter(|path| path.is_dir());
+    Ok(if below.any(|group| group.join("cpu.rt.max").exists()) {
+        Verdict::good("cgroups have cpu.rt.max; Slackline does not use it")
+    } else {
+        Verdict::missing("no cgroup has the file cpu.rt.max")
+    })
+}
+
 /// A cgroup that the probe created. It is removed when this value is dropped.
 struct Group(PathBuf);
 

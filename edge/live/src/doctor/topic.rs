@@ -45,6 +45,8 @@ pub enum Topic {
     Freezer,
     /// Support for loadable schedulers (`sched_ext`).
     SchedExt,
+    /// Support for real-time budgets of cgroups with periods (`cpu.rt.max`).
+    GroupReservations,
     /// Perf events for a whole CPU, as counters and as records.
     Perf,
     /// Tracepoints of the kernel.
@@ -91,7 +93,7 @@ impl Section {
 
 impl Topic {
     /// All topics in the order of a report: by section.
-    pub const ALL: [Topic; 26] = [
+    pub const ALL: [Topic; 27] = [
         Topic::Kernel,
         Topic::Privilege,
         Topic::MemoryLock,
@@ -113,6 +115,7 @@ impl Topic {
         Topic::Cgroup,
         Topic::Freezer,
         Topic::SchedExt,
+        Topic::GroupReservations,
         Topic::Perf,
         Topic::Tracefs,
         Topic::Bpf,
@@ -145,6 +148,7 @@ impl Topic {
             Topic::Cgroup => "cgroup",
             Topic::Freezer => "freezer",
             Topic::SchedExt => "sched-ext",
+            Topic::GroupReservations => "hcbs",
             Topic::Perf => "perf",
             Topic::Tracefs => "tracefs",
             Topic::Bpf => "bpf",
@@ -172,7 +176,11 @@ impl Topic {
             | Topic::Smt
             | Topic::Topology
             | Topic::Governor => Section::Precision,
-            Topic::Pidfd | Topic::Cgroup | Topic::Freezer | Topic::SchedExt => Section::Holding,
+            Topic::Pidfd
+            | Topic::Cgroup
+            | Topic::Freezer
+            | Topic::SchedExt
+            | Topic::GroupReservations => Section::Holding,
             Topic::Perf | Topic::Tracefs | Topic::Bpf => Section::Watching,
             Topic::Kvm | Topic::Qemu => Section::Machines,
         }
@@ -209,6 +217,9 @@ impl Topic {
             Topic::Cgroup => "cgroups freeze single threads and set budgets",
             Topic::Freezer => "the freezer stops a single thread, a signal its whole process",
             Topic::SchedExt => "not needed; sched_ext would be another way to control threads",
+            Topic::GroupReservations => {
+                "not needed; cpu.rt.max would be another way to reserve CPU time"
+            }
             Topic::Perf => {
                 "without perf events nothing can be reserved; they report context switches"
             }

@@ -102,6 +102,7 @@ pub fn keeper(state: &Path) -> KeeperCommand {
         program: "/bin/sh".into(),
         arguments: ["-c".into(), script.into(), program.into()].into(),
         state_directory: state.to_path_buf(),
+        keep_for: None,
     }
 }
 

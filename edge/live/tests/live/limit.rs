@@ -17,7 +17,9 @@ use slackline_linux::cgroup::Version;
 use slackline_linux::sys::{
     SchedulingOf, Tid, get_affinity, get_scheduling, online_cpus, set_affinity,
 };
-use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, Sampler, target};
+use slackline_live::mechanism::MechanismError;
+use slackline_live::meter::Sampler;
+use slackline_play::limit::{LimitError, LimitInterface, LimitedProcess, target};
 use slackline_units::{CpuSet, CpuShare, Reservation, Span};
 use tempfile::TempDir;
 
@@ -58,8 +60,8 @@ fn ways(scratch: &Path) -> Vec<LimitInterface> {
     let cpu = online_cpus().unwrap().iter().last().unwrap();
     vec![
         LimitInterface::Deadline,
-        LimitInterface::Quota(Version::V1),
-        LimitInterface::Quota(Version::V2),
+        LimitInterface::Quota(Some(Version::V1)),
+        LimitInterface::Quota(Some(Version::V2)),
         LimitInterface::Command(command.parse().unwrap()),
         LimitInterface::Slackline(cpu),
     ]
@@ -133,7 +135,7 @@ fn unless_impossible(
     result: Result<LimitedProcess, LimitError>,
 ) -> Option<LimitedProcess> {
     match result {
-        Err(error @ LimitError::Group { .. }) => {
+        Err(LimitError::Mechanism(error @ MechanismError::Group { .. })) => {
             println!("skipped {way}: {error}; {}", error.hint().unwrap());
             None
         }
@@ -258,8 +260,10 @@ fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
     let hog = Hog::start();
     let tiny = target(CpuShare::from_ppm(10_000), Span::from_ms(10)).unwrap();
     let refused =
-        LimitedProcess::apply(&LimitInterface::Quota(Version::V1), hog.pid(), tiny, keeper());
-    let Err(error @ LimitError::TooFine { .. }) = refused else { panic!("{refused:?}") };
+        LimitedProcess::apply(&LimitInterface::Quota(Some(Version::V1)), hog.pid(), tiny, keeper());
+    let Err(LimitError::Mechanism(error @ MechanismError::TooFine { .. })) = refused else {
+        panic!("{refused:?}")
+    };
     assert_eq!(error.hint().unwrap(), "use a period of 100ms or more");
 
     let missing: LimitInterface =

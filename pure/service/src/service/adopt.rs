@@ -197,7 +197,9 @@ fn not_held(
 ) -> Standing {
     let no_room = |error: &WorldError| Standing::Out(Reason::NoRoom(error.to_string()));
     match (&declined, machine) {
-        (WorldError::Admission(_), _) | (_, Err(_)) => no_room(&declined),
+        (WorldError::Admission(_) | WorldError::Interference { .. }, _) | (_, Err(_)) => {
+            no_room(&declined)
+        }
         (_, Ok(())) => match join(world, domain, row, None) {
             Ok(()) => Standing::Promised(match declined {
                 WorldError::Gone => Reason::Absent(row.binding.clone()),

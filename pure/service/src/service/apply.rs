@@ -196,7 +196,8 @@ impl Service {
         target: &Request,
         row: &Row,
     ) -> Result<Step, Refusal> {
-        let Request::Reserve { amount, exact, phase, vcpus, binding, user, until, .. } = target
+        let Request::Reserve { amount, exact, phase, vcpus, binding, user, until, enforce, .. } =
+            target
         else {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
         };
@@ -216,6 +217,7 @@ impl Service {
             phase: Some(*phase),
             vcpus: Some(vcpus),
             until: Some(*until),
+            enforce: Some(*enforce),
         };
         let terms = change.of(row.terms).map_err(Refusal::Terms)?;
         if terms == row.terms {

@@ -25,14 +25,15 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        let Request::Change { name, amount, exact, phase, vcpus, until, if_revision } =
+        let Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } =
             &asked.request
         else {
             return Ok(None);
         };
         let before = self.expected(name, *if_revision)?;
         let (amount, exact, phase) = (*amount, *exact, *phase);
-        let change = TermsChange { amount, exact, phase, vcpus: *vcpus, until: *until };
+        let (vcpus, until, enforce) = (*vcpus, *until, *enforce);
+        let change = TermsChange { amount, exact, phase, vcpus, until, enforce };
         let terms = change.of(before.terms).map_err(Refusal::Terms)?;
         if terms == before.terms {
             return Ok(self.is_so(now, asked, before));

@@ -176,10 +176,11 @@ impl Service {
 
 /// Returns the terms of a new reservation.
 pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result<Terms, Refusal> {
-    let Request::Reserve { exact, phase, until, .. } = request else {
+    let Request::Reserve { exact, phase, until, enforce, .. } = request else {
         return Err(Refusal::Unkeepable("the request reserves nothing".into()));
     };
     let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+    let terms = terms.and_then(|terms| terms.enforced_by(*enforce));
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
@@ -297,6 +298,9 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
                     Refusal::Unkeepable(says)
                 }
             }
+        }
+        WorldError::Interference { promised, capacity, largest, says } => {
+            Refusal::NoRoom { asked: terms.each(), promised, capacity, largest, says }
         }
         WorldError::Gone => Refusal::NoMachine { what: binding.to_string() },
         WorldError::Host { says, hint } => Refusal::Host { says, hint },

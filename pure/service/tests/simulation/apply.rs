@@ -57,8 +57,10 @@ fn apply_request_can_exchange_the_capacity_of_two_reservations() {
 
 fn reserve_change(name: &str, slice_ms: u64) -> Request {
     let Request::Reserve { name, amount, .. } = reserve(name, slice_ms) else { unreachable!() };
-    let (exact, phase, vcpus, until, if_revision) = (None, None, None, None, None);
-    Request::Change { name, amount: Some(amount), exact, phase, vcpus, until, if_revision }
+    let (exact, phase, vcpus) = (None, None, None);
+    let (until, enforce, if_revision) = (None, None, None);
+    let amount = Some(amount);
+    Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision }
 }
 
 #[test]

@@ -370,13 +370,13 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
     match (&sent.request, &event.before, &event.after) {
         (
-            Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until },
+            Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until, enforce },
             None,
             Some(after),
         ) => {
             let is_bound = binding.clone().unwrap_or_else(|| named(name)) == after.binding;
-            let vcpus = vcpus.unwrap_or(after.terms.vcpus());
-            let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
+            let terms = amount.terms(*exact, vcpus.unwrap_or(after.terms.vcpus()));
+            let terms = terms.and_then(|terms| terms.with_phase(*phase)?.enforced_by(*enforce));
             *name == after.name
                 && is_bound
                 && terms.map(|terms| terms.with_end(*until)) == Ok(after.terms)
@@ -385,7 +385,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
                 && !after.paused
         }
         (
-            Request::Change { name, amount, exact, phase, vcpus, until, .. },
+            Request::Change { name, amount, exact, phase, vcpus, until, enforce, .. },
             Some(before),
             Some(after),
         ) => {
@@ -396,7 +396,9 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             let amount = amount.unwrap_or(Amount::Each(before.terms.each()));
             let phase = phase.unwrap_or(before.terms.phase());
             let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
-            let Ok(terms) = terms.map(|terms| terms.spread_by_use(by_use)) else { return false };
+            let by = enforce.unwrap_or(before.terms.enforcement());
+            let terms = terms.map(|terms| terms.spread_by_use(by_use));
+            let Ok(terms) = terms.and_then(|terms| terms.enforced_by(by)) else { return false };
             let terms = terms.with_end(until.unwrap_or(before.terms.until()));
             *name == before.name && like(before, terms, before.paused, after)
         }
@@ -426,7 +428,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
 
 /// Returns the request that does to a single reservation what the list does to it.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
-    let Request::Reserve { name, amount, exact, phase, vcpus, until, .. } = target else {
+    let Request::Reserve { name, amount, exact, phase, vcpus, until, enforce, .. } = target else {
         return None;
     };
     match verb {
@@ -438,6 +440,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
             phase: Some(*phase),
             vcpus: *vcpus,
             until: Some(*until),
+            enforce: Some(*enforce),
             if_revision: None,
         }),
         _ => None,

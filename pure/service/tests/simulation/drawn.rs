@@ -4,7 +4,7 @@ use slackline_service::gang::Gang;
 use slackline_service::{
     Amount, Binding, CpuLoad, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
 };
-use slackline_units::{CpuId, CpuShare, Reservation, Span, WallTime};
+use slackline_units::{CpuId, CpuShare, Enforcement, Reservation, Span, WallTime};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
@@ -147,7 +147,18 @@ impl Drawn {
                 let binding = binding(draw, &name);
                 let user = draw.percent(10).then(|| draw.one_of(&USERS));
                 let phase = phase(draw);
-                Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until }
+                let enforce = mechanism(self.asked);
+                Request::Reserve {
+                    name,
+                    amount,
+                    exact,
+                    phase,
+                    vcpus,
+                    binding,
+                    user,
+                    until,
+                    enforce,
+                }
             }
             40..65 => {
                 let exact = draw.percent(10).then(|| draw.percent(50));
@@ -156,7 +167,8 @@ impl Drawn {
                 let phase = draw.percent(20).then(|| phase(draw));
                 // Every third change removes the end, and the others keep it or set another one.
                 let until = until.map(Some).or(self.asked.is_multiple_of(3).then_some(None));
-                Request::Change { name, amount, exact, phase, vcpus, until, if_revision }
+                let enforce = self.asked.is_multiple_of(7).then(|| mechanism(self.asked / 7));
+                Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision }
             }
             65..68 => match binding(draw, &name) {
                 Some(binding) => Request::Rebind { name, binding, if_revision },
@@ -185,8 +197,18 @@ impl Drawn {
                 let amount = amount(draw, 1_000 * (number + 1) + self.asked);
                 let (exact, phase, vcpus) = (draw.percent(50), phase(draw), Some(1));
                 let (user, until) = (None, end(&self.run.model, self.asked + number));
-                let target =
-                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until };
+                let enforce = mechanism(self.asked + number);
+                let target = Request::Reserve {
+                    name,
+                    amount,
+                    exact,
+                    phase,
+                    vcpus,
+                    binding,
+                    user,
+                    until,
+                    enforce,
+                };
                 targets.push(target);
             }
         }
@@ -203,8 +225,18 @@ impl Drawn {
                 let (exact, phase) = (true, phase(draw));
                 let (vcpus, binding) = (Some(1), binding(draw, &name));
                 let (user, until) = (None, end(&self.run.model, self.asked));
-                let member =
-                    Request::Reserve { name, amount, exact, phase, vcpus, binding, user, until };
+                let enforce = mechanism(self.asked);
+                let member = Request::Reserve {
+                    name,
+                    amount,
+                    exact,
+                    phase,
+                    vcpus,
+                    binding,
+                    user,
+                    until,
+                    enforce,
+                };
                 Request::Hold { gang, member: Box::new(member) }
             }
             5..9 => {
@@ -321,4 +353,12 @@ fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {
         format!("qemu:{}", draw.one_of(&MACHINES))
     };
     Some(text.parse().expect("a binding"))
+}
+
+/// Returns the mechanism of a request by its number: the kernel's for every fifth.
+fn mechanism(number: u64) -> Enforcement {
+    match number.is_multiple_of(5) {
+        true => Enforcement::Deadline,
+        false => Enforcement::Dispatcher,
+    }
 }

@@ -24,6 +24,7 @@ fn change(name: &str, until: Option<WallTime>) -> Request {
         phase: None,
         vcpus: None,
         until: Some(until),
+        enforce: None,
         if_revision: None,
     }
 }

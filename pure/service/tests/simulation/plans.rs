@@ -39,8 +39,10 @@ fn canary(of: &[(&str, u64)], prune: bool, revision: Option<u64>) -> Request {
 
 fn change(name: &str, slice_ms: u64) -> Request {
     let Request::Reserve { name, amount, .. } = reserve(name, slice_ms) else { unreachable!() };
-    let (exact, phase, vcpus, until, if_revision) = (None, None, None, None, None);
-    Request::Change { name, amount: Some(amount), exact, phase, vcpus, until, if_revision }
+    let (exact, phase, vcpus) = (None, None, None);
+    let (until, enforce, if_revision) = (None, None, None);
+    let amount = Some(amount);
+    Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision }
 }
 
 /// Sends a request, and returns its answer after the commit.

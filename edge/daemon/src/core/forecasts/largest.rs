@@ -42,6 +42,10 @@ impl Core {
     ) -> Option<LargestShare> {
         let terms = listed.row.terms;
         let period = period.unwrap_or(terms.each().period());
+        if terms.enforcement().is_of_kernel() {
+            // A trial would take the threads from the kernel for a moment.
+            return None;
+        }
         let too_long = period.left_after(Terms::LEAST);
         let each = Reservation::new(too_long, period).ok()?;
         let asked = Terms::new(each, terms.exact(), terms.vcpus()).ok()?;

@@ -1,4 +1,5 @@
-//! Measurement of a process from outside: its CPU time in each second.
+//! Measurement of a process, a thread or a cgroup from outside: its CPU time in each second. The
+//! same meter serves every mechanism.
 //!
 //! The measure is the CPU time counted by the kernel's scheduler, which the kernel's own limits
 //! use. That count is updated when a thread leaves its CPU and at every tick (1 to 10 ms). So the
@@ -6,13 +7,18 @@
 //! shows. A reading may be late by up to a tick if perf events are not permitted, or if the process
 //! has several threads.
 
+use std::collections::BTreeMap;
+use std::fs;
 use std::io;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use slackline_units::{Span, Time};
 use thiserror::Error;
 
-use slackline_linux::sys::{TaskClock, ThreadClock, Tid, monotonic, process_cpu_time};
+use slackline_linux::sys::{
+    TaskClock, ThreadClock, Tid, monotonic, own_tid, process_cpu_time, thread_cpu_time,
+};
 use slackline_linux::thread::{ThreadError, threads_of};
 
 /// Reason why a process cannot be measured, or can no longer be measured.
@@ -88,13 +94,24 @@ impl Sampler {
             let none = Tid::new(1).expect("1 is a valid process id");
             ThreadError::Gone { pid: none, tid: none }
         })?;
-        let clocks = if threads_of(pid)?.len() == 1 {
-            let count = ThreadClock::open(pid);
-            let count = count.map_err(|source| SampleError::Unreadable { pid, source })?;
-            Clocks::One(count, TaskClock::open(pid).ok())
+        if threads_of(pid)?.len() == 1 {
+            Sampler::of_thread(pid)
         } else {
-            Clocks::Process
-        };
+            Sampler::with(pid, Clocks::Process)
+        }
+    }
+
+    /// Starts the measurement of a single thread now.
+    ///
+    /// # Errors
+    /// If the thread does not exist, or its CPU time cannot be read.
+    pub fn of_thread(tid: Tid) -> Result<Sampler, SampleError> {
+        let count = ThreadClock::open(tid);
+        let count = count.map_err(|source| SampleError::Unreadable { pid: tid, source })?;
+        Sampler::with(tid, Clocks::One(count, TaskClock::open(tid).ok()))
+    }
+
+    fn with(pid: Tid, clocks: Clocks) -> Result<Sampler, SampleError> {
         let (at, asked) = (monotonic(), Span::ZERO);
         let mut sampler = Sampler { pid, clocks, at, used: Span::ZERO, origin: at, asked };
         (sampler.at, sampler.used) = sampler.read()?;
@@ -160,6 +177,82 @@ impl Sampler {
     }
 }
 
+/// Returns the CPU time of this process without that of the calling thread. If that thread only
+/// measures, it is the cost of everything else that the process does.
+///
+/// # Errors
+/// If the kernel does not report it.
+pub fn own_cpu_time() -> io::Result<Span> {
+    let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new);
+    let all = process_cpu_time(pid.ok_or(io::ErrorKind::InvalidData)?)?;
+    Ok(all.left_after(thread_cpu_time(own_tid())?))
+}
+
+/// Measurement of the CPU time of all processes in a cgroup, since the measurement was started.
+///
+/// The kernel counts it in version 2, and in version 1 if the controllers `cpu` and `cpuacct` are
+/// mounted together. Otherwise the CPU times of the members are added up. A process that ends then
+/// counts up to its last reading.
+#[derive(Debug)]
+pub struct GroupMeter {
+    group: PathBuf,
+    /// CPU time of the group at the start, as the kernel counts it. `None` if it does not.
+    counted: Option<Span>,
+    /// CPU time of each process at the start, and at its last reading.
+    members: BTreeMap<Tid, [Span; 2]>,
+}
+
+impl GroupMeter {
+    /// Starts the measurement of a cgroup, from its folder.
+    #[must_use]
+    pub fn start(group: &Path) -> GroupMeter {
+        let counted = usage(group);
+        let first = processes(group).into_iter();
+        let first = first.map(|pid| {
+            let used = process_cpu_time(pid).unwrap_or_default();
+            (pid, [used, used])
+        });
+        GroupMeter { group: group.into(), counted, members: first.collect() }
+    }
+
+    /// Returns the CPU time that the processes of the cgroup have used since the start.
+    pub fn used(&mut self) -> Span {
+        if let (Some(before), Some(now)) = (self.counted, usage(&self.group)) {
+            return now.left_after(before);
+        }
+        for pid in processes(&self.group) {
+            // A process that ended meanwhile keeps its last reading.
+            let Ok(used) = process_cpu_time(pid) else { continue };
+            let [_, last] = self.members.entry(pid).or_default();
+            *last = used.max(*last);
+        }
+        let times = self.members.values();
+        times.fold(Span::ZERO, |sum, [first, last]| sum + last.left_after(*first))
+    }
+
+    /// Returns the processes that are in the cgroup now.
+    #[must_use]
+    pub fn processes(&self) -> Vec<Tid> {
+        processes(&self.group)
+    }
+}
+
+fn processes(group: &Path) -> Vec<Tid> {
+    let text = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect()
+}
+
+/// Returns the CPU time of a cgroup as the kernel counts it. `None` if it does not.
+fn usage(group: &Path) -> Option<Span> {
+    if let Ok(text) = fs::read_to_string(group.join("cpu.stat"))
+        && let Some(us) = text.lines().find_map(|line| line.strip_prefix("usage_usec "))
+    {
+        return us.trim().parse().ok().map(Span::from_us);
+    }
+    let ns = fs::read_to_string(group.join("cpuacct.usage")).ok()?;
+    ns.trim().parse().ok().map(Span::from_ns)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -169,5 +262,28 @@ mod tests {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);
+    }
+
+    /// Of a cgroup whose CPU time the kernel does not count, the times of its members are added up.
+    /// This test program is the only member.
+    #[test]
+    fn cpu_time_of_a_cgroup_is_that_of_its_members_since_the_start() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let own = format!("{}\n", std::process::id());
+        fs::write(folder.path().join("cgroup.procs"), own).unwrap();
+        let mut meter = GroupMeter::start(folder.path());
+        let began = meter.used();
+        let mut sum = 0_u64;
+        while meter.used() < began + Span::from_ms(20) {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+        }
+        // A member that has left keeps the time that it had.
+        fs::write(folder.path().join("cgroup.procs"), "").unwrap();
+        assert!(meter.used() >= began + Span::from_ms(20));
+        assert!(meter.processes().is_empty());
+        fs::write(folder.path().join("cpu.stat"), "usage_usec 70\nuser_usec 50\n").unwrap();
+        let mut counted = GroupMeter::start(folder.path());
+        fs::write(folder.path().join("cpu.stat"), "usage_usec 100\n").unwrap();
+        assert_eq!(counted.used(), Span::from_us(30));
     }
 }

@@ -1,0 +1,223 @@
+//! The same ten scenarios through each mechanism: the dispatcher, `SCHED_DEADLINE`, a CFS quota and
+//! a weight. The target always computes. Beside it, other processes compute on its CPU, each in a
+//! cgroup of its own, so that they are siblings whatever the kernel's autogroups do.
+
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result};
+use slackline_fence::Fence;
+use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
+use slackline_linux::thread::ThreadRef;
+use slackline_live::Punctual;
+use slackline_live::mechanism::{
+    CpuWeight, Demand, EnforceTarget, KernelEnforcement, kernel_mechanism,
+};
+use slackline_live::meter::{Sampler, own_cpu_time};
+use slackline_play::limit::{LimitInterface, LimitedProcess, target};
+use slackline_units::{CpuShare, Enforcement, Reservation, Span, Weight};
+
+use super::{LiveSetting, LoadProcess};
+use crate::report::table;
+
+/// Load beside the target.
+#[derive(Clone, Copy, Debug)]
+struct OtherLoad {
+    /// Number of ordinary busy processes.
+    hogs: u32,
+    /// True if a `SCHED_FIFO` 50 process is busy too.
+    has_fifo: bool,
+}
+
+const ONE: OtherLoad = OtherLoad { hogs: 1, has_fifo: false };
+const MANY: OtherLoad = OtherLoad { hogs: 20, has_fifo: false };
+const FIFO: OtherLoad = OtherLoad { hogs: 20, has_fifo: true };
+
+/// Scenarios: the share in percent, the period and the load.
+const SCENARIOS: [(u32, Span, OtherLoad); 10] = [
+    (1, Span::from_ms(10), ONE),
+    (5, Span::from_ms(10), ONE),
+    (20, Span::from_ms(10), ONE),
+    (40, Span::from_ms(10), ONE),
+    (85, Span::from_ms(10), ONE),
+    (1, Span::from_ms(100), ONE),
+    (20, Span::from_ms(100), ONE),
+    (20, Span::from_ms(2), ONE),
+    (20, Span::from_ms(10), MANY),
+    (20, Span::from_ms(10), FIFO),
+];
+
+/// Part of the share below which a second counts as missed, in percent.
+const MISSED_BELOW: u64 = 99;
+
+/// Weight of each other process.
+const USUAL: u32 = 100;
+
+/// Measures all scenarios by all mechanisms, each for `seconds` whole seconds. Returns Markdown.
+pub(crate) fn run(seconds: u64) -> Result<String> {
+    let setting = LiveSetting::new(seconds)?;
+    let mut rows = Vec::new();
+    for (percent, period, beside) in SCENARIOS {
+        let share = CpuShare::from_ppm(percent * 10_000);
+        let each = target(share, period)?;
+        for enforcement in Enforcement::ALL {
+            let measured = measure(&setting, enforcement, (each, beside))?;
+            let fifo = if beside.has_fifo { " and a SCHED_FIFO 50" } else { "" };
+            let mut row = vec![
+                format!("{percent} % every {period}"),
+                format!("{}{fifo}", beside.hogs),
+                enforcement.to_string(),
+            ];
+            row.extend(measured.unwrap_or_else(cannot));
+            eprintln!("{}", row.join(" | "));
+            rows.push(row);
+        }
+    }
+    let heads = [
+        "asked",
+        "beside",
+        "mechanism",
+        "delivered",
+        "missed seconds",
+        "worst second",
+        "CPU cost",
+        "cannot",
+    ];
+    Ok(format!(
+        "Each row is {seconds} whole seconds after one of warm-up. A second is missed if it has\n\
+         less than {MISSED_BELOW} % of its share. The error is in percent of a CPU. The cost is\n\
+         that of all threads of Slackline, also in percent of a CPU.\n\n{}",
+        table(&heads, &rows)
+    ))
+}
+
+fn cannot(why: String) -> Vec<String> {
+    let mut cells = vec!["-".to_owned(); 4];
+    cells.push(why);
+    cells
+}
+
+/// Measures one scenario by one mechanism. Returns the cells of its row, or the reason why the
+/// mechanism cannot express it.
+fn measure(
+    setting: &LiveSetting,
+    enforcement: Enforcement,
+    (each, beside): (Reservation, OtherLoad),
+) -> Result<Result<Vec<String>, String>> {
+    let load = setting.spin()?;
+    let crowd = Crowd::start(setting, beside)?;
+    let mut limited = match Limit::begin(setting, enforcement, &load, (each, beside))? {
+        Ok(limited) => limited,
+        Err(why) => return Ok(Err(why)),
+    };
+    let _punctual = Punctual::begin()?;
+    let mut sampler = Sampler::start(load.tid.raw())?;
+    sampler.after(Span::from_secs(1))?;
+    let asked = u64::from(each.share().ppm());
+    let (mut worst, mut missed, mut sum, spent) = (0, 0, 0, own_cpu_time()?);
+    for _ in 0..setting.seconds {
+        let ppm = sampler.after(Span::from_secs(1))?.share_ppm();
+        limited.check()?;
+        worst = worst.max(ppm.abs_diff(asked));
+        missed += u64::from(ppm * 100 < asked * MISSED_BELOW);
+        sum += ppm;
+    }
+    let spent = own_cpu_time()?.left_after(spent);
+    let cost = spent.ns() * 1_000_000 / Span::from_secs(setting.seconds).ns();
+    drop(limited);
+    drop(crowd);
+    let percent = |ppm: u64| format!("{:.2} %", ppm as f64 / 1e4);
+    Ok(Ok(vec![
+        percent(sum / setting.seconds),
+        format!("{missed} of {}", setting.seconds),
+        percent(worst),
+        percent(cost),
+        String::new(),
+    ]))
+}
+
+/// Other processes on the CPU of the target.
+struct Crowd {
+    /// Processes that are ended when this value is dropped.
+    _hogs: Vec<LoadProcess>,
+    /// Fence that gives each of them a cgroup of its own.
+    _fence: Option<Fence>,
+    fifo: Option<Child>,
+}
+
+impl Crowd {
+    fn start(setting: &LiveSetting, beside: OtherLoad) -> Result<Crowd> {
+        let hogs = (0..beside.hogs).map(|_| setting.spin()).collect::<Result<Vec<_>>>()?;
+        let mut fence = Fence::start(setting.keeper())?;
+        let usual = weight(USUAL);
+        let is_apart = hogs.iter().all(|hog| by_weight(hog.tid, usual, &mut fence).is_ok());
+        let mut crowd = Crowd { _hogs: hogs, _fence: is_apart.then_some(fence), fifo: None };
+        if beside.has_fifo {
+            let mut command = Command::new("taskset");
+            command.args(["-c", &setting.cpu.index().to_string()]).arg(&setting.slackline);
+            let child = command.args(["load", "spin"]).stdout(Stdio::null()).spawn()?;
+            let tid = Tid::new(i32::try_from(child.id())?).context("a process has an id")?;
+            crowd.fifo = Some(child);
+            let class = Scheduling::Fifo { priority: 50 };
+            set_scheduling(tid, &SchedulingOf { class, reset_on_fork: true })?;
+        }
+        Ok(crowd)
+    }
+}
+
+impl Drop for Crowd {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.fifo {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Enforcement of the target. Dropping it restores the target.
+enum Limit {
+    Time(Box<LimitedProcess>),
+    Weight(#[allow(dead_code)] Box<Fence>),
+}
+
+impl Limit {
+    fn begin(
+        setting: &LiveSetting,
+        enforcement: Enforcement,
+        load: &LoadProcess,
+        (each, beside): (Reservation, OtherLoad),
+    ) -> Result<Result<Limit, String>> {
+        let interface = match enforcement {
+            Enforcement::Dispatcher => LimitInterface::Slackline(setting.cpu),
+            Enforcement::Deadline => LimitInterface::Deadline,
+            Enforcement::Quota => LimitInterface::Quota(None),
+            Enforcement::Weight => {
+                let ppm = each.share().ppm();
+                let own = beside.hogs * USUAL * (ppm / 1_000) / (1_000 - ppm / 1_000);
+                let mut fence = Fence::start(setting.keeper())?;
+                let begun = by_weight(load.tid, weight(own.max(1)), &mut fence);
+                return Ok(begun.map(|_| Limit::Weight(Box::new(fence))));
+            }
+        };
+        let limited = LimitedProcess::apply(&interface, load.tid.raw(), each, setting.keeper());
+        Ok(limited.map(|limited| Limit::Time(Box::new(limited))).map_err(|error| error.to_string()))
+    }
+
+    /// Checks that the limit is still in force.
+    fn check(&mut self) -> Result<()> {
+        match self {
+            Limit::Time(limited) => Ok(limited.check()?),
+            Limit::Weight(_) => Ok(()),
+        }
+    }
+}
+
+fn weight(weight: u32) -> Demand {
+    let weight = u16::try_from(weight).ok().and_then(Weight::new).unwrap_or(Weight::ONE);
+    Demand::Weight(CpuWeight::Of(weight))
+}
+
+fn by_weight(tid: Tid, demand: Demand, fence: &mut Fence) -> Result<KernelEnforcement, String> {
+    let root = ThreadRef::open(tid, tid).map_err(|error| error.to_string())?;
+    let by = kernel_mechanism(Enforcement::Weight).expect("the kernel has weights");
+    by.apply(&EnforceTarget::Tree(root), demand, fence).map_err(|error| error.to_string())
+}

@@ -1,0 +1,360 @@
+//! `slackline doctor --trial`: tries each mechanism on this host with real processes, and ranks the
+//! mechanisms for three needs.
+//!
+//! The target is a process that never blocks, beside [`HOGS`] busy processes on one CPU. Without a
+//! guarantee it would receive half of its share. It is measured from another CPU, if there is one.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use slackline_fence::{Fence, KeeperCommand};
+use slackline_linux::sys::{
+    ThreadClock, Tid, get_affinity, monotonic, online_cpus, own_tid, set_affinity,
+};
+use slackline_linux::thread::ThreadRef;
+use slackline_live::Punctual;
+use slackline_live::mechanism::{
+    CpuWeight, Demand, EnforceTarget, TrialResult, kernel_mechanism, mechanism,
+};
+use slackline_live::meter::{Sampler, own_cpu_time};
+use slackline_live::session::SessionError;
+use slackline_play::limit::{LimitInterface, LimitedProcess, target};
+use slackline_play::play::LiveError;
+use slackline_units::{CpuId, CpuSet, CpuShare, Enforcement, Reservation, Span, Weight};
+
+use crate::busy::BusyProcess;
+use crate::hold::percent;
+use crate::problem::Problem;
+use crate::signals::stop_signal;
+use crate::terminal;
+
+/// Share of a CPU that each mechanism is to deliver, and its period.
+const SHARE: CpuShare = CpuShare::from_ppm(200_000);
+const PERIOD: Span = Span::from_ms(10);
+
+/// Number of busy processes beside the target. Equal shares would give the target 10 %.
+const HOGS: u64 = 9;
+
+/// Weight with which the target should receive its share beside the busy processes, which have 100
+/// each: `w / (w + 900)` is 20 %.
+const WEIGHT: u16 = 225;
+
+/// Number of whole seconds for which each mechanism is measured.
+const SECONDS: u64 = 2;
+const SECOND: Span = Span::from_secs(1);
+
+/// Time after a mechanism begins that is left out of the results.
+const WARMUP: Span = Span::from_ms(300);
+
+/// Interval at which the CPU time of the target is read, to find the longest gap.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// Result of one mechanism: its numbers, or the reason why this host does not have it.
+type Tried = (Enforcement, Result<TrialResult, String>);
+
+/// Tries all mechanisms, prints the results, and stores them for `--enforce auto`.
+pub(super) fn run(as_json: bool) -> Result<(), Problem> {
+    let punctual = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
+    drop(punctual.map_err(|error| Problem::Live(LiveError::Session(error)))?);
+    let (stop, _raised) = stop_signal()?;
+    stop.set_nonblocking(true).map_err(unreadable("a socket pair"))?;
+    let online = online_cpus().map_err(unreadable("the list of CPUs"))?;
+    let cpu = online.iter().last().expect("a host has a CPU");
+    let each = target(SHARE, PERIOD).expect("the share is valid");
+    if !as_json {
+        terminal::say(&format!(
+            "trial on CPU {}: {} in every {PERIOD} beside {HOGS} busy processes, {SECONDS} s for \
+             each mechanism\n",
+            cpu.index(),
+            each.slice(),
+        ))?;
+    }
+    let length = SECOND * (SECONDS + 1) * 4;
+    let hogs: Vec<BusyProcess> =
+        (0..HOGS).map(|_| BusyProcess::start(length)).collect::<Result<_, _>>()?;
+    for hog in &hogs {
+        pin(hog.pid(), CpuSet::one(cpu))?;
+    }
+    let crowd = as_siblings(&hogs);
+    let place = MeterPlace::away_from(cpu, online);
+    let mut tried: Vec<Tried> = Vec::new();
+    for enforcement in Enforcement::ALL {
+        if is_signalled(&stop) {
+            return Err(Problem::Interrupted);
+        }
+        let target = BusyProcess::start(length)?;
+        pin(target.pid(), CpuSet::one(cpu))?;
+        tried.push((enforcement, measure(enforcement, &target, (each, cpu))));
+    }
+    drop(place);
+    drop(crowd);
+    drop(hogs);
+    let measured: Vec<TrialResult> =
+        tried.iter().filter_map(|(_, result)| result.as_ref().ok()).copied().collect();
+    let file = Path::new(TrialResult::FILE);
+    TrialResult::write_all(&measured, file).map_err(unreadable(TrialResult::FILE))?;
+    if as_json { terminal::print(&to_json(&tried)) } else { terminal::say(&to_text(&tried)) }
+}
+
+fn unreadable(file: &str) -> impl Fn(std::io::Error) -> Problem {
+    move |source| Problem::Unreadable { file: file.into(), source }
+}
+
+fn is_signalled(mut stop: &std::os::unix::net::UnixStream) -> bool {
+    matches!(std::io::Read::read(&mut stop, &mut [0]), Ok(1..))
+}
+
+fn pin(pid: i32, cpus: CpuSet) -> Result<(), Problem> {
+    let Some(tid) = Tid::new(pid) else { return Ok(()) };
+    set_affinity(tid, &cpus).map_err(unreadable("the affinity of a busy process"))
+}
+
+/// Gives each busy process a cgroup of its own with the weight 100. Without that, the kernel's
+/// autogroups can count all of them as one sibling of the target. `None` on a host without weights,
+/// on which no mechanism of the trial uses cgroups.
+fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
+    let mut fence = Fence::start(KeeperCommand::ourselves(["keep"])).ok()?;
+    let by = kernel_mechanism(Enforcement::Weight)?;
+    let usual = Demand::Weight(CpuWeight::Of(Weight::new(100)?));
+    for hog in hogs {
+        let tid = Tid::new(hog.pid())?;
+        let root = ThreadRef::open(tid, tid).ok()?;
+        by.apply(&EnforceTarget::Tree(root), usual, &mut fence).ok()?;
+    }
+    Some(fence)
+}
+
+/// Affinity of this thread during the trial: all CPUs but that of the target, so that the
+/// measurement does not disturb. Dropping it restores the affinity.
+struct MeterPlace(Option<CpuSet>);
+
+impl MeterPlace {
+    fn away_from(cpu: CpuId, online: CpuSet) -> MeterPlace {
+        let others: CpuSet = online.iter().filter(|one| *one != cpu).collect();
+        let before = get_affinity(own_tid()).ok().filter(|_| !others.is_empty());
+        // A thread that cannot be moved measures from where it is.
+        let moved = before.filter(|_| set_affinity(own_tid(), &others).is_ok());
+        MeterPlace(moved)
+    }
+}
+
+impl Drop for MeterPlace {
+    fn drop(&mut self) {
+        if let Some(before) = &self.0 {
+            let _ = set_affinity(own_tid(), before);
+        }
+    }
+}
+
+/// Enforcement of the trial. Dropping it restores the target.
+#[expect(clippy::large_enum_variant, reason = "there is only one value")]
+enum Trial {
+    Time(LimitedProcess),
+    Weight(Fence),
+}
+
+impl Trial {
+    fn begin(
+        enforcement: Enforcement,
+        pid: i32,
+        (each, cpu): (Reservation, CpuId),
+    ) -> Result<Trial, String> {
+        let keeper = KeeperCommand::ourselves(["keep"]);
+        let interface = match enforcement {
+            Enforcement::Dispatcher => LimitInterface::Slackline(cpu),
+            Enforcement::Deadline => LimitInterface::Deadline,
+            Enforcement::Quota => LimitInterface::Quota(None),
+            Enforcement::Weight => {
+                let tid = Tid::new(pid).ok_or("the busy process has ended")?;
+                let root = ThreadRef::open(tid, tid).map_err(|error| error.to_string())?;
+                let mut fence = Fence::start(keeper).map_err(|error| error.to_string())?;
+                let weight = CpuWeight::Of(Weight::new(WEIGHT).expect("the weight is not zero"));
+                let by = kernel_mechanism(enforcement).expect("the kernel has weights");
+                by.apply(&EnforceTarget::Tree(root), Demand::Weight(weight), &mut fence)
+                    .map_err(|error| error.to_string())?;
+                return Ok(Trial::Weight(fence));
+            }
+        };
+        let limited = LimitedProcess::apply(&interface, pid, each, keeper);
+        limited.map(Trial::Time).map_err(|error| error.to_string())
+    }
+
+    /// Checks that the mechanism is still in force.
+    fn check(&mut self) -> Result<(), String> {
+        match self {
+            Trial::Time(limited) => limited.check().map_err(|error| error.to_string()),
+            Trial::Weight(_) => Ok(()),
+        }
+    }
+
+    fn end(self) -> Result<(), String> {
+        match self {
+            Trial::Time(limited) => limited.end().map_err(|error| error.to_string()),
+            Trial::Weight(mut fence) => fence.release_all().map_err(|errors| {
+                errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+            }),
+        }
+    }
+}
+
+fn measure(
+    enforcement: Enforcement,
+    target: &BusyProcess,
+    what: (Reservation, CpuId),
+) -> Result<TrialResult, String> {
+    let tid = Tid::new(target.pid()).ok_or("the busy process has ended")?;
+    let mut trial = Trial::begin(enforcement, target.pid(), what)?;
+    std::thread::sleep(Duration::from_nanos(WARMUP.ns()));
+    let numbers = watch(tid, &mut trial);
+    trial.end()?;
+    let (error_ppm, gap, cost_ppm) = numbers?;
+    Ok(TrialResult { enforcement, error_ppm, gap, cost_ppm })
+}
+
+/// Measures the target for whole seconds. Returns the largest error of a second, the longest time
+/// without CPU time, and the CPU time of this program without that of the measurement.
+fn watch(tid: Tid, trial: &mut Trial) -> Result<(u64, Span, u64), String> {
+    let says = |error: &dyn std::error::Error| error.to_string();
+    let _urgent = Punctual::begin().map_err(|error| says(&error))?;
+    let clock = ThreadClock::open(tid).map_err(|error| says(&error))?;
+    let mut sampler = Sampler::of_thread(tid).map_err(|error| says(&error))?;
+    let cost = || own_cpu_time().map_err(|error| says(&error));
+    let (began, spent) = (monotonic(), cost()?);
+    let (mut error, mut gap) = (0_u64, Span::ZERO);
+    let (mut last, mut used) = (began, clock.read().map_err(|error| says(&error))?);
+    for second in 1..=SECONDS {
+        while monotonic() < began + SECOND * second {
+            std::thread::sleep(LOOK);
+            let now = clock.read().map_err(|error| says(&error))?;
+            if now > used {
+                gap = gap.max(monotonic().since(last));
+                (last, used) = (monotonic(), now);
+            }
+        }
+        let sample = sampler.sample().map_err(|error| says(&error))?;
+        error = error.max(sample.share_ppm().abs_diff(SHARE.ppm().into()));
+        trial.check()?;
+    }
+    let gap = gap.max(monotonic().since(last));
+    let spent = cost()?.left_after(spent);
+    Ok((error, gap, spent.ns() * 1_000_000 / monotonic().since(began).ns().max(1)))
+}
+
+/// Needs for which the mechanisms are ranked, with the heading of each.
+const NEEDS: [(&str, &str); 3] = [
+    ("fine", "fine and exact shares"),
+    ("many", "many VMs"),
+    ("survives", "enforcement after Slackline has died"),
+];
+
+/// Returns the mechanisms that serve a need, best first. Only mechanisms that guarantee CPU time
+/// are ranked for exact shares. Weights and quotas follow those that guarantee.
+fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
+    let of = |enforcement: Enforcement| mechanism(enforcement).abilities();
+    let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());
+    let mut there: Vec<&TrialResult> = match need {
+        "fine" => there.filter(|one| of(one.enforcement).guarantees).collect(),
+        "survives" => there.filter(|one| one.enforcement.is_of_kernel()).collect(),
+        _ => there.collect(),
+    };
+    there.sort_by_key(|one| {
+        let without = !of(one.enforcement).guarantees;
+        let (first, second) = match need {
+            "many" => (one.cost_ppm, one.error_ppm),
+            _ => (one.error_ppm, one.cost_ppm),
+        };
+        (without, first, second, one.enforcement)
+    });
+    there.into_iter().map(|one| one.enforcement).collect()
+}
+
+fn to_text(tried: &[Tried]) -> String {
+    let mut text =
+        "\nmechanism   worst second  longest gap   CPU cost  guarantees  limits\n".to_owned();
+    let mut missing = String::new();
+    for (enforcement, result) in tried {
+        match result {
+            Ok(one) => {
+                let can = mechanism(*enforcement).abilities();
+                let yes = |is: bool| if is { "yes" } else { "no" };
+                let name = enforcement.name();
+                let gap = format!("{} us", one.gap.ns() / 1_000);
+                let (error, cost) = (percent(one.error_ppm), percent(one.cost_ppm));
+                let (guarantees, limits) = (yes(can.guarantees), yes(can.limits));
+                text += &format!(
+                    "{name:<10} {error:>13} {gap:>12} {cost:>10}  {guarantees:<10}  {limits}\n"
+                );
+            }
+            Err(why) => missing += &format!("{enforcement}: not on this host: {why}\n"),
+        }
+    }
+    text += &missing;
+    text += "\n";
+    for (need, title) in NEEDS {
+        let names: Vec<&str> = ranked(need, tried).into_iter().map(Enforcement::name).collect();
+        let names = if names.is_empty() { "none".into() } else { names.join(", ") };
+        text += &format!("best for {title}: {names}\n");
+    }
+    text + "`--enforce auto` uses these numbers until this host boots again\n"
+}
+
+fn to_json(tried: &[Tried]) -> String {
+    let one = |(enforcement, result): &Tried| {
+        let can = mechanism(*enforcement).abilities();
+        let measured = result.as_ref().ok();
+        json!({
+            "mechanism": enforcement.name(),
+            "error_ppm": measured.map(|one| one.error_ppm),
+            "gap_ns": measured.map(|one| one.gap.ns()),
+            "cost_ppm": measured.map(|one| one.cost_ppm),
+            "why_not": result.as_ref().err(),
+            "guarantees": can.guarantees,
+            "limits": can.limits,
+            "survives": can.survives,
+        })
+    };
+    let best: serde_json::Map<String, Value> = NEEDS
+        .iter()
+        .map(|(need, _)| {
+            let names = ranked(need, tried).into_iter().map(Enforcement::name);
+            ((*need).to_owned(), names.collect::<Vec<_>>().into())
+        })
+        .collect();
+    let whole = json!({
+        "format": "slackline-trial-1",
+        "share_ppm": SHARE.ppm(),
+        "period_ns": PERIOD.ns(),
+        "seconds": SECONDS,
+        "mechanisms": tried.iter().map(one).collect::<Vec<Value>>(),
+        "best": best,
+    });
+    format!("{whole:#}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tried(enforcement: Enforcement, error_ppm: u64, cost_ppm: u64) -> Tried {
+        (enforcement, Ok(TrialResult { enforcement, error_ppm, gap: PERIOD, cost_ppm }))
+    }
+
+    #[test]
+    fn mechanisms_are_ranked_by_error_or_cost_with_guarantees_first() {
+        let (dispatcher, deadline) = (Enforcement::Dispatcher, Enforcement::Deadline);
+        let (quota, weight) = (Enforcement::Quota, Enforcement::Weight);
+        let all = [
+            tried(dispatcher, 100, 40_000),
+            tried(deadline, 300, 0),
+            tried(quota, 50, 0),
+            tried(weight, 20, 0),
+        ];
+        assert_eq!(ranked("fine", &all), [dispatcher, deadline]);
+        assert_eq!(ranked("many", &all), [deadline, dispatcher, weight, quota]);
+        assert_eq!(ranked("survives", &all), [deadline, weight, quota]);
+        let without = [(deadline, Err("no".to_owned())), tried(dispatcher, 100, 40_000)];
+        assert_eq!(ranked("fine", &without), [dispatcher]);
+        assert!(to_text(&without).contains("deadline: not on this host: no\n"));
+    }
+}

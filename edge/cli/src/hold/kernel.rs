@@ -1,0 +1,328 @@
+//! `hold` by a mechanism of the kernel (`--enforce deadline`, `quota` or `weight`). The kernel
+//! enforces, and this program only measures and restores.
+
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use slackline_fence::{Fence, KeeperCommand};
+use slackline_linux::cgroup::Hierarchies;
+use slackline_linux::sys::{Tid, monotonic};
+use slackline_linux::thread::{TaskFd, ThreadRef};
+use slackline_live::mechanism::{
+    Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, MechanismError, TrialResult,
+    choose, kernel_mechanism, mechanism,
+};
+use slackline_live::meter::{GroupMeter, Sampler};
+use slackline_live::session::{JoinTarget, SessionError};
+use slackline_units::{Enforcement, Reservation, Span, Time};
+
+use super::part::Parts;
+use super::show::{HoldOutput, KernelHeading};
+use super::{Amount, End, ROUND, Target, conclude, of_session, of_thread};
+use crate::args::Hold;
+use crate::command::HeldCommand;
+use crate::enforce::Enforce;
+use crate::problem::Problem;
+use crate::terminal;
+
+/// Mechanism of the kernel for a `hold`, with the target as mechanisms see it.
+pub(super) struct KernelChoice {
+    mechanism: &'static dyn KernelMechanism,
+    target: EnforceTarget,
+}
+
+/// Returns the mechanism of the kernel by which a target is to be held, and the demand. `None` if
+/// the dispatcher holds it.
+///
+/// # Errors
+/// If the mechanism that the user named cannot express the request.
+pub(super) fn selected(
+    args: &Hold,
+    named: &Target,
+    amount: Option<Amount>,
+    is_command: bool,
+) -> Result<Option<(KernelChoice, Demand)>, Problem> {
+    let is_plain = args.weight.is_none() && !args.at_most;
+    if is_plain && matches!(args.enforce, None | Some(Enforce::Named(Enforcement::Dispatcher))) {
+        return Ok(None);
+    }
+    let target = target_of(named, is_command)?;
+    let each = amount.map(|amount| amount.shared_by(named)).transpose();
+    let each = match each {
+        // A tree can have several CPUs only by the dispatcher.
+        Err(_) if args.enforce == Some(Enforce::Auto) => return Ok(None),
+        each => each?,
+    };
+    let Some(demand) = demand(args, each) else { return Ok(None) };
+    let enforcement = match args.enforce {
+        Some(Enforce::Named(enforcement)) => enforcement,
+        Some(Enforce::Auto) | None => chosen(args, &target, demand)?,
+    };
+    match kernel_mechanism(enforcement) {
+        Some(_) if args.cpus.is_some() => Err(cannot_pin(enforcement)),
+        Some(mechanism) => Ok(Some((KernelChoice { mechanism, target }, demand))),
+        None => {
+            let checked = mechanism(enforcement).check(&target, demand);
+            checked.map(|()| None).map_err(|error| of_mechanism(&error))
+        }
+    }
+}
+
+/// Returns the demand of the arguments. `None` if they have neither a weight nor an amount.
+fn demand(args: &Hold, each: Option<Reservation>) -> Option<Demand> {
+    let bound = match (args.at_least, args.at_most) {
+        (true, _) => Bound::AtLeast,
+        (_, true) => Bound::AtMost,
+        _ => Bound::Exact,
+    };
+    let time = each.map(|each| Demand::Time(each, bound));
+    args.weight.map(Demand::Weight).or(time)
+}
+
+/// Chooses a mechanism, and prints the reason.
+fn chosen(args: &Hold, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
+    let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
+    let chosen = choose(target, demand, args.cpus.is_some(), &trial);
+    let chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
+    terminal::tell(&format!("note:  {} was chosen: {}\n", chosen.enforcement, chosen.why));
+    Ok(chosen.enforcement)
+}
+
+/// Returns the target as mechanisms see it.
+fn target_of(target: &Target, is_command: bool) -> Result<EnforceTarget, Problem> {
+    let threads = target.who.iter().filter_map(|who| match who {
+        JoinTarget::Thread(thread) => Some(thread.clone()),
+        _ => None,
+    });
+    let threads: Vec<ThreadRef> = threads.collect();
+    match target.who.first() {
+        Some(JoinTarget::Group(place)) => Ok(EnforceTarget::Group(place.clone())),
+        Some(JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _)) => {
+            let root = ThreadRef::open(*pid, *pid).map_err(|error| of_thread(&error))?;
+            Ok(if is_command { EnforceTarget::Command(root) } else { EnforceTarget::Tree(root) })
+        }
+        _ => Ok(EnforceTarget::Vcpus(threads)),
+    }
+}
+
+/// Holds a target by the kernel until it ends or the user stops the program.
+pub(super) fn hold(
+    args: &Hold,
+    selected: &KernelChoice,
+    (target, demand): (&Target, Demand),
+    (stop, mut command): (UnixStream, Option<HeldCommand>),
+) -> Result<(), Problem> {
+    let what = (selected.mechanism, &selected.target, demand);
+    let mut holding = KernelHolding::begin(args, what, target)?;
+    command.as_mut().map_or(Ok(()), HeldCommand::go)?;
+    let end = holding.run(&stop, command.as_mut());
+    let started = if command.is_some() { holding.processes() } else { Vec::new() };
+    let finished = holding.finish(end.as_ref().ok());
+    conclude(end, command, &started, finished)
+}
+
+struct KernelHolding {
+    fence: Fence,
+    enforced: KernelEnforcement,
+    meters: Vec<PartMeter>,
+    parts: Parts,
+    shown: HoldOutput,
+    began: Time,
+}
+
+/// Meter of a vCPU thread or of a process tree.
+enum PartMeter {
+    Thread(ThreadRef, Sampler, Span),
+    Group(GroupMeter),
+}
+
+impl KernelHolding {
+    fn begin(
+        args: &Hold,
+        (mechanism, target, demand): (&dyn KernelMechanism, &EnforceTarget, Demand),
+        named: &Target,
+    ) -> Result<KernelHolding, Problem> {
+        let fence = Fence::start(KeeperCommand::ourselves(["keep"]));
+        let mut fence = fence.map_err(|error| of_session(SessionError::Fence(error)))?;
+        let limits = foreign_limits(target, mechanism.enforcement(), demand);
+        let enforced = mechanism.apply(target, demand, &mut fence);
+        let enforced = enforced.map_err(|error| of_mechanism(&error))?;
+        let mut meters = Vec::new();
+        match target {
+            EnforceTarget::Vcpus(threads) => {
+                for thread in threads {
+                    meters.push(PartMeter::thread(thread)?);
+                }
+            }
+            EnforceTarget::Tree(root) | EnforceTarget::Command(root) => {
+                meters.push(match enforced.groups.first() {
+                    Some(group) => PartMeter::Group(GroupMeter::start(group)),
+                    None => PartMeter::thread(root)?,
+                });
+            }
+            EnforceTarget::Group(_) => {}
+        }
+        let heading = KernelHeading {
+            name: &named.name,
+            mechanism: mechanism.enforcement(),
+            demand,
+            parts: target.parts(),
+        };
+        let shown = HoldOutput::begin_by_kernel(args, &heading)?;
+        limits.iter().for_each(|line| terminal::tell(line));
+        let began = monotonic();
+        let parts = Parts::measured(named.part_names(), began);
+        Ok(KernelHolding { fence, enforced, meters, parts, shown, began })
+    }
+
+    fn run(
+        &mut self,
+        stop: &UnixStream,
+        mut command: Option<&mut HeldCommand>,
+    ) -> Result<End, Problem> {
+        loop {
+            let ended = command.as_ref().and_then(|command| command.ended_fd());
+            if is_stopped(stop, ended, self.fence.keeper_fd()) {
+                return Ok(End::Stopped);
+            }
+            self.keep_keeper()?;
+            let is_there = self.measure();
+            self.shown.at(monotonic().since(self.began), self.parts.used())?;
+            if let Some(status) = command.as_mut().and_then(|command| command.status()) {
+                return Ok(End::Exited(status));
+            }
+            if !is_there && command.is_none() {
+                return Ok(End::Gone);
+            }
+        }
+    }
+
+    /// Starts a new keeper if the keeper has died.
+    fn keep_keeper(&mut self) -> Result<(), Problem> {
+        let mut keeper = [PollFd::from_borrowed_fd(self.fence.keeper_fd(), PollFlags::IN)];
+        let _ = poll(&mut keeper, Some(&rustix::event::Timespec::default()));
+        if keeper[0].revents().is_empty() {
+            return Ok(());
+        }
+        self.fence.revive().map_err(|error| of_session(SessionError::Fence(error)))
+    }
+
+    /// Reads all meters. Returns true if a thread or process of the target still exists.
+    fn measure(&mut self) -> bool {
+        let mut is_there = false;
+        for (index, meter) in self.meters.iter_mut().enumerate() {
+            let (used, exists) = meter.read();
+            self.parts.set_used(index, used);
+            is_there |= exists;
+        }
+        is_there
+    }
+
+    /// Returns the current processes of the target.
+    fn processes(&self) -> Vec<(Tid, TaskFd)> {
+        let groups = self.meters.iter().filter_map(|meter| match meter {
+            PartMeter::Group(group) => Some(group.processes()),
+            PartMeter::Thread(..) => None,
+        });
+        groups.flatten().filter_map(|pid| Some((pid, TaskFd::open(pid).ok()?))).collect()
+    }
+
+    /// Restores all threads, and prints the totals.
+    fn finish(mut self, end: Option<&End>) -> Result<(), Problem> {
+        self.measure();
+        let ended = monotonic();
+        let released = self.fence.release_all();
+        released.map_err(|errors| of_session(SessionError::NotGivenBack { errors }))?;
+        debug_assert!(!self.enforced.tids.is_empty(), "a held target has threads");
+        self.shown.end((self.began, ended), &self.parts, matches!(end, Some(End::Gone)))
+    }
+}
+
+impl PartMeter {
+    fn thread(thread: &ThreadRef) -> Result<PartMeter, Problem> {
+        let sampler = Sampler::of_thread(thread.tid());
+        let sampler = sampler.map_err(|error| Problem::HostCannot {
+            message: error.to_string(),
+            hint: Some("check with `ps` whether the process still runs".into()),
+        })?;
+        Ok(PartMeter::Thread(thread.clone(), sampler, Span::ZERO))
+    }
+
+    /// Returns the CPU time since the start, and true if the thread or a process still exists.
+    fn read(&mut self) -> (Span, bool) {
+        match self {
+            PartMeter::Thread(thread, sampler, used) => {
+                *used += sampler.sample().map_or(Span::ZERO, |sample| sample.used);
+                (*used, !thread.is_gone().unwrap_or(true))
+            }
+            PartMeter::Group(group) => (group.used(), !group.processes().is_empty()),
+        }
+    }
+}
+
+/// Waits until the next round, and returns true if a signal asked the program to stop.
+fn is_stopped(
+    stop: &UnixStream,
+    ended: Option<std::os::fd::BorrowedFd<'_>>,
+    keeper: std::os::fd::BorrowedFd<'_>,
+) -> bool {
+    let fds = [stop.as_fd(), keeper].into_iter().chain(ended);
+    let mut fds: Vec<_> = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let round = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::try_from(ROUND.ns()).expect("a round is shorter than a second"),
+    };
+    // An interrupted wait is a short round.
+    let _ = poll(&mut fds, Some(&round));
+    !fds[0].revents().is_empty()
+}
+
+/// Returns a line for each CFS quota of another program that limits the target further.
+fn foreign_limits(target: &EnforceTarget, by: Enforcement, demand: Demand) -> Vec<String> {
+    let thread = match target {
+        EnforceTarget::Vcpus(threads) => threads.first(),
+        EnforceTarget::Tree(root) | EnforceTarget::Command(root) => Some(root),
+        EnforceTarget::Group(_) => None,
+    };
+    // A deadline thread is not subject to CFS quotas.
+    let Some(thread) = thread.filter(|_| by != Enforcement::Deadline) else { return Vec::new() };
+    let around = Hierarchies::read().ok();
+    let around = around.and_then(|of| of.around(thread.pid(), thread.tid()));
+    let asked = match demand {
+        Demand::Time(each, _) => each.share().ppm().into(),
+        Demand::Weight(_) => u64::MAX,
+    };
+    let bites = |(group, quota): (&Path, &str)| {
+        let (quota, period) = quota.split_once(' ')?;
+        let ppm = quota.parse::<u64>().ok()? * 1_000_000 / period.parse::<u64>().ok()?.max(1);
+        let group = group.display();
+        (ppm < asked).then(|| {
+            format!(
+                "note:  cgroup {group} allows the target only {quota} us in every {period} us\n"
+            )
+        })
+    };
+    around.map_or_else(Vec::new, |around| around.quotas().filter_map(bites).collect())
+}
+
+fn cannot_pin(enforcement: Enforcement) -> Problem {
+    let why = match enforcement {
+        Enforcement::Deadline => "the kernel requires that a deadline thread may run on all CPUs",
+        _ => "a cgroup of the controller `cpu` acts on all CPUs",
+    };
+    Problem::BadOption {
+        message: format!("cannot keep the target on CPUs by `{enforcement}`: {why}"),
+        hint: Some("drop --cpus, or use `--enforce dispatcher`".into()),
+    }
+}
+
+pub(super) fn of_mechanism(error: &MechanismError) -> Problem {
+    let (message, hint) = (error.to_string(), error.hint());
+    match error {
+        MechanismError::Thread(error) => of_thread(error),
+        error if error.is_of_host() => Problem::HostCannot { message, hint },
+        _ => Problem::BadOption { message, hint },
+    }
+}

@@ -1,0 +1,140 @@
+//! Tests of `hold --enforce`, by which the kernel enforces. Needs root.
+
+use std::time::Duration;
+
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use rustix::process::Signal;
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
+
+/// Options that hold the vCPU threads of a VM by the kernel, each with a name.
+const WAYS: [(&str, &[&str]); 3] = [
+    ("deadline", &["--vcpus", "--slice", "1ms", "--period", "20ms", "--enforce", "deadline"]),
+    ("quota", &["--cpu", "20%", "--at-most", "--enforce", "quota"]),
+    ("weight", &["--weight", "50"]),
+];
+
+/// Returns true if the kernel enforces something for the victim, or if it is in a cgroup of ours.
+fn is_enforced(victim: &Victim) -> bool {
+    let pid = Tid::new(victim.pid()).unwrap();
+    let threads = slackline_linux::thread::threads_of(pid).unwrap();
+    let is_deadline = |tid: &Tid| {
+        get_scheduling(*tid).is_ok_and(|of| matches!(of.class, Scheduling::Deadline { .. }))
+    };
+    let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
+    threads.iter().any(is_deadline) || groups.contains("/slackline-")
+}
+
+fn hold<'a>(live: &'a Live, victim: &Victim, way: &[&str]) -> crate::hold::Holding<'a> {
+    let pid = victim.pid().to_string();
+    let holding = crate::hold::Holding::start(live, &[&["hold", "--pid", &pid], way].concat());
+    wait_until("the kernel to enforce", || is_enforced(victim));
+    holding
+}
+
+#[test]
+fn hold_command_restores_a_target_that_the_kernel_enforces_when_interrupted() {
+    let Some(live) = live::begin() else { return };
+    for (name, way) in WAYS {
+        let victim = Victim::start();
+        let holding = hold(&live, &victim, way);
+        let_pass(Duration::from_millis(300));
+        holding.signal(Signal::INT);
+        let ran = holding.end().ended_with(0);
+        ran.shows(&format!(", by {name}; Ctrl-C ends it")).shows("; threads restored\n");
+        assert!(!is_enforced(&victim), "{name}");
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
+    let Some(live) = live::begin() else { return };
+    for (name, way) in WAYS {
+        let victim = Victim::start();
+        let holding = hold(&live, &victim, way);
+        let_pass(Duration::from_millis(100));
+        holding.signal(Signal::KILL);
+        assert_eq!(holding.end().code, None, "{name}");
+        wait_until("the keeper to restore", || !is_enforced(&victim));
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+#[test]
+fn doctor_free_ends_enforcement_by_the_kernel_after_hold_and_keeper_are_killed() {
+    let Some(live) = live::begin() else { return };
+    for (name, way) in WAYS {
+        let victim = Victim::start();
+        let holding = hold(&live, &victim, way);
+        let_pass(Duration::from_millis(100));
+        // The keeper dies first. Its owner may replace it before it dies too.
+        let keepers = live.processes_of("keep");
+        keepers.iter().for_each(|pid| live::kill(*pid, Signal::STOP));
+        holding.signal(Signal::KILL);
+        assert_eq!(holding.end().code, None, "{name}");
+        keepers.iter().for_each(|pid| live::kill(*pid, Signal::KILL));
+        live.run(&["doctor", "--free"]).ended_with(0);
+        assert!(!is_enforced(&victim), "{name}");
+        victim.is_given_back();
+        live.nothing_is_left();
+    }
+}
+
+/// The kernel's minimum for a quota is 1 ms, a quota guarantees nothing, and a deadline thread may
+/// not be pinned or have slack.
+#[test]
+fn mechanism_refuses_a_demand_that_it_cannot_express_and_changes_nothing() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let pid = victim.pid().to_string();
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["--cpu", "20%", "--enforce", "quota"], 2, "cannot guarantee CPU time by `quota`"),
+        (
+            &["--cpu", "5%", "--at-most", "--enforce", "quota"],
+            2,
+            "500us is below the kernel's minimum of 1ms",
+        ),
+        (
+            &["--vcpus", "--slice", "1ms", "--at-least", "--enforce", "deadline"],
+            2,
+            "cannot allow slack by `deadline`",
+        ),
+        (
+            &["--vcpus", "--slice", "1ms", "--cpus", "0", "--enforce", "deadline"],
+            2,
+            "cannot keep the target on CPUs by `deadline`",
+        ),
+        (&["--cpu", "20%", "--enforce", "deadline"], 2, "threads, not 1"),
+        (&["--weight", "50", "--enforce", "dispatcher"], 2, "cannot use a weight"),
+    ];
+    for (way, code, says) in cases {
+        let ran = live.run(&[&["hold", "--pid", &pid], way].concat());
+        ran.ended_with(code).says(says).says("hint:  ");
+        assert!(!is_enforced(&victim), "{way:?}");
+    }
+    live.nothing_is_left();
+}
+
+/// The program reports the mechanism and the CPU time in each line.
+#[test]
+fn hold_command_names_the_mechanism_in_each_line_of_json() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let way = ["--cpu", "20%", "--at-most", "--json"];
+    let holding = hold(&live, &victim, &way);
+    wait_until("two lines", || holding.text("out").lines().count() >= 2);
+    holding.signal(Signal::INT);
+    let ran = holding.end().ended_with(0).says("quota was chosen");
+    for line in ran.out.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        assert_eq!((&line["enforce"], &line["promised_ppm"]), (&"quota".into(), &200_000.into()));
+        let (used, passed) =
+            (line["used_ns"].as_u64().unwrap(), line["passed_ns"].as_u64().unwrap());
+        // One quota more than in whole periods, and the time until the first reading.
+        assert!(used <= passed / 4 + 20_000_000, "{line}");
+    }
+    victim.is_given_back();
+    live.nothing_is_left();
+}

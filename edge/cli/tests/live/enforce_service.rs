@@ -1,0 +1,142 @@
+//! Tests of reservations that the kernel enforces (`--enforce deadline`), and of what outlives a
+//! killed daemon. Needs root.
+
+use std::time::Duration;
+
+use crate::common::live::{self, Live, Victim, let_pass, wait_until};
+use crate::common::service::Daemon;
+use serde_json::{Value, json};
+use slackline_linux::sys::{Scheduling, get_scheduling, thread_cpu_time};
+use slackline_units::Span;
+
+fn start<'a>(live: &'a Live, options: &[&str]) -> Daemon<'a> {
+    let cpu = live.cpu();
+    let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
+    let command = live.command(&[&serve[..], options].concat());
+    Daemon::start_by(live, command).expect("the daemon starts")
+}
+
+fn reserve(daemon: &Daemon<'_>, victim: &Victim) -> Value {
+    let body = json!({
+        "slice": "1ms", "period": "10ms", "exact": true, "enforce": "deadline",
+        "for": format!("pid:{}", victim.pid()),
+    });
+    let (status, made) = daemon.ask("PUT", "/v1/reservations/web", Some(&body));
+    assert_eq!((status, &made["state"]), (201, &json!("active")), "{made}");
+    made
+}
+
+/// Returns the slice that the kernel enforces for the vCPU thread of the victim. `None` if the
+/// thread is in another class.
+fn slice(victim: &Victim) -> Option<Span> {
+    match get_scheduling(victim.spinner).unwrap().class {
+        Scheduling::Deadline { runtime, .. } => Some(runtime),
+        _ => None,
+    }
+}
+
+#[test]
+fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    assert_eq!(reserve(&daemon, &victim)["enforce"], "deadline");
+    assert_eq!(daemon.reserve("db", &other, "1ms").0, 201);
+    assert_eq!(slice(&victim), Some(Span::from_ms(1)));
+    // The same meter counts what the kernel enforces.
+    wait_until("the kernel to deliver", || {
+        let web = daemon.one("web");
+        web["total"]["used_ns"].as_u64().is_some_and(|used| used > 1_000_000)
+    });
+    daemon.run("list").ended_with(0).shows("deadline").shows("dispatcher");
+    let asked = json!({ "since": "1s", "set": [{ "name": "db", "slice": "2ms" }] });
+    let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
+    let detail = refused["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("`deadline` enforces web"), "{refused}");
+    daemon.run("change web --slice 2ms").ended_with(0).shows("by deadline");
+    assert_eq!(slice(&victim), Some(Span::from_ms(2)));
+    daemon.run("change web --at-least").ended_with(2).says("it sets a hard limit");
+    daemon.run("pause web --yes").ended_with(3).says("cannot pause a VM");
+    assert_eq!(slice(&victim), Some(Span::from_ms(2)));
+    daemon.run("change web --enforce dispatcher").ended_with(0).shows("2ms in every 10ms");
+    assert!(slice(&victim).is_none() && victim.is_held());
+    daemon.run("change web --enforce deadline").ended_with(0).shows("by deadline");
+    assert_eq!(slice(&victim), Some(Span::from_ms(2)));
+    daemon.run("log").ended_with(0).shows("by deadline");
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    assert!(other.is_held());
+    daemon.end().ended_with(0);
+    other.is_given_back();
+    live.nothing_is_left();
+}
+
+/// A deadline thread runs before all threads of the dispatcher, so a long burst is refused although
+/// the sum of all shares is small.
+#[test]
+fn burst_of_a_deadline_thread_is_refused_beside_a_short_period() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    assert_eq!(daemon.reserve("db", &other, "2ms").0, 201);
+    let long = format!(
+        "reserve web --slice 100ms --period 1s --exact --enforce deadline --for pid:{}",
+        victim.pid()
+    );
+    let ran = daemon.run(&long).ended_with(4);
+    ran.says("deadline threads can take 10ms of a window of 10ms").says("use a slice of at most ");
+    assert!(slice(&victim).is_none());
+    victim.is_given_back();
+    reserve(&daemon, &victim);
+    // The dispatcher's reservation is refused in the other order too.
+    daemon.run("change web --slice 4ms").ended_with(0);
+    daemon.run("change db --slice 3ms").ended_with(4).says("deadline threads can take");
+    assert_eq!(daemon.one("db")["slice"], "2ms");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
+#[test]
+fn kernel_keeps_a_reservation_of_a_killed_daemon_until_the_next_daemon_adopts_it() {
+    let Some(live) = live::begin() else { return };
+    let victim = Victim::start();
+    let keep = ["--on-death", "keep", "--keep-for", "5min"];
+    let daemon = start(&live, &keep);
+    reserve(&daemon, &victim);
+    daemon.kill();
+    let_pass(Duration::from_millis(500));
+    assert_eq!(slice(&victim), Some(Span::from_ms(1)), "the share does not outlive the daemon");
+    let used = || thread_cpu_time(victim.spinner).unwrap();
+    let before = used();
+    wait_until("the kernel to go on", || used() > before);
+    live.run(&["doctor", "--free", "--unless-kept"]).ended_with(0);
+    assert_eq!(slice(&victim), Some(Span::from_ms(1)));
+    let daemon = start(&live, &keep);
+    wait_until("the reservation to be active", || daemon.one("web")["state"] == "active");
+    assert_eq!(slice(&victim), Some(Span::from_ms(1)));
+    // The threads return to the state that they had before the first daemon.
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
+    reserve(&daemon, &victim);
+    daemon.kill();
+    let_pass(Duration::from_millis(200));
+    live.run(&["doctor", "--free"]).ended_with(0);
+    victim.is_given_back();
+    live.nothing_is_left();
+}
+
+#[test]
+fn keeper_ends_a_kept_reservation_when_its_time_has_passed() {
+    let Some(live) = live::begin() else { return };
+    for options in [&["--on-death", "keep", "--keep-for", "1s"][..], &[]] {
+        let victim = Victim::start();
+        let daemon = start(&live, options);
+        reserve(&daemon, &victim);
+        daemon.kill();
+        victim.is_given_back();
+        // The next daemon has no VM that it could adopt for the reservation.
+        drop(victim);
+        live.nothing_is_left();
+        std::fs::remove_dir_all(live.place.path("state")).unwrap();
+    }
+}

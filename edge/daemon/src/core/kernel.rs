@@ -1,0 +1,113 @@
+//! Reservations that the kernel enforces by `SCHED_DEADLINE`, beside those of the dispatchers.
+//!
+//! Admission is one for all mechanisms. A deadline thread is not pinned, and runs before all
+//! threads of the dispatchers. So each of its vCPUs has a reservation without threads on every CPU
+//! of the session.
+
+use slackline_control::{Mechanism, ReservationParameters, link};
+use slackline_linux::sys::ThreadClock;
+use slackline_linux::thread::ThreadRef;
+use slackline_live::mechanism::KernelEnforcement;
+use slackline_live::session::{JoinId, Request, RequestedId};
+use slackline_service::{Terms, WorldError};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
+
+use super::shares::nobody;
+
+/// Name of the domain of reservations that keep time for deadline threads on further CPUs.
+const SHADOW: &str = "deadline";
+
+/// Enforcement of a domain by the kernel.
+pub(super) struct KernelDomain {
+    /// Reservations without threads on the CPUs after the first.
+    pub(super) shadows: Vec<JoinId>,
+    /// Thread in each place. `None` for an empty place.
+    pub(super) seated: Vec<Option<SeatedThread>>,
+}
+
+/// Thread whose CPU time the kernel enforces.
+pub(super) struct SeatedThread {
+    pub(super) thread: ThreadRef,
+    pub(super) enforced: KernelEnforcement,
+    pub(super) clock: ThreadClock,
+    /// CPU time of the thread at the last reading, and the time of that reading.
+    pub(super) used: Span,
+    pub(super) at: Time,
+}
+
+impl KernelDomain {
+    pub(super) fn new(shadows: &[JoinId], places: usize) -> KernelDomain {
+        let seated = (0..places).map(|_| None).collect();
+        KernelDomain { shadows: shadows.to_vec(), seated }
+    }
+}
+
+/// Returns the requests with which a domain of the kernel joins the session: its places on the
+/// first CPU, and then the same reservations on each further CPU.
+pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
+    let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
+    let places = 0..as_what.2.vcpus();
+    let first = places.clone().map(|number| Request { cpus: on(0), ..nobody(as_what, number) });
+    let others = (1..cpus).flat_map(|cpu| places.clone().map(move |number| (cpu, number)));
+    let others = others.map(|(cpu, number)| Request {
+        domain: SHADOW.into(),
+        called: RequestedId::Anything,
+        cpus: on(cpu),
+        ..nobody(as_what, number)
+    });
+    first.chain(others).collect()
+}
+
+/// Returns the error for a request to pause a VM whose threads the kernel schedules by itself.
+pub(super) fn cannot_pause() -> WorldError {
+    WorldError::Host {
+        says: "cannot pause a VM whose CPU time `deadline` enforces".into(),
+        hint: Some("change it to `--enforce dispatcher` first, or pause it in its monitor".into()),
+    }
+}
+
+/// Names the daemon's default mechanism in a request that names none, for each exact reservation
+/// with a slice and without a phase. No other reservation can have another mechanism.
+pub(super) fn name_mechanism(request: &mut link::Request, default: Mechanism) {
+    let name = |wanted: &mut ReservationParameters| {
+        let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();
+        if can && !default.is_dispatcher() {
+            wanted.enforce.get_or_insert(default);
+        }
+    };
+    match request {
+        link::Request::Reserve { wanted, .. } => name(wanted),
+        link::Request::Apply { list } => list.reservations.values_mut().for_each(name),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_control::Length;
+
+    use super::*;
+
+    /// A request that names a mechanism keeps it.
+    #[test]
+    fn default_mechanism_is_named_only_in_requests_that_it_can_express() {
+        let named = |exact, enforce, phase: Option<Span>| {
+            let wanted = ReservationParameters {
+                slice: Some(Length(Span::from_ms(2))),
+                exact,
+                enforce,
+                phase: phase.map(Length),
+                ..ReservationParameters::default()
+            };
+            let mut request = link::Request::Reserve { name: "web".into(), wanted };
+            name_mechanism(&mut request, Mechanism::Deadline);
+            let link::Request::Reserve { wanted, .. } = request else { unreachable!() };
+            wanted.enforce
+        };
+        assert_eq!(named(true, None, None), Some(Mechanism::Deadline));
+        let dispatcher = Some(Mechanism::Dispatcher);
+        assert_eq!(named(true, dispatcher, None), dispatcher);
+        assert_eq!(named(false, None, None), None);
+        assert_eq!(named(true, None, Some(Span::ZERO)), None);
+    }
+}

@@ -1,0 +1,299 @@
+//! Threads of VMs under the kernel's enforcement: places of the scheduler get and lose them.
+//!
+//! Before a domain begins, [`check_interference`] checks that the dispatchers' reservations meet
+//! their deadlines beside the bursts of deadline threads. The CPU time of deadline threads is read
+//! from the kernel in each round, and added to the records of the session.
+
+use slackline_linux::sys::ThreadClock;
+use slackline_linux::thread::ThreadRef;
+use slackline_linux::with_causes;
+use slackline_live::mechanism::{
+    Bound, Demand, EnforceTarget, Interference, KernelEnforcement, MechanismError,
+    check_interference,
+};
+use slackline_live::session::{JoinId, JoinTarget};
+use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
+use slackline_trace::{Entry, Record};
+use slackline_units::{CpuShare, DomId, Reservation, Span};
+
+use super::kernel::{SeatedThread, cannot_pause};
+use super::scheduler::{Scheduler, ShrunkDomain};
+use super::shares::FRONT_PERIOD;
+
+fn refused(error: &MechanismError) -> WorldError {
+    match error {
+        MechanismError::Thread(_) => WorldError::Gone,
+        error => WorldError::Host { says: with_causes(error), hint: error.hint() },
+    }
+}
+
+impl Scheduler {
+    /// Completes the joining of a domain: checks the interference of deadline threads, and lets the
+    /// kernel enforce if its terms say so.
+    pub(super) fn begin_domain(
+        &mut self,
+        domain: DomId,
+        seats: Option<&Seats>,
+    ) -> Result<(), WorldError> {
+        self.check_interference(domain)?;
+        let is_of_kernel = self.domains.get(&domain).is_some_and(|known| known.kernel.is_some());
+        match seats.filter(|_| is_of_kernel) {
+            Some(seats) => self.seat_by_kernel(domain, seats),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks that the dispatchers' reservations on each CPU meet their deadlines beside all
+    /// deadline threads. `newcomer` is the domain whose terms are new.
+    pub(super) fn check_interference(&self, newcomer: DomId) -> Result<(), WorldError> {
+        let Some(terms) = self.domains.get(&newcomer).map(|known| known.terms) else {
+            return Err(WorldError::Gone);
+        };
+        let Err((cpu, found)) = self.interference((newcomer, terms.each())) else { return Ok(()) };
+        let period = terms.each().period();
+        let fits = |slice| {
+            let each = Reservation::new(slice, period);
+            each.is_ok_and(|each| self.interference((newcomer, each)).is_ok())
+        };
+        Err(WorldError::Interference {
+            promised: self.reserved().get(cpu).copied().unwrap_or_default(),
+            capacity: self.capacity(),
+            largest: longest_slice(terms.each().slice(), fits),
+            says: format!("not enough capacity on CPU {}: {found}", self.cpus()[cpu].index()),
+        })
+    }
+
+    /// Returns the interference on the first CPU that has too little time, if the domain had this
+    /// reservation for each vCPU.
+    fn interference(
+        &self,
+        (domain, each): (DomId, Reservation),
+    ) -> Result<(), (usize, Interference)> {
+        let mut threads: Vec<Reservation> = Vec::new();
+        let mut shortest: Option<Span> = self.front.map(|_| FRONT_PERIOD);
+        // The sum of the dispatchers' reservations has the present slice of the domain.
+        let (mut before, mut after) = (0, 0);
+        for (&id, known) in &self.domains {
+            let is_it = id == domain;
+            if known.kernel.is_some() {
+                let each = if is_it { each } else { known.terms.each() };
+                threads.extend(known.places.iter().map(|_| each));
+                before += known.terms.each().share().ppm() * u32::from(known.terms.vcpus());
+            } else {
+                let period = known.terms.in_each_second().each().period();
+                shortest = Some(shortest.map_or(period, |one| one.min(period)));
+                if is_it {
+                    before += known.terms.each().share().ppm();
+                    after += each.share().ppm();
+                }
+            }
+        }
+        let Some(shortest) = shortest.filter(|_| !threads.is_empty()) else { return Ok(()) };
+        for (cpu, reserved) in self.reserved().into_iter().enumerate() {
+            let others = reserved.less(CpuShare::from_ppm(before)).ppm();
+            let reserved = CpuShare::from_ppm(others + after);
+            let checked = check_interference(&threads, reserved, shortest);
+            checked.map_err(|found| (cpu, found))?;
+        }
+        Ok(())
+    }
+
+    /// Lets the kernel enforce for the threads of a VM. Threads that keep their place are not
+    /// disturbed. If one thread is refused, the others keep their places, and the error is returned
+    /// after the former threads are restored.
+    pub(super) fn seat_by_kernel(
+        &mut self,
+        domain: DomId,
+        seats: &Seats,
+    ) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        let is_other = known.identity.is_some_and(|identity| identity != seats.identity);
+        let (places, demand) = (known.places.clone(), exact(known.terms));
+        let wanted = |number: usize| seats.vcpus.get(number).copied().flatten();
+        let mut new = Vec::new();
+        for (number, place) in places.iter().enumerate() {
+            if !is_other && place.vcpu == wanted(number) {
+                continue;
+            }
+            let thread = wanted(number).map(|vcpu| self.target_of(seats, vcpu)).transpose()?;
+            new.push((number, wanted(number), thread));
+        }
+        for (number, ..) in &new {
+            self.vacate_kernel(domain, *number);
+        }
+        for (number, vcpu, thread) in new {
+            let Some((target, thread)) = thread else { continue };
+            let by = self.domains.get(&domain).map(|known| known.terms.enforcement());
+            let Some(by) = by else { return Err(WorldError::Gone) };
+            let seated = self
+                .session
+                .enforce(by, &target, demand)
+                .map_err(|error| refused(&error))
+                .and_then(|enforced| self.seated_thread(thread, enforced))?;
+            if let Some(known) = self.domains.get_mut(&domain)
+                && let Some(kernel) = &mut known.kernel
+            {
+                kernel.seated[number] = Some(seated);
+                known.places[number].vcpu = vcpu;
+            }
+        }
+        if let Some(known) = self.domains.get_mut(&domain) {
+            known.identity = Some(seats.identity);
+        }
+        Ok(())
+    }
+
+    fn target_of(
+        &self,
+        seats: &Seats,
+        vcpu: u16,
+    ) -> Result<(EnforceTarget, ThreadRef), WorldError> {
+        let found = self.found.get(&seats.identity).ok_or(WorldError::Gone)?;
+        let absent = |says, hint| WorldError::Host { says, hint };
+        let who = found.join_target(vcpu).map_err(|error| match error.is_yet_to_come() {
+            true => WorldError::Gone,
+            false => absent(with_causes(&error), error.hint()),
+        })?;
+        match who {
+            JoinTarget::Thread(thread) => Ok((EnforceTarget::Vcpus(vec![thread.clone()]), thread)),
+            JoinTarget::Tree(pid) | JoinTarget::Process(pid) | JoinTarget::Wide(pid, _) => {
+                let thread = ThreadRef::open(pid, pid).map_err(|_| WorldError::Gone)?;
+                Ok((EnforceTarget::Tree(thread.clone()), thread))
+            }
+            JoinTarget::Group(_) | JoinTarget::Nobody => Err(absent(
+                "cannot hold a cgroup by `deadline`: it acts on single threads".into(),
+                Some("use `--enforce dispatcher`".into()),
+            )),
+        }
+    }
+
+    fn seated_thread(
+        &mut self,
+        thread: ThreadRef,
+        enforced: KernelEnforcement,
+    ) -> Result<SeatedThread, WorldError> {
+        if self.is_kept {
+            // Without the record, the keeper restores the thread at once.
+            let _ = self.session.keep_on_death(&enforced);
+        }
+        let clock = ThreadClock::open(thread.tid());
+        let read = clock.and_then(|clock| clock.read().map(|used| (clock, used)));
+        match read {
+            Ok((clock, used)) => {
+                Ok(SeatedThread { thread, enforced, clock, used, at: self.session.now() })
+            }
+            Err(_) => {
+                let _ = self.session.end_enforced(&enforced);
+                Err(WorldError::Gone)
+            }
+        }
+    }
+
+    /// Restores the thread in a place. The reservation of the place remains.
+    fn vacate_kernel(&mut self, domain: DomId, number: usize) {
+        let Some(known) = self.domains.get_mut(&domain) else { return };
+        let Some(kernel) = &mut known.kernel else { return };
+        if let Some(seated) = kernel.seated.get_mut(number).and_then(Option::take) {
+            // If the thread cannot be restored now, the session tries again when it closes.
+            let _ = self.session.end_enforced(&seated.enforced);
+        }
+        known.places[number].vcpu = None;
+    }
+
+    pub(super) fn unseat_by_kernel(&mut self, domain: DomId) {
+        let places = self.domains.get(&domain).map_or(0, |known| known.places.len());
+        (0..places).for_each(|number| self.vacate_kernel(domain, number));
+        if let Some(known) = self.domains.get_mut(&domain) {
+            known.identity = None;
+        }
+    }
+
+    /// Ends the enforcement of a domain by the kernel, and drops its reservations on further CPUs.
+    pub(super) fn leave_kernel(&mut self, domain: DomId) {
+        self.unseat_kernel_only(domain);
+        let Some(known) = self.domains.get_mut(&domain) else { return };
+        let Some(kernel) = &mut known.kernel else { return };
+        for id in std::mem::take(&mut kernel.shadows) {
+            let _ = self.session.leave(id);
+        }
+    }
+
+    fn unseat_kernel_only(&mut self, domain: DomId) {
+        if self.domains.get(&domain).is_some_and(|known| known.kernel.is_some()) {
+            self.unseat_by_kernel(domain);
+        }
+    }
+
+    /// Moves a domain to another mechanism, or changes its terms under the kernel: it leaves the
+    /// session and joins again. At most one period's budget is lost. If the new terms are refused,
+    /// it joins with its old terms.
+    pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
+        let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
+        let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
+        if self.session.members().any(|member| member.is_paused && ids.contains(&member.id)) {
+            return Err(cannot_pause());
+        }
+        let (before, identity) = (known.terms, known.identity);
+        let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;
+        let vcpus: Vec<Option<u16>> = known.places.iter().map(|place| place.vcpu).collect();
+        let seats = identity.map(|identity| Seats { identity, vcpus });
+        self.leave(domain);
+        let resized = seats.clone().map(|mut seats| {
+            seats.vcpus.resize(terms.vcpus().into(), None);
+            seats
+        });
+        let joining = JoiningDomain { domain, name: &name, terms, seats: resized.as_ref() };
+        let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
+        if joined.is_err() {
+            // The old terms fit again: nothing else has joined in between.
+            let seats = seats.as_ref();
+            let _ = self.join(&[JoiningDomain { domain, name: &name, terms: &before, seats }]);
+        }
+        joined
+    }
+
+    /// Adds the CPU time of deadline threads since the last reading to the session's records.
+    /// Applies the enforcement again to threads that another program has changed. Returns the
+    /// domains whose threads have ended, and empties their places.
+    pub(super) fn look_at_kernel(&mut self, records: &mut Vec<Entry>) -> Vec<ShrunkDomain> {
+        let now = self.session.now();
+        let (mut shrunk, mut ended) = (Vec::new(), Vec::new());
+        for (&domain, known) in &mut self.domains {
+            let Some(kernel) = &mut known.kernel else { continue };
+            for (number, seated) in kernel.seated.iter_mut().enumerate() {
+                let Some(seated) = seated else { continue };
+                if seated.thread.is_gone().unwrap_or(false) {
+                    ended.push((domain, number));
+                    shrunk.extend(known.identity.map(|identity| ShrunkDomain { domain, identity }));
+                    continue;
+                }
+                let Some(id) = known.places[number].id else { continue };
+                let Ok(all) = seated.clock.read() else { continue };
+                let (vcpu, from, used) = (id.vcpu(), seated.at, all.left_after(seated.used));
+                records.push(Entry::Record(Record::Elsewhere { vcpu, from, to: now, used }));
+                (seated.used, seated.at) = (all, now);
+                let _ = self.session.repair_enforced(&seated.enforced);
+            }
+        }
+        for (domain, number) in ended {
+            self.vacate_kernel(domain, number);
+        }
+        shrunk.dedup_by_key(|one: &mut ShrunkDomain| one.domain);
+        shrunk
+    }
+}
+
+/// Returns the longest slice below `refused` that fits, in whole microseconds. Zero if none fits.
+fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
+    let (mut good, mut bad) = (0, refused.ns() / 1_000);
+    while bad - good > 1 {
+        let middle = good.midpoint(bad);
+        if fits(Span::from_us(middle)) { good = middle } else { bad = middle }
+    }
+    Span::from_us(good)
+}
+
+/// Returns the terms of a domain as a demand on the kernel, for each vCPU.
+fn exact(terms: Terms) -> Demand {
+    Demand::Time(terms.each(), Bound::Exact)
+}

@@ -1,0 +1,54 @@
+//! Threads that the kernel or another program limits: what the fence undoes for them, and what it
+//! keeps after the owner has died.
+
+use super::entry::{HoldMethod, TaskIdentity};
+use super::held::HeldThread;
+use super::{Fence, FenceError, Hold};
+use slackline_linux::cgroup::Place;
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::{Stat, ThreadRef};
+
+impl Fence {
+    /// Registers a thread whose process the caller will move into a cgroup that limits its CPU
+    /// time.
+    ///
+    /// # Errors
+    /// As for [`Fence::hold`].
+    pub fn hold_limited(
+        &mut self,
+        thread: &ThreadRef,
+        place: &Place,
+    ) -> Result<HeldThread, FenceError> {
+        self.refuse(thread, Hold::Nothing)?;
+        self.hold_by(thread, HoldMethod::Limit(place.clone()))
+    }
+
+    /// Records that a helper program of Slackline limits the process of a held thread. Before the
+    /// thread is restored, the helper is ended. Does nothing if the thread is not held.
+    ///
+    /// # Errors
+    /// If the keeper cannot record it.
+    pub fn add_helper(&mut self, tid: Tid, helper: Tid) -> Result<(), FenceError> {
+        let unreadable = |source| FenceError::Unreadable { tid, source };
+        let started = Stat::of(helper, helper).map_err(unreadable)?.started();
+        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
+        entry.way = HoldMethod::Helper(TaskIdentity { id: helper, started });
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
+    }
+
+    /// Records that a held thread stays as it is for some time after this process has died, as
+    /// [`KeeperCommand::keep_for`](super::KeeperCommand::keep_for) says. Only for what the kernel
+    /// enforces by itself. Does nothing if the thread is not held.
+    ///
+    /// # Errors
+    /// If the keeper cannot record it.
+    pub fn keep_on_death(&mut self, tid: Tid) -> Result<(), FenceError> {
+        let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
+        entry.kept = true;
+        let kept = self.keeper.tell(&entry.to_line())?;
+        self.note(kept);
+        Ok(())
+    }
+}

@@ -1,0 +1,189 @@
+//! Mechanisms that enforce CPU time on a live host, behind one trait.
+//!
+//! [`Mechanism::check`] refuses a demand that the mechanism cannot express. It never approximates
+//! one. [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records every
+//! thread before it is changed, and undoes the change however this process ends.
+//!
+//! Slackline's own dispatcher is a mechanism too. It needs a [session](crate::session), so it has
+//! no `apply` here. The kernel can offer two more mechanisms that are not built: loadable
+//! schedulers (`sched_ext`) and hierarchical real-time budgets (`cpu.rt.max`).
+
+mod bandwidth;
+mod choice;
+mod deadline;
+mod dispatcher;
+mod error;
+mod interference;
+mod quota;
+mod weight;
+
+use std::path::PathBuf;
+
+use slackline_fence::{Fence, GiveBackError};
+use slackline_linux::cgroup::{TreePlace, Version};
+use slackline_linux::sys::Tid;
+use slackline_linux::thread::ThreadRef;
+use slackline_units::{Enforcement, Reservation, Span};
+
+pub use bandwidth::DeadlineBandwidth;
+pub use choice::{Choice, ChoiceError, TrialResult, choose};
+pub use error::MechanismError;
+pub use interference::{Interference, check_interference};
+pub use quota::usual_period as usual_quota_period;
+pub use weight::CpuWeight;
+
+/// Threads on which a mechanism acts.
+#[derive(Clone, Debug)]
+pub enum EnforceTarget {
+    /// Threads of a VM's vCPUs. Each gets the demand by itself.
+    Vcpus(Vec<ThreadRef>),
+    /// A process with all its descendants, and all processes that they start.
+    Tree(ThreadRef),
+    /// A command that waits to be executed, and all processes that it will start.
+    Command(ThreadRef),
+    /// All threads in a cgroup that another program has made.
+    Group(TreePlace),
+}
+
+impl EnforceTarget {
+    /// Returns the number of vCPUs. It is 1 for a target that is not a VM.
+    #[must_use]
+    pub fn parts(&self) -> usize {
+        match self {
+            EnforceTarget::Vcpus(threads) => threads.len(),
+            _ => 1,
+        }
+    }
+}
+
+/// Side on which a demand for CPU time binds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The target receives the slice in every period, and no more.
+    Exact,
+    /// The target receives the slice in every period, and may receive slack.
+    AtLeast,
+    /// The target receives no more than the slice in every period. It may receive less.
+    AtMost,
+}
+
+impl Bound {
+    /// Returns true if the demand guarantees CPU time.
+    #[must_use]
+    pub const fn is_floor(self) -> bool {
+        !matches!(self, Bound::AtMost)
+    }
+}
+
+/// CPU time that a mechanism is to enforce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    /// A slice in every period.
+    Time(Reservation, Bound),
+    /// A share in proportion to those of the sibling cgroups.
+    Weight(CpuWeight),
+}
+
+/// Properties of a mechanism, for people and for the choice of a mechanism.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// True if the mechanism guarantees CPU time.
+    pub guarantees: bool,
+    /// True if the mechanism sets a hard limit.
+    pub limits: bool,
+    /// Shortest slice. `None` if the mechanism has no slices.
+    pub least_slice: Option<Span>,
+    /// Shortest and longest period. `None` if the mechanism has no periods.
+    pub periods: Option<[Span; 2]>,
+    /// True if Slackline can keep the target on chosen CPUs.
+    pub pins: bool,
+    /// True if the mechanism acts on process trees, and on processes that start later.
+    pub trees: bool,
+    /// Part of the enforcement that stays in force if all processes of Slackline die.
+    pub survives: &'static str,
+    /// Way in which the mechanism is undone.
+    pub undone_by: &'static str,
+}
+
+/// Mechanism that enforces CPU time.
+pub trait Mechanism: Sync {
+    /// Returns the name of the mechanism.
+    fn enforcement(&self) -> Enforcement;
+
+    /// Returns the properties of the mechanism.
+    fn abilities(&self) -> Abilities;
+
+    /// Checks that the mechanism can express the demand for this target. Changes nothing.
+    ///
+    /// # Errors
+    /// The reason, with both numbers if there are two.
+    fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError>;
+}
+
+/// Mechanism that the kernel enforces by itself.
+pub trait KernelMechanism: Mechanism {
+    /// Checks the demand, and lets the kernel enforce it.
+    ///
+    /// # Errors
+    /// If the mechanism cannot express the demand, or this host does not allow it. All changes are
+    /// undone then.
+    fn apply(
+        &self,
+        target: &EnforceTarget,
+        demand: Demand,
+        fence: &mut Fence,
+    ) -> Result<KernelEnforcement, MechanismError>;
+}
+
+/// Demand that the kernel enforces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KernelEnforcement {
+    /// Threads through which the fence undoes it. Releasing them ends the enforcement.
+    pub tids: Vec<Tid>,
+    /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
+    /// the mechanism needs none.
+    pub groups: Vec<PathBuf>,
+}
+
+impl KernelEnforcement {
+    /// Ends the enforcement and restores all threads.
+    ///
+    /// # Errors
+    /// One error for each thread that is not completely restored. It stays on the fence's list.
+    pub fn end(&self, fence: &mut Fence) -> Result<(), Vec<GiveBackError>> {
+        let errors = self.tids.iter().filter_map(|&tid| fence.release(tid).err());
+        let errors: Vec<GiveBackError> = errors.collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+}
+
+/// Returns the mechanism with this name.
+#[must_use]
+pub fn mechanism(name: Enforcement) -> &'static dyn Mechanism {
+    match name {
+        Enforcement::Dispatcher => &dispatcher::DispatcherMechanism,
+        Enforcement::Deadline => &deadline::Deadline,
+        Enforcement::Quota => &quota::ANY,
+        Enforcement::Weight => &weight::CgroupWeight,
+    }
+}
+
+/// Returns the mechanism with this name, if the kernel enforces it. `None` for the dispatcher.
+#[must_use]
+pub fn kernel_mechanism(name: Enforcement) -> Option<&'static dyn KernelMechanism> {
+    match name {
+        Enforcement::Dispatcher => None,
+        Enforcement::Deadline => Some(&deadline::Deadline),
+        Enforcement::Quota => Some(&quota::ANY),
+        Enforcement::Weight => Some(&weight::CgroupWeight),
+    }
+}
+
+/// Returns the quota of one cgroup version.
+#[must_use]
+pub fn quota_of(version: Version) -> &'static dyn KernelMechanism {
+    match version {
+        Version::V1 => &quota::V1,
+        Version::V2 => &quota::V2,
+    }
+}

@@ -1,0 +1,144 @@
+//! Bandwidth of `SCHED_DEADLINE` on this host: its limit, and the users of it.
+//!
+//! The kernel admits deadline threads up to `sched_rt_runtime_us` in every `sched_rt_period_us` of
+//! each CPU. Its fair server and ext server take part of that. The rest is for deadline threads.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
+use slackline_linux::version::KernelVersion;
+use slackline_units::{CpuSet, CpuShare};
+
+/// Kernel's servers that reserve deadline bandwidth for other classes on each CPU, by their folders
+/// in debugfs.
+const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
+
+/// Share of each CPU that the fair server reserves by default, in millionths.
+const FAIR_SERVER: u64 = 50_000;
+
+/// Version of the kernel that was the first to have a fair server.
+const FIRST_WITH_SERVER: KernelVersion = KernelVersion { major: 6, minor: 12 };
+
+/// Bandwidth of `SCHED_DEADLINE` on all CPUs together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeadlineBandwidth {
+    /// Largest sum of shares that the kernel admits.
+    pub limit: CpuShare,
+    /// Share that the fair server and the ext server of all CPUs reserve.
+    pub servers: CpuShare,
+    /// Share that deadline threads reserve.
+    pub threads: CpuShare,
+    /// Number of deadline threads.
+    pub count: usize,
+}
+
+impl DeadlineBandwidth {
+    /// Reads the bandwidth of this host with these online CPUs.
+    ///
+    /// # Errors
+    /// If procfs cannot be read.
+    pub fn read(online: CpuSet) -> io::Result<DeadlineBandwidth> {
+        let cpus = online.iter().count() as u64;
+        let each = limit_ppm(&number_at("sched_rt_runtime_us")?, &number_at("sched_rt_period_us")?);
+        let servers = online.iter().map(|cpu| servers_ppm(cpu.index())).sum();
+        let (threads, count) = deadline_threads();
+        let share = |ppm: u64| CpuShare::from_ppm(u32::try_from(ppm).unwrap_or(u32::MAX));
+        Ok(DeadlineBandwidth {
+            limit: share(each * cpus),
+            servers: share(servers),
+            threads: share(threads),
+            count,
+        })
+    }
+
+    /// Returns the share that is free.
+    #[must_use]
+    pub fn free(&self) -> CpuShare {
+        self.limit.less(self.servers).less(self.threads)
+    }
+}
+
+impl fmt::Display for DeadlineBandwidth {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let plural = if self.count == 1 { "" } else { "s" };
+        write!(
+            out,
+            "{} are of {} thread{plural} and {} of the kernel's servers",
+            self.threads, self.count, self.servers
+        )
+    }
+}
+
+fn number_at(name: &str) -> io::Result<String> {
+    fs::read_to_string(Path::new("/proc/sys/kernel").join(name))
+}
+
+/// Returns the share of each CPU that the kernel admits, in millionths. A runtime of -1 means that
+/// the kernel admits every share.
+fn limit_ppm(runtime: &str, period: &str) -> u64 {
+    let period: u64 = period.trim().parse().unwrap_or(1_000_000);
+    let runtime: u64 = runtime.trim().parse().unwrap_or(period);
+    runtime * 1_000_000 / period.max(1)
+}
+
+/// Returns the share of one CPU that the kernel's servers reserve, in millionths. Without debugfs,
+/// it is the default of the kernel.
+fn servers_ppm(cpu: usize) -> u64 {
+    let debugfs = Path::new("/sys/kernel/debug/sched");
+    let of = |server: &str| {
+        let folder = debugfs.join(server).join(format!("cpu{cpu}"));
+        let number = |file| fs::read_to_string(folder.join(file)).ok()?.trim().parse::<u64>().ok();
+        Some(number("runtime")? * 1_000_000 / number("period")?.max(1))
+    };
+    let found: Vec<u64> = SERVERS.into_iter().filter_map(of).collect();
+    let has_server = KernelVersion::of_host().is_ok_and(|version| version >= FIRST_WITH_SERVER);
+    if found.is_empty() && has_server { FAIR_SERVER } else { found.iter().sum() }
+}
+
+/// Returns the sum of the shares of all deadline threads, in millionths, and their number.
+fn deadline_threads() -> (u64, usize) {
+    let folders = |path: &Path| fs::read_dir(path).into_iter().flatten().flatten();
+    let (mut sum, mut count) = (0, 0);
+    for process in folders(Path::new("/proc")) {
+        for thread in folders(&process.path().join("task")) {
+            let tid = thread.file_name().to_str().and_then(|name| name.parse().ok());
+            let Some(found) = tid.and_then(Tid::new).and_then(|tid| get_scheduling(tid).ok())
+            else {
+                continue;
+            };
+            if let Scheduling::Deadline { runtime, period, .. } = found.class {
+                sum += runtime.ns().saturating_mul(1_000_000) / period.ns().max(1);
+                count += 1;
+            }
+        }
+    }
+    (sum, count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn deadline_limit_is_runtime_over_period_or_everything_without_a_limit() {
+        assert_eq!(limit_ppm("950000\n", "1000000\n"), 950_000);
+        assert_eq!(limit_ppm("1000000", "1000000"), 1_000_000);
+        assert_eq!(limit_ppm("-1", "1000000"), 1_000_000);
+    }
+
+    #[test]
+    fn free_deadline_bandwidth_excludes_servers_and_threads() {
+        let share = CpuShare::from_ppm;
+        let of = DeadlineBandwidth {
+            limit: share(1_900_000),
+            servers: share(100_000),
+            threads: share(300_000),
+            count: 1,
+        };
+        assert_eq!(of.free(), share(1_500_000));
+        assert_eq!(of.to_string(), "0.3cpu are of 1 thread and 0.1cpu of the kernel's servers");
+    }
+}

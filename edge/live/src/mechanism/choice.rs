@@ -1,0 +1,208 @@
+//! Choice of a mechanism for a request (`--enforce auto`), and the results of a trial on which the
+//! choice is based.
+//!
+//! A mechanism that cannot express the request is never chosen. Among the others, the choice is by
+//! the error of a whole second that `slackline doctor --trial` measured on this host. A trial is
+//! valid until the host boots again.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use slackline_units::{Enforcement, Span};
+use thiserror::Error;
+
+use super::{Bound, Demand, EnforceTarget, MechanismError, mechanism};
+
+/// First line of the file of a trial.
+const FORMAT: &str = "slackline-trial-1";
+
+/// Difference of two errors that is noise, in millionths of a CPU.
+const NOISE: u64 = 200;
+
+/// Results of one mechanism in a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TrialResult {
+    /// Mechanism that was tried.
+    pub enforcement: Enforcement,
+    /// Largest error of a whole second, in millionths of a CPU.
+    pub error_ppm: u64,
+    /// Longest time in which the target received no CPU time.
+    pub gap: Span,
+    /// CPU time of all processes of Slackline, in millionths of a CPU.
+    pub cost_ppm: u64,
+}
+
+impl TrialResult {
+    /// Place of the results of the last trial. The folder is emptied when the host boots.
+    pub const FILE: &str = "/run/slackline/trial";
+
+    /// Writes the results of a trial to a file.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn write_all(all: &[TrialResult], file: &Path) -> io::Result<()> {
+        let mut text = format!("{FORMAT}\n");
+        for one in all {
+            let (name, error, gap) = (one.enforcement, one.error_ppm, one.gap.ns());
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name} {error} {gap} {}", one.cost_ppm);
+        }
+        file.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let new = file.with_extension("new");
+        fs::write(&new, text)?;
+        fs::rename(new, file)
+    }
+
+    /// Reads the results of a trial. Empty if there was no trial since the host booted, or the file
+    /// has another format.
+    #[must_use]
+    pub fn read_all(file: &Path) -> Vec<TrialResult> {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        match text.split_once('\n') {
+            Some((FORMAT, rest)) => rest.lines().map_while(TrialResult::parse).collect(),
+            _ => Vec::new(),
+        }
+    }
+
+    fn parse(line: &str) -> Option<TrialResult> {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let &[name, error, gap, cost] = &fields[..] else { return None };
+        Some(TrialResult {
+            enforcement: name.parse().ok()?,
+            error_ppm: error.parse().ok()?,
+            gap: Span::from_ns(gap.parse().ok()?),
+            cost_ppm: cost.parse().ok()?,
+        })
+    }
+}
+
+/// Mechanism that was chosen, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Mechanism that was chosen.
+    pub enforcement: Enforcement,
+    /// Reason in words, for `list`, `log` and the output of `hold`.
+    pub why: String,
+}
+
+/// Reason why no mechanism can express a request.
+#[derive(Debug, Error)]
+#[error("no mechanism can express this request: {last}")]
+pub struct ChoiceError {
+    /// Reason of the mechanism that was tried last.
+    #[source]
+    pub last: MechanismError,
+}
+
+/// Chooses a mechanism for a request. `pinned` is true if the request names CPUs, which not every
+/// mechanism can honour.
+///
+/// # Errors
+/// If no mechanism can express the request.
+pub fn choose(
+    target: &EnforceTarget,
+    demand: Demand,
+    pinned: bool,
+    trial: &[TrialResult],
+) -> Result<Choice, ChoiceError> {
+    let can = |one: Enforcement| {
+        let is_pinned = !pinned || mechanism(one).abilities().pins;
+        is_pinned && mechanism(one).check(target, demand).is_ok()
+    };
+    let chosen = |enforcement, why: String| Ok(Choice { enforcement, why });
+    match demand {
+        Demand::Weight(_) => match mechanism(Enforcement::Weight).check(target, demand) {
+            Ok(()) => chosen(Enforcement::Weight, "only cgroups have weights".into()),
+            Err(last) => Err(ChoiceError { last }),
+        },
+        Demand::Time(_, Bound::AtMost) if can(Enforcement::Quota) => {
+            chosen(Enforcement::Quota, "a limit without a guarantee costs nothing by quota".into())
+        }
+        Demand::Time(_, Bound::AtMost) => {
+            let why = "a quota cannot express this limit; the dispatcher also guarantees it";
+            chosen(Enforcement::Dispatcher, why.into())
+        }
+        Demand::Time(..) if can(Enforcement::Deadline) => {
+            let (enforcement, why) = better(trial);
+            chosen(enforcement, why)
+        }
+        Demand::Time(..) => {
+            chosen(Enforcement::Dispatcher, "no other mechanism guarantees this share".into())
+        }
+    }
+}
+
+/// Returns the better of the two mechanisms that guarantee CPU time, and the reason.
+fn better(trial: &[TrialResult]) -> (Enforcement, String) {
+    let of = |one| trial.iter().find(|measured| measured.enforcement == one);
+    let (ours, kernels) = (of(Enforcement::Dispatcher), of(Enforcement::Deadline));
+    let (Some(ours), Some(kernels)) = (ours, kernels) else {
+        let why = "not compared with `deadline`: run `slackline doctor --trial` for that";
+        return (Enforcement::Dispatcher, why.into());
+    };
+    let percent = |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100);
+    let (our, their) = (percent(ours.error_ppm), percent(kernels.error_ppm));
+    if kernels.error_ppm + NOISE < ours.error_ppm {
+        let why = format!("errors in the trial: deadline {their}, dispatcher {our}");
+        (Enforcement::Deadline, why)
+    } else if ours.error_ppm + NOISE < kernels.error_ppm || ours.cost_ppm <= kernels.cost_ppm {
+        let why = format!("errors in the trial: dispatcher {our}, deadline {their}");
+        (Enforcement::Dispatcher, why)
+    } else {
+        let (our, their) = (percent(ours.cost_ppm), percent(kernels.cost_ppm));
+        let why =
+            format!("equal errors in the trial; CPU cost: deadline {their}, dispatcher {our}");
+        (Enforcement::Deadline, why)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn measured(enforcement: Enforcement, error_ppm: u64, cost_ppm: u64) -> TrialResult {
+        TrialResult { enforcement, error_ppm, gap: Span::from_ms(16), cost_ppm }
+    }
+
+    #[test]
+    fn choice_is_the_mechanism_with_the_smaller_error_unless_the_difference_is_noise() {
+        let of = |ours, kernels| {
+            let (ours, kernels): ((u64, u64), (u64, u64)) = (ours, kernels);
+            better(&[
+                measured(Enforcement::Dispatcher, ours.0, ours.1),
+                measured(Enforcement::Deadline, kernels.0, kernels.1),
+            ])
+        };
+        let (deadline, dispatcher) = (Enforcement::Deadline, Enforcement::Dispatcher);
+        assert_eq!(of((4_000, 0), (500, 0)).0, deadline);
+        assert_eq!(of((500, 50_000), (4_000, 0)).0, dispatcher);
+        // Within the noise the cheaper mechanism is chosen.
+        assert_eq!(of((500, 50_000), (600, 10)).0, deadline);
+        assert_eq!(of((500, 10), (400, 10)).0, dispatcher);
+        assert!(of((4_000, 0), (500, 0)).1.contains("deadline 0.05 %, dispatcher 0.40 %"));
+    }
+
+    #[test]
+    fn dispatcher_is_chosen_while_there_is_no_trial_of_both_mechanisms() {
+        let half = [measured(Enforcement::Deadline, 1, 1)];
+        for trial in [&[][..], &half] {
+            let (chosen, why) = better(trial);
+            assert_eq!(chosen, Enforcement::Dispatcher);
+            assert!(why.contains("doctor --trial"), "{why}");
+        }
+    }
+
+    #[test]
+    fn results_of_a_trial_are_unchanged_if_written_and_read() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let file = folder.path().join("state/trial");
+        let all = Enforcement::ALL.map(|one| measured(one, 123, 4_567));
+        TrialResult::write_all(&all, &file).unwrap();
+        assert_eq!(TrialResult::read_all(&file), all);
+        std::fs::write(&file, "slackline-trial-2\ndispatcher 1 1 1\n").unwrap();
+        assert_eq!(TrialResult::read_all(&file), []);
+        assert_eq!(TrialResult::read_all(&folder.path().join("none")), []);
+    }
+}

@@ -1,0 +1,169 @@
+//! `SCHED_DEADLINE`: a runtime in every period, guaranteed and limited by the kernel. It acts on a
+//! single thread.
+//!
+//! The thread may not start others in this class, so it gets the flag reset-on-fork: what it starts
+//! is ordinary and unlimited. So the mechanism is for vCPU threads and for processes of one thread.
+//! The kernel refuses this class to a thread with a restricted affinity, so the affinity is widened
+//! to all CPUs. A cpuset still restricts it, which the kernel accepts only for a root partition.
+//!
+//! The flag that lets a deadline thread reclaim unused bandwidth is never set. One thread with 5 %
+//! would receive most of a CPU.
+
+use std::io;
+
+use rustix::io::Errno;
+use slackline_fence::Fence;
+use slackline_linux::cgroup::descendants;
+use slackline_linux::step::{ActError, Hold};
+use slackline_linux::sys::{Tid, get_affinity, online_cpus};
+use slackline_linux::thread::{ThreadRef, threads_of};
+use slackline_units::{CpuSet, Enforcement, Reservation, Span};
+
+use super::bandwidth::DeadlineBandwidth;
+use super::{
+    Abilities, Bound, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, Mechanism,
+    MechanismError,
+};
+
+/// Minimum runtime that the kernel accepts: `1 << DL_SCALE` nanoseconds.
+const LEAST: Span = Span::from_ns(1 << 10);
+
+/// Minimum and maximum period that the kernel accepts by default.
+const PERIODS: [Span; 2] = [Span::from_us(100), Span::from_us(1 << 22)];
+
+/// The scheduling class `SCHED_DEADLINE` of the kernel.
+#[derive(Debug)]
+pub(super) struct Deadline;
+
+impl Mechanism for Deadline {
+    fn enforcement(&self) -> Enforcement {
+        Enforcement::Deadline
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            guarantees: true,
+            limits: true,
+            least_slice: Some(LEAST),
+            periods: Some(PERIODS),
+            pins: false,
+            trees: false,
+            survives: "all of it, until the thread exits or its class is changed",
+            undone_by: "the keeper, or `slackline doctor --free`",
+        }
+    }
+
+    fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError> {
+        let each = time(demand)?;
+        let (slice, period) = (each.slice(), each.period());
+        let [shortest, longest] = PERIODS;
+        if period < shortest || period > longest {
+            return Err(MechanismError::BadPeriod { period, shortest, longest });
+        }
+        if slice < LEAST {
+            return Err(MechanismError::TooFine {
+                share: each.share(),
+                period,
+                slice,
+                least: LEAST,
+            });
+        }
+        match target {
+            EnforceTarget::Vcpus(_) => Ok(()),
+            EnforceTarget::Tree(root) => is_one_thread(root),
+            EnforceTarget::Command(_) => Err(MechanismError::Command),
+            EnforceTarget::Group(place) => Err(MechanismError::ForeignGroup {
+                group: place.group.clone(),
+                mechanism: Enforcement::Deadline,
+            }),
+        }
+    }
+}
+
+impl KernelMechanism for Deadline {
+    fn apply(
+        &self,
+        target: &EnforceTarget,
+        demand: Demand,
+        fence: &mut Fence,
+    ) -> Result<KernelEnforcement, MechanismError> {
+        self.check(target, demand)?;
+        let each = time(demand)?;
+        let online = online_cpus().map_err(|source| MechanismError::NoCpus { source })?;
+        let threads = match target {
+            EnforceTarget::Vcpus(threads) => &threads[..],
+            EnforceTarget::Tree(root) | EnforceTarget::Command(root) => std::slice::from_ref(root),
+            EnforceTarget::Group(_) => &[],
+        };
+        let mut done = KernelEnforcement::default();
+        for thread in threads {
+            let held = match fence.hold(thread, Hold::Nothing) {
+                Ok(held) => held,
+                Err(error) => {
+                    // What cannot be undone now stays on the fence's list.
+                    let _ = done.end(fence);
+                    return Err(error.into());
+                }
+            };
+            done.tids.push(thread.tid());
+            if let Err(error) = held.reserve(each.slice(), each.period(), online) {
+                // The affinity is read before it is restored.
+                let error = explained(error, thread.tid(), each, online);
+                let _ = done.end(fence);
+                return Err(error);
+            }
+        }
+        Ok(done)
+    }
+}
+
+fn time(demand: Demand) -> Result<Reservation, MechanismError> {
+    match demand {
+        Demand::Time(_, Bound::AtLeast) => Err(MechanismError::NoSlack),
+        Demand::Time(each, Bound::Exact | Bound::AtMost) => Ok(each),
+        Demand::Weight(_) => Err(MechanismError::NotByWeight { mechanism: Enforcement::Deadline }),
+    }
+}
+
+fn is_one_thread(root: &ThreadRef) -> Result<(), MechanismError> {
+    let pid = root.pid();
+    let count = threads_of(pid)?.len();
+    if count != 1 {
+        return Err(MechanismError::ManyThreads { pid, count });
+    }
+    match descendants(pid)?.len() {
+        0 | 1 => Ok(()),
+        all => Err(MechanismError::Children { pid, count: all - 1 }),
+    }
+}
+
+/// Explains a refusal of the kernel with the numbers on which it is based.
+fn explained(error: ActError, tid: Tid, each: Reservation, online: CpuSet) -> MechanismError {
+    let errno = match &error {
+        ActError::Refused { source, .. } => Errno::from_io_error(source),
+        _ => None,
+    };
+    match errno {
+        Some(Errno::PERM) => {
+            let allowed = get_affinity(tid).unwrap_or(online).and(&online).iter().count();
+            let online = online.iter().count();
+            if allowed < online {
+                return MechanismError::NotEverywhere { tid, allowed, online };
+            }
+            MechanismError::Refused { error }
+        }
+        Some(Errno::BUSY) => no_bandwidth(each, &DeadlineBandwidth::read(online)),
+        _ => MechanismError::Refused { error },
+    }
+}
+
+fn no_bandwidth(each: Reservation, found: &io::Result<DeadlineBandwidth>) -> MechanismError {
+    let asked = each.share();
+    match found {
+        Ok(of) => {
+            let (free, limit, why) = (of.free(), of.limit, of.to_string());
+            MechanismError::NoBandwidth { asked, free, limit, why }
+        }
+        Err(_) => MechanismError::Busy { asked },
+    }
+}

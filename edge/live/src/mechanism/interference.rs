@@ -1,0 +1,135 @@
+//! Interference of deadline threads with dispatcher reservations on the same CPU.
+//!
+//! The kernel runs a deadline thread before every `SCHED_FIFO` thread, so before all vCPUs of the
+//! dispatcher. In a window of length `t`, a deadline thread with slice `C` and period `T` runs for
+//! at most `C` at the end of one period, `C` at the start of the next, and `C` in each period after
+//! that. A deadline thread is not pinned, so each CPU must have time for all deadline threads.
+//!
+//! Dispatcher reservations of a CPU with the total share `U` need at most `U * t` in a window that
+//! begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
+//! period. So the CPU serves all of them if `U * t + interference(t) <= t` for each window `t` from
+//! the shortest period on. The test is sufficient, not necessary.
+
+use slackline_units::{CpuShare, Reservation, Span};
+use thiserror::Error;
+
+/// Longest window that is examined, in periods of the longest deadline thread. Beyond it, the
+/// interference of a window grows no faster than the window.
+const WINDOWS: u64 = 64;
+
+/// Dispatcher reservations that deadline threads could make miss deadlines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "deadline threads can take {taken} of a window of {window}, and reservations of the dispatcher \
+     leave {left}"
+)]
+pub struct Interference {
+    /// Length of the window.
+    pub window: Span,
+    /// CPU time that deadline threads can take in the window.
+    pub taken: Span,
+    /// CPU time that the dispatcher's reservations leave in the window.
+    pub left: Span,
+}
+
+/// Checks that one CPU has time for all deadline threads and for the dispatcher's reservations on
+/// it, which have the total share `reserved` and the shortest period `shortest`.
+///
+/// # Errors
+/// A window in which the CPU does not have enough time.
+pub fn check_interference(
+    threads: &[Reservation],
+    reserved: CpuShare,
+    shortest: Span,
+) -> Result<(), Interference> {
+    let Some(longest) = threads.iter().map(|each| each.period()).max() else { return Ok(()) };
+    let last = shortest.max(longest) * WINDOWS;
+    let mut windows: Vec<Span> = threads.iter().flat_map(|each| burst_ends(*each, last)).collect();
+    windows.push(shortest);
+    windows.push(last);
+    windows.sort_unstable();
+    for window in windows.into_iter().filter(|window| *window >= shortest) {
+        let taken = threads.iter().fold(Span::ZERO, |sum, each| sum + taken_in(*each, window));
+        let left = window.left_after(part(window, reserved));
+        if taken > left {
+            return Err(Interference { window, taken, left });
+        }
+    }
+    Ok(())
+}
+
+/// Returns the windows that end with a slice of the thread, up to `last`. Interference grows up to
+/// these ends, and stands still after them.
+fn burst_ends(each: Reservation, last: Span) -> impl Iterator<Item = Span> {
+    let first = each.slice() * 2;
+    (0..WINDOWS).map(move |number| first + each.period() * number).filter(move |end| *end <= last)
+}
+
+/// Returns the longest time that a deadline thread can run in a window.
+fn taken_in(each: Reservation, window: Span) -> Span {
+    let (slice, period) = (each.slice(), each.period());
+    if window <= slice {
+        return window;
+    }
+    // The first slice ends a period, and the others begin one each.
+    let after = window.left_after(slice);
+    let whole = after / period;
+    let rest = after.left_after(period * whole).min(slice);
+    slice + slice * whole + rest
+}
+
+fn part(window: Span, share: CpuShare) -> Span {
+    let ns = u128::from(window.ns()) * u128::from(share.ppm()) / 1_000_000;
+    Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn each(slice: u64, period: u64) -> Reservation {
+        Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap()
+    }
+
+    const PERIOD: Span = Span::from_ms(10);
+
+    fn percent(percent: u32) -> CpuShare {
+        CpuShare::from_ppm(percent * 10_000)
+    }
+
+    #[test]
+    fn deadline_thread_runs_for_two_slices_in_a_row_and_then_once_a_period() {
+        let of = |window| taken_in(each(3, 10), Span::from_ms(window)).ns() / 1_000_000;
+        let windows = [0, 2, 3, 6, 10, 13, 14, 16, 20, 26].map(of);
+        assert_eq!(windows, [0, 2, 3, 6, 6, 6, 7, 9, 9, 12]);
+    }
+
+    #[test]
+    fn share_that_fits_by_its_average_is_refused_if_its_burst_is_too_long() {
+        // 30 % and 30 % of the same period fit, also back to back.
+        assert_eq!(check_interference(&[each(3, 10)], percent(30), PERIOD), Ok(()));
+        // The same 30 % in a period of 100 ms takes the CPU for 60 ms.
+        let refused = check_interference(&[each(30, 100)], percent(30), PERIOD).unwrap_err();
+        assert_eq!(refused.window, PERIOD);
+        assert_eq!((refused.taken, refused.left), (Span::from_ms(10), Span::from_ms(7)));
+        assert_eq!(check_interference(&[each(30, 100)], percent(30), Span::from_ms(200)), Ok(()));
+    }
+
+    #[test]
+    fn interference_of_several_deadline_threads_adds_up_on_each_cpu() {
+        let two = [each(1, 10), each(2, 10)];
+        assert_eq!(check_interference(&two, percent(20), PERIOD), Ok(()));
+        assert!(check_interference(&two, percent(50), PERIOD).is_err());
+        assert_eq!(check_interference(&two[..1], percent(50), PERIOD), Ok(()));
+        assert_eq!(check_interference(&[], percent(100), PERIOD), Ok(()));
+    }
+
+    /// A shared CPU cannot give more than all of its time in the long run.
+    #[test]
+    fn shares_of_more_than_a_cpu_together_are_refused_at_every_period() {
+        for period in [10, 100, 1_000] {
+            let refused = check_interference(&[each(6, 10)], percent(50), Span::from_ms(period));
+            assert!(refused.is_err(), "{period} ms");
+        }
+    }
+}

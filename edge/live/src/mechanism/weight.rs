@@ -1,0 +1,144 @@
+//! Weights of cgroups: CPU time in proportion to the weights of the sibling cgroups and threads.
+//! They guarantee no amount, and limit nothing while the CPU is not contended.
+//!
+//! The process tree is moved into a cgroup of its own, as for a quota. Its siblings there are the
+//! threads and cgroups that its parent cgroup contains. The weight says nothing about other levels
+//! of the hierarchy or about other CPUs.
+
+use std::fmt;
+use std::str::FromStr;
+
+use slackline_fence::Fence;
+use slackline_linux::cgroup::{CgroupError, Place, Step, Version, write};
+use slackline_units::{Enforcement, Weight};
+
+use super::quota::{groups_for, in_own_groups};
+use super::{
+    Abilities, Demand, EnforceTarget, KernelEnforcement, KernelMechanism, Mechanism, MechanismError,
+};
+
+/// Largest weight of a cgroup in the kernel.
+const MOST: u16 = 10_000;
+
+/// Weight that equals an ordinary thread of nice 0.
+const USUAL: u64 = 100;
+
+/// Unit of version 1 for the same weight.
+const USUAL_SHARES: u64 = 1_024;
+
+/// Weight of a cgroup.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CpuWeight {
+    /// Weight from 1 to 10000. An ordinary thread has 100.
+    Of(Weight),
+    /// Only CPU time that no other thread on the CPU wants (`cpu.idle`).
+    Idle,
+}
+
+impl fmt::Display for CpuWeight {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CpuWeight::Of(weight) => weight.fmt(out),
+            CpuWeight::Idle => out.write_str("idle"),
+        }
+    }
+}
+
+impl FromStr for CpuWeight {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<CpuWeight, String> {
+        if text == "idle" {
+            return Ok(CpuWeight::Idle);
+        }
+        let weight = text.parse::<Weight>().ok().filter(|weight| weight.get() <= MOST);
+        let weight = weight.ok_or_else(|| {
+            format!("`{text}`: a weight is a whole number from 1 to {MOST}, or `idle`")
+        })?;
+        Ok(CpuWeight::Of(weight))
+    }
+}
+
+/// Weight of a cgroup of the controller `cpu`.
+#[derive(Debug)]
+pub(super) struct CgroupWeight;
+
+impl Mechanism for CgroupWeight {
+    fn enforcement(&self) -> Enforcement {
+        Enforcement::Weight
+    }
+
+    fn abilities(&self) -> Abilities {
+        Abilities {
+            guarantees: false,
+            limits: false,
+            least_slice: None,
+            periods: None,
+            pins: false,
+            trees: true,
+            survives: "all of it, until the cgroup is removed",
+            undone_by: "the keeper, or `slackline doctor --free`",
+        }
+    }
+
+    fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError> {
+        weight_of(demand)?;
+        groups_for(target, None, Enforcement::Weight).map(drop)
+    }
+}
+
+impl KernelMechanism for CgroupWeight {
+    fn apply(
+        &self,
+        target: &EnforceTarget,
+        demand: Demand,
+        fence: &mut Fence,
+    ) -> Result<KernelEnforcement, MechanismError> {
+        let weight = weight_of(demand)?;
+        let groups = groups_for(target, None, Enforcement::Weight)?;
+        in_own_groups(&groups, fence, |place| set(place, weight))
+    }
+}
+
+fn weight_of(demand: Demand) -> Result<CpuWeight, MechanismError> {
+    match demand {
+        Demand::Weight(weight) => Ok(weight),
+        Demand::Time(..) => Err(MechanismError::NoWeight),
+    }
+}
+
+fn set(place: &Place, weight: CpuWeight) -> Result<(), CgroupError> {
+    let (file, text) = match (weight, place.version) {
+        (CpuWeight::Idle, _) => ("cpu.idle", "1".to_owned()),
+        (CpuWeight::Of(weight), Version::V2) => ("cpu.weight", weight.to_string()),
+        (CpuWeight::Of(weight), Version::V1) => ("cpu.shares", shares(weight).to_string()),
+    };
+    write(&place.group.join(file), &text, Step::Limit)
+}
+
+/// Returns the weight in the unit of version 1, in which an ordinary thread has 1024. The kernel
+/// accepts 2 at least.
+fn shares(weight: Weight) -> u64 {
+    (u64::from(weight.get()) * USUAL_SHARES / USUAL).max(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weight_of_a_cgroup_has_the_same_meaning_in_both_versions() {
+        let of = |weight| shares(Weight::new(weight).unwrap());
+        assert_eq!([of(100), of(300), of(1), of(10_000)], [1_024, 3_072, 10, 102_400]);
+    }
+
+    #[test]
+    fn weight_is_parsed_from_1_to_10000_or_idle_and_nothing_else() {
+        for text in ["1", "300", "10000", "idle"] {
+            assert_eq!(text.parse::<CpuWeight>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "0", "10001", "-1", "Idle", "30%"] {
+            assert!(wrong.parse::<CpuWeight>().is_err(), "{wrong}");
+        }
+    }
+}

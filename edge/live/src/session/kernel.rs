@@ -1,0 +1,67 @@
+//! Enforcement by the kernel beside the dispatchers. The session's fence records the threads, so
+//! that they are restored however the session ends.
+//!
+//! Such threads are no members. The caller reserves their capacity by members without threads, and
+//! checks their [interference](crate::mechanism::check_interference).
+
+use slackline_fence::{FenceError, GiveBackError};
+use slackline_linux::sys::Tid;
+use slackline_units::Enforcement;
+
+use super::Session;
+use crate::mechanism::{
+    Demand, EnforceTarget, KernelEnforcement, MechanismError, kernel_mechanism, mechanism,
+};
+
+impl Session {
+    /// Lets the kernel enforce a demand, until [`Session::end_enforced`] or the end of the session.
+    ///
+    /// # Errors
+    /// If the mechanism cannot express the demand, or this host does not allow it. All changes are
+    /// undone then.
+    pub fn enforce(
+        &mut self,
+        by: Enforcement,
+        target: &EnforceTarget,
+        demand: Demand,
+    ) -> Result<KernelEnforcement, MechanismError> {
+        let Some(kernel) = kernel_mechanism(by) else {
+            // The dispatcher enforces only for members.
+            mechanism(by).check(target, demand)?;
+            return Ok(KernelEnforcement::default());
+        };
+        match kernel.apply(target, demand, &mut self.fence) {
+            Err(MechanismError::Fence(FenceError::Keeper(_))) => {
+                self.fence.revive()?;
+                kernel.apply(target, demand, &mut self.fence)
+            }
+            result => result,
+        }
+    }
+
+    /// Lets the enforcement outlive this process for a time, if it dies without ending it.
+    ///
+    /// # Errors
+    /// If the keeper cannot record it. The keeper then restores the threads at once.
+    pub fn keep_on_death(&mut self, enforced: &KernelEnforcement) -> Result<(), FenceError> {
+        enforced.tids.iter().try_for_each(|&tid| self.fence.keep_on_death(tid))
+    }
+
+    /// Ends the enforcement of a demand by the kernel, and restores its threads.
+    ///
+    /// # Errors
+    /// One error for each thread that is not completely restored. The session tries again when it
+    /// is closed.
+    pub fn end_enforced(&mut self, enforced: &KernelEnforcement) -> Result<(), Vec<GiveBackError>> {
+        enforced.end(&mut self.fence)
+    }
+
+    /// Applies the kernel's enforcement again to threads whose scheduling another program has
+    /// changed. Returns the threads that had been changed.
+    pub fn repair_enforced(&mut self, enforced: &KernelEnforcement) -> Vec<Tid> {
+        let held = enforced.tids.iter().filter_map(|&tid| self.fence.thread(tid));
+        // A thread that has exited is reported elsewhere.
+        let changed = held.filter(|held| matches!(held.differs(), Ok(Some(_))));
+        changed.filter(|held| held.undo().is_ok()).map(|held| held.thread().tid()).collect()
+    }
+}
