@@ -34,7 +34,7 @@ use slackline_scenario::{
     SharesInForce, actions,
 };
 use slackline_trace::{Record, Sink, VcpuName};
-use slackline_units::{CpuId, CpuSet, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
 use cpu::VirtualHardware;
@@ -99,7 +99,34 @@ pub fn run_while(
     mut sink: &mut dyn Sink,
     goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<SimResults, RunError> {
-    Sim::new(&scenario.simulated()).run(&mut sink, goes_on)
+    Sim::new(&scenario.simulated()).run(&mut sink, goes_on, &mut |_, _| Vec::new())
+}
+
+/// Sink that also changes parameters in mid-run, as a controller of a live host does.
+pub trait Steering: Sink {
+    /// Returns new parameters of vCPUs, which take effect at once, in this order. Called at each
+    /// multiple of the interval before the end of the run. A change that admission refuses is
+    /// listed in [`SimResults::declined`].
+    fn steer(&mut self, now: Time) -> Vec<(VcpuId, Values)>;
+}
+
+/// Simulates the scenario from its start to its end. At each multiple of `every`, `steering` may
+/// change parameters. `every` is not zero.
+///
+/// # Errors
+/// As for [`run`].
+pub fn run_steered(
+    scenario: &Scenario,
+    every: Span,
+    mut steering: &mut dyn Steering,
+) -> Result<SimResults, RunError> {
+    let scenario = scenario.simulated();
+    let mut sim = Sim::new(&scenario);
+    sim.next_steering = Time::START + every;
+    sim.steering_interval = every;
+    sim.find_next_stop();
+    let steer = &mut |now, steering: &mut &mut dyn Steering| steering.steer(now);
+    sim.run(&mut steering, |_| ControlFlow::Continue(()), steer)
 }
 
 struct Sim<'a> {
@@ -117,7 +144,11 @@ struct Sim<'a> {
     /// Actions of the scenario that are still to come, latest first.
     actions: Vec<Action>,
     end: Time,
-    /// Time of the scenario's next action or of the end of the run, whichever comes first.
+    /// Time at which parameters can be changed from outside. `NEVER` if they cannot.
+    next_steering: Time,
+    steering_interval: Span,
+    /// Time of the scenario's next action, of the next steering or of the end of the run, whichever
+    /// comes first.
     next_stop: Time,
     outcome: SimResults,
     /// True if scheduling passes take time.
@@ -146,6 +177,8 @@ impl<'a> Sim<'a> {
             paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
+            next_steering: Time::NEVER,
+            steering_interval: Span::ZERO,
             next_stop: Time::START,
             outcome: SimResults::default(),
             has_passes: [scenario.host.timer_pass, scenario.host.wake_pass]
@@ -163,6 +196,7 @@ impl<'a> Sim<'a> {
         mut self,
         sink: &mut S,
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
+        steer: &mut dyn FnMut(Time, &mut S) -> Vec<(VcpuId, Values)>,
     ) -> Result<SimResults, RunError> {
         self.start_ticks();
         self.start_interference();
@@ -176,6 +210,10 @@ impl<'a> Sim<'a> {
             }
             match event {
                 NextStep::Settle => self.step(now, Fact::Settled, sink)?,
+                NextStep::Action if self.is_steered(now) => {
+                    let changes = steer(now, sink);
+                    self.take_changes(now, changes, sink)?;
+                }
                 NextStep::Action => self.act(now, sink)?,
                 NextStep::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 NextStep::Cpu(cpu, timer) => {
@@ -219,7 +257,32 @@ impl<'a> Sim<'a> {
 
     fn find_next_stop(&mut self) {
         let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
-        self.next_stop = action.min(self.end);
+        self.next_stop = action.min(self.next_steering).min(self.end);
+    }
+
+    /// Returns true if parameters can be changed from outside now. Actions of the scenario at the
+    /// same time come first.
+    fn is_steered(&self, now: Time) -> bool {
+        self.next_steering <= now && self.actions.last().is_none_or(|action| action.at > now)
+    }
+
+    /// Makes changes from outside the scenario.
+    fn take_changes<S: Sink>(
+        &mut self,
+        now: Time,
+        changes: Vec<(VcpuId, Values)>,
+        sink: &mut S,
+    ) -> Result<(), RunError> {
+        self.next_steering = now.after(self.steering_interval);
+        self.find_next_stop();
+        for (vcpu, share) in changes {
+            if self.host.moment().is_member(vcpu)
+                && self.change(now, vcpu, (Some(share), None), sink)?
+            {
+                sink.record(&Record::Changed { due: now, at: now, vcpu });
+            }
+        }
+        Ok(())
     }
 
     /// Returns the next event before the end of the run. At one instant, actions of the scenario

@@ -1,0 +1,102 @@
+//! A decision of the manager, with its explanation.
+
+use std::fmt;
+
+use slackline_service::Name;
+use slackline_units::CpuShare;
+
+/// Change of one reservation, and the reason for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Number of the round.
+    pub round: u64,
+    /// VM whose reservation changes.
+    pub name: Name,
+    /// Share before.
+    pub from: CpuShare,
+    /// Share after.
+    pub to: CpuShare,
+    /// Reason for the change.
+    pub why: Why,
+}
+
+/// Reason for a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The VM needs more.
+    Rise {
+        /// Number of missed periods in the recorded seconds, without the change.
+        misses: u64,
+        /// Number of recorded seconds.
+        seconds: u64,
+        /// Predicted number of missed periods with the change.
+        predicted: u64,
+        /// Number of periods of the last round that demanded more than the reservation.
+        uncovered: u64,
+        /// VM that gave up a part of its reservation in the round before, and the part.
+        from: Option<(Name, CpuShare)>,
+    },
+    /// The VM needs less.
+    Fall {
+        /// Part of its reservation that the VM demands, in percent.
+        used: u64,
+        /// Predicted number of missed periods with the change.
+        predicted: u64,
+    },
+    /// Another VM needs the room.
+    Room {
+        /// VM that needs the room.
+        of: Name,
+        /// Predicted number of missed periods with the change.
+        predicted: u64,
+    },
+    /// The last change did not do as predicted. Says in which way.
+    Undo(String),
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decision { name, from, to, why, .. } = self;
+        write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
+        match why {
+            Why::Rise { misses: 0, uncovered, predicted, from, .. } => {
+                write!(out, "{uncovered} periods demanded more, {predicted} misses predicted")?;
+                taken(out, from.as_ref())
+            }
+            Why::Rise { misses, seconds, predicted, from, .. } => {
+                write!(out, "{misses} misses in {seconds} s, predicted {predicted}")?;
+                taken(out, from.as_ref())
+            }
+            Why::Fall { used, predicted } => {
+                write!(out, "{used} % of it was demanded, {predicted} misses predicted")
+            }
+            Why::Room { of, predicted } => {
+                write!(out, "room for {of}, {predicted} misses predicted")
+            }
+            Why::Undo(why) => write!(out, "undone, {why}"),
+        }
+    }
+}
+
+fn taken(out: &mut fmt::Formatter<'_>, from: Option<&(Name, CpuShare)>) -> fmt::Result {
+    match from {
+        Some((name, part)) => {
+            let part = Percent(*part);
+            write!(out, "; {name}'s reservation fell by {part} points")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Share in percent of a CPU, with a decimal place if it needs one.
+struct Percent(CpuShare);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0.ppm() + 500) / 1_000;
+        match tenths % 10 {
+            0 => write!(out, "{}", tenths / 10),
+            tenth => write!(out, "{}.{tenth}", tenths / 10),
+        }
+    }
+}
