@@ -203,8 +203,8 @@ fn is_better(round: &Round, it: &Proposal, before: &[Predicted], after: &[Predic
     let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
         then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
     });
-    let is_covered = uncovered(vm, vm.share) > vm.allowed();
-    !is_worse && (it.to < vm.share || is_covered || after[it.vm].misses < before[it.vm].misses)
+    let is_short = uncovered(vm, vm.share).max(vm.misses) > vm.allowed();
+    !is_worse && (it.to < vm.share || is_short || after[it.vm].misses < before[it.vm].misses)
 }
 
 /// Returns the number of periods that demanded more than a share.

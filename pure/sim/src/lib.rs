@@ -104,14 +104,14 @@ pub fn run_while(
 
 /// Sink that also changes parameters in mid-run, as a controller of a live host does.
 pub trait Steering: Sink {
-    /// Returns new parameters of vCPUs, which take effect at once, in this order. Called at each
-    /// multiple of the interval before the end of the run. A change that admission refuses is
-    /// listed in [`SimResults::declined`].
+    /// Returns new parameters of vCPUs, which take effect at once, in this order. Called at the
+    /// start, after the first vCPUs have joined, and at each multiple of the interval before the
+    /// end. A change that admission refuses is listed in [`SimResults::declined`].
     fn steer(&mut self, now: Time) -> Vec<(VcpuId, Values)>;
 }
 
-/// Simulates the scenario from its start to its end. At each multiple of `every`, `steering` may
-/// change parameters. `every` is not zero.
+/// Simulates the scenario from its start to its end. At the start and at each multiple of `every`,
+/// `steering` may change parameters. `every` is not zero.
 ///
 /// # Errors
 /// As for [`run`].
@@ -122,7 +122,7 @@ pub fn run_steered(
 ) -> Result<SimResults, RunError> {
     let scenario = scenario.simulated();
     let mut sim = Sim::new(&scenario);
-    sim.next_steering = Time::START + every;
+    sim.next_steering = Time::START;
     sim.steering_interval = every;
     sim.find_next_stop();
     let steer = &mut |now, steering: &mut &mut dyn Steering| steering.steer(now);
