@@ -7,7 +7,7 @@ fn main() {
         let series = Series::read(&std::fs::read_to_string(path).unwrap()).unwrap();
         let round = Span::from_secs(5);
         let sc = series.scenario(&SeriesRun { round, seed: 1, noise_ppm: 100_000, is_limited: false, policy: "edf" }).unwrap();
-        let plan = ManagePlan { goals: GoalList::default().leaving(BATCH), round, window: 3, pace: Default::default() };
+        let plan = ManagePlan { goals: GoalList::default().leaving(BATCH), round, window: 2, pace: Default::default() };
         let t = std::time::Instant::now();
         let all = plan.compare(&sc).unwrap();
         println!("{path} {:.2?}", t.elapsed());

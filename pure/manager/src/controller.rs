@@ -9,6 +9,9 @@ use crate::decision::{Decision, Why};
 use crate::input::{Predicted, Predictor, Round, VmRound};
 use crate::target::target;
 
+/// Number of times that a rise is more urgent than a fall by as much.
+const RISE_HASTE: u64 = 4;
+
 /// Pace of the manager, in rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
@@ -80,9 +83,9 @@ impl Manager {
         })
     }
 
-    /// Remembers the target of each VM, for as many rounds as a fall must be wanted.
+    /// Remembers the last targets of each VM.
     fn remember(&mut self, round: &Round) {
-        let most = self.pace.rise_after.max(self.pace.fall_after).max(1);
+        let most = self.pace.rise_after.max(self.pace.fall_after).max(3);
         self.targets.retain(|name, _| round.vms.iter().any(|vm| vm.name == *name));
         for vm in &round.vms {
             let targets = self.targets.entry(vm.name.clone()).or_default();
@@ -91,14 +94,15 @@ impl Manager {
         }
     }
 
-    /// Returns the proposals, the most urgent first: rises by priority and misses, then falls.
+    /// Returns the proposals, the most urgent first: the largest change, where a rise counts more.
     fn proposals(&self, round: &Round) -> Vec<Proposal> {
         let vms = round.vms.iter().enumerate();
         let free = |vm: &VmRound| self.rests.get(&vm.name).is_none_or(|rest| round.number >= *rest);
         let wanted = vms.filter(|(_, vm)| free(vm)).map(|(index, vm)| (index, vm, self.wanted(vm)));
         let mut wanted: Vec<_> = wanted.filter(|(_, vm, to)| *to != vm.share).collect();
         wanted.sort_by_key(|&(index, vm, to)| {
-            (to < vm.share, u8::MAX - vm.priority, u64::MAX - vm.misses, index)
+            let haste = if to > vm.share { RISE_HASTE + u64::from(vm.priority) } else { 1 };
+            (u64::MAX - u64::from(to.ppm().abs_diff(vm.share.ppm())) * haste, index)
         });
         wanted.into_iter().filter_map(|(vm, _, to)| self.fit(round, vm, to)).collect()
     }
@@ -111,9 +115,8 @@ impl Manager {
         };
         let rise = last(self.pace.rise_after).min().unwrap_or(vm.share);
         let fall = last(self.pace.fall_after).max().unwrap_or(vm.share);
-        let twice = CpuShare::from_ppm(vm.share.ppm().saturating_mul(2));
         match () {
-            () if rise > vm.share => vm.within(rise.min(twice.max(vm.floor))),
+            () if rise > vm.share => vm.within(CpuShare::from_ppm(rise.ppm() + growth(targets))),
             () if fall < self.margin_below(vm) => vm.within(fall),
             () => vm.share,
         }
@@ -142,7 +145,9 @@ impl Manager {
         let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
         match lender.map(|(index, other)| (index, other.share, spare(other))) {
             Some((index, share, spare)) if spare > CpuShare::NONE => {
-                let part = spare.min(more.less(room));
+                // A VM that wants less gives up all that it does not want.
+                let lends = round.vms[index].priority < this.priority;
+                let part = if lends { spare.min(more.less(room)) } else { spare };
                 Some(Proposal { vm: index, to: share.less(part), room_for: Some(vm) })
             }
             _ if room > CpuShare::NONE => {
@@ -172,16 +177,34 @@ impl Manager {
     }
 }
 
+/// Returns the growth to expect in the next round: the smaller of the last two, if both grew.
+fn growth(targets: &VecDeque<CpuShare>) -> u32 {
+    let mut last = targets.iter().rev().map(|target| target.ppm());
+    match (last.next(), last.next(), last.next()) {
+        (Some(third), Some(second), Some(first)) => {
+            third.saturating_sub(second).min(second.saturating_sub(first))
+        }
+        _ => 0,
+    }
+}
+
 /// Returns the change that undoes `made` if the VM did not do as predicted, and its old share is
-/// still allowed.
+/// still allowed. Demand may move meanwhile. A VM that received what it demanded did as predicted,
+/// and periods that demanded more than a risen reservation are not missed because of the rise.
 fn undo(round: &Round, made: &Decision, said: &VmPrediction) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
+    let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
+    let demand = u64::try_from(demand).unwrap_or(u64::MAX);
+    let (least, most) = said.share_ppm;
+    let share_ppm = (least.min(demand), most.max(demand));
+    let excused = if made.to > made.from { uncovered(vm, vm.share) } else { 0 };
     let came = MeasuredVm {
         present: round.length,
         used: vm.received,
         deadlines: vm.periods(),
-        missed: vm.misses,
+        missed: vm.misses.saturating_sub(excused),
     };
+    let said = VmPrediction { share_ppm, ..said.clone() };
     let why = Why::Undo(said.compare(MeasuredVm::default(), came).err()?);
     let is_allowed = vm.within(made.from) == made.from && made.from.less(vm.share) <= round.room();
     let (from, to, name) = (made.to, made.from, made.name.clone());
@@ -225,10 +248,9 @@ fn why(
         return Why::Room { of: round.vms[of].name.clone(), predicted };
     }
     if it.to < vm.share {
-        let whole = vm.demand.iter().fold(Span::ZERO, |sum, (&it, &count)| sum + it * count);
         let slice = u128::from(vm.period.ns()) * u128::from(vm.share.ppm()) / 1_000_000;
         let reserved = (slice * u128::from(vm.periods())).max(1);
-        let used = u64::try_from(u128::from(whole.ns()) * 100 / reserved).unwrap_or(u64::MAX);
+        let used = u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
         return Why::Fall { used, predicted };
     }
     let of_this = |made: &&Decision| matches!(&made.why, Why::Room { of, .. } if *of == vm.name);

@@ -97,6 +97,12 @@ impl VmRound {
         self.demand.values().sum()
     }
 
+    /// Returns the CPU time that the VM demanded in the round.
+    #[must_use]
+    pub fn demanded(&self) -> Span {
+        self.demand.iter().fold(Span::ZERO, |sum, (&amount, &count)| sum + amount * count)
+    }
+
     /// Returns the number of periods that may be missed.
     #[must_use]
     pub fn allowed(&self) -> u64 {

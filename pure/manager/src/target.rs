@@ -9,6 +9,9 @@ use crate::input::VmRound;
 /// never quite as the last.
 const HEADROOM_PPM: u64 = 40_000;
 
+/// Demand from which on a period counts as full, in millionths of the period.
+const FULL_PPM: u64 = 950_000;
+
 /// Shares are multiples of a thousandth of a CPU.
 const STEP_PPM: u64 = 1_000;
 
@@ -36,14 +39,16 @@ pub fn target(vm: &VmRound) -> CpuShare {
     let mut most = goals.at_least.unwrap_or(CpuShare::NONE).ppm().into();
     if goals.misses_ppm.is_some() {
         let covered = parts(quantile(&vm.demand, vm.allowed()), vm.period);
+        // A VM that never blocked wants more than could be measured.
+        let twice = u64::from(vm.share.ppm()) * 2;
+        let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
         most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);
         if vm.misses * 2 > vm.periods() {
             most = most.max(u64::from(vm.share.ppm()) * 3 / 2);
         }
     }
     if let Some(wanted) = goals.use_ppm.filter(|wanted| *wanted > 0) {
-        let sum = vm.demand.iter().fold(Span::ZERO, |sum, (&amount, &count)| sum + amount * count);
-        let mean = parts(sum, vm.period * vm.periods());
+        let mean = parts(vm.demanded(), vm.period * vm.periods());
         most = most.max(mean * 1_000_000 / u64::from(wanted));
     }
     let stepped = most.div_ceil(STEP_PPM) * STEP_PPM;
