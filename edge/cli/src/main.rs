@@ -31,6 +31,7 @@ mod import_args;
 mod input;
 mod json;
 mod load;
+mod manage;
 mod manual;
 mod manual_args;
 mod metric;
@@ -110,6 +111,7 @@ fn run_command() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Alert(args) => alert::alert(&args),
+        Command::Manage(args) => manage::manage(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
         Command::Import(args) => import::import(&args),

@@ -172,10 +172,7 @@ impl ManagePlan {
     ///
     /// # Errors
     /// If no VM can be managed, or a run did not complete.
-    pub fn compare(
-        &self,
-        scenario: &Scenario,
-    ) -> Result<Vec<(RuleKind, ManagedRun)>, ManageError> {
+    pub fn compare(&self, scenario: &Scenario) -> Result<Vec<(RuleKind, ManagedRun)>, ManageError> {
         let truth = Truth::of(scenario, self)?;
         let managed = self.run_with(scenario, &truth, (RuleKind::Manager, None))?;
         let fixed = truth.fixed_shares(mean_sum(&managed));

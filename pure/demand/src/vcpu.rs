@@ -158,7 +158,8 @@ impl VcpuDemand {
                 let ready = job.ready.after(period * part);
                 let is_last = part + 1 == parts;
                 let blocked = if is_last { job.blocked } else { ready.after(period) };
-                let work = if is_last { job.work - job.work / parts * part } else { job.work / parts };
+                let work =
+                    if is_last { job.work - job.work / parts * part } else { job.work / parts };
                 jobs.push(Job { ready, work, blocked });
             }
         }

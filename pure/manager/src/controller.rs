@@ -220,9 +220,10 @@ fn is_better(round: &Round, it: &Proposal, before: &[Predicted], after: &[Predic
         said.periods * goal / 1_000_000
     };
     let vm = &round.vms[it.vm];
-    let is_below = |index: usize| it.room_for.is_some_and(|of| {
-        round.vms[index].priority < round.vms[of].priority && index == it.vm
-    });
+    let is_below = |index: usize| {
+        it.room_for
+            .is_some_and(|of| round.vms[index].priority < round.vms[of].priority && index == it.vm)
+    };
     let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
         then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
     });
@@ -250,7 +251,8 @@ fn why(
     if it.to < vm.share {
         let slice = u128::from(vm.period.ns()) * u128::from(vm.share.ppm()) / 1_000_000;
         let reserved = (slice * u128::from(vm.periods())).max(1);
-        let used = u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
+        let used =
+            u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
         return Why::Fall { used, predicted };
     }
     let of_this = |made: &&Decision| matches!(&made.why, Why::Room { of, .. } if *of == vm.name);

@@ -29,11 +29,7 @@ struct Prepared {
 
 impl<'a> WhatIf<'a> {
     /// Creates a predictor for the managed VMs.
-    pub(super) fn new(
-        window: &'a Window,
-        now: Time,
-        vms: Vec<(&'a str, &'a Knob)>,
-    ) -> WhatIf<'a> {
+    pub(super) fn new(window: &'a Window, now: Time, vms: Vec<(&'a str, &'a Knob)>) -> WhatIf<'a> {
         WhatIf { window, now, vms, prepared: OnceCell::new() }
     }
 

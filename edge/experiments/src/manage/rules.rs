@@ -44,8 +44,16 @@ pub(super) struct Oracle;
 impl ShareRule for Oracle {
     fn round(&mut self, input: RuleInput<'_>) -> Changes {
         let next = input.next.iter().enumerate();
-        next.map(|(vm, &share)| (vm, share, String::new())).collect()
+        next.map(|(vm, &share)| (vm, share, explained(&input, vm, share))).collect()
     }
+}
+
+/// Returns a sentence about a change, for rules that give no reasons.
+pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> String {
+    let vm = &input.round.vms[vm];
+    let percent =
+        |share: CpuShare| format!("{}.{}", share.ppm() / 10_000, share.ppm() / 1_000 % 10);
+    format!("{} {} to {} %", vm.name, percent(vm.share), percent(to))
 }
 
 /// The workload manager.

@@ -127,7 +127,11 @@ impl Series {
             let first = u64::from(self.rounds[0][index]).max(10_000);
             let slice = *period * (first * FIRST_SHARE / 1_000_000) / 1_000_000;
             let limited = made.is_limited;
-            let cap = if limited { format!("{}u", first * FIRST_SHARE / 1_000_000) } else { "none".into() };
+            let cap = if limited {
+                format!("{}u", first * FIRST_SHARE / 1_000_000)
+            } else {
+                "none".into()
+            };
             let _ = writeln!(
                 text,
                 "[[domain]]\nname = {name:?}\nwork = {{ kind = \"jobs\", file = \"{name}.csv\" }}\n\

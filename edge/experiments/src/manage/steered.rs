@@ -111,12 +111,7 @@ impl<'a> Steered<'a> {
             (0..vm.jobs.len()).for_each(|index| count(index, false));
             progress.late.iter().copied().chain(undone).for_each(|index| count(index, true));
         }
-        ManagedRun {
-            names: self.names,
-            rounds: self.rounds,
-            decisions: self.decisions,
-            declined,
-        }
+        ManagedRun { names: self.names, rounds: self.rounds, decisions: self.decisions, declined }
     }
 
     /// Ends the scored round, and begins the next.

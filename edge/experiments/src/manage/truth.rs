@@ -93,9 +93,11 @@ impl Truth {
 
     /// Divides a sum of shares by mean demand.
     pub(super) fn fixed_shares(&self, sum: u64) -> Vec<CpuShare> {
-        let means: Vec<u64> = self.vms.iter().map(|vm| {
-            vm.needs.iter().map(|need| u64::from(need.ppm())).sum::<u64>()
-        }).collect();
+        let means: Vec<u64> = self
+            .vms
+            .iter()
+            .map(|vm| vm.needs.iter().map(|need| u64::from(need.ppm())).sum::<u64>())
+            .collect();
         let all = means.iter().sum::<u64>().max(1);
         let share = |mean: &u64| {
             let ppm = u128::from(sum) * u128::from(*mean) / u128::from(all);

@@ -3,7 +3,7 @@
 
 use slackline_units::CpuShare;
 
-use super::{Changes, RuleInput, ShareRule};
+use super::{Changes, RuleInput, ShareRule, explained};
 
 /// Wanted load of the share, in percent, as Neon's default.
 const GOAL_PERCENT: u128 = 90;
@@ -24,8 +24,10 @@ impl ShareRule for GoalRule {
             CpuShare::from_ppm(u32::try_from(units * UNIT).unwrap_or(u32::MAX))
         };
         let managed = vms.filter(|(_, (vm, _))| vm.goals != Default::default());
-        managed
-            .map(|(index, (vm, runnable))| (index, vm.within(share(runnable.ns())), String::new()))
-            .collect()
+        let changes = managed.map(|(index, (vm, runnable))| {
+            let to = vm.within(share(runnable.ns()));
+            (index, to, explained(&input, index, to))
+        });
+        changes.collect()
     }
 }

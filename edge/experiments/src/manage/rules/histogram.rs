@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use slackline_service::Name;
 use slackline_units::CpuShare;
 
-use super::{Changes, RuleInput, ShareRule};
+use super::{Changes, RuleInput, ShareRule, explained};
 
 /// Number of rounds in which the weight of a sample halves.
 const HALF_LIFE: f64 = 12.0;
@@ -38,10 +38,12 @@ impl ShareRule for HistogramRule {
             weights.values_mut().for_each(|weight| *weight *= 0.5_f64.powf(1.0 / HALF_LIFE));
             let used = vm.received.ns() as f64 / input.round.length.ns().max(1) as f64;
             *weights.entry(bucket(used)).or_default() += 1.0;
-            let percentile = |part| CpuShare::from_ppm((percentile(weights, part) * MARGIN * 1e6) as u32);
+            let percentile =
+                |part| CpuShare::from_ppm((percentile(weights, part) * MARGIN * 1e6) as u32);
             let is_within = percentile(0.5) <= vm.share && vm.share <= percentile(0.95);
             if !is_within {
-                changes.push((index, vm.within(percentile(0.9)), String::new()));
+                let to = vm.within(percentile(0.9));
+                changes.push((index, to, explained(&input, index, to)));
             }
         }
         changes

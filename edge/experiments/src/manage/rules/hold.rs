@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use slackline_service::Name;
 use slackline_units::CpuShare;
 
-use super::{Changes, RuleInput, ShareRule};
+use super::{Changes, RuleInput, ShareRule, explained};
 
 /// Number of rounds for which a change must be wanted.
 const HOLD: u32 = 3;
@@ -39,12 +39,14 @@ impl ShareRule for HoldRule {
             let is_large = difference * 100 > u64::from(vm.share.ppm()) * MARGIN_PERCENT;
             let held = self.held.entry(vm.name.clone()).or_default();
             let is_same = held.0 == (to > vm.share);
-            *held = (to > vm.share, if is_large { 1 + if is_same { held.1 } else { 0 } } else { 0 });
+            *held =
+                (to > vm.share, if is_large { 1 + if is_same { held.1 } else { 0 } } else { 0 });
             if held.1 >= HOLD {
                 wanted.push((difference, index, to));
             }
         }
         let largest = wanted.into_iter().max();
-        largest.map(|(_, index, to)| (index, to, String::new())).into_iter().collect()
+        let change = largest.map(|(_, index, to)| (index, to, explained(&input, index, to)));
+        change.into_iter().collect()
     }
 }
