@@ -4,6 +4,7 @@
 //! is computed from the true demand: the jobs of each VM on a CPU of its own. So the workload must
 //! be open: its jobs may not depend on the end of earlier jobs.
 
+mod draw;
 mod goals;
 mod knob;
 mod predictor;
@@ -14,6 +15,9 @@ mod steered;
 mod truth;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 use slackline_manager::Pace;
 use slackline_scenario::{Scenario, ScenarioError};
 use slackline_service::Name;
@@ -21,6 +25,7 @@ use slackline_sim::RunError;
 use slackline_units::{CpuShare, Span, Time};
 use thiserror::Error;
 
+pub use draw::drawn_series;
 pub use goals::{GoalList, GoalsError, VmGoals};
 pub use score::{Score, score};
 pub use series::{BATCH, Series, SeriesError, SeriesRun};

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use slackline_service::Name;
-use slackline_units::CpuShare;
+use slackline_units::{CpuShare, Span};
+
+use crate::input::{Predicted, Round, uncovered};
+use crate::proposal::Proposal;
 
 /// Change of one reservation, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +55,31 @@ pub enum Why {
     },
     /// The last change did not do as predicted. Says in which way.
     Undo(String),
+}
+
+/// Explains a proposal. `given` is the change of the round before.
+pub(crate) fn why(
+    round: &Round,
+    it: &Proposal,
+    (before, after): (&[Predicted], &[Predicted]),
+    given: Option<&Decision>,
+) -> Why {
+    let (vm, predicted) = (&round.vms[it.vm], after[it.vm].misses);
+    if let Some(of) = it.room_for {
+        return Why::Room { of: round.vms[of].name.clone(), predicted };
+    }
+    if it.to < vm.share {
+        let slice = u128::from(vm.period.ns()) * u128::from(vm.share.ppm()) / 1_000_000;
+        let reserved = (slice * u128::from(vm.periods())).max(1);
+        let used =
+            u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
+        return Why::Fall { used, predicted };
+    }
+    let of_this = |made: &&Decision| matches!(&made.why, Why::Room { of, .. } if *of == vm.name);
+    let from = given.filter(of_this).map(|made| (made.name.clone(), made.from.less(made.to)));
+    let seconds = before[it.vm].length / Span::from_secs(1);
+    let misses = before[it.vm].misses;
+    Why::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }
 }
 
 impl fmt::Display for Decision {

@@ -115,3 +115,10 @@ impl VmRound {
         share.min(self.ceiling).max(self.floor)
     }
 }
+
+/// Returns the number of periods that demanded more than a share.
+pub(crate) fn uncovered(vm: &VmRound, share: CpuShare) -> u64 {
+    let slice = u128::from(vm.period.ns()) * u128::from(share.ppm()) / 1_000_000;
+    let above = vm.demand.iter().filter(|(amount, _)| u128::from(amount.ns()) > slice);
+    above.map(|(_, count)| count).sum()
+}

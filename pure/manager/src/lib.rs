@@ -17,9 +17,11 @@
 mod controller;
 mod decision;
 mod input;
+mod proposal;
 mod target;
 
-pub use controller::{Manager, Pace};
+pub use controller::Manager;
 pub use decision::{Decision, Why};
 pub use input::{Goals, Predicted, Predictor, Round, VmRound};
+pub use proposal::Pace;
 pub use target::{quantile, target};

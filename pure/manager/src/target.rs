@@ -43,7 +43,7 @@ pub fn target(vm: &VmRound) -> CpuShare {
         let twice = u64::from(vm.share.ppm()) * 2;
         let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
         most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);
-        if vm.misses * 2 > vm.periods() {
+        if vm.misses > vm.periods() / 2 {
             most = most.max(u64::from(vm.share.ppm()) * 3 / 2);
         }
     }
