@@ -10,7 +10,7 @@ use thiserror::Error;
 const USUAL_PERIOD: Span = Span::from_ms(10);
 
 /// Share of each VM in the first round, in millionths of the demand of that round.
-const FIRST_SHARE: u64 = 1_250_000;
+const FIRST_SHARE: u64 = 1_200_000;
 
 /// Name of the VM that takes all slack.
 pub const BATCH: &str = "batch";
