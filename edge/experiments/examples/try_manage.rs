@@ -2,10 +2,15 @@ use slackline_experiments::manage::*;
 use slackline_units::Span;
 fn main() {
     let args: Vec<String> = std::env::args().collect();
+    let only = std::env::var("ONLY").is_ok();
+    let _ = only;
     let mut total: Vec<(RuleKind, Score)> =
         RuleKind::ALL.iter().map(|r| (*r, Score::default())).collect();
     for path in &args[1..] {
-        let series = Series::read(&std::fs::read_to_string(path).unwrap()).unwrap();
+        let series = match path.strip_prefix("seed:") {
+            Some(n) => drawn_series(n.parse().unwrap()),
+            None => Series::read(&std::fs::read_to_string(path).unwrap()).unwrap(),
+        };
         let round = Span::from_secs(5);
         let sc = series
             .scenario(&SeriesRun {

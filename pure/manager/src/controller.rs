@@ -9,12 +9,15 @@ use crate::input::{Predicted, Predictor, Round, uncovered};
 use crate::proposal::{Memory, Pace, Proposal, proposals};
 use crate::target::target;
 
+/// The last change with its prediction, and the misses of the VM in the round before.
+type Canary = (Decision, VmPrediction, u64);
+
 /// The workload manager. The same inputs give the same decisions.
 #[derive(Clone, Debug, Default)]
 pub struct Manager {
     pace: Pace,
     memory: BTreeMap<Name, Memory>,
-    canary: Option<(Decision, VmPrediction)>,
+    canary: Option<Canary>,
 }
 
 impl Manager {
@@ -28,7 +31,7 @@ impl Manager {
     pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Decision> {
         self.remember(round);
         let last = self.canary.take();
-        if let Some(undo) = last.as_ref().and_then(|(made, said)| undo(round, made, said)) {
+        if let Some(undo) = last.as_ref().and_then(|canary| undo(round, canary)) {
             self.note(&undo);
             return Some(undo);
         }
@@ -43,7 +46,7 @@ impl Manager {
             let after = predictor.predict(&shares)?;
             let is_known = before.len() == shares.len() && after.len() == shares.len();
             (is_known && is_better(round, &proposal, &before, &after)).then(|| {
-                let given = last.as_ref().map(|(made, _)| made);
+                let given = last.as_ref().map(|(made, ..)| made);
                 let why = why(round, &proposal, (&before, &after), given);
                 self.change(round, &proposal, why, &after[proposal.vm])
             })
@@ -64,7 +67,7 @@ impl Manager {
     /// Notes a change. A fall that is taken back soon makes the next fall of the VM wait longer.
     fn note(&mut self, made: &Decision) {
         let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
-        if matches!(made.why, Why::Undo(_)) {
+        if matches!(made.why, Why::Undo(_)) && made.to < made.from {
             memory.rests_until = made.round + pace.rest;
         }
         if made.to < made.from {
@@ -91,21 +94,22 @@ impl Manager {
             length: said.length,
         };
         self.note(&made);
-        self.canary = Some((made.clone(), prediction));
+        self.canary = Some((made.clone(), prediction, vm.misses));
         made
     }
 }
 
 /// Returns the change that undoes `made` if the VM did not do as predicted, and its old share is
-/// still allowed. Demand may move meanwhile. A VM that received what it demanded did as predicted,
-/// and periods that demanded more than a risen reservation are not missed because of the rise.
-fn undo(round: &Round, made: &Decision, said: &VmPrediction) -> Option<Decision> {
+/// still allowed. Demand may move meanwhile. A VM that received what it demanded did as predicted.
+/// After a rise, periods that demanded more than the reservation, and as many misses as before,
+/// are not due to the rise.
+fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
     let demand = u64::try_from(demand).unwrap_or(u64::MAX);
     let (least, most) = said.share_ppm;
     let share_ppm = (least.min(demand), most.max(demand));
-    let excused = if made.to > made.from { uncovered(vm, vm.share) } else { 0 };
+    let excused = if made.to > made.from { uncovered(vm, vm.share).max(*missed) } else { 0 };
     let came = MeasuredVm {
         present: round.length,
         used: vm.received,

@@ -19,7 +19,7 @@ pub struct Pace {
     pub fall_after: usize,
     /// A reservation falls only if it falls by more than this part of itself, in millionths.
     pub margin_ppm: u32,
-    /// Number of rounds for which a VM is left alone after its change was undone.
+    /// Number of rounds for which a VM is left alone after a rise was undone.
     pub rest: u64,
     /// A fall that is taken back within this number of rounds doubles the number of rounds in which
     /// the VM must want less.
@@ -53,7 +53,7 @@ impl Pace {
 pub(crate) struct Memory {
     /// Last targets, oldest first.
     pub(crate) targets: VecDeque<CpuShare>,
-    /// Round from which the VM may change again after its change was undone.
+    /// Round from which the VM may change again after its rise was undone.
     pub(crate) rests_until: u64,
     /// Number of rounds in which the VM must want less, if it is more than usual.
     pub(crate) patience: usize,
@@ -120,6 +120,13 @@ fn fit(
     if more <= room {
         return Some(Proposal { vm, to, room_for: None });
     }
+    let part = CpuShare::from_ppm(this.share.ppm().saturating_add(room.ppm()));
+    let part = Proposal { vm, to: this.within(part), room_for: None };
+    // A floor that does not fit waits for room.
+    let part = Some(part).filter(|it| this.share < it.to && it.to.less(this.share) <= room);
+    if room.ppm() >= more.ppm() / 2 && part.is_some() {
+        return part;
+    }
     let spare = |other: &VmRound| {
         let wants = memory.get(&other.name).and_then(|it| it.targets.back().copied());
         let wants = wants.unwrap_or(other.share);
@@ -134,17 +141,11 @@ fn fit(
         Some((index, share, spare)) if spare > CpuShare::NONE => {
             // A VM that wants less gives up all that it does not want.
             let lends = round.vms[index].priority < this.priority;
-            let part = if lends { spare.min(more.less(room)) } else { spare };
-            let to = round.vms[index].within(share.less(part));
+            let given = if lends { spare.min(more.less(room)) } else { spare };
+            let to = round.vms[index].within(share.less(given));
             Some(Proposal { vm: index, to, room_for: Some(vm) })
         }
-        _ if room > CpuShare::NONE => {
-            let to = this.share.ppm().saturating_add(room.ppm());
-            let to = this.within(CpuShare::from_ppm(to));
-            // A floor that does not fit waits for room.
-            (to.less(this.share) <= room).then_some(Proposal { vm, to, room_for: None })
-        }
-        _ => None,
+        _ => part,
     }
 }
 

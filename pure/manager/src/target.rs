@@ -7,7 +7,7 @@ use crate::input::VmRound;
 
 /// Part of a period above its demand that is reserved as well, in millionths: the next round is
 /// never quite as the last.
-const HEADROOM_PPM: u64 = 40_000;
+const HEADROOM_PPM: u64 = 30_000;
 
 /// Demand from which on a period counts as full, in millionths of the period.
 const FULL_PPM: u64 = 950_000;
