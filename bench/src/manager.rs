@@ -16,8 +16,8 @@ use crate::report::table;
 
 const ROUND: Span = Span::from_secs(5);
 
-/// Seeds of the drawn series.
-const DRAWN: std::ops::Range<u64> = 1..21;
+/// Seeds of the drawn series. The manager was tuned with the seeds 1 to 20, so these are others.
+const DRAWN: std::ops::Range<u64> = 101..121;
 
 /// Number of rounds of the steady series.
 const STEADY_ROUNDS: usize = 100;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, python,
-    quick, scenarios, service, soak, tests, tidy,
+    browser, ci, contract, dist, fuzz, guest, libvirt, manager, metadata, mutants, no_std, observe,
+    python, quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -39,6 +39,8 @@ usage: cargo xtask COMMAND
            10 minutes, by hand; as root
   service  [--seeds N] [--from M]
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
+  manager  [--seeds N]
+           the workload manager with N seeds of predictors and metrics, a million, by hand
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            make up what strangers write, 5 minutes of each, niced
   observe  [--minutes N]
@@ -89,6 +91,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
+        ["manager"] => manager::run("1000000"),
+        ["manager", "--seeds", seeds] => manager::run(seeds),
         ["observe"] => observe::run("20"),
         ["observe", "--minutes", minutes] => observe::run(minutes),
         ["fuzz"] => fuzz::run("5", None),

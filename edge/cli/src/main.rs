@@ -32,6 +32,7 @@ mod input;
 mod json;
 mod load;
 mod manage;
+mod manage_args;
 mod manual;
 mod manual_args;
 mod metric;

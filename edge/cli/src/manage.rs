@@ -2,20 +2,19 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::Args;
 use serde_json::{Value, json};
 use slackline_experiments::manage::{
     BATCH, GoalList, ManageError, ManagePlan, ManagedRun, RuleKind, Score, Series, SeriesRun, score,
 };
 use slackline_policy::find;
 use slackline_scenario::Scenario;
-use slackline_units::{CpuShare, Span};
+use slackline_units::CpuShare;
 
 use crate::alert::show::packed;
 use crate::input::{self, Source};
-use crate::parse::{share, span};
+use crate::manage_args::Manage;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
@@ -24,59 +23,8 @@ use crate::terminal;
 /// Format of the JSON output.
 const FORMAT: &str = "slackline-manage-1";
 
-/// Policies that a series of demand can be run under.
-const POLICIES: [&str; 3] = ["edf", "sedf", "credit"];
-
-/// Simulate a manager that changes reservations, and compare it with other rules.
-///
-/// Use `manage` before you let a manager change reservations: FILE has the demand, and the output
-/// every decision with its reason. At the end of each round the manager proposes one change,
-/// simulates the last rounds again with it, and makes it only if the prediction is better.
-///
-/// FILE is a scenario, or a series of demand: a CSV file whose first line names the VMs, and whose
-/// other lines have the demand of a round in % of a CPU. A batch VM takes all slack of a series.
-#[derive(Debug, Args)]
-pub(crate) struct Manage {
-    /// Scenario (TOML) or series of demand (`*.csv`); `-` is a scenario on standard input.
-    #[arg(value_name = "FILE", value_parser = input::file)]
-    pub(crate) file: PathBuf,
-    /// Goals and limits of VMs, in TOML [default: at most 0.1 % of periods missed].
-    #[arg(long, value_name = "FILE")]
-    pub(crate) goals: Option<PathBuf>,
-    /// Rule whose decisions are printed.
-    #[arg(long, value_name = "RULE", default_value = "manager",
-          value_parser = ["fixed", "oracle", "manager", "neon", "vpa", "proxmox"])]
-    pub(crate) rule: String,
-    /// Time between two decisions.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
-    pub(crate) round: Span,
-    /// Number of rounds that a prediction simulates again.
-    #[arg(long, value_name = "N", default_value_t = 2,
-          value_parser = clap::value_parser!(u64).range(1..=100))]
-    pub(crate) window: u64,
-    /// Number of seeds, of which the table has the sums.
-    #[arg(long, value_name = "N", default_value_t = 1,
-          value_parser = clap::value_parser!(u64).range(1..=1000))]
-    pub(crate) seeds: u64,
-    /// Largest difference of a job of a series from the demand, in % of it.
-    #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
-    pub(crate) noise: CpuShare,
-    /// Policy of a series: edf, sedf or credit.
-    #[arg(long, value_name = "POLICY", default_value = "edf", value_parser = POLICIES)]
-    pub(crate) policy: String,
-    /// Make the shares of a series hard limits.
-    #[arg(long)]
-    pub(crate) limited: bool,
-    /// Print JSON: decisions, rounds and scores of every rule.
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Write share, use, need and misses of each VM and round to a CSV file.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) csv: Option<PathBuf>,
-}
-
 /// Results of all rules, of the first seed and of all seeds.
-struct Compared {
+struct RuleComparison {
     title: String,
     policy: &'static str,
     rounds: usize,
@@ -100,14 +48,14 @@ pub(crate) fn manage(args: &Manage) -> Result<(), Problem> {
     terminal::say(&as_text(args, &compared, shown))
 }
 
-fn compare(args: &Manage, places: &Places) -> Result<Compared, Problem> {
+fn compare(args: &Manage, places: &Places) -> Result<RuleComparison, Problem> {
     let goals = goals(args.goals.as_deref())?;
     let is_series = args.file.extension().is_some_and(|extension| extension == "csv");
     let series = is_series.then(|| series(&args.file)).transpose()?;
     let goals = if is_series { goals.leaving(BATCH) } else { goals };
     let window = usize::try_from(args.window).expect("the range was checked");
     let plan = ManagePlan { goals, round: args.round, window, pace: Default::default() };
-    let mut compared: Option<Compared> = None;
+    let mut compared: Option<RuleComparison> = None;
     for seed in 1..=args.seeds {
         let scenario = match &series {
             Some(series) => of_series(args, series, seed)?,
@@ -117,7 +65,7 @@ fn compare(args: &Manage, places: &Places) -> Result<Compared, Problem> {
         let runs = plan.compare(&scenario).map_err(|error| of_run(args, &scenario, error))?;
         let scores = runs.iter().map(|(rule, run)| (*rule, score(run, args.round))).collect();
         compared = Some(match compared {
-            None => Compared {
+            None => RuleComparison {
                 title: scenario.title.clone(),
                 policy: scenario.policy.spec.name,
                 rounds: runs.first().map_or(0, |(_, run)| run.rounds.len()),
@@ -127,7 +75,7 @@ fn compare(args: &Manage, places: &Places) -> Result<Compared, Problem> {
             Some(before) => {
                 let both = before.scores.into_iter().zip(scores);
                 let scores = both.map(|((rule, one), (_, other))| (rule, one.and(&other)));
-                Compared { scores: scores.collect(), ..before }
+                RuleComparison { scores: scores.collect(), ..before }
             }
         });
     }
@@ -193,8 +141,8 @@ fn of_run(args: &Manage, scenario: &Scenario, error: ManageError) -> Problem {
     }
 }
 
-fn as_text(args: &Manage, compared: &Compared, shown: &ManagedRun) -> String {
-    let Compared { title, policy, rounds, scores, .. } = compared;
+fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> String {
+    let RuleComparison { title, policy, rounds, scores, .. } = compared;
     let mut text = format!("{title}: {policy}, {rounds} rounds of {}\n\n", args.round);
     for (at, says) in &shown.decisions {
         let seconds = at.ns() / 1_000_000_000;
@@ -258,7 +206,7 @@ fn as_csv(run: &ManagedRun) -> String {
     text
 }
 
-fn as_json(args: &Manage, compared: &Compared) -> String {
+fn as_json(args: &Manage, compared: &RuleComparison) -> String {
     let rules = compared.first.iter().zip(&compared.scores).map(|((rule, run), (_, score))| {
         let decisions = run.decisions.iter();
         let decisions = decisions.map(|(at, says)| json!({ "at_ns": at.ns(), "says": says }));

@@ -31,7 +31,7 @@ pub use score::{Score, score};
 pub use series::{BATCH, Series, SeriesError, SeriesRun};
 
 use rules::{FixedShares, GoalRule, HistogramRule, HoldRule, ManagerRule, Oracle, ShareRule};
-use steered::Steered;
+use steered::SteeredRun;
 use truth::Truth;
 
 /// A rule by which shares change between rounds.
@@ -41,7 +41,7 @@ pub enum RuleKind {
     Fixed,
     /// Knows the demand of the next round.
     Oracle,
-    /// The workload manager.
+    /// The workload manager of this project.
     Manager,
     /// Goal rule of Neon's autoscaler.
     Neon,
@@ -100,7 +100,7 @@ pub struct ManagePlan {
     pub pace: Pace,
 }
 
-/// A managed run.
+/// Results of a managed run.
 #[derive(Clone, Debug)]
 pub struct ManagedRun {
     /// Names of the managed VMs.
@@ -116,9 +116,9 @@ pub struct ManagedRun {
 /// One round of a managed run. Each list has an entry for each VM.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedRound {
-    /// Reserved share.
+    /// Reserved share in the round.
     pub shares: Vec<CpuShare>,
-    /// CPU time received.
+    /// CPU time received in the round.
     pub used: Vec<Span>,
     /// Number of jobs that were ready in the round and late.
     pub misses: Vec<u64>,
@@ -198,7 +198,7 @@ impl ManagePlan {
         truth: &Truth,
         (rule, first): (RuleKind, Option<&[CpuShare]>),
     ) -> Result<ManagedRun, ManageError> {
-        let mut steered = Steered::new(scenario, self, truth, rule.rule(self.pace))?;
+        let mut steered = SteeredRun::new(scenario, self, truth, rule.rule(self.pace))?;
         if let Some(first) = first {
             steered.begin_with(first);
         }

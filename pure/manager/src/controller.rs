@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use slackline_service::{MeasuredVm, Name, VmPrediction};
 
-use crate::decision::{Decision, Why, why};
-use crate::input::{Predicted, Predictor, Round, uncovered};
+use crate::decision::{ChangeReason, Decision, why};
+use crate::input::{PredictedVm, Predictor, Round, uncovered};
 use crate::proposal::{Memory, Pace, Proposal, proposals};
 use crate::target::target;
 
@@ -67,7 +67,7 @@ impl Manager {
     /// Notes a change. A fall that is taken back soon makes the next fall of the VM wait longer.
     fn note(&mut self, made: &Decision) {
         let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
-        if matches!(made.why, Why::Undo(_)) && made.to < made.from {
+        if matches!(made.why, ChangeReason::Undo(_)) && made.to < made.from {
             memory.rests_until = made.round + pace.rest;
         }
         if made.to < made.from {
@@ -80,7 +80,13 @@ impl Manager {
     }
 
     /// Makes a change, and watches it in the next round.
-    fn change(&mut self, round: &Round, it: &Proposal, why: Why, said: &Predicted) -> Decision {
+    fn change(
+        &mut self,
+        round: &Round,
+        it: &Proposal,
+        why: ChangeReason,
+        said: &PredictedVm,
+    ) -> Decision {
         let vm = &round.vms[it.vm];
         let made =
             Decision { round: round.number, name: vm.name.clone(), from: vm.share, to: it.to, why };
@@ -117,7 +123,7 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
         missed: vm.misses.saturating_sub(excused),
     };
     let said = VmPrediction { share_ppm, ..said.clone() };
-    let why = Why::Undo(said.compare(MeasuredVm::default(), came).err()?);
+    let why = ChangeReason::Undo(said.compare(MeasuredVm::default(), came).err()?);
     let is_allowed = vm.within(made.from) == made.from && made.from.less(vm.share) <= round.room();
     let (from, to, name) = (made.to, made.from, made.name.clone());
     is_allowed.then_some(Decision { round: round.number, name, from, to, why })
@@ -126,8 +132,8 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
 /// Returns true if the prediction with the change is better by a margin. No VM misses more than
 /// its goal allows, or else more than it would without the change. In exchange one VM misses less,
 /// has more of its demand covered, or leaves more to others.
-fn is_better(round: &Round, it: &Proposal, before: &[Predicted], after: &[Predicted]) -> bool {
-    let allowed = |index: usize, said: &Predicted| {
+fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
+    let allowed = |index: usize, said: &PredictedVm| {
         let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));
         said.periods * goal / 1_000_000
     };

@@ -5,7 +5,7 @@ use std::fmt;
 use slackline_service::Name;
 use slackline_units::{CpuShare, Span};
 
-use crate::input::{Predicted, Round, uncovered};
+use crate::input::{PredictedVm, Round, uncovered};
 use crate::proposal::Proposal;
 
 /// Change of one reservation, and the reason for it.
@@ -15,24 +15,24 @@ pub struct Decision {
     pub round: u64,
     /// VM whose reservation changes.
     pub name: Name,
-    /// Share before.
+    /// Share before the change.
     pub from: CpuShare,
-    /// Share after.
+    /// Share after the change.
     pub to: CpuShare,
     /// Reason for the change.
-    pub why: Why,
+    pub why: ChangeReason,
 }
 
 /// Reason for a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ChangeReason {
     /// The VM needs more.
     Rise {
         /// Number of missed periods in the recorded seconds, without the change.
         misses: u64,
         /// Number of recorded seconds.
         seconds: u64,
-        /// Predicted number of missed periods with the change.
+        /// PredictedVm number of missed periods with the change.
         predicted: u64,
         /// Number of periods of the last round that demanded more than the reservation.
         uncovered: u64,
@@ -43,14 +43,14 @@ pub enum Why {
     Fall {
         /// Part of its reservation that the VM demands, in percent.
         used: u64,
-        /// Predicted number of missed periods with the change.
+        /// PredictedVm number of missed periods with the change.
         predicted: u64,
     },
     /// Another VM needs the room.
     Room {
         /// VM that needs the room.
         of: Name,
-        /// Predicted number of missed periods with the change.
+        /// PredictedVm number of missed periods with the change.
         predicted: u64,
     },
     /// The last change did not do as predicted. Says in which way.
@@ -61,25 +61,26 @@ pub enum Why {
 pub(crate) fn why(
     round: &Round,
     it: &Proposal,
-    (before, after): (&[Predicted], &[Predicted]),
+    (before, after): (&[PredictedVm], &[PredictedVm]),
     given: Option<&Decision>,
-) -> Why {
+) -> ChangeReason {
     let (vm, predicted) = (&round.vms[it.vm], after[it.vm].misses);
     if let Some(of) = it.room_for {
-        return Why::Room { of: round.vms[of].name.clone(), predicted };
+        return ChangeReason::Room { of: round.vms[of].name.clone(), predicted };
     }
     if it.to < vm.share {
         let slice = u128::from(vm.period.ns()) * u128::from(vm.share.ppm()) / 1_000_000;
         let reserved = (slice * u128::from(vm.periods())).max(1);
         let used =
             u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
-        return Why::Fall { used, predicted };
+        return ChangeReason::Fall { used, predicted };
     }
-    let of_this = |made: &&Decision| matches!(&made.why, Why::Room { of, .. } if *of == vm.name);
+    let of_this =
+        |made: &&Decision| matches!(&made.why, ChangeReason::Room { of, .. } if *of == vm.name);
     let from = given.filter(of_this).map(|made| (made.name.clone(), made.from.less(made.to)));
     let seconds = before[it.vm].length / Span::from_secs(1);
     let misses = before[it.vm].misses;
-    Why::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }
+    ChangeReason::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }
 }
 
 impl fmt::Display for Decision {
@@ -87,21 +88,21 @@ impl fmt::Display for Decision {
         let Decision { name, from, to, why, .. } = self;
         write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
         match why {
-            Why::Rise { misses: 0, uncovered, predicted, from, .. } => {
+            ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
                 write!(out, "{uncovered} periods demanded more, {predicted} misses predicted")?;
                 taken(out, from.as_ref())
             }
-            Why::Rise { misses, seconds, predicted, from, .. } => {
+            ChangeReason::Rise { misses, seconds, predicted, from, .. } => {
                 write!(out, "{misses} misses in {seconds} s, predicted {predicted}")?;
                 taken(out, from.as_ref())
             }
-            Why::Fall { used, predicted } => {
+            ChangeReason::Fall { used, predicted } => {
                 write!(out, "{used} % of it was demanded, {predicted} misses predicted")
             }
-            Why::Room { of, predicted } => {
+            ChangeReason::Room { of, predicted } => {
                 write!(out, "room for {of}, {predicted} misses predicted")
             }
-            Why::Undo(why) => write!(out, "undone, {why}"),
+            ChangeReason::Undo(why) => write!(out, "undone, {why}"),
         }
     }
 }

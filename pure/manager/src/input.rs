@@ -56,7 +56,7 @@ pub struct Round {
 
 /// Prediction for a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Predicted {
+pub struct PredictedVm {
     /// Largest number of missed periods.
     pub misses: u64,
     /// Number of periods for which the prediction is made.
@@ -67,12 +67,12 @@ pub struct Predicted {
     pub length: Span,
 }
 
-/// Source of predictions.
+/// Source of the manager's predictions.
 pub trait Predictor {
     /// Returns the prediction for each VM of the round, in the same order, if the VMs had these
     /// shares over the last seconds. `None` if there is no prediction, or admission refuses the
     /// shares.
-    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<Predicted>>;
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>>;
 }
 
 impl Round {

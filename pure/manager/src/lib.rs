@@ -21,7 +21,7 @@ mod proposal;
 mod target;
 
 pub use controller::Manager;
-pub use decision::{Decision, Why};
-pub use input::{Goals, Predicted, Predictor, Round, VmRound};
+pub use decision::{ChangeReason, Decision};
+pub use input::{Goals, PredictedVm, Predictor, Round, VmRound};
 pub use proposal::Pace;
 pub use target::{quantile, target};

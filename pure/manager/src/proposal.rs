@@ -33,10 +33,10 @@ impl Default for Pace {
         Pace {
             rise_after: 1,
             fall_after: 2,
-            margin_ppm: 80_000,
+            margin_ppm: 60_000,
             rest: 4,
             regret: 6,
-            most_patience: 8,
+            most_patience: 4,
         }
     }
 }

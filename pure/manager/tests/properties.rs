@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slackline_demand::DemandCounts;
 use slackline_manager::{
-    Decision, Goals, Manager, Pace, Predicted, Predictor, Round, VmRound, Why,
+    ChangeReason, Decision, Goals, Manager, Pace, PredictedVm, Predictor, Round, VmRound,
 };
 use slackline_units::{CpuShare, Span};
 
@@ -53,18 +53,18 @@ struct DrawnPredictor<'a> {
     honesty: Honesty,
     demand: &'a [u64],
     draws: &'a mut Draws,
-    before: &'a mut Option<Vec<Predicted>>,
+    before: &'a mut Option<Vec<PredictedVm>>,
 }
 
 impl Predictor for DrawnPredictor<'_> {
-    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<Predicted>> {
-        let right = |(share, demand): (&CpuShare, &u64)| Predicted {
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+        let right = |(share, demand): (&CpuShare, &u64)| PredictedVm {
             misses: if u64::from(share.ppm()) < *demand { PERIODS } else { 0 },
             periods: PERIODS,
             share_ppm: ((*demand).min(share.ppm().into()), *demand),
             length: Span::from_secs(5),
         };
-        let now: Vec<Predicted> = shares.iter().zip(self.demand).map(right).collect();
+        let now: Vec<PredictedVm> = shares.iter().zip(self.demand).map(right).collect();
         match self.honesty {
             Honesty::Right => Some(now),
             Honesty::Silent => None,
@@ -72,7 +72,7 @@ impl Predictor for DrawnPredictor<'_> {
             Honesty::Confused => Some(now.into_iter().skip(1).collect()),
             Honesty::Wrong => Some(
                 now.into_iter()
-                    .map(|it| Predicted {
+                    .map(|it| PredictedVm {
                         misses: self.draws.below(2 * PERIODS),
                         share_ppm: (self.draws.below(1_000_000), self.draws.below(2_000_000)),
                         ..it
@@ -178,7 +178,7 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
         let made = manager.round(&round, &mut predictor);
         if let Some(made) = &made {
             check(&round, made).unwrap_or_else(|why| panic!("seed {seed}, round {number}: {why}"));
-            let is_new = !matches!(made.why, Why::Undo(_));
+            let is_new = !matches!(made.why, ChangeReason::Undo(_));
             let is_mute = matches!(honesty, Honesty::Silent | Honesty::Confused);
             assert!(!(is_new && is_mute), "seed {seed}, round {number}: {made} is not predicted");
             // A service may refuse a change, or a person may make another. A VM may leave.
@@ -201,7 +201,7 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
 }
 
 #[test]
-fn manager_never_breaks_floor_ceiling_or_admission_whatever_it_is_told() {
+fn manager_with_lying_inputs_keeps_floor_ceiling_and_admission() {
     let seeds = std::env::var("SLACKLINE_MANAGER_SEEDS").ok().and_then(|text| text.parse().ok());
     let made: usize =
         (0..seeds.unwrap_or(SEEDS)).map(|seed| run(seed).iter().flatten().count()).sum();

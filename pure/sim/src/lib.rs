@@ -18,11 +18,13 @@ mod ordinary;
 mod overhead;
 mod queue;
 mod speed;
+mod steering;
 mod system;
 mod taken;
 mod timer;
 
 pub use header::trace_header;
+pub use steering::{Steering, run_steered};
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -100,33 +102,6 @@ pub fn run_while(
     goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<SimResults, RunError> {
     Sim::new(&scenario.simulated()).run(&mut sink, goes_on, &mut |_, _| Vec::new())
-}
-
-/// Sink that also changes parameters in mid-run, as a controller of a live host does.
-pub trait Steering: Sink {
-    /// Returns new parameters of vCPUs, which take effect at once, in this order. Called at the
-    /// start, after the first vCPUs have joined, and at each multiple of the interval before the
-    /// end. A change that admission refuses is listed in [`SimResults::declined`].
-    fn steer(&mut self, now: Time) -> Vec<(VcpuId, Values)>;
-}
-
-/// Simulates the scenario from its start to its end. At the start and at each multiple of `every`,
-/// `steering` may change parameters. `every` is not zero.
-///
-/// # Errors
-/// As for [`run`].
-pub fn run_steered(
-    scenario: &Scenario,
-    every: Span,
-    mut steering: &mut dyn Steering,
-) -> Result<SimResults, RunError> {
-    let scenario = scenario.simulated();
-    let mut sim = Sim::new(&scenario);
-    sim.next_steering = Time::START;
-    sim.steering_interval = every;
-    sim.find_next_stop();
-    let steer = &mut |now, steering: &mut &mut dyn Steering| steering.steer(now);
-    sim.run(&mut steering, |_| ControlFlow::Continue(()), steer)
 }
 
 struct Sim<'a> {
@@ -258,31 +233,6 @@ impl<'a> Sim<'a> {
     fn find_next_stop(&mut self) {
         let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
         self.next_stop = action.min(self.next_steering).min(self.end);
-    }
-
-    /// Returns true if parameters can be changed from outside now. Actions of the scenario at the
-    /// same time come first.
-    fn is_steered(&self, now: Time) -> bool {
-        self.next_steering <= now && self.actions.last().is_none_or(|action| action.at > now)
-    }
-
-    /// Makes changes from outside the scenario.
-    fn take_changes<S: Sink>(
-        &mut self,
-        now: Time,
-        changes: Vec<(VcpuId, Values)>,
-        sink: &mut S,
-    ) -> Result<(), RunError> {
-        self.next_steering = now.after(self.steering_interval);
-        self.find_next_stop();
-        for (vcpu, share) in changes {
-            if self.host.moment().is_member(vcpu)
-                && self.change(now, vcpu, (Some(share), None), sink)?
-            {
-                sink.record(&Record::Changed { due: now, at: now, vcpu });
-            }
-        }
-        Ok(())
     }
 
     /// Returns the next event before the end of the run. At one instant, actions of the scenario

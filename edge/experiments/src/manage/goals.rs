@@ -44,7 +44,7 @@ pub enum GoalsError {
     Share {
         /// Key of the share.
         key: &'static str,
-        /// Value as written.
+        /// Value as the file states it.
         written: String,
         /// VM of the goal, or `all`.
         vm: String,

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 
 use slackline_demand::{Collector, Demand, VcpuDemand};
-use slackline_manager::{Predicted, Predictor};
+use slackline_manager::{PredictedVm, Predictor};
 use slackline_units::{CpuShare, Span, Time};
 use slackline_whatif::{Edit, Form, Model, gate};
 
@@ -16,10 +16,10 @@ pub(super) struct WhatIf<'a> {
     now: Time,
     /// Name and parameters of each managed VM.
     vms: Vec<(&'a str, &'a Knob)>,
-    prepared: OnceCell<Option<Prepared>>,
+    prepared: OnceCell<Option<PreparedModel>>,
 }
 
-struct Prepared {
+struct PreparedModel {
     model: Model,
     /// Recorded demand, in which a job that took several periods is one job in each.
     demand: Demand,
@@ -33,7 +33,7 @@ impl<'a> WhatIf<'a> {
         WhatIf { window, now, vms, prepared: OnceCell::new() }
     }
 
-    fn prepare(&self) -> Option<Prepared> {
+    fn prepare(&self) -> Option<PreparedModel> {
         let recording = self.window.recording(self.now)?;
         let model = Model::new(&recording).ok()?;
         let gate = gate(&recording, &model).ok()?;
@@ -48,12 +48,12 @@ impl<'a> WhatIf<'a> {
                 *vcpu = vcpu.spread(period, self.now);
             }
         }
-        Some(Prepared { model, demand, form })
+        Some(PreparedModel { model, demand, form })
     }
 }
 
 impl Predictor for WhatIf<'_> {
-    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<Predicted>> {
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
         let prepared = self.prepared.get_or_init(|| self.prepare()).as_ref()?;
         let mut model = prepared.model.clone();
         let set = |((name, knob), share): (&(&str, &Knob), &CpuShare)| {
@@ -71,7 +71,7 @@ impl Predictor for WhatIf<'_> {
 }
 
 impl WhatIf<'_> {
-    fn simulate(&self, of: &Prepared, model: &Model) -> Option<Vec<Predicted>> {
+    fn simulate(&self, of: &PreparedModel, model: &Model) -> Option<Vec<PredictedVm>> {
         let scenario = model.written(&of.demand, of.form, "jobs").ok()?.scenario().ok()?;
         let mut collector = Collector::new(Time::START);
         let finished = slackline_sim::run(&scenario, &mut collector).ok()?;
@@ -89,7 +89,7 @@ impl WhatIf<'_> {
             }
             let share = u128::from(used.ns()) * 1_000_000 / u128::from(length.ns().max(1));
             let share = u64::try_from(share).unwrap_or(u64::MAX);
-            Predicted { misses, periods: length / knob.period, share_ppm: (share, share), length }
+            PredictedVm { misses, periods: length / knob.period, share_ppm: (share, share), length }
         };
         Some(self.vms.iter().map(predicted).collect())
     }

@@ -24,7 +24,7 @@ pub(super) struct RuleInput<'a> {
     pub(super) predictor: &'a mut dyn Predictor,
 }
 
-/// A rule.
+/// Rule that chooses shares.
 pub(super) trait ShareRule {
     fn round(&mut self, input: RuleInput<'_>) -> Changes;
 }
@@ -56,7 +56,7 @@ pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> Strin
     format!("{} {} to {} %", vm.name, percent(vm.share), percent(to))
 }
 
-/// The workload manager.
+/// The workload manager of this project.
 #[derive(Default)]
 pub(super) struct ManagerRule(Manager);
 

@@ -28,7 +28,7 @@ pub struct Score {
     pub misses: u64,
     /// Over-reservation: the part of the reserved time that was not used, in millionths.
     pub over_ppm: u64,
-    /// Number of changes.
+    /// Number of changed reservations.
     pub changes: u64,
     /// Number of changes against the direction of the change before, at steady demand.
     pub reversals: u64,

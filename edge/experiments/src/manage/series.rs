@@ -36,7 +36,7 @@ pub enum SeriesError {
         line: usize,
         /// Number of fields of the line.
         is: usize,
-        /// Number of VMs.
+        /// Number of VMs in the titles.
         vms: usize,
     },
     /// A number is not a percentage.
@@ -44,13 +44,13 @@ pub enum SeriesError {
     Number {
         /// Number of the line.
         line: usize,
-        /// Field as written.
+        /// Field as the file states it.
         written: String,
     },
     /// A title is not a name with a period.
     #[error("cannot read the titles: `{written}` is not like `web` or `web@20ms`")]
     Title {
-        /// Title as written.
+        /// Title as the file states it.
         written: String,
     },
     /// The series has no VM or no round.

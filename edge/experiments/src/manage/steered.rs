@@ -20,7 +20,7 @@ use super::{ManageError, ManagePlan, ManagedRound, ManagedRun};
 const LONG_WAIT: u64 = 10;
 
 /// Sink that measures each round and changes shares.
-pub(super) struct Steered<'a> {
+pub(super) struct SteeredRun<'a> {
     plan: &'a ManagePlan,
     truth: &'a Truth,
     rule: Box<dyn ShareRule>,
@@ -48,7 +48,7 @@ struct Progress {
     used: Span,
 }
 
-impl<'a> Steered<'a> {
+impl<'a> SteeredRun<'a> {
     /// Creates the sink of a run.
     ///
     /// # Errors
@@ -58,7 +58,7 @@ impl<'a> Steered<'a> {
         plan: &'a ManagePlan,
         truth: &'a Truth,
         rule: Box<dyn ShareRule>,
-    ) -> Result<Steered<'a>, ManageError> {
+    ) -> Result<SteeredRun<'a>, ManageError> {
         let name = |vm: &TrueVm| {
             let wrong = |why| ManageError::BadName { name: vm.domain.clone(), why };
             vm.domain.parse::<Name>().map_err(wrong)
@@ -68,7 +68,7 @@ impl<'a> Steered<'a> {
             target: vm.jobs.first().map_or(Span::MAX, |job| job.work),
             ..Progress::default()
         };
-        Ok(Steered {
+        Ok(SteeredRun {
             plan,
             truth,
             rule,
@@ -182,7 +182,7 @@ impl<'a> Steered<'a> {
     }
 }
 
-impl Steering for Steered<'_> {
+impl Steering for SteeredRun<'_> {
     fn steer(&mut self, now: Time) -> Vec<(VcpuId, Values)> {
         if now == Time::START {
             let shares = self.truth.vms.iter().zip(&self.shares);
@@ -211,7 +211,7 @@ impl Steering for Steered<'_> {
     }
 }
 
-impl Sink for Steered<'_> {
+impl Sink for SteeredRun<'_> {
     fn record(&mut self, record: &Record) {
         self.window.record(record);
         let (vcpu, to, used) = match *record {
