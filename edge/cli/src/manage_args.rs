@@ -1,4 +1,4 @@
-//! Options of `manage`.
+//! Command-line options of the command `manage`.
 
 use std::path::PathBuf;
 

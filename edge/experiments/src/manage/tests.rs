@@ -7,6 +7,9 @@ use super::*;
 
 const ROUND: Span = Span::from_secs(1);
 
+/// Number of drawn runs. `SLACKLINE_MANAGER_RUNS` sets another number.
+const SEEDS: u64 = 4;
+
 fn scenario(text: &str, seed: u64) -> Scenario {
     let series = Series::read(text).expect("the text is a series");
     let made =
@@ -53,7 +56,8 @@ fn manager_run_is_the_same_each_time() {
 fn manager_with_the_real_predictor_never_breaks_floor_or_admission() {
     let goals = "[all]\nfloor = \"8%\"\nceiling = \"45%\"\n[vm.batch]\nleave = true\n";
     let goals = GoalList::read(goals).expect("the goals are valid");
-    for seed in 0..8 {
+    let seeds = std::env::var("SLACKLINE_MANAGER_RUNS").ok().and_then(|text| text.parse().ok());
+    for seed in 0..seeds.unwrap_or(SEEDS) {
         let series = drawn_series(seed);
         let made =
             SeriesRun { round: ROUND, seed, noise_ppm: 100_000, is_limited: false, policy: "edf" };
