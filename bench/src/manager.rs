@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<String> {
         DRAWN.map(|seed| (format!("seed {seed}"), drawn_series(seed))).collect();
     let mut text = String::from(
         "Each VM has jobs with 10 % noise beside a batch VM that takes all slack, under edf on one \
-         CPU, in 60 rounds of 5 s. Goal of each VM: at most 0.1 % of its periods missed.\n\
+         CPU, in 60\nrounds of 5 s. Goal of each VM: at most 0.1 % of its periods missed.\n\n\
          `cargo run --release -p slackline-bench -- manager --save` makes this file.\n\n",
     );
     for (title, all) in [("Committed series", &committed), ("Series drawn by seeds", &drawn)] {

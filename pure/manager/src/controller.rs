@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use slackline_service::{MeasuredVm, Name, VmPrediction};
+use slackline_units::CpuShare;
 
 use crate::decision::{ChangeReason, Decision, why};
 use crate::input::{PredictedVm, Predictor, Round, uncovered};
@@ -131,7 +132,7 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
 
 /// Returns true if the prediction with the change is better by a margin. No VM misses more than
 /// its goal allows, or else more than it would without the change. In exchange one VM misses less,
-/// has more of its demand covered, or leaves more to others.
+/// has more of its demand covered, reaches its floor or another goal, or leaves more to others.
 fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
     let allowed = |index: usize, said: &PredictedVm| {
         let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));
@@ -145,6 +146,9 @@ fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[Pred
     let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
         then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
     });
-    let is_short = uncovered(vm, vm.share).max(vm.misses) > vm.allowed();
+    let least = vm.within(vm.goals.at_least.unwrap_or(CpuShare::NONE));
+    let is_short = uncovered(vm, vm.share).max(vm.misses) > vm.allowed()
+        || vm.share < least
+        || vm.goals.use_ppm.is_some();
     !is_worse && (it.to < vm.share || is_short || after[it.vm].misses < before[it.vm].misses)
 }

@@ -88,6 +88,10 @@ impl fmt::Display for Decision {
         let Decision { name, from, to, why, .. } = self;
         write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
         match why {
+            ChangeReason::Rise { misses: 0, uncovered: 0, predicted, from, .. } => {
+                write!(out, "its floor or goal is higher, {predicted} misses predicted")?;
+                taken(out, from.as_ref())
+            }
             ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
                 write!(out, "{uncovered} periods demanded more, {predicted} misses predicted")?;
                 taken(out, from.as_ref())

@@ -214,3 +214,25 @@ fn manager_replays_every_decision_from_the_same_inputs() {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }
+
+#[test]
+fn manager_raises_a_vm_below_its_floor_although_it_misses_nothing() {
+    let mut draws = Draws(7);
+    let mut vm = vms(&mut draws).remove(0);
+    vm.goals = Goals { misses_ppm: Some(1_000), ..Goals::default() };
+    (vm.share, vm.floor, vm.ceiling) =
+        (CpuShare::from_ppm(180_000), CpuShare::from_ppm(400_000), CpuShare::ONE);
+    vm.demand = DemandCounts::from([(vm.period * 15 / 100, PERIODS)]);
+    let length = Span::from_secs(5);
+    let round = Round { number: 0, length, capacity: CpuShare::ONE, vms: vec![vm] };
+    let mut predictor = DrawnPredictor {
+        honesty: Honesty::Right,
+        demand: &[150_000],
+        draws: &mut draws,
+        before: &mut None,
+    };
+    let made = Manager::new(Pace::default()).round(&round, &mut predictor);
+    let made = made.expect("the floor is a promise");
+    assert_eq!(made.to, CpuShare::from_ppm(400_000));
+    assert!(made.to_string().contains("its floor or goal is higher"), "{made}");
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use slackline_scenario::{Purpose, Scenario, ScenarioError, Stream};
-use slackline_units::Span;
+use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
 /// Period of a VM if its title states no other.
@@ -127,11 +127,9 @@ impl Series {
             let first = u64::from(self.rounds[0][index]).max(10_000);
             let slice = *period * (first * FIRST_SHARE / 1_000_000) / 1_000_000;
             let limited = made.is_limited;
-            let cap = if limited {
-                format!("{}u", first * FIRST_SHARE / 1_000_000)
-            } else {
-                "none".into()
-            };
+            let cap = slice.ns() * 1_000_000 / period.ns();
+            let cap = CpuShare::from_ppm(u32::try_from(cap).unwrap_or(u32::MAX));
+            let cap = if limited { cap.to_string() } else { "none".into() };
             let _ = writeln!(
                 text,
                 "[[domain]]\nname = {name:?}\nwork = {{ kind = \"jobs\", file = \"{name}.csv\" }}\n\
@@ -221,5 +219,20 @@ mod tests {
         assert_eq!(error("web\n1\n101\n"), SeriesError::Number { line: 3, written });
         assert_eq!(error("web@x\n1\n"), SeriesError::Title { written: "web@x".into() });
         assert_eq!(error("# nothing\n"), SeriesError::Empty);
+    }
+
+    #[test]
+    fn series_becomes_a_scenario_under_each_policy_with_and_without_hard_limits() {
+        let series = Series::read("web,db@20ms\n20,10.5\n30,5\n").expect("the text is valid");
+        for policy in ["edf", "sedf", "credit"] {
+            for is_limited in [false, true] {
+                let round = Span::from_secs(1);
+                let made = SeriesRun { round, seed: 1, noise_ppm: 0, is_limited, policy };
+                let scenario = series.scenario(&made);
+                let scenario = scenario.unwrap_or_else(|error| panic!("{policy}: {error}"));
+                assert_eq!(scenario.domains.len(), 3);
+                assert_eq!(scenario.length, Span::from_secs(2));
+            }
+        }
     }
 }
