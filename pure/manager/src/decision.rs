@@ -79,7 +79,7 @@ pub(crate) fn why(
         |made: &&Decision| matches!(&made.why, ChangeReason::Room { of, .. } if *of == vm.name);
     let from = given.filter(of_this).map(|made| (made.name.clone(), made.from.less(made.to)));
     let seconds = before[it.vm].length / Span::from_secs(1);
-    let misses = before[it.vm].misses;
+    let misses = before[it.vm].misses.max(vm.misses);
     ChangeReason::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }
 }
 

@@ -201,6 +201,7 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
 }
 
 #[test]
+#[allow(clippy::disallowed_methods)] // The long form of this test has more seeds.
 fn manager_with_lying_inputs_keeps_floor_ceiling_and_admission() {
     let seeds = std::env::var("SLACKLINE_MANAGER_SEEDS").ok().and_then(|text| text.parse().ok());
     let made: usize =

@@ -71,8 +71,12 @@ fn steps(stream: &mut Stream, mean: u64) -> Vec<u64> {
         let length = 10 + number(stream, 15);
         column.extend((0..length).map(|_| varied(stream, level)));
     }
-    column.truncate(ROUNDS as usize);
-    column
+    first_rounds(column)
+}
+
+/// Returns the demand of the first rounds.
+fn first_rounds(column: Vec<u64>) -> Vec<u64> {
+    column.into_iter().zip(0..ROUNDS).map(|(demand, _)| demand).collect()
 }
 
 /// Demand that rises and falls once, as a parabola, from half to one and a half times the mean.
@@ -106,8 +110,7 @@ fn bursts(stream: &mut Stream, mean: u64) -> Vec<u64> {
         column.extend((0..quiet).map(|_| varied(stream, mean)));
         column.extend((0..long).map(|_| varied(stream, high)));
     }
-    column.truncate(ROUNDS as usize);
-    column
+    first_rounds(column)
 }
 
 #[cfg(test)]

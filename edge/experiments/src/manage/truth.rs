@@ -52,9 +52,12 @@ impl Truth {
         let (mut vms, mut others) = (Vec::new(), 0_u64);
         for domain in &scenario.domains {
             let [vcpu] = domain.vcpus[..] else { continue };
-            let Some((knob, share)) = Knob::new(spec, domain.share(vcpu, spec)?) else { continue };
+            let values = domain.share(vcpu, spec)?;
+            let is_reserved = matches!((spec.promise)(&values), Ok(Some(_)));
+            let Some((knob, share)) = Knob::new(spec, values) else { continue };
             let Some(goals) = plan.goals.of(&domain.name) else {
-                others += u64::from(share.ppm());
+                // A cap of another VM reserves nothing.
+                others += if is_reserved { u64::from(share.ppm()) } else { 0 };
                 continue;
             };
             let (name, needs) = (domain.name.clone(), Vec::new());
