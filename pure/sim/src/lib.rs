@@ -24,7 +24,7 @@ mod taken;
 mod timer;
 
 pub use header::trace_header;
-pub use steering::{Steering, run_steered};
+pub use steering::{Steering, VcpuChanges, run_steered};
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -171,7 +171,7 @@ impl<'a> Sim<'a> {
         mut self,
         sink: &mut S,
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
-        steer: &mut dyn FnMut(Time, &mut S) -> Vec<(VcpuId, Values)>,
+        steer: &mut dyn FnMut(Time, &mut S) -> VcpuChanges,
     ) -> Result<SimResults, RunError> {
         self.start_ticks();
         self.start_interference();

@@ -9,12 +9,15 @@ use slackline_units::{Span, Time, VcpuId};
 
 use crate::{RunError, Sim, SimResults};
 
+/// New parameters of vCPUs.
+pub type VcpuChanges = Vec<(VcpuId, Values)>;
+
 /// Sink that also changes parameters in mid-run, as a controller of a live host does.
 pub trait Steering: Sink {
     /// Returns new parameters of vCPUs, which take effect at once, in this order. Called at the
     /// start, after the first vCPUs have joined, and at each multiple of the interval before the
     /// end. A change that admission refuses is listed in [`SimResults::declined`].
-    fn steer(&mut self, now: Time) -> Vec<(VcpuId, Values)>;
+    fn steer(&mut self, now: Time) -> VcpuChanges;
 }
 
 /// Simulates the scenario from its start to its end. At the start and at each multiple of `every`,
@@ -47,7 +50,7 @@ impl Sim<'_> {
     pub(crate) fn take_changes<S: Sink>(
         &mut self,
         now: Time,
-        changes: Vec<(VcpuId, Values)>,
+        changes: VcpuChanges,
         sink: &mut S,
     ) -> Result<(), RunError> {
         self.next_steering = now.after(self.steering_interval);
