@@ -6,6 +6,7 @@ mod commands;
 mod counting;
 mod cpus;
 mod live;
+mod manager;
 mod policy;
 mod report;
 mod scale;
@@ -114,6 +115,8 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
+    /// Compare the workload manager with fixed shares, an oracle and three rules of the field.
+    Manager,
     /// Run a scale scenario and print its peak memory in KiB; started by `scale`.
     #[command(hide = true)]
     Memory { vcpus: usize, events: u64 },
@@ -156,6 +159,7 @@ fn main() -> Result<()> {
             let before = fs::read_to_string(results().join("service.md")).unwrap_or_default();
             ("service", service::run(&parts, &before)?)
         }
+        Bench::Manager => ("manager", manager::run()?),
         Bench::Alert { seconds } => ("alert", of_one_machine(&live::alert::run(seconds)?)?),
         Bench::Mechanisms { seconds } => {
             ("mechanisms", of_one_machine(&live::mechanisms::run(seconds)?)?)

@@ -7,6 +7,7 @@ pub mod dist;
 pub mod fuzz;
 pub mod guest;
 pub mod libvirt;
+pub mod manager;
 pub mod metadata;
 pub mod mutants;
 pub mod no_std;

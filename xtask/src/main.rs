@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, python,
-    quick, scenarios, service, soak, tests, tidy,
+    browser, ci, contract, dist, fuzz, guest, libvirt, manager, metadata, mutants, no_std, observe,
+    python, quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -32,6 +32,8 @@ Long checks, run by hand:
            random event scripts under every policy, 20,000
   service  [--seeds N] [--from M]
            the simulated service with random requests and faults, 10,000 seeds
+  manager  [--seeds N]
+           the manager with N drawn predictors and lying measurements, a million
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            random untrusted input, 5 minutes for each target
   soak     [--minutes N]
@@ -95,6 +97,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
+        ["manager"] => manager::run("1000000"),
+        ["manager", "--seeds", seeds] => manager::run(seeds),
         ["observe"] => observe::run("20"),
         ["observe", "--minutes", minutes] => observe::run(minutes),
         ["fuzz"] => fuzz::run("5", None),

@@ -94,6 +94,7 @@ pub(crate) enum Command {
     /// Check a scenario and its admission without running it.
     Check(Check),
     Alert(Alert),
+    Manage(crate::manage_args::Manage),
     Record(RecordArgs),
     Import(ImportArgs),
     Diff(DiffArgs),

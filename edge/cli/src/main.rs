@@ -33,6 +33,8 @@ mod import_args;
 mod input;
 mod json;
 mod load;
+mod manage;
+mod manage_args;
 mod manual;
 mod manual_args;
 mod metric;
@@ -112,6 +114,7 @@ fn run_command() -> ExitCode {
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
         Command::Alert(args) => alert::alert(&args),
+        Command::Manage(args) => manage::manage(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),
         Command::Import(args) => import::import(&args),

@@ -7,6 +7,7 @@
 //! [`claims`] compares the numbers with the claims of the scenario. [`grid::run`] makes runs of
 //! many cases with many seeds on all cores, and [`OverSeeds`] has statistics over the seeds.
 //! [`axes`] make many scenarios out of one, and [`alert`] is a test that consists of many runs.
+//! [`manage`] closes the loop: a rule changes shares between the rounds of a run.
 //!
 //! No function of this crate prints, uses a terminal or ends the process. Errors are returned, and
 //! progress is passed to a callback, which can stop the runs.
@@ -20,6 +21,7 @@ pub mod family;
 mod files;
 pub mod grid;
 pub mod header;
+pub mod manage;
 mod metric;
 mod numbers;
 mod outputs;

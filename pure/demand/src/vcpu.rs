@@ -129,6 +129,43 @@ impl VcpuDemand {
         mean.map_or(job.work + Span::from_ns(1), Span::from_ns)
     }
 
+    /// Returns the number of periods that ended after `from` while a job of an earlier period was
+    /// not done. A job whose time from ready to done is `n` whole periods or a little more misses
+    /// `n` of them. `end` stands for the end of a job that has not ended.
+    #[must_use]
+    pub fn missed_periods(&self, period: Span, (from, end): (Time, Time)) -> u64 {
+        if period.is_zero() {
+            return 0;
+        }
+        let within = |at: Time, ready: Time| at.since(ready).ns().div_ceil(period.ns()).max(1) - 1;
+        let missed = |job: &Job| {
+            let (ready, done) = (job.ready, job.blocked.min(end).max(job.ready));
+            within(done, ready) - within(from.clamp(ready, done), ready)
+        };
+        self.jobs.iter().map(missed).sum()
+    }
+
+    /// Returns the same demand in which a job that took longer than a period counts as one job in
+    /// each period that it took, with equal work. Such a job was several in fact: while it waited
+    /// for its budget, the work of later periods came.
+    #[must_use]
+    pub fn spread(&self, period: Span, end: Time) -> VcpuDemand {
+        let mut jobs = Vec::with_capacity(self.jobs.len());
+        for job in &self.jobs {
+            let took = job.blocked.min(end).max(job.ready).since(job.ready);
+            let parts = if period.is_zero() { 1 } else { took.ns().div_ceil(period.ns()).max(1) };
+            for part in 0..parts {
+                let ready = job.ready.after(period * part);
+                let is_last = part + 1 == parts;
+                let blocked = if is_last { job.blocked } else { ready.after(period) };
+                let work =
+                    if is_last { job.work - job.work / parts * part } else { job.work / parts };
+                jobs.push(Job { ready, work, blocked });
+            }
+        }
+        VcpuDemand { jobs, ..self.clone() }
+    }
+
     /// Returns the work of all jobs.
     #[must_use]
     pub fn work(&self) -> Span {

@@ -18,11 +18,13 @@ mod ordinary;
 mod overhead;
 mod queue;
 mod speed;
+mod steering;
 mod system;
 mod taken;
 mod timer;
 
 pub use header::trace_header;
+pub use steering::{Steering, VcpuChanges, run_steered};
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -34,7 +36,7 @@ use slackline_scenario::{
     SharesInForce, actions,
 };
 use slackline_trace::{Record, Sink, VcpuName};
-use slackline_units::{CpuId, CpuSet, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 use thiserror::Error;
 
 use cpu::VirtualHardware;
@@ -99,7 +101,7 @@ pub fn run_while(
     mut sink: &mut dyn Sink,
     goes_on: &mut dyn FnMut(Time) -> ControlFlow<()>,
 ) -> Result<SimResults, RunError> {
-    Sim::new(&scenario.simulated()).run(&mut sink, goes_on)
+    Sim::new(&scenario.simulated()).run(&mut sink, goes_on, &mut |_, _| Vec::new())
 }
 
 struct Sim<'a> {
@@ -117,7 +119,11 @@ struct Sim<'a> {
     /// Actions of the scenario that are still to come, latest first.
     actions: Vec<Action>,
     end: Time,
-    /// Time of the scenario's next action or of the end of the run, whichever comes first.
+    /// Time at which parameters can be changed from outside. `NEVER` if they cannot.
+    next_steering: Time,
+    steering_interval: Span,
+    /// Time of the scenario's next action, of the next steering or of the end of the run, whichever
+    /// comes first.
     next_stop: Time,
     outcome: SimResults,
     /// True if scheduling passes take time.
@@ -146,6 +152,8 @@ impl<'a> Sim<'a> {
             paused: BTreeSet::new(),
             actions,
             end: Time::START + scenario.length,
+            next_steering: Time::NEVER,
+            steering_interval: Span::ZERO,
             next_stop: Time::START,
             outcome: SimResults::default(),
             has_passes: [scenario.host.timer_pass, scenario.host.wake_pass]
@@ -163,6 +171,7 @@ impl<'a> Sim<'a> {
         mut self,
         sink: &mut S,
         mut goes_on: impl FnMut(Time) -> ControlFlow<()>,
+        steer: &mut dyn FnMut(Time, &mut S) -> VcpuChanges,
     ) -> Result<SimResults, RunError> {
         self.start_ticks();
         self.start_interference();
@@ -176,6 +185,10 @@ impl<'a> Sim<'a> {
             }
             match event {
                 NextStep::Settle => self.step(now, Fact::Settled, sink)?,
+                NextStep::Action if self.is_steered(now) => {
+                    let changes = steer(now, sink);
+                    self.take_changes(now, changes, sink)?;
+                }
                 NextStep::Action => self.act(now, sink)?,
                 NextStep::Cpu(cpu, Timer::Work) => self.work_done(now, cpu, sink)?,
                 NextStep::Cpu(cpu, timer) => {
@@ -219,7 +232,7 @@ impl<'a> Sim<'a> {
 
     fn find_next_stop(&mut self) {
         let action = self.actions.last().map_or(Time::NEVER, |action| action.at);
-        self.next_stop = action.min(self.end);
+        self.next_stop = action.min(self.next_steering).min(self.end);
     }
 
     /// Returns the next event before the end of the run. At one instant, actions of the scenario

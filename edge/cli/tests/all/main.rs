@@ -17,6 +17,7 @@ mod history;
 mod imports;
 mod interrupted;
 mod loads;
+mod manage;
 mod manual;
 mod papers;
 mod places;

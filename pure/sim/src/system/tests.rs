@@ -16,8 +16,9 @@ fn run(scenario: &Scenario, one_by_one: bool) -> (Vec<Record>, Result<SimResults
     let mut sim = Sim::new(scenario);
     sim.one_by_one = one_by_one;
     let mut records: Vec<Record> = Vec::new();
-    let finished =
-        sim.run(&mut records, |_| ControlFlow::Continue(())).map_err(|error| error.to_string());
+    let finished = sim
+        .run(&mut records, |_| ControlFlow::Continue(()), &mut |_, _| Vec::new())
+        .map_err(|error| error.to_string());
     (records, finished)
 }
 

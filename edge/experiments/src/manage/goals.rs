@@ -1,0 +1,183 @@
+//! Goals of VMs, as a file states them.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use slackline_manager::Goals;
+use slackline_units::CpuShare;
+use thiserror::Error;
+
+/// Largest part of the periods that may be missed if a file states no other, in millionths.
+const USUAL_MISSES_PPM: u32 = 1_000;
+
+/// Smallest reservation if a file states no other.
+const USUAL_FLOOR: CpuShare = CpuShare::from_ppm(10_000);
+
+/// Goals of all VMs.
+#[derive(Clone, Debug, Default)]
+pub struct GoalList {
+    all: Entry,
+    vms: BTreeMap<String, Entry>,
+}
+
+/// Goals and limits of one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VmGoals {
+    /// Goals of the VM.
+    pub goals: Goals,
+    /// The manager reserves at least this share.
+    pub floor: CpuShare,
+    /// The manager reserves at most this share.
+    pub ceiling: CpuShare,
+    /// VMs with a higher priority are served first.
+    pub priority: u8,
+}
+
+/// Reason why a file has no goals.
+#[derive(Debug, Error)]
+pub enum GoalsError {
+    /// The text is not the expected TOML.
+    #[error("cannot read goals: {0}")]
+    Syntax(String),
+    /// A share is not a percentage or a number of CPUs.
+    #[error("cannot read goals: `{key} = \"{written}\"` of {vm} {why}")]
+    Share {
+        /// Key of the share.
+        key: &'static str,
+        /// Value as the file states it.
+        written: String,
+        /// VM of the goal, or `all`.
+        vm: String,
+        /// Reason why the value is wrong.
+        why: String,
+    },
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GoalsFile {
+    #[serde(default)]
+    all: WrittenEntry,
+    #[serde(default)]
+    vm: BTreeMap<String, WrittenEntry>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenEntry {
+    misses: Option<String>,
+    least: Option<String>,
+    r#use: Option<String>,
+    floor: Option<String>,
+    ceiling: Option<String>,
+    priority: Option<u8>,
+    leave: Option<bool>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Entry {
+    misses: Option<CpuShare>,
+    least: Option<CpuShare>,
+    used: Option<CpuShare>,
+    floor: Option<CpuShare>,
+    ceiling: Option<CpuShare>,
+    priority: Option<u8>,
+    leave: Option<bool>,
+}
+
+impl GoalList {
+    /// Reads the text of a goals file.
+    ///
+    /// # Errors
+    /// If the text is not TOML, has an unknown key, or a value that is not a share.
+    pub fn read(text: &str) -> Result<GoalList, GoalsError> {
+        let file: GoalsFile =
+            toml::from_str(text).map_err(|error| GoalsError::Syntax(error.to_string()))?;
+        let vms = file.vm.iter().map(|(name, entry)| Ok((name.clone(), entry.read(name)?)));
+        let vms = vms.collect::<Result<_, GoalsError>>()?;
+        Ok(GoalList { all: file.all.read("all")?, vms })
+    }
+
+    /// Makes the manager leave a VM as it is.
+    #[must_use]
+    pub fn leaving(mut self, name: &str) -> GoalList {
+        self.vms.entry(name.into()).or_default().leave = Some(true);
+        self
+    }
+
+    /// Returns the names of the VMs for which the file has a table.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.vms.keys().map(String::as_str)
+    }
+
+    /// Returns the goals of a VM. `None` if the manager leaves it as it is.
+    #[must_use]
+    pub fn of(&self, name: &str) -> Option<VmGoals> {
+        let (own, all) = (self.vms.get(name).copied().unwrap_or_default(), self.all);
+        if own.leave.or(all.leave) == Some(true) {
+            return None;
+        }
+        let used = own.used.or(all.used).map(CpuShare::ppm);
+        let misses = own.misses.or(all.misses).map(CpuShare::ppm);
+        let goals = Goals {
+            misses_ppm: misses.or(used.is_none().then_some(USUAL_MISSES_PPM)),
+            at_least: own.least.or(all.least),
+            use_ppm: used,
+        };
+        Some(VmGoals {
+            goals,
+            floor: own.floor.or(all.floor).unwrap_or(USUAL_FLOOR),
+            ceiling: own.ceiling.or(all.ceiling).unwrap_or(CpuShare::ONE),
+            priority: own.priority.or(all.priority).unwrap_or(0),
+        })
+    }
+}
+
+impl WrittenEntry {
+    fn read(&self, vm: &str) -> Result<Entry, GoalsError> {
+        let share = |key: &'static str, written: &Option<String>| {
+            let Some(written) = written else { return Ok(None) };
+            let share = written.parse::<CpuShare>().map_err(|why| why.to_string());
+            let is_zero = key == "use" && share == Ok(CpuShare::NONE);
+            let share = if is_zero { Err("is not greater than zero".into()) } else { share };
+            let of = |why| GoalsError::Share { key, written: written.clone(), vm: vm.into(), why };
+            share.map(Some).map_err(of)
+        };
+        Ok(Entry {
+            misses: share("misses", &self.misses)?,
+            least: share("least", &self.least)?,
+            used: share("use", &self.r#use)?,
+            floor: share("floor", &self.floor)?,
+            ceiling: share("ceiling", &self.ceiling)?,
+            priority: self.priority,
+            leave: self.leave,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn goals_of_one_vm_have_precedence_over_the_goals_of_all() {
+        let text = "[all]\nmisses = \"1%\"\nfloor = \"3%\"\n\
+                    [vm.web]\nuse = \"85%\"\nfloor = \"5%\"\n[vm.batch]\nleave = true\n";
+        let goals = GoalList::read(text).expect("the text is valid");
+        let web = goals.of("web").expect("it is managed");
+        assert_eq!(web.goals.misses_ppm, Some(10_000));
+        assert_eq!(web.goals.use_ppm, Some(850_000));
+        assert_eq!((web.floor.ppm(), web.ceiling), (50_000, CpuShare::ONE));
+        assert_eq!(goals.of("db").map(|db| db.floor.ppm()), Some(30_000));
+        assert_eq!(goals.of("batch"), None);
+    }
+
+    #[test]
+    fn goals_file_with_a_share_without_unit_is_refused_with_vm_and_key() {
+        let error = GoalList::read("[vm.web]\nfloor = \"5\"\n").expect_err("it has no unit");
+        let says = error.to_string();
+        assert!(says.contains("floor") && says.contains("web") && says.contains("unit"), "{says}");
+        assert!(GoalList::read("[vm.web]\nfloors = \"5%\"\n").is_err());
+        assert!(GoalList::read("[all]\nuse = \"0%\"\n").is_err());
+    }
+}

@@ -1,0 +1,77 @@
+//! Rules that choose shares at the end of each round.
+
+mod goal;
+mod histogram;
+mod hold;
+
+use slackline_manager::{Manager, Pace, Predictor, Round};
+use slackline_units::{CpuShare, Span};
+
+pub(super) use goal::GoalRule;
+pub(super) use histogram::HistogramRule;
+pub(super) use hold::HoldRule;
+
+/// Changes of one round: the number of the VM, its new share, and the reason.
+pub(super) type Changes = Vec<(usize, CpuShare, String)>;
+
+/// Inputs of a rule at the end of a round.
+pub(super) struct RuleInput<'a> {
+    pub(super) round: &'a Round,
+    /// Time for which each VM was runnable in the round.
+    pub(super) runnable: &'a [Span],
+    /// Share that suits the demand of each VM in the next round. Only the oracle may know it.
+    pub(super) next: &'a [CpuShare],
+    pub(super) predictor: &'a mut dyn Predictor,
+}
+
+/// Rule that chooses shares.
+pub(super) trait ShareRule {
+    fn round(&mut self, input: RuleInput<'_>) -> Changes;
+}
+
+/// Shares that never change.
+pub(super) struct FixedShares;
+
+impl ShareRule for FixedShares {
+    fn round(&mut self, _: RuleInput<'_>) -> Changes {
+        Changes::new()
+    }
+}
+
+/// Shares for the demand of the next round, which only a simulation can know.
+pub(super) struct Oracle;
+
+impl ShareRule for Oracle {
+    fn round(&mut self, input: RuleInput<'_>) -> Changes {
+        let next = input.next.iter().enumerate();
+        next.map(|(vm, &share)| (vm, share, explained(&input, vm, share))).collect()
+    }
+}
+
+/// Returns a sentence about a change, for rules that give no reasons.
+pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> String {
+    let vm = &input.round.vms[vm];
+    let percent =
+        |share: CpuShare| format!("{}.{}", share.ppm() / 10_000, share.ppm() / 1_000 % 10);
+    format!("{} {} to {} %", vm.name, percent(vm.share), percent(to))
+}
+
+/// The workload manager of this project.
+#[derive(Default)]
+pub(super) struct ManagerRule(Manager);
+
+impl ManagerRule {
+    pub(super) fn new(pace: Pace) -> ManagerRule {
+        ManagerRule(Manager::new(pace))
+    }
+}
+
+impl ShareRule for ManagerRule {
+    fn round(&mut self, input: RuleInput<'_>) -> Changes {
+        let Some(decision) = self.0.round(input.round, input.predictor) else {
+            return Changes::new();
+        };
+        let vm = input.round.vms.iter().position(|vm| vm.name == decision.name);
+        vm.map(|vm| (vm, decision.to, decision.to_string())).into_iter().collect()
+    }
+}

@@ -1,0 +1,154 @@
+//! The controller: one proposal, one prediction and at most one change in each round.
+
+use std::collections::BTreeMap;
+
+use slackline_service::{MeasuredVm, Name, VmPrediction};
+use slackline_units::CpuShare;
+
+use crate::decision::{ChangeReason, Decision, why};
+use crate::input::{PredictedVm, Predictor, Round, uncovered};
+use crate::proposal::{Memory, Pace, Proposal, proposals};
+use crate::target::target;
+
+/// The last change with its prediction, and the misses of the VM in the round before.
+type Canary = (Decision, VmPrediction, u64);
+
+/// The workload manager. The same inputs give the same decisions.
+#[derive(Clone, Debug, Default)]
+pub struct Manager {
+    pace: Pace,
+    memory: BTreeMap<Name, Memory>,
+    canary: Option<Canary>,
+}
+
+impl Manager {
+    /// Creates a manager that has seen nothing yet.
+    #[must_use]
+    pub fn new(pace: Pace) -> Manager {
+        Manager { pace, ..Manager::default() }
+    }
+
+    /// Judges the last change and proposes the next. Returns the change to make, if any.
+    pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Decision> {
+        self.remember(round);
+        let last = self.canary.take();
+        if let Some(undo) = last.as_ref().and_then(|canary| undo(round, canary)) {
+            self.note(&undo);
+            return Some(undo);
+        }
+        let proposals = proposals(round, &self.pace, &self.memory);
+        if proposals.is_empty() {
+            return None;
+        }
+        let before = predictor.predict(&round.shares())?;
+        proposals.into_iter().find_map(|proposal| {
+            let mut shares = round.shares();
+            shares[proposal.vm] = proposal.to;
+            let after = predictor.predict(&shares)?;
+            let is_known = before.len() == shares.len() && after.len() == shares.len();
+            (is_known && is_better(round, &proposal, &before, &after)).then(|| {
+                let given = last.as_ref().map(|(made, ..)| made);
+                let why = why(round, &proposal, (&before, &after), given);
+                self.change(round, &proposal, why, &after[proposal.vm])
+            })
+        })
+    }
+
+    /// Remembers the last targets of each VM.
+    fn remember(&mut self, round: &Round) {
+        self.memory.retain(|name, _| round.vms.iter().any(|vm| vm.name == *name));
+        for vm in &round.vms {
+            let memory = self.memory.entry(vm.name.clone()).or_default();
+            memory.targets.push_back(target(vm));
+            let most = self.pace.rise_after.max(self.pace.most_patience).max(3);
+            memory.targets.drain(..memory.targets.len().saturating_sub(most));
+        }
+    }
+
+    /// Notes a change. A fall that is taken back soon makes the next fall of the VM wait longer.
+    fn note(&mut self, made: &Decision) {
+        let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
+        if matches!(made.why, ChangeReason::Undo(_)) && made.to < made.from {
+            memory.rests_until = made.round + pace.rest;
+        }
+        if made.to < made.from {
+            memory.fell = Some(made.round);
+        } else if let Some(fell) = memory.fell.take() {
+            let is_soon = made.round - fell <= pace.regret;
+            let doubled = memory.patience.max(pace.fall_after) * 2;
+            memory.patience = if is_soon { doubled.min(pace.most_patience) } else { 0 };
+        }
+    }
+
+    /// Makes a change, and watches it in the next round.
+    fn change(
+        &mut self,
+        round: &Round,
+        it: &Proposal,
+        why: ChangeReason,
+        said: &PredictedVm,
+    ) -> Decision {
+        let vm = &round.vms[it.vm];
+        let made =
+            Decision { round: round.number, name: vm.name.clone(), from: vm.share, to: it.to, why };
+        // A larger reservation lets the VM use as much as it reserves, if it wants that.
+        let (least, most) = said.share_ppm;
+        let share_ppm = (least, most.max(u64::from(it.to.max(vm.share).ppm())));
+        let prediction = VmPrediction {
+            name: vm.name.clone(),
+            share_ppm,
+            missed: Some(said.misses),
+            length: said.length,
+        };
+        self.note(&made);
+        self.canary = Some((made.clone(), prediction, vm.misses));
+        made
+    }
+}
+
+/// Returns the change that undoes `made` if the VM did not do as predicted, and its old share is
+/// still allowed. Demand may move meanwhile. A VM that received what it demanded did as predicted.
+/// After a rise, periods that demanded more than the reservation, and as many misses as before,
+/// are not due to the rise.
+fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
+    let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
+    let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
+    let demand = u64::try_from(demand).unwrap_or(u64::MAX);
+    let (least, most) = said.share_ppm;
+    let share_ppm = (least.min(demand), most.max(demand));
+    let excused = if made.to > made.from { uncovered(vm, vm.share).max(*missed) } else { 0 };
+    let came = MeasuredVm {
+        present: round.length,
+        used: vm.received,
+        deadlines: vm.periods(),
+        missed: vm.misses.saturating_sub(excused),
+    };
+    let said = VmPrediction { share_ppm, ..said.clone() };
+    let why = ChangeReason::Undo(said.compare(MeasuredVm::default(), came).err()?);
+    let is_allowed = vm.within(made.from) == made.from && made.from.less(vm.share) <= round.room();
+    let (from, to, name) = (made.to, made.from, made.name.clone());
+    is_allowed.then_some(Decision { round: round.number, name, from, to, why })
+}
+
+/// Returns true if the prediction with the change is better by a margin. No VM misses more than
+/// its goal allows, or else more than it would without the change. In exchange one VM misses less,
+/// has more of its demand covered, reaches its floor or another goal, or leaves more to others.
+fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
+    let allowed = |index: usize, said: &PredictedVm| {
+        let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));
+        said.periods * goal / 1_000_000
+    };
+    let vm = &round.vms[it.vm];
+    let is_below = |index: usize| {
+        it.room_for
+            .is_some_and(|of| round.vms[index].priority < round.vms[of].priority && index == it.vm)
+    };
+    let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
+        then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
+    });
+    let least = vm.within(vm.goals.at_least.unwrap_or(CpuShare::NONE));
+    let is_short = uncovered(vm, vm.share).max(vm.misses) > vm.allowed()
+        || vm.share < least
+        || vm.goals.use_ppm.is_some();
+    !is_worse && (it.to < vm.share || is_short || after[it.vm].misses < before[it.vm].misses)
+}

@@ -1,0 +1,135 @@
+//! A decision of the manager, with its explanation.
+
+use std::fmt;
+
+use slackline_service::Name;
+use slackline_units::{CpuShare, Span};
+
+use crate::input::{PredictedVm, Round, uncovered};
+use crate::proposal::Proposal;
+
+/// Change of one reservation, and the reason for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Decision {
+    /// Number of the round.
+    pub round: u64,
+    /// VM whose reservation changes.
+    pub name: Name,
+    /// Share before the change.
+    pub from: CpuShare,
+    /// Share after the change.
+    pub to: CpuShare,
+    /// Reason for the change.
+    pub why: ChangeReason,
+}
+
+/// Reason for a change.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ChangeReason {
+    /// The VM needs more.
+    Rise {
+        /// Number of missed periods in the recorded seconds, without the change.
+        misses: u64,
+        /// Number of recorded seconds.
+        seconds: u64,
+        /// PredictedVm number of missed periods with the change.
+        predicted: u64,
+        /// Number of periods of the last round that demanded more than the reservation.
+        uncovered: u64,
+        /// VM that gave up a part of its reservation in the round before, and the part.
+        from: Option<(Name, CpuShare)>,
+    },
+    /// The VM needs less.
+    Fall {
+        /// Part of its reservation that the VM demands, in percent.
+        used: u64,
+        /// PredictedVm number of missed periods with the change.
+        predicted: u64,
+    },
+    /// Another VM needs the room.
+    Room {
+        /// VM that needs the room.
+        of: Name,
+        /// PredictedVm number of missed periods with the change.
+        predicted: u64,
+    },
+    /// The last change did not do as predicted. Says in which way.
+    Undo(String),
+}
+
+/// Explains a proposal. `given` is the change of the round before.
+pub(crate) fn why(
+    round: &Round,
+    it: &Proposal,
+    (before, after): (&[PredictedVm], &[PredictedVm]),
+    given: Option<&Decision>,
+) -> ChangeReason {
+    let (vm, predicted) = (&round.vms[it.vm], after[it.vm].misses);
+    if let Some(of) = it.room_for {
+        return ChangeReason::Room { of: round.vms[of].name.clone(), predicted };
+    }
+    if it.to < vm.share {
+        let slice = u128::from(vm.period.ns()) * u128::from(vm.share.ppm()) / 1_000_000;
+        let reserved = (slice * u128::from(vm.periods())).max(1);
+        let used =
+            u64::try_from(u128::from(vm.demanded().ns()) * 100 / reserved).unwrap_or(u64::MAX);
+        return ChangeReason::Fall { used, predicted };
+    }
+    let of_this =
+        |made: &&Decision| matches!(&made.why, ChangeReason::Room { of, .. } if *of == vm.name);
+    let from = given.filter(of_this).map(|made| (made.name.clone(), made.from.less(made.to)));
+    let seconds = before[it.vm].length / Span::from_secs(1);
+    let misses = before[it.vm].misses.max(vm.misses);
+    ChangeReason::Rise { misses, seconds, predicted, uncovered: uncovered(vm, vm.share), from }
+}
+
+impl fmt::Display for Decision {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Decision { name, from, to, why, .. } = self;
+        write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
+        match why {
+            ChangeReason::Rise { misses: 0, uncovered: 0, predicted, from, .. } => {
+                write!(out, "its floor or goal is higher, {predicted} misses predicted")?;
+                taken(out, from.as_ref())
+            }
+            ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
+                write!(out, "{uncovered} periods demanded more, {predicted} misses predicted")?;
+                taken(out, from.as_ref())
+            }
+            ChangeReason::Rise { misses, seconds, predicted, from, .. } => {
+                write!(out, "{misses} misses in {seconds} s, predicted {predicted}")?;
+                taken(out, from.as_ref())
+            }
+            ChangeReason::Fall { used, predicted } => {
+                write!(out, "{used} % of it was demanded, {predicted} misses predicted")
+            }
+            ChangeReason::Room { of, predicted } => {
+                write!(out, "room for {of}, {predicted} misses predicted")
+            }
+            ChangeReason::Undo(why) => write!(out, "undone, {why}"),
+        }
+    }
+}
+
+fn taken(out: &mut fmt::Formatter<'_>, from: Option<&(Name, CpuShare)>) -> fmt::Result {
+    match from {
+        Some((name, part)) => {
+            let part = Percent(*part);
+            write!(out, "; {name}'s reservation fell by {part} points")
+        }
+        None => Ok(()),
+    }
+}
+
+/// Share in percent of a CPU, with a decimal place if it needs one.
+struct Percent(CpuShare);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let tenths = (self.0.ppm() + 500) / 1_000;
+        match tenths % 10 {
+            0 => write!(out, "{}", tenths / 10),
+            tenth => write!(out, "{}.{tenth}", tenths / 10),
+        }
+    }
+}

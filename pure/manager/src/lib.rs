@@ -1,0 +1,27 @@
+//! The workload manager: changes reservations as the demand of VMs changes, and predicts each
+//! change before it is made. Ours, not from a paper.
+//!
+//! Each *round* takes a few seconds. At its end the [`Manager`] gets the demand of each VM per
+//! period, as exact counts, and proposes one change. A [`Predictor`] simulates the last seconds
+//! with the change and without. The change is made only if the prediction is better by a margin.
+//! The round after is its canary: the change is undone if the VM does not do as predicted, by the
+//! rule of the service's own canaries.
+//!
+//! Holds after every round, whatever predictor and measurements say: no reservation is changed to
+//! less than its floor or to more than its ceiling, and a change never makes the sum of the
+//! reservations exceed the capacity.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::float_arithmetic)]
+
+mod controller;
+mod decision;
+mod input;
+mod proposal;
+mod target;
+
+pub use controller::Manager;
+pub use decision::{ChangeReason, Decision};
+pub use input::{Goals, PredictedVm, Predictor, Round, VmRound};
+pub use proposal::Pace;
+pub use target::{quantile, target};

@@ -1,0 +1,161 @@
+//! Proposals: what each VM wants, and how it fits into what can be reserved.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use slackline_service::Name;
+use slackline_units::CpuShare;
+
+use crate::input::{Round, VmRound};
+
+/// Number of times that a rise is more urgent than a fall by as much.
+const RISE_HASTE: u64 = 4;
+
+/// Pace of the manager, in rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Number of rounds in which a VM must want more before it gets more.
+    pub rise_after: usize,
+    /// Number of rounds in which a VM must want less before it gets less.
+    pub fall_after: usize,
+    /// A reservation falls only if it falls by more than this part of itself, in millionths.
+    pub margin_ppm: u32,
+    /// Number of rounds for which a VM is left alone after a rise was undone.
+    pub rest: u64,
+    /// A fall that is taken back within this number of rounds doubles the number of rounds in which
+    /// the VM must want less.
+    pub regret: u64,
+    /// Largest number of rounds in which a VM must want less.
+    pub most_patience: usize,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            rise_after: 1,
+            fall_after: 2,
+            margin_ppm: 60_000,
+            rest: 4,
+            regret: 6,
+            most_patience: 4,
+        }
+    }
+}
+
+impl Pace {
+    fn margin_below(&self, vm: &VmRound) -> CpuShare {
+        let margin = u64::from(vm.share.ppm()) * u64::from(self.margin_ppm) / 1_000_000;
+        vm.share.less(CpuShare::from_ppm(u32::try_from(margin).unwrap_or(u32::MAX)))
+    }
+}
+
+/// Memory of one VM.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Memory {
+    /// Last targets, oldest first.
+    pub(crate) targets: VecDeque<CpuShare>,
+    /// Round from which the VM may change again after its rise was undone.
+    pub(crate) rests_until: u64,
+    /// Number of rounds in which the VM must want less, if it is more than usual.
+    pub(crate) patience: usize,
+    /// Round of the last fall. `None` after a rise.
+    pub(crate) fell: Option<u64>,
+}
+
+/// A change that is proposed, not predicted yet.
+pub(crate) struct Proposal {
+    pub(crate) vm: usize,
+    pub(crate) to: CpuShare,
+    /// VM that needs the room which the change makes.
+    pub(crate) room_for: Option<usize>,
+}
+
+impl Memory {
+    /// Returns the share that the VM has wanted for long enough. Its present share if none.
+    fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
+        let targets = &self.targets;
+        let last = |count: usize| {
+            targets.iter().rev().take(count).copied().filter(move |_| targets.len() >= count)
+        };
+        let rise = last(pace.rise_after).min().unwrap_or(vm.share);
+        let fall = last(pace.fall_after.max(self.patience)).max().unwrap_or(vm.share);
+        match () {
+            () if rise > vm.share => {
+                vm.within(CpuShare::from_ppm(rise.ppm().saturating_add(growth(targets))))
+            }
+            () if fall < pace.margin_below(vm) => vm.within(fall),
+            () => vm.share,
+        }
+    }
+}
+
+/// Returns the proposals, the most urgent first: the largest change, where a rise counts more.
+pub(crate) fn proposals(
+    round: &Round,
+    pace: &Pace,
+    memory: &BTreeMap<Name, Memory>,
+) -> Vec<Proposal> {
+    let vms = round.vms.iter().enumerate();
+    let wanted = vms.filter_map(|(index, vm)| {
+        let memory = memory.get(&vm.name).filter(|it| it.rests_until <= round.number)?;
+        Some((index, vm, memory.wanted(vm, pace)))
+    });
+    let mut wanted: Vec<_> = wanted.filter(|(_, vm, to)| *to != vm.share).collect();
+    wanted.sort_by_key(|&(index, vm, to)| {
+        let haste = if to > vm.share { RISE_HASTE + u64::from(vm.priority) } else { 1 };
+        (u64::MAX - u64::from(to.ppm().abs_diff(vm.share.ppm())) * haste, index)
+    });
+    wanted.into_iter().filter_map(|(vm, _, to)| fit(round, memory, vm, to)).collect()
+}
+
+/// Fits a rise into what can be reserved. If that is too little, another VM falls first: one
+/// that wants less, else one with a lower priority.
+fn fit(
+    round: &Round,
+    memory: &BTreeMap<Name, Memory>,
+    vm: usize,
+    to: CpuShare,
+) -> Option<Proposal> {
+    let (this, room) = (&round.vms[vm], round.room());
+    let more = to.less(this.share);
+    if more <= room {
+        return Some(Proposal { vm, to, room_for: None });
+    }
+    let part = CpuShare::from_ppm(this.share.ppm().saturating_add(room.ppm()));
+    let part = Proposal { vm, to: this.within(part), room_for: None };
+    // A floor that does not fit waits for room.
+    let part = Some(part).filter(|it| this.share < it.to && it.to.less(this.share) <= room);
+    if room.ppm() >= more.ppm() / 2 && part.is_some() {
+        return part;
+    }
+    let spare = |other: &VmRound| {
+        let wants = memory.get(&other.name).and_then(|it| it.targets.back().copied());
+        let wants = wants.unwrap_or(other.share);
+        let least = other.goals.at_least.unwrap_or(CpuShare::NONE);
+        let least = if other.priority < this.priority { least } else { wants.max(least) };
+        other.share.less(other.within(least))
+    };
+    let others = round.vms.iter().enumerate();
+    let others = others.filter(|(index, it)| *index != vm && it.goals != Default::default());
+    let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
+    match lender.map(|(index, other)| (index, other.share, spare(other))) {
+        Some((index, share, spare)) if spare > CpuShare::NONE => {
+            // A VM that wants less gives up all that it does not want.
+            let lends = round.vms[index].priority < this.priority;
+            let given = if lends { spare.min(more.less(room)) } else { spare };
+            let to = round.vms[index].within(share.less(given));
+            Some(Proposal { vm: index, to, room_for: Some(vm) })
+        }
+        _ => part,
+    }
+}
+
+/// Returns the growth to expect in the next round: the smaller of the last two, if both grew.
+fn growth(targets: &VecDeque<CpuShare>) -> u32 {
+    let mut last = targets.iter().rev().map(|target| target.ppm());
+    match (last.next(), last.next(), last.next()) {
+        (Some(third), Some(second), Some(first)) => {
+            third.saturating_sub(second).min(second.saturating_sub(first))
+        }
+        _ => 0,
+    }
+}

@@ -1,0 +1,62 @@
+//! The share that suits the goals of a VM, from its demand in one round.
+
+use slackline_demand::DemandCounts;
+use slackline_units::{CpuShare, Span};
+
+use crate::input::VmRound;
+
+/// Part of a period above its demand that is reserved as well, in millionths: the next round is
+/// never quite as the last.
+const HEADROOM_PPM: u64 = 30_000;
+
+/// Demand from which on a period counts as full, in millionths of the period.
+const FULL_PPM: u64 = 950_000;
+
+/// Shares are multiples of a thousandth of a CPU.
+const STEP_PPM: u64 = 1_000;
+
+/// Returns the smallest amount that at most `allowed` periods exceed.
+#[must_use]
+pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
+    let mut above = 0;
+    for (&amount, &count) in demand.iter().rev() {
+        above += count;
+        if above > allowed {
+            return amount;
+        }
+    }
+    Span::ZERO
+}
+
+/// Returns the share that suits the goals. A VM that was late in most of its periods wants more
+/// than could be measured, so the target is half as much again as it had.
+#[must_use]
+pub fn target(vm: &VmRound) -> CpuShare {
+    let goals = vm.goals;
+    if goals == Default::default() || vm.period.is_zero() || vm.periods() == 0 {
+        return vm.share;
+    }
+    let mut most = goals.at_least.unwrap_or(CpuShare::NONE).ppm().into();
+    if goals.misses_ppm.is_some() {
+        let covered = parts(quantile(&vm.demand, vm.allowed()), vm.period);
+        // A VM that never blocked wants more than could be measured.
+        let twice = u64::from(vm.share.ppm()) * 2;
+        let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
+        most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);
+        if vm.misses > vm.periods() / 2 {
+            most = most.max(u64::from(vm.share.ppm()) * 3 / 2);
+        }
+    }
+    if let Some(wanted) = goals.use_ppm.filter(|wanted| *wanted > 0) {
+        let mean = parts(vm.demanded(), vm.period * vm.periods());
+        most = most.max(mean * 1_000_000 / u64::from(wanted));
+    }
+    let stepped = most.div_ceil(STEP_PPM) * STEP_PPM;
+    vm.within(CpuShare::from_ppm(u32::try_from(stepped).unwrap_or(u32::MAX)))
+}
+
+/// Returns `part` in millionths of `whole`, rounded up. `whole` is not zero.
+fn parts(part: Span, whole: Span) -> u64 {
+    let ppm = (u128::from(part.ns()) * 1_000_000).div_ceil(u128::from(whole.ns()));
+    u64::try_from(ppm).unwrap_or(u64::MAX)
+}
