@@ -18,6 +18,7 @@ pub mod axes;
 pub mod claims;
 pub mod family;
 mod files;
+pub mod fit;
 pub mod grid;
 pub mod header;
 mod metric;
