@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    browser, ci, contract, dist, fuzz, guest, libvirt, metadata, mutants, no_std, observe, python,
-    quick, scenarios, service, soak, tests, tidy,
+    browser, ci, contract, dist, fit, fuzz, guest, libvirt, metadata, mutants, no_std, observe,
+    python, quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -41,6 +41,8 @@ usage: cargo xtask COMMAND
            the simulation of the service with N seeds from M on, 10000 from 0, by hand
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            make up what strangers write, 5 minutes of each, niced
+  fit      [--sets N]
+           both witnesses of `fit` for N random task sets, 1000, by hand
   observe  [--minutes N]
            compare what a daemon reports with what the kernel counts while builds, scripts and an
            adversary are held and changed by hand, 20 minutes; as root
@@ -89,6 +91,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
+        ["fit"] => fit::run("1000"),
+        ["fit", "--sets", sets] => fit::run(sets),
         ["observe"] => observe::run("20"),
         ["observe", "--minutes", minutes] => observe::run(minutes),
         ["fuzz"] => fuzz::run("5", None),

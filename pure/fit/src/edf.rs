@@ -48,7 +48,9 @@ pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, R
         let demand = tasks.demand_in(until);
         let from = supply.time_for(demand);
         if from > until {
+            // This deadline is missed, but an earlier one may be missed too.
             let short = DemandShortfall { within: until, demand, supply: supply.least_in(until) };
+            let short = first_shortfall(tasks, supply).unwrap_or(short);
             return Err(Refutation::Shortfall(short));
         }
         if points.len() == MOST_POINTS {
