@@ -7,6 +7,7 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
+use crate::fit::args::FitArgs;
 use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
@@ -89,6 +90,7 @@ pub(crate) enum Command {
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
+    Fit(FitArgs),
     /// Check a scenario and its admission without running it.
     Check(Check),
     Alert(Alert),

@@ -19,6 +19,7 @@ mod diff;
 mod doctor;
 mod edits;
 mod entries;
+mod fit;
 mod folded;
 mod grid;
 mod headings;
@@ -109,6 +110,7 @@ fn run_command() -> ExitCode {
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Fit(args) => fit::fit(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
         Command::Record(args) => record::record(&args),

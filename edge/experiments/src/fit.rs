@@ -1,9 +1,11 @@
 //! Reservations that fit a task set, with two witnesses: a proof that the answer suffices, and a
 //! simulated run in which the next smaller reservation misses a deadline.
 
+mod answer;
 mod phase;
 mod tasks;
 
+pub use answer::{FitAnswer, FitError, FitQuestion, PeriodRow, answer, answer_delay};
 pub use phase::{DeadlineMiss, PhaseRun, RunPhaseError, WorstPhase};
 pub use tasks::{BadTasksFile, NamedTasks};
 

@@ -3,7 +3,7 @@
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
-use crate::{Proof, Refutation, TaskSet, prove};
+use crate::{PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
 
 /// Number of steps into which the search for the largest period divides the longest one.
 const PERIOD_STEPS: u64 = 1000;
@@ -12,7 +12,7 @@ const PERIOD_STEPS: u64 = 1000;
 /// the dispatcher than they save.
 const SHORT_PERIOD: Span = Span::from_us(100);
 
-/// Part of the reservation that a step of the search changes.
+/// Question about the reservation of a task set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
     /// Smallest slice for a period.
@@ -24,6 +24,12 @@ pub enum Goal {
     Period {
         /// Part of a CPU, at most one CPU.
         share: CpuShare,
+    },
+    /// Most equal VMs on a CPU, of which a part is never reserved. Periods of an eighth to twice the
+    /// shortest period of a task are tried.
+    Vms {
+        /// Part of the CPU that is never reserved.
+        reserve: CpuShare,
     },
 }
 
@@ -56,6 +62,58 @@ pub enum NoFit {
         /// Period of the reservation.
         period: Span,
     },
+}
+
+/// Returns the answer to a question. Slices are multiples of `step`, except for a share.
+///
+/// # Errors
+/// If nothing fits, or the step is not valid.
+pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
+    match goal {
+        Goal::Slice { period } => smallest_slice(tasks, period, step),
+        Goal::Period { share } => largest_period(tasks, share),
+        Goal::Vms { reserve } => most_vms(tasks, reserve, step),
+    }
+}
+
+/// Returns the usual periods for a task set, shortest first: an eighth of the shortest period of a
+/// task, a quarter, half of it, all of it and twice it. Periods are whole microseconds.
+#[must_use]
+pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
+    let eighths = [1, 2, 4, 8, 16];
+    let shortest = tasks.shortest_period();
+    let period = |eighth| Span::from_us(shortest * eighth / Span::from_us(8));
+    eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
+}
+
+/// Returns the reservation with the most equal VMs on a CPU among the [usual
+/// periods](usual_periods). Of equal numbers the longest period is chosen, because it has the fewest
+/// context switches. The step below the answer is an equal part of the CPU for one more VM.
+///
+/// # Errors
+/// If nothing fits, or the step is not valid.
+pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, NoFit> {
+    let mut best: Option<(u64, Fit)> = None;
+    let mut failed = None;
+    for period in usual_periods(tasks) {
+        match smallest_slice(tasks, period, step.min(period)) {
+            Ok(fit) => {
+                let vms = vms_per_cpu(fit.reservation, reserve);
+                if best.as_ref().is_none_or(|(most, _)| vms >= *most) {
+                    best = Some((vms, fit));
+                }
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some((vms, mut fit)) = best else {
+        return Err(failed.unwrap_or(NoFit::Step { step, period: tasks.shortest_period() }));
+    };
+    let capacity = u64::from(CpuShare::ONE.less(reserve).ppm());
+    let part = u32::try_from(capacity / (vms + 1)).expect("a part of a CPU");
+    fit.below = reservation_of(CpuShare::from_ppm(part), fit.reservation.period())
+        .and_then(|reservation| Some((reservation, prove(tasks, reservation).err()?)));
+    Ok(fit)
 }
 
 /// Returns the smallest slice, in multiples of `step`, with which all jobs meet their deadlines in
@@ -164,6 +222,21 @@ pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
     Some(fit.reservation.share())
 }
 
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and the
+/// task set that tests it: a job of a nanosecond that is due when the delay ends. The reservation
+/// below it has a longer period. `None` as for [`for_delay`].
+#[must_use]
+pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
+    let reservation = for_delay(share, delay)?;
+    let tick = Span::from_ns(1);
+    let probe = PeriodicTask::new(tick, delay * 100, delay + tick).ok()?;
+    let tasks = TaskSet::new(vec![probe], TaskScheduler::Edf).ok()?;
+    let proof = prove(&tasks, reservation).ok()?;
+    let longer = for_delay(share, delay + delay / 100u64 + Span::from_us(2))?;
+    let below = prove(&tasks, longer).err().map(|refutation| (longer, refutation));
+    Some((tasks, Fit { reservation, proof, below }))
+}
+
 /// Returns the number of equal VMs with this reservation that fit on one CPU of which `reserve` is
 /// never reserved.
 #[must_use]
@@ -183,7 +256,6 @@ fn round_up(ns: u64) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{PeriodicTask, TaskScheduler};
 
     fn set(scheduler: TaskScheduler, tasks: &[(u64, u64, u64)]) -> TaskSet {
         let us = Span::from_us;
@@ -229,6 +301,10 @@ mod tests {
         assert_eq!(reservation.to_string(), "1.875ms/9.375ms");
         assert_eq!(crate::PeriodicSupply::of(reservation).blackout(), Span::from_ms(15));
         assert_eq!(for_delay(CpuShare::ONE, Span::from_ms(15)), None);
+        let (tasks, fit) = fit_delay(share, Span::from_ms(15)).unwrap();
+        assert_eq!(fit.reservation, reservation);
+        assert!(fit.proof.is_valid(&tasks, reservation));
+        assert!(fit.below.unwrap().0.period() > reservation.period());
     }
 
     #[test]
@@ -239,6 +315,18 @@ mod tests {
         assert_eq!(refutation.misses_within(), Some(Span::from_ms(10)));
         assert_eq!(tasks.utilisation_ppm(), 1_100_000);
         assert_eq!(least_share(&tasks), None);
+    }
+
+    #[test]
+    fn most_vms_that_fit_on_a_cpu_leave_too_little_for_one_more() {
+        let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
+        let reserve = CpuShare::from_ppm(50_000);
+        let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
+        let vms = vms_per_cpu(fit.reservation, reserve);
+        assert_eq!((vms, fit.reservation.to_string()), (8, "143us/1.25ms".into()));
+        let (below, refutation) = fit.below.unwrap();
+        assert_eq!(below.slice(), Span::from_ns(131_943));
+        assert!(refutation.misses_within().is_some());
     }
 
     #[test]

@@ -60,6 +60,9 @@ pub enum RunPhaseError {
     /// The simulation failed, which is a bug.
     #[error(transparent)]
     Run(#[from] RunError),
+    /// A run of a reservation with a proof missed a deadline, which is a bug.
+    #[error("a reservation with a proof misses a deadline of the task `{}` at {}", .0.task, .0.deadline)]
+    Contradiction(DeadlineMiss),
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] std::io::Error),
