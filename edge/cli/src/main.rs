@@ -110,6 +110,7 @@ fn run_command() -> ExitCode {
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Join(args) => sweep::join(&args),
         Command::Fit(args) => fit::fit(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Check(args) => check::check(&args),
