@@ -4,6 +4,7 @@
 pub(crate) mod args;
 mod json;
 mod show;
+mod simulate;
 
 use std::io::Write as _;
 use std::path::Path;
@@ -35,6 +36,15 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
         (Some(file), ..) => {
             places.read("the task set", file)?;
             let text = input::text(file)?;
+            if is_scenario(&text) {
+                return simulate::fit(args, file, &text, &places);
+            }
+            if let Some(vm) = &args.vm {
+                return Err(Problem::BadOption {
+                    message: format!("cannot use --vm {vm}: {} is a task set", file.display()),
+                    hint: Some("drop --vm, or name a scenario".into()),
+                });
+            }
             let tasks = tasks_of(file, &text)?;
             answer(tasks.clone(), question(args, &tasks))
         }
@@ -48,6 +58,12 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
     terminal::say(&show::answer(args, &answer))?;
     tell_hint(args, &answer);
     Ok(())
+}
+
+/// Returns true if a text is a scenario and not a task set.
+fn is_scenario(text: &str) -> bool {
+    let table = text.parse::<toml::Table>();
+    table.is_ok_and(|table| !table.contains_key("task") && table.contains_key("policy"))
 }
 
 /// Returns the tasks of a file.

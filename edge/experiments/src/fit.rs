@@ -3,6 +3,7 @@
 
 mod answer;
 mod phase;
+pub mod simulated;
 mod tasks;
 
 pub use answer::{FitAnswer, FitError, FitQuestion, PeriodRow, answer, answer_delay};

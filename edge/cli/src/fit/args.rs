@@ -12,10 +12,9 @@ use crate::parse::{share, span};
 ///
 /// FILE is a task set (`slackline help tasks`) or a scenario. For a task set the answer has two
 /// witnesses. The proof compares the demand of the tasks with the least supply of the reservation.
-/// The trace is a simulated run in which a slightly smaller reservation misses a deadline. A VM of a
-/// scenario whose tasks are all periodic is answered in the same way. For other VMs the simulator
-/// searches the smallest slice with which the claims of the scenario hold with each of N seeds, and
-/// prints the confidence.
+/// The trace is a simulated run in which a slightly smaller reservation misses a deadline. For a VM
+/// of a scenario the simulator searches the smallest slice with which the claims of the scenario
+/// hold with each of N seeds. The answer is tested with N fresh seeds, and has a confidence.
 ///
 /// Without FILE, --share and --delay give a reservation in closed form: a VM with this share that
 /// never waits longer than the delay for CPU time.
@@ -59,9 +58,6 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "N", default_value_t = 60)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
     pub(crate) seeds: u64,
-    /// Search by simulation, also if an analysis is possible.
-    #[arg(long)]
-    pub(crate) simulate: bool,
     /// Print all points of the proof.
     #[arg(long)]
     pub(crate) proof: bool,

@@ -33,9 +33,9 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
     let _ = write!(
         text,
         "  reservation  {slice} every {period}, {} of a CPU\n\
-         \x20 VMs          {} equal VMs on a CPU of which {} is never reserved\n",
+         \x20 VMs          {}, if {} of the CPU is never reserved\n",
         share(reservation),
-        answer.vms,
+        vms_on_a_cpu(answer.vms),
         format_args!("{} %", percent(args.reserve.ppm().into())),
     );
     text += &proof_line(&fit.proof, answer);
@@ -49,6 +49,13 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
     text + &periods(answer)
 }
 
+fn vms_on_a_cpu(vms: u64) -> String {
+    match vms {
+        1 => "a CPU has capacity for one".into(),
+        _ => format!("a CPU has capacity for {vms} equal ones"),
+    }
+}
+
 fn share(reservation: Reservation) -> String {
     format!("{} %", percent(reservation.share().ppm().into()))
 }
@@ -56,13 +63,14 @@ fn share(reservation: Reservation) -> String {
 fn proof_line(proof: &Proof, answer: &FitAnswer) -> String {
     let jobs = answer.check.jobs;
     let steps = proof.steps();
-    let s = if steps == 1 { "" } else { "s" };
     let how = match proof {
-        Proof::Demand { busy, .. } => format!(
-            "demand is at most the supply at {steps} point{s}, which cover all intervals up to \
-             {busy}"
+        Proof::Demand { busy, .. } if steps == 1 => format!(
+            "demand is at most the supply at one point, which covers all intervals up to {busy}"
         ),
-        Proof::Responses(_) => format!("{steps} response time{s} within the deadlines"),
+        Proof::Demand { busy, .. } => format!(
+            "demand is at most the supply at {steps} points, which cover all intervals up to {busy}"
+        ),
+        Proof::Responses(_) => format!("response times of {steps} tasks are within the deadlines"),
     };
     format!(
         "  proof        {how}\n               simulated in the worst phase: {jobs} jobs in time\n"
