@@ -10,8 +10,8 @@ use crate::step;
 /// Environment variable that tells the test its number of task sets.
 const SETS: &str = "SLACKLINE_FIT_SETS";
 
-/// Computes the smallest slice of `sets` random task sets, checks both witnesses of each, and prints
-/// the duration.
+/// Computes the smallest slice of `sets` random task sets, checks both witnesses of each, and
+/// prints the duration.
 ///
 /// # Errors
 ///

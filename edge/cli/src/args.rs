@@ -7,18 +7,18 @@ use clap::{ArgGroup, Args, Parser, Subcommand};
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
-use crate::fit::args::FitArgs;
+use crate::fit_args::FitArgs;
 use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::manual_args::{Completions, Manual};
 use crate::parse::{share, span};
+use crate::part::PartOfSweep;
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
     Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, UndoArgs,
     WhyArgs,
 };
-use crate::sweep::part::PartOfSweep;
 use crate::tls::ServeFront;
 
 /// Returns the version and, if this program is a release, the commit that it was built from.

@@ -1,7 +1,6 @@
 //! Command `slackline fit`, which finds the smallest reservation with which a VM meets its
 //! deadlines.
 
-pub(crate) mod args;
 mod json;
 mod show;
 mod simulate;
@@ -15,13 +14,12 @@ use slackline_experiments::fit::{
 use slackline_fit::search::{Goal, NoFit};
 use slackline_units::{CpuShare, Span};
 
+use crate::fit_args::FitArgs;
 use crate::grid::position;
 use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::{input, terminal};
-
-use args::FitArgs;
 
 /// Step of slices that are found by analysis.
 const STEP: Span = Span::from_us(1);

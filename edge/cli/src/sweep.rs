@@ -4,7 +4,7 @@
 mod jobs;
 mod journal;
 mod page;
-pub(crate) mod part;
+mod part;
 mod rows;
 
 use std::io::Write as _;
@@ -39,7 +39,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     let text = input::text(&args.file)?;
     let jobs = Jobs::read(args, &text, (&places, args.part.is_some()))?;
     let fingerprint = jobs.fingerprint(args, &text);
-    let identity = args.part.map(|part| part.identity(&fingerprint)).transpose()?;
+    let identity = args.part.map(|part| part::identity(part, &fingerprint)).transpose()?;
     let mut journal = Journal::open(file, &identity.unwrap_or(fingerprint), args.fresh)?;
     if args.part.is_some() && journal.is_new() {
         part::add_options(&journal, args, &text)?;

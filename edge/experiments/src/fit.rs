@@ -20,7 +20,7 @@ const LONGEST_RUN: Span = Span::from_secs(600);
 /// A reservation that is too small, with the run in which it misses a deadline.
 #[derive(Clone, Debug)]
 pub struct MissWitness {
-    /// The run's reservation.
+    /// Reservation of the VM in the run.
     pub reservation: Reservation,
     /// Scenario of the run.
     pub phase: WorstPhase,
@@ -31,8 +31,8 @@ pub struct MissWitness {
 }
 
 /// Returns a run in which a reservation that is slightly smaller than the answer misses a deadline.
-/// That is the reservation one step below the answer, or the answer with a slice that is 1 % shorter.
-/// `None` if there is no such reservation, or if it is not known to miss a deadline.
+/// That is the reservation one step below the answer, or the answer with a slice that is 1 %
+/// shorter. `None` if there is no such reservation, or if it is not known to miss a deadline.
 ///
 /// # Errors
 /// If a simulation fails, which is a bug.
@@ -50,8 +50,8 @@ pub fn miss_below(tasks: &NamedTasks, fit: &Fit) -> Result<Option<MissWitness>, 
     Ok(None)
 }
 
-/// Returns a run in which a reservation without proof misses a deadline. `None` if none is known, or
-/// if the run would take too long.
+/// Returns a run in which a reservation without proof misses a deadline. `None` if none is known,
+/// or if the run would take too long.
 ///
 /// # Errors
 /// If a simulation fails, which is a bug.

@@ -127,7 +127,7 @@ pub fn task_set(draws: &mut SetDraws, recipe: &SetRecipe) -> Option<TaskSet> {
 }
 
 /// Returns a number that is not negative as a whole number, rounded down.
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Checked by the callers' ranges.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In the callers' ranges.
 fn whole(number: f64) -> u64 {
     number as u64
 }

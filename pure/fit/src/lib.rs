@@ -39,7 +39,8 @@ pub enum Proof {
         /// Longest time for which the VM can be busy with the tasks. Longer intervals need no test.
         busy: Span,
     },
-    /// For fixed priorities: the longest response time of each task, in the order of the priorities.
+    /// For fixed priorities: the longest response time of each task, in the order of the
+    /// priorities.
     Responses(Vec<TaskResponse>),
 }
 
@@ -96,8 +97,8 @@ impl Refutation {
 }
 
 impl Proof {
-    /// Returns true if the proof holds for a task set in a reservation. Recomputes each demand, each
-    /// supply and each response, and does not depend on the search that found them.
+    /// Returns true if the proof holds for a task set in a reservation. Recomputes each demand,
+    /// each supply and each response, and does not depend on the search that found them.
     #[must_use]
     pub fn is_valid(&self, tasks: &TaskSet, reservation: Reservation) -> bool {
         let supply = PeriodicSupply::of(reservation);

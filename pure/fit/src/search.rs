@@ -25,8 +25,8 @@ pub enum Goal {
         /// Part of a CPU, at most one CPU.
         share: CpuShare,
     },
-    /// Most equal VMs on a CPU, of which a part is never reserved. Periods of an eighth to twice the
-    /// shortest period of a task are tried.
+    /// Most equal VMs on a CPU, of which a part is never reserved. Periods of an eighth to twice
+    /// the shortest period of a task are tried.
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
@@ -87,8 +87,8 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
 }
 
 /// Returns the reservation with the most equal VMs on a CPU among the [usual
-/// periods](usual_periods). Of equal numbers the longest period is chosen, because it has the fewest
-/// context switches. The step below the answer is an equal part of the CPU for one more VM.
+/// periods](usual_periods). Of equal numbers the longest period is chosen, because it has the
+/// fewest context switches. The step below the answer is an equal part of the CPU for one more VM.
 ///
 /// # Errors
 /// If nothing fits, or the step is not valid.
@@ -203,8 +203,8 @@ pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
 }
 
 /// Returns the reservation of a share that is never without CPU time for longer than `delay`. Its
-/// period is a multiple of a microsecond, and its slice is rounded up. `None` if the period would be
-/// shorter than a microsecond, or for a whole CPU.
+/// period is a multiple of a microsecond, and its slice is rounded up. `None` if the period would
+/// be shorter than a microsecond, or for a whole CPU.
 #[must_use]
 pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
     let period = period_for_delay(share, delay)?;
@@ -222,9 +222,9 @@ pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
     Some(fit.reservation.share())
 }
 
-/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and the
-/// task set that tests it: a job of a nanosecond that is due when the delay ends. The reservation
-/// below it has a longer period. `None` as for [`for_delay`].
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and
+/// the task set that tests it: a job of a nanosecond that is due when the delay ends. The
+/// reservation below it has a longer period. `None` as for [`for_delay`].
 #[must_use]
 pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
     let reservation = for_delay(share, delay)?;

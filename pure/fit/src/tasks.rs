@@ -88,15 +88,15 @@ impl PeriodicTask {
         self.deadline
     }
 
-    /// Returns the CPU time of all jobs that are released in an interval of this length. Jobs at its
-    /// start count, jobs at its end do not.
+    /// Returns the CPU time of all jobs that are released in an interval of this length. Jobs at
+    /// its start count, jobs at its end do not.
     #[must_use]
     pub fn requested_in(&self, length: Span) -> Span {
         self.work * length.ns().div_ceil(self.period.ns())
     }
 
-    /// Returns the CPU time of all jobs that are released and due in an interval of this length: the
-    /// demand bound function of the task.
+    /// Returns the CPU time of all jobs that are released and due in an interval of this length:
+    /// the demand bound function of the task.
     #[must_use]
     pub fn demand_in(&self, length: Span) -> Span {
         if length < self.deadline {
@@ -150,7 +150,7 @@ pub enum BadTaskSet {
     /// There are too many tasks.
     #[error("a task set has at most {MOST_TASKS} tasks, but this set has {tasks}")]
     TooManyTasks {
-        /// Number of tasks.
+        /// Number of tasks in the set.
         tasks: usize,
     },
 }

@@ -8,6 +8,8 @@ use slackline_units::{Reservation, Time};
 /// Returns an answer as JSON.
 pub(super) fn answer(answer: &FitAnswer) -> Value {
     let FitAnswer { tasks, fit, .. } = answer;
+    let has_trace = answer.miss.is_some();
+    let witnesses = if has_trace { json!(["proof", "trace"]) } else { json!(["proof"]) };
     let tasks_and_names = tasks.set.tasks().iter().zip(&tasks.names);
     json!({
         "title": tasks.title,
@@ -21,7 +23,7 @@ pub(super) fn answer(answer: &FitAnswer) -> Value {
         "utilisation_ppm": tasks.set.utilisation_ppm(),
         "reservation": reservation(fit.reservation),
         "vms_per_cpu": answer.vms,
-        "witnesses": if answer.miss.is_some() { json!(["proof", "trace"]) } else { json!(["proof"]) },
+        "witnesses": witnesses,
         "proof": proof(&fit.proof, answer),
         "simulated_jobs": answer.check.jobs,
         "trace": answer.miss.as_ref().map(miss),

@@ -7,7 +7,7 @@ use slackline_fit::{Proof, TaskScheduler};
 use slackline_terminal::percent;
 use slackline_units::{Reservation, Span, Time};
 
-use super::args::FitArgs;
+use crate::fit_args::FitArgs;
 
 /// Number of points of a proof that are printed without --proof.
 const FEW_POINTS: usize = 4;

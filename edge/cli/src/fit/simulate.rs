@@ -17,7 +17,7 @@ use slackline_trace::Writer;
 use slackline_units::{Reservation, Span};
 use toml::{Table, Value as Toml};
 
-use super::args::FitArgs;
+use crate::fit_args::FitArgs;
 use crate::input::Source;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -259,11 +259,13 @@ impl<'a> SearchedVm<'a> {
     }
 
     fn as_json(&self, range: &SliceRange, found: &SimulatedFit) -> Value {
+        let has_trace = found.below.is_some();
+        let witnesses = if has_trace { json!(["seeds", "trace"]) } else { json!(["seeds"]) };
         json!({
             "vm": self.name,
             "policy": self.policy,
             "reservation": { "slice_ns": found.slice.ns(), "period_ns": self.period.ns() },
-            "witnesses": if found.below.is_some() { json!(["seeds", "trace"]) } else { json!(["seeds"]) },
+            "witnesses": witnesses,
             "seeds": range.seeds,
             "first_seed": range.seed,
             "first_fresh_seed": found.fresh_from,

@@ -1,20 +1,20 @@
 //! Parts of a sweep, which run on several machines, and the command `slackline join`.
 //!
-//! Run number `n` of a sweep belongs to part `n % N + 1` of N, so parts take similar times. The file
-//! of a part is a journal. Its first line identifies the sweep, the part and the build of the
-//! program. Its first entry has the scenario and the options, so `join` needs no other file than the
-//! parts, and the files that the scenario names.
+//! Run number `n` of a sweep belongs to part `n % N + 1` of N, so parts take similar times. The
+//! file of a part is a journal. Its first line identifies the sweep, the part and the build of the
+//! program. Its first entry has the scenario and the options, so `join` needs no other file than
+//! the parts, and the files that the scenario names.
 
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use slackline_units::Span;
 
 use crate::args::{Join, Sweep};
 use crate::input;
+use crate::part::PartOfSweep;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::terminal;
@@ -24,61 +24,12 @@ use super::jobs::Jobs;
 use super::journal::{self, Journal, ReadJournal};
 use super::rows::Rows;
 
-/// Maximum number of parts of a sweep.
-const MOST_PARTS: u32 = 1_000_000;
-
 /// Key of the entry with the scenario and the options.
 const OPTIONS: &str = "options";
 
-/// A part of a sweep: the K-th of N.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct PartOfSweep {
-    /// Number of the part, from 1.
-    number: u32,
-    /// Number of parts.
-    of: u32,
-}
-
-impl FromStr for PartOfSweep {
-    type Err = String;
-
-    /// Reads `K/N`.
-    fn from_str(text: &str) -> Result<PartOfSweep, String> {
-        let words = text.split_once('/');
-        let numbers = words.and_then(|(number, of)| Some((number.parse().ok()?, of.parse().ok()?)));
-        let Some((number, of)) = numbers else {
-            return Err("is not a part; write it as `3/8`".into());
-        };
-        if !(1..=MOST_PARTS).contains(&of) || !(1..=of).contains(&number) {
-            return Err(format!("parts are 1/N to N/N, and N is at most {MOST_PARTS}"));
-        }
-        Ok(PartOfSweep { number, of })
-    }
-}
-
-impl std::fmt::Display for PartOfSweep {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "{}/{}", self.number, self.of)
-    }
-}
-
-impl PartOfSweep {
-    /// Returns true if a run belongs to this part.
-    pub(super) fn has(self, job: usize) -> bool {
-        job % self.of as usize == self.number as usize - 1
-    }
-
-    /// Returns the name of the file of this part, beside the table `csv`.
-    pub(super) fn file(self, csv: &Path) -> PathBuf {
-        let mut name = csv.as_os_str().to_owned();
-        name.push(format!(".{}-of-{}", self.number, self.of));
-        name.into()
-    }
-
-    /// Returns the line that identifies this part of a sweep.
-    pub(super) fn identity(self, fingerprint: &str) -> Result<String, Problem> {
-        Ok(format!("{fingerprint}, part {self}, build {}", build()?))
-    }
+/// Returns the line that identifies a part of a sweep.
+pub(super) fn identity(part: PartOfSweep, fingerprint: &str) -> Result<String, Problem> {
+    Ok(format!("{fingerprint}, part {part}, build {}", build()?))
 }
 
 /// Scenario and options of a sweep, from which `join` reads the jobs again.
@@ -239,7 +190,7 @@ fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
                 "use the same file, policies, seeds, length and metrics for all parts",
             ));
         }
-        if part.part.of != first.part.of {
+        if part.part.of() != first.part.of() {
             return Err(refused(
                 format!(
                     "cannot join {name}: it is part {}, but {other} is part {}",
@@ -248,14 +199,14 @@ fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
                 "name the parts of one division",
             ));
         }
-        if let Some(same) = found.insert(part.part.number, part) {
+        if let Some(same) = found.insert(part.part.number(), part) {
             return Err(refused(
                 format!("cannot join {name}: {} is part {} too", same.file.display(), part.part),
                 "name each part once",
             ));
         }
     }
-    let of = first.part.of;
+    let of = first.part.of();
     let is_missing = |number: &u32| !found.contains_key(number);
     let missing = (1..=of).filter(is_missing).map(|number| format!("{number}/{of}"));
     let missing: Vec<String> = missing.collect();

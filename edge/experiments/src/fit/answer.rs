@@ -16,7 +16,7 @@ const LONGEST_CHECK: Span = Span::from_secs(10);
 pub struct FitQuestion {
     /// Value that is searched.
     pub goal: Goal,
-    /// Step of slices.
+    /// Step of the slice in the search.
     pub step: Span,
     /// Part of each CPU that is never reserved.
     pub reserve: CpuShare,
@@ -25,7 +25,7 @@ pub struct FitQuestion {
 /// Answer about the reservation of a task set.
 #[derive(Clone, Debug)]
 pub struct FitAnswer {
-    /// The task set.
+    /// Task set of the question.
     pub tasks: NamedTasks,
     /// Reservation with its proof.
     pub fit: Fit,
@@ -52,7 +52,7 @@ pub struct PeriodRow {
 /// Reason why a question has no answer.
 #[derive(Debug, Error)]
 pub enum FitError {
-    /// Nothing fits.
+    /// No reservation fits the tasks.
     #[error("{error}")]
     NoFit {
         /// Reason of the search.

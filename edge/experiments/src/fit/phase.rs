@@ -2,9 +2,9 @@
 //!
 //! The VM has the CPU alone in its first period, so its slice comes at once. From the second period
 //! on a rival has the rest of the CPU, with deadlines that are equal and precedence, so every slice
-//! of the VM comes at the end of its period. All tasks are released together when the first slice is
-//! exhausted. Another task of the guest computes whenever no other task does, so the VM uses up each
-//! slice.
+//! of the VM comes at the end of its period. All tasks are released together when the first slice
+//! is exhausted. Another task of the guest computes whenever no other task does, so the VM uses up
+//! each slice.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -61,7 +61,7 @@ pub enum RunPhaseError {
     #[error(transparent)]
     Run(#[from] RunError),
     /// A run of a reservation with a proof missed a deadline, which is a bug.
-    #[error("a reservation with a proof misses a deadline of the task `{}` at {}", .0.task, .0.deadline)]
+    #[error("a reservation with a proof misses a deadline of the task `{}`", .0.task)]
     Contradiction(DeadlineMiss),
     /// The trace could not be written.
     #[error(transparent)]

@@ -2,9 +2,9 @@
 //! covers.
 //!
 //! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
-//! slices, so it assumes that a larger slice never breaks a claim. The seeds of the search chose the
-//! answer, so they say little about it. The answer is therefore tested with as many fresh seeds. If
-//! one of these fails, the next larger slice is tested with other seeds.
+//! slices, so it assumes that a larger slice never breaks a claim. The seeds of the search chose
+//! the answer, so they say little about it. The answer is therefore tested with as many fresh
+//! seeds. If one of these fails, the next larger slice is tested with other seeds.
 
 use std::ops::ControlFlow;
 
@@ -26,7 +26,7 @@ pub struct SliceRange {
     pub period: Span,
     /// Step of the slice, which is not zero.
     pub step: Span,
-    /// First seed.
+    /// First seed of the search.
     pub seed: u64,
     /// Number of seeds that a slice must pass.
     pub seeds: u64,
@@ -70,7 +70,7 @@ pub enum SearchError<E> {
     Fails {
         /// Largest slice that admission accepts.
         slice: Span,
-        /// Failed run.
+        /// Seed and claim of the run.
         failed: FailedSeed,
     },
     /// A run failed, which is a bug.

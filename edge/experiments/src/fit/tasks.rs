@@ -1,4 +1,4 @@
-//! Task set files.
+//! Files with the tasks of a guest.
 
 use serde::Deserialize;
 use slackline_fit::{PeriodicTask, TaskScheduler, TaskSet};
@@ -12,7 +12,7 @@ pub struct NamedTasks {
     pub title: String,
     /// Names of the tasks, in the order of the set.
     pub names: Vec<String>,
-    /// The tasks.
+    /// Tasks with their scheduler.
     pub set: TaskSet,
 }
 

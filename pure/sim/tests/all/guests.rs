@@ -75,7 +75,7 @@ fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
 /// long    ...aaaaa...aaaaaaaaa...a...aaa...       due at 20, 40
 /// ```
 #[test]
-fn guest_with_edf_runs_the_task_whose_job_has_the_earliest_deadline() {
+fn guest_with_edf_runs_the_job_that_has_the_earliest_deadline() {
     let tasks = |scheduler: &str| {
         jobs(&run(&scenario(
             "39ms",
