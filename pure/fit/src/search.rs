@@ -174,11 +174,7 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare) -> Result<Fit, NoFit> {
 
 /// Returns the longest period of a share whose blackout leaves each task time to do its work.
 fn longest_period(tasks: &TaskSet, share: CpuShare) -> Span {
-    let delay = tasks.longest_delay();
-    match period_for_delay(share, delay) {
-        Some(period) => period.min(tasks.longest_period()),
-        None => tasks.longest_period(),
-    }
+    period_for_delay(share, tasks.longest_delay()).unwrap_or_else(|| tasks.longest_period())
 }
 
 /// Returns the reservation of a share with this period. `None` if its slice is shorter than a
@@ -292,6 +288,10 @@ mod tests {
         assert!(fit.proof.is_valid(&tasks, fit.reservation));
         assert!(fit.below.unwrap().0.period() > Span::from_ms(9));
         assert_eq!(largest_period(&tasks, CpuShare::from_ppm(90_000)), Err(NoFit::Share));
+        // The period may be longer than that of the task.
+        let fit = largest_period(&tasks, CpuShare::from_ppm(600_000)).unwrap();
+        assert_eq!(fit.reservation.to_string(), "6.744ms/11.24ms");
+        assert!(fit.below.unwrap().1.misses_within().is_some());
     }
 
     #[test]

@@ -64,6 +64,9 @@ fn proof_line(proof: &Proof, answer: &FitAnswer) -> String {
     let jobs = answer.check.jobs;
     let steps = proof.steps();
     let how = match proof {
+        Proof::Demand { busy, .. } if steps == 0 => {
+            format!("all jobs are done within {busy}, before any deadline")
+        }
         Proof::Demand { busy, .. } if steps == 1 => format!(
             "demand is at most the supply at one point, which covers all intervals up to {busy}"
         ),
@@ -72,8 +75,9 @@ fn proof_line(proof: &Proof, answer: &FitAnswer) -> String {
         ),
         Proof::Responses(_) => format!("response times of {steps} tasks are within the deadlines"),
     };
+    let s = if jobs == 1 { "" } else { "s" };
     format!(
-        "  proof        {how}\n               simulated in the worst phase: {jobs} jobs in time\n"
+        "  proof        {how}\n               simulated in the worst phase: {jobs} job{s} in time\n"
     )
 }
 
@@ -122,6 +126,9 @@ fn proof(args: &FitArgs, answer: &FitAnswer) -> String {
             &["task", "response", "deadline", "demand"]
         }
     };
+    if rows.is_empty() {
+        return String::new();
+    }
     let left = answer.fit.proof.steps() - rows.len();
     let mut text = format!("\nProof:\n{}", columns(heads, &rows));
     if left > 0 {

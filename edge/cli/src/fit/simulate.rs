@@ -236,10 +236,13 @@ impl<'a> SearchedVm<'a> {
         let mut text = format!(
             "`{}` in {title}\n\n\
              \x20 reservation  {slice} every {period}, {share} % of a CPU\n\
-             \x20 search       {seeds} seeds from {seed}, then {seeds} fresh seeds from {}: all \
-             claims hold\n\
+             \x20 search       all claims hold with seeds {seed} to {}, and with fresh seeds {} to \
+             {}\n\
              \x20 confidence   95 %: a claim fails with at most {most:.2} % of all seeds\n",
-            self.name, found.fresh_from
+            self.name,
+            seed.saturating_add(seeds - 1),
+            found.fresh_from,
+            found.fresh_from.saturating_add(seeds - 1),
         );
         text += &match &found.below {
             None => "  trace        none: this is the smallest step\n".to_owned(),

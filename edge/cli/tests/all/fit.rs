@@ -148,7 +148,7 @@ fn fit_of_a_scenario_searches_over_seeds_and_states_the_confidence() {
     let fit = ["fit", "it.toml", "--vm", "web", "--seeds", "20", "--step", "500us"];
     let ran = place.run(&[&fit[..], &save].concat()).ended_with(0);
     ran.shows("confidence   95 %: a claim fails with at most 13.91 % of all seeds")
-        .shows("20 fresh seeds from")
+        .shows("all claims hold with seeds 1 to 20, and with fresh seeds 21 to 40")
         .shows("jobs late of web is at most 0, but it is");
     place.run(&["replay", "miss.trace"]).ended_with(0);
     let ran = place.run(&["sim", "miss.toml"]).ended_with(1);

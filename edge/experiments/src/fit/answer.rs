@@ -109,7 +109,8 @@ pub fn answer_delay(
     reserve: CpuShare,
 ) -> Result<FitAnswer, FitError> {
     let (set, fit) = search::fit_delay(share, delay).ok_or(FitError::Delay)?;
-    let title = format!("a share of {share} with a delay of at most {delay}");
+    let percent = f64::from(share.ppm()) / 10_000.0;
+    let title = format!("{percent} % of a CPU that never waits longer than {delay}");
     let tasks = NamedTasks { title, names: vec!["probe".into()], set };
     let vms = search::vms_per_cpu(fit.reservation, reserve);
     if vms == 0 {
