@@ -4,6 +4,7 @@ pub mod browser;
 pub mod ci;
 pub mod contract;
 pub mod dist;
+pub mod fit;
 pub mod fuzz;
 pub mod guest;
 pub mod libvirt;

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 use slackline_xtask::{
-    browser, ci, contract, dist, fuzz, guest, libvirt, manager, metadata, mutants, no_std, observe,
-    python, quick, scenarios, service, soak, tests, tidy,
+    browser, ci, contract, dist, fit, fuzz, guest, libvirt, manager, metadata, mutants, no_std,
+    observe, python, quick, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -34,6 +34,8 @@ Long checks, run by hand:
            the simulated service with random requests and faults, 10,000 seeds
   manager  [--seeds N]
            the manager with N drawn predictors and lying measurements, a million
+  fit      [--sets N]
+           the proof and the trace of `fit` for N random task sets, 1,000
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
            random untrusted input, 5 minutes for each target
   soak     [--minutes N]
@@ -99,6 +101,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
         ["manager"] => manager::run("1000000"),
         ["manager", "--seeds", seeds] => manager::run(seeds),
+        ["fit"] => fit::run("1000"),
+        ["fit", "--sets", sets] => fit::run(sets),
         ["observe"] => observe::run("20"),
         ["observe", "--minutes", minutes] => observe::run(minutes),
         ["fuzz"] => fuzz::run("5", None),

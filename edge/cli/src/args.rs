@@ -9,11 +9,13 @@ use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::edits::Whatif;
 use crate::enforce::Enforce;
+use crate::fit_args::FitArgs;
 use crate::import_args::{DiffArgs, ImportArgs};
 use crate::input::file;
 use crate::load::args::LoadArgs;
 use crate::manual_args::{Completions, Manual};
 use crate::parse::{share, span};
+use crate::part::PartOfSweep;
 use crate::service::args::{
     AccessArgs, Apply, Change, Find, Gang, History, IncidentsArgs, List, Log, NamedArgs, PageArgs,
     Pause, PlaceArgs, PredictionsArgs, RecordArgs, Reserve, Room, SelectionArgs, TopArgs, UndoArgs,
@@ -91,6 +93,8 @@ pub(crate) enum Command {
     /// Compare a scenario under several policies, or simulated and live.
     Compare(Compare),
     Sweep(Sweep),
+    Join(Join),
+    Fit(FitArgs),
     /// Check a scenario and its admission without running it.
     Check(Check),
     Alert(Alert),
@@ -371,6 +375,34 @@ pub(crate) struct Sweep {
     /// Discard the runs in FILE.part and start over.
     #[arg(long)]
     pub(crate) fresh: bool,
+    /// Make only the runs of part K of N, into FILE.K-of-N for `slackline join`.
+    #[arg(long, value_name = "K/N", conflicts_with = "page")]
+    pub(crate) part: Option<PartOfSweep>,
+}
+
+/// Join the parts of a sweep into the table that one sweep would write
+///
+/// Each part was written by `slackline sweep --part K/N`, on any machine with the same program. The
+/// table is the same, byte for byte, as that of a sweep without --part. A part that is missing,
+/// incomplete, damaged, given twice, of another sweep, or of another build of the program is
+/// refused. Files that the scenario names must be here too.
+///
+/// Example:
+///   slackline sweep host.toml --csv host.csv --part 1/2
+///   slackline sweep host.toml --csv host.csv --part 2/2
+///   slackline join host.csv.*-of-2 --csv host.csv
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct Join {
+    /// Files of all parts.
+    #[arg(required = true, value_name = "PART")]
+    pub(crate) parts: Vec<PathBuf>,
+    /// File for the table, one row per run.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) csv: PathBuf,
+    /// Also write one self-contained HTML page with plots.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) page: Option<PathBuf>,
 }
 
 /// Test how exactly shares are enforced, second by second (ALERT).

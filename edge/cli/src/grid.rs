@@ -59,7 +59,7 @@ pub(crate) fn read(file: &Path, length: Option<Span>, places: &Places) -> Result
             hint: Some("use `slackline sweep`".into()),
         });
     }
-    let source = Source { file, places, length };
+    let source = Source { file, places, length, sums: None };
     match Grid::read(&source, &text)? {
         Some(grid) => Ok(Input::Grid(grid)),
         None => {

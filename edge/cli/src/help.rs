@@ -62,6 +62,11 @@ const TOPICS: &[Topic] = &[
         page: pages::family,
     },
     Topic {
+        names: &["tasks"],
+        says: "task sets for `fit`: periodic tasks of a guest",
+        page: || pages::TASKS.into(),
+    },
+    Topic {
         names: &["driver", "client", "nic", "disk", "kernel", "task"],
         says: "guests with tasks, devices behind a driver domain, and clients",
         page: || pages::without_marks(slackline_scenario::io::PAGE),

@@ -1,13 +1,15 @@
 //! Reading of scenario files and of the files that they name.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use slackline_experiments::file_bytes;
-use slackline_scenario::{LONGEST, Scenario, ScenarioError};
+use slackline_scenario::{FileBytes, LONGEST, Scenario, ScenarioError};
 use slackline_units::Span;
 
 use crate::claims;
@@ -26,7 +28,12 @@ pub(crate) struct Source<'a> {
     pub(crate) file: &'a Path,
     pub(crate) places: &'a Places,
     pub(crate) length: Option<Span>,
+    /// Checksums of the files that the scenario names, if they are needed.
+    pub(crate) sums: Option<FileSums>,
 }
+
+/// Checksum of each file that a scenario names, by the name in the scenario.
+pub(crate) type FileSums = Mutex<BTreeMap<String, u64>>;
 
 impl Source<'_> {
     /// Parses a scenario from the text of this file, or from a text derived from it. Fails if a
@@ -38,7 +45,14 @@ impl Source<'_> {
         let load = |name: &str| {
             let file = folder.join(name);
             named.borrow_mut().push(file.clone());
-            file_bytes(&file)
+            let bytes = file_bytes(&file)?;
+            if let Some(sums) = &self.sums {
+                let mut sums = sums.lock().unwrap_or_else(PoisonError::into_inner);
+                if !sums.contains_key(name) {
+                    sums.insert(name.to_owned(), sum_of(bytes.as_ref())?);
+                }
+            }
+            Ok(bytes)
         };
         let scenario = Scenario::with_bytes(text, &load)?;
         let mut named = named.take().into_iter();
@@ -54,6 +68,29 @@ impl Source<'_> {
         }
         Ok(scenario)
     }
+}
+
+/// Returns the FNV-1a hash of a file.
+fn sum_of(file: &dyn FileBytes) -> Result<u64, String> {
+    let (mut sum, mut offset) = (FNV_START, 0);
+    let mut buffer = vec![0; 1 << 16];
+    loop {
+        let read = file.read_at(offset, &mut buffer)?;
+        if read == 0 {
+            return Ok(sum);
+        }
+        sum = fnv(sum, &buffer[..read]);
+        offset += read as u64;
+    }
+}
+
+/// Hash of no bytes, with which [`fnv`] begins.
+pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// Returns the FNV-1a hash, 64 bits, of the bytes of `hash` and further bytes.
+pub(crate) fn fnv(hash: u64, bytes: &[u8]) -> u64 {
+    let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    bytes.iter().fold(hash, step)
 }
 
 fn set_length(scenario: &mut Scenario, length: Span) -> Result<(), Problem> {

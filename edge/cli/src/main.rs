@@ -21,6 +21,8 @@ mod doctor;
 mod edits;
 mod enforce;
 mod entries;
+mod fit;
+mod fit_args;
 mod folded;
 mod grid;
 mod headings;
@@ -43,6 +45,7 @@ mod notes;
 mod outputs;
 mod paper;
 mod parse;
+mod part;
 mod pending;
 mod places;
 mod points;
@@ -113,6 +116,8 @@ fn run_command() -> ExitCode {
         Command::Access(args) => service::access(&args),
         Command::Compare(args) => compare::compare(&args),
         Command::Sweep(args) => sweep::sweep(&args),
+        Command::Join(args) => sweep::join(&args),
+        Command::Fit(args) => fit::fit(&args),
         Command::Alert(args) => alert::alert(&args),
         Command::Manage(args) => manage::manage(&args),
         Command::Check(args) => check::check(&args),

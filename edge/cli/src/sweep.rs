@@ -4,6 +4,7 @@
 mod jobs;
 mod journal;
 mod page;
+mod part;
 mod rows;
 
 use std::io::Write as _;
@@ -15,7 +16,7 @@ use slackline_experiments::grid::{self, GridError};
 
 use crate::args::Sweep;
 use crate::cost::{Cost, CostStart};
-use crate::pending::Pending;
+use crate::pending::{Out, Pending};
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::signals::stop_flag;
@@ -24,44 +25,84 @@ use crate::{bug, input, terminal};
 
 use jobs::{Came, Jobs};
 use journal::Journal;
+pub(crate) use part::join;
 use rows::Rows;
 
 pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
-    let journal = journal_of(&args.csv);
+    let file = match args.part {
+        Some(part) => part.file(&args.csv),
+        None => journal_of(&args.csv),
+    };
     let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
-    places.write("the file of finished runs", &journal)?;
+    places.write("the file of finished runs", &file)?;
     places.read("the family", &args.file)?;
     let text = input::text(&args.file)?;
-    let jobs = Jobs::read(args, &text, &places)?;
-    let mut journal = Journal::open(journal, &jobs.fingerprint(args, &text), args.fresh)?;
+    let jobs = Jobs::read(args, &text, (&places, args.part.is_some()))?;
+    let fingerprint = jobs.fingerprint(args, &text);
+    let identity = args.part.map(|part| part::identity(part, &fingerprint)).transpose()?;
+    let mut journal = Journal::open(file, &identity.unwrap_or(fingerprint), args.fresh)?;
+    if args.part.is_some() && journal.is_new() {
+        part::add_options(&journal, args, &text)?;
+    }
     let done = journal.take_done(jobs.count(), jobs.columns().len());
     let already = done.len();
-    let (csv, mut out) = Pending::new(&args.csv)?;
-    let page = args.page.as_deref().map(Pending::new).transpose()?;
+    let table = args.part.is_none().then(|| TableFiles::open(args)).transpose()?;
     let started = CostStart::now();
     let events = AtomicU64::new(0);
     let rows = run(args, &jobs, &journal, Rows::new(&jobs, done), &events)?;
-    csv.keep(out.write_all(rows.csv().as_bytes()).and_then(|()| out.flush()))?;
-    if let Some((page, mut out)) = page {
-        let html = page::page(args, &jobs, &rows);
-        page.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))?;
+    if let Some(table) = table {
+        table.write(args, &jobs, &rows)?;
     }
-    terminal::say(&rows.table(&jobs))?;
     let ran = rows.count() - already;
     let before = match already {
         0 => String::new(),
         _ => format!(", {already} finished before"),
     };
     let cost = Cost::since(started, events.into_inner());
-    terminal::tell(&format!("note: {ran} runs{before}; {cost}\n"));
-    if rows.count() == jobs.count() {
-        return journal.end();
+    let of_part = args.part.map_or(String::new(), |part| format!(" of part {part}"));
+    terminal::tell(&format!("note: {ran} runs{of_part}{before}; {cost}\n"));
+    let (done, all) = (rows.count(), own_jobs(args, &jobs).count());
+    if done == all {
+        return match args.part {
+            Some(_) => Ok(()),
+            None => journal.end(),
+        };
     }
-    let (done, all) = (rows.count(), jobs.count());
     terminal::tell(&format!(
         "note: stopped after {done} of {all} runs; run the same command to continue\n"
     ));
     Err(Problem::Interrupted)
+}
+
+/// Returns the runs that this command makes: those of its part, or all.
+fn own_jobs(args: &Sweep, jobs: &Jobs) -> impl Iterator<Item = usize> {
+    let part = args.part;
+    (0..jobs.count()).filter(move |&job| part.is_none_or(|part| part.has(job)))
+}
+
+/// Output files of a whole sweep. They are opened before the first run.
+struct TableFiles {
+    csv: (Pending, Out),
+    page: Option<(Pending, Out)>,
+}
+
+impl TableFiles {
+    fn open(args: &Sweep) -> Result<TableFiles, Problem> {
+        let csv = Pending::new(&args.csv)?;
+        let page = args.page.as_deref().map(Pending::new).transpose()?;
+        Ok(TableFiles { csv, page })
+    }
+
+    /// Writes the table and the page, and prints the medians.
+    fn write(self, args: &Sweep, jobs: &Jobs, rows: &Rows) -> Result<(), Problem> {
+        let (csv, mut out) = self.csv;
+        csv.keep(out.write_all(rows.csv().as_bytes()).and_then(|()| out.flush()))?;
+        if let Some((page, mut out)) = self.page {
+            let html = page::page(args, jobs, rows);
+            page.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))?;
+        }
+        terminal::say(&rows.table(jobs))
+    }
 }
 
 /// Runs all jobs of the sweep that the journal does not have yet.
@@ -72,7 +113,7 @@ fn run(
     mut rows: Rows,
     events: &AtomicU64,
 ) -> Result<Rows, Problem> {
-    let missing: Vec<usize> = (0..jobs.count()).filter(|&job| !rows.has(job)).collect();
+    let missing: Vec<usize> = own_jobs(args, jobs).filter(|&job| !rows.has(job)).collect();
     let (counter, stop) = (Counter::with_done("sweep", rows.count()), stop_flag()?);
     let goes_on = || match stop.load(Ordering::Relaxed) {
         true => ControlFlow::Break(()),

@@ -19,6 +19,7 @@ pub mod axes;
 pub mod claims;
 pub mod family;
 mod files;
+pub mod fit;
 pub mod grid;
 pub mod header;
 pub mod manage;

@@ -16,8 +16,8 @@ use crate::table::{Item, Mistake, Table};
 
 /// The operating system in a domain, which runs tasks on the domain's vCPUs.
 ///
-/// The runnable task of the highest priority runs first, and tasks of equal priority take turns.
-/// Work of the system for its devices precedes all tasks.
+/// The system's [scheduler](GuestScheduler) chooses the runnable task that runs. Work of the system
+/// for its devices precedes all tasks.
 #[derive(Clone, Debug)]
 pub struct System {
     /// Costs of the system's work for devices.
@@ -26,7 +26,9 @@ pub struct System {
     pub ring: usize,
     /// Maximum number of connections at one time.
     pub connections: usize,
-    /// Longest timeslice of a task while another task of the same priority waits.
+    /// Rule by which the system chooses the task that runs.
+    pub scheduler: GuestScheduler,
+    /// Longest timeslice of a task while another task of the same urgency waits.
     pub quantum: Span,
     /// Tasks that run in the system.
     pub tasks: Vec<Task>,
@@ -35,6 +37,17 @@ pub struct System {
     /// Reports of the system to the host about its tasks. In the driver domain, reports about
     /// pending I/O of other domains.
     pub tells: GuestReports,
+}
+
+/// Rule by which the operating system of a guest chooses the task that runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GuestScheduler {
+    /// The runnable task of the highest priority runs. Tasks of equal priority take turns.
+    #[default]
+    Fixed,
+    /// The runnable task runs whose current job has the earliest deadline. Tasks of equal deadlines
+    /// take turns. Tasks without a deadline run when no other task is runnable.
+    Edf,
 }
 
 /// Reports of a system to the host.
@@ -91,7 +104,9 @@ const QUANTUM: Span = Span::from_ms(100);
 /// Priority of a task that sets none.
 const PRIORITY: u8 = 100;
 const KERNEL_KEYS: &[&str] =
-    &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum"];
+    &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum", "scheduler"];
+/// Names of the schedulers of a guest.
+const SCHEDULERS: &[&str] = &["fixed", "edf"];
 /// Keys of a `kernel` that are valid only with devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
 
@@ -278,6 +293,7 @@ fn system(run: &RunContext<'_>, table: Option<Table<'_>>, work: Work) -> Result<
         costs: Costs::default(),
         ring: RING,
         connections: work.connections.unwrap_or(MOST_CONNECTIONS),
+        scheduler: GuestScheduler::Fixed,
         quantum: QUANTUM,
         tasks: work.tasks,
         names: work.names,
@@ -292,6 +308,10 @@ fn system(run: &RunContext<'_>, table: Option<Table<'_>>, work: Work) -> Result<
         match item.key {
             "ring" => system.ring = item.count(1..=MOST_WAITING)?,
             "quantum" => system.quantum = item.some_span()?,
+            "scheduler" => {
+                let is_edf = SCHEDULERS[item.word(SCHEDULERS)?] == "edf";
+                system.scheduler = if is_edf { GuestScheduler::Edf } else { GuestScheduler::Fixed };
+            }
             _ => cost(&mut system.costs, &item)?,
         }
     }

@@ -44,7 +44,7 @@ pub use admission::{DeclinedVcpu, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, ClaimHosts, Test};
 pub use draw::{Draw, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
-pub use guest::{FalseTask, GuestReports, System, Task, TaskName};
+pub use guest::{FalseTask, GuestReports, GuestScheduler, System, Task, TaskName};
 pub use recording::{FileBytes, NamedFile, RecordedSpan, Recording, RecordingReader};
 pub use releases::Releases;
 pub use work::{Program, Step, next_instant};

@@ -10,7 +10,7 @@ const WIDTH: usize = 100;
 const LENGTH: usize = 600;
 
 /// Files of `pure/` that may use floating point. All random draws are there.
-const WITH_FLOATS: [&str; 1] = ["pure/scenario/src/draw.rs"];
+const WITH_FLOATS: [&str; 2] = ["pure/scenario/src/draw.rs", "pure/fit/src/generate.rs"];
 
 /// Folder in which unsafe code is allowed.
 const WITH_UNSAFE: &str = "edge/linux/src/sys";

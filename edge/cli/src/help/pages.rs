@@ -148,6 +148,38 @@ axes. `sim`, `compare` and `sweep` run every combination and show one table.
   - `unset = [\"host.migrate\"]` of a point removes a value.
 ";
 
+/// Page about task set files.
+pub(super) const TASKS: &str = "\
+A task set is a TOML file with the periodic tasks of a guest with one vCPU.
+
+Use a task set with `slackline fit`, which finds the smallest reservation with
+which every job meets its deadline.
+
+  title     = \"engine control\"   # default: task set
+  scheduler = \"edf\"              # or \"fixed\"; default edf
+
+  [[task]]
+  name     = \"control\"           # default: task0, task1, ...
+  work     = \"250us\"             # longest CPU time of a job; required
+  period   = \"5ms\"               # shortest time between releases; required
+  deadline = \"3ms\"               # after the release; default the period
+
+  [[task]]
+  work   = \"2ms\"
+  period = \"50ms\"
+
+  - `scheduler` is the scheduler of the guest: \"edf\" runs the job with the
+    earliest deadline, \"fixed\" the task with the highest priority.
+  - With \"fixed\", `priority` (0 to 255, higher runs first) is given for all
+    tasks or for none. Without priorities the shortest deadline is the highest.
+  - A task needs work <= deadline <= period. A set has at most 200 tasks.
+  - Tasks may be released at any time, also all at once. They share no locks and
+    do not suspend themselves within a job.
+  - Add the time of the guest's own switches to `work`.
+
+See also: `slackline help fit`, `edf`.
+";
+
 const FAMILY_INTRO: &str = "\
 A family is a scenario whose domains `slackline sweep` draws at random.
 

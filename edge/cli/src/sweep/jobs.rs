@@ -1,7 +1,9 @@
 //! Runs of a sweep, numbered by host, then by policy, then by seed.
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::PoisonError;
 
 use serde::Deserialize;
 use slackline_experiments::axes::{Axis, as_it_became};
@@ -16,7 +18,7 @@ use toml::{Spanned, Table, Value};
 
 use crate::args::Sweep;
 use crate::grid::{VariedPoint, VariedScenario, position};
-use crate::input::{self, Source};
+use crate::input::{self, FNV_START, FileSums, Source, fnv};
 use crate::metric::Metrics;
 use crate::places::Places;
 use crate::problem::Problem;
@@ -83,10 +85,11 @@ struct FileTables {
 }
 
 impl<'a> Jobs<'a> {
+    /// Reads the jobs of a sweep. For a sweep in parts, checksums of all files are computed.
     pub(super) fn read(
         args: &'a Sweep,
         text: &str,
-        places: &'a Places,
+        (places, is_in_parts): (&'a Places, bool),
     ) -> Result<Jobs<'a>, Problem> {
         let file = args.file.as_path();
         let is_drawn = check_family(file, text)?;
@@ -99,7 +102,8 @@ impl<'a> Jobs<'a> {
             });
         }
         input::without_repeats(&args.policies)?;
-        let source = Source { file, places, length: args.length };
+        let sums = is_in_parts.then(FileSums::default);
+        let source = Source { file, places, length: args.length, sums };
         let (axes, points) = match VariedScenario::read(file, text)? {
             Some(VariedScenario { axes, points }) => (axes, points),
             None => (Vec::new(), vec![whole(file, text, &source)?]),
@@ -237,6 +241,14 @@ impl<'a> Jobs<'a> {
         Ok((with_seed(scenario, seed), plan))
     }
 
+    /// Returns the checksums of the files that the scenario names. Empty unless the sweep is in
+    /// parts.
+    pub(super) fn file_sums(&self) -> BTreeMap<String, u64> {
+        let sums = self.source.sums.as_ref();
+        let sums = sums.map(|sums| sums.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        sums.unwrap_or_default()
+    }
+
     pub(super) fn count(&self) -> usize {
         self.hosts.len() * self.policies.len() * self.seeds.len()
     }
@@ -297,10 +309,9 @@ impl<'a> Jobs<'a> {
         let mut words = vec![text.to_owned(), self.policies.join("\n"), length, sizes];
         // Parts of sweeps without named metrics stay readable.
         words.extend((!metrics.is_empty()).then_some(metrics));
-        let bytes = words.iter().flat_map(|word| word.bytes().chain([0]));
-        // FNV-1a, 64 bits.
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        let hash = bytes.fold(0xcbf2_9ce4_8422_2325, step);
+        words.extend(self.file_sums().iter().map(|(name, sum)| format!("{name} {sum:016x}")));
+        let add = |hash: u64, word: &String| fnv(fnv(hash, word.as_bytes()), &[0]);
+        let hash = words.iter().fold(FNV_START, add);
         let (version, runs) = (env!("CARGO_PKG_VERSION"), self.count());
         let (first, last) = (self.seeds[0], self.seeds[self.seeds.len() - 1]);
         format!("slackline {version} sweep {hash:016x} seeds {first} to {last}, {runs} runs")

@@ -10,9 +10,10 @@
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
+use crate::input::{self, FNV_START, fnv};
 use crate::problem::Problem;
 use crate::terminal;
 
@@ -107,9 +108,19 @@ impl Journal {
         std::mem::take(&mut self.found).into_iter().filter_map(read).collect()
     }
 
+    /// Returns true if the journal has no line yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.found.is_empty()
+    }
+
     /// Adds the line of a finished run.
     pub(super) fn add(&self, job: usize, cells: &[String]) -> Result<(), Problem> {
-        let mut line = job.to_string();
+        self.add_line(&job.to_string(), cells)
+    }
+
+    /// Adds a line that begins with `key`.
+    pub(super) fn add_line(&self, key: &str, cells: &[String]) -> Result<(), Problem> {
+        let mut line = key.to_owned();
         for cell in cells {
             line.push(BETWEEN);
             line += cell;
@@ -130,6 +141,42 @@ impl Journal {
         let cannot = |source| Problem::Unwritable { file: self.name.clone(), source };
         std::fs::remove_file(&self.name).map_err(cannot)
     }
+}
+
+/// Contents of a journal that no sweep writes any more.
+pub(super) struct ReadJournal {
+    /// Line that identifies the sweep.
+    pub(super) of: String,
+    /// Cells of all whole lines, in the order in which they were written.
+    pub(super) lines: Vec<Vec<String>>,
+}
+
+/// Reads the journal of a part of a sweep.
+///
+/// # Errors
+/// If the file cannot be read, is not a journal with checksums, or is damaged.
+pub(super) fn read(name: &Path) -> Result<ReadJournal, Problem> {
+    let bad = |what: &str, hint: &str| Problem::BadOption {
+        message: format!("cannot join {}: {what}", name.display()),
+        hint: Some(hint.into()),
+    };
+    let text = input::text(name)?;
+    let is_whole = text.ends_with('\n');
+    let mut lines = text.lines();
+    let of = lines.next().and_then(|line| line.strip_suffix(CHECKED));
+    let is_of_sweep = |of: &&str| of.starts_with("slackline ") && of.contains(" sweep ");
+    let Some(of) = of.filter(is_of_sweep) else {
+        let hint = "name files that `slackline sweep --part` wrote";
+        return Err(bad("it is not a part of a sweep", hint));
+    };
+    let again = "run its `slackline sweep --part` again with --fresh";
+    if !is_whole {
+        return Err(bad("its last line is not complete", again));
+    }
+    let lines = runs(lines.map(str::to_owned).collect(), true)
+        .map_err(|line| bad(&format!("line {line} is damaged"), again))?;
+    let cells = |line: &String| line.split(BETWEEN).map(str::to_owned).collect();
+    Ok(ReadJournal { of: of.to_owned(), lines: lines.iter().map(cells).collect() })
 }
 
 /// Returns true if the first line of a journal identifies the same sweep, written by any version of
@@ -173,8 +220,7 @@ fn is_cell(text: &str) -> bool {
 
 /// Returns the FNV-1a hash of a line, in hexadecimal digits.
 fn checksum(line: &str) -> String {
-    let step = |sum: u64, byte: u8| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-    format!("{:016x}", line.bytes().fold(0xcbf2_9ce4_8422_2325, step))
+    format!("{:016x}", fnv(FNV_START, line.as_bytes()))
 }
 
 #[cfg(test)]

@@ -134,6 +134,11 @@ impl Progress {
         self.began
     }
 
+    /// Returns the deadline of the current job. `NEVER` if the job has none.
+    pub(crate) fn deadline(&self) -> Time {
+        self.deadline
+    }
+
     /// Returns the CPU time that the program still needs before its next step.
     #[inline]
     pub(crate) fn left(&self) -> Span {

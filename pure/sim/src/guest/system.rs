@@ -11,7 +11,7 @@ use slackline_units::{Span, Tasks, Time, VcpuId};
 
 use super::SystemId;
 use super::effects::Effects;
-use super::scheduler::RunQueue;
+use super::scheduler::{QueueEnd, RunQueue};
 use super::steps::{Job, ProgramNeed, Progress, StepLimit, Work};
 use super::told::{State, TaskInfo};
 use crate::queue::{Event, Queue};
@@ -357,7 +357,7 @@ impl<'a, D: Copy> System<'a, D> {
             noise: Stream::new(seed, number, Purpose::Noise),
             first_task,
             tasks: spec.tasks.iter().enumerate().map(task).collect(),
-            ready: RunQueue::new(&spec.tasks),
+            ready: RunQueue::new(&spec.tasks, spec.scheduler),
             info: TaskInfo::new(&spec.tasks, spec.tells, domain.vcpus.len()),
         }
     }
@@ -390,22 +390,22 @@ impl<'a, D: Copy> System<'a, D> {
     /// Chooses the vCPU that should look for work because `task` is ready. `None` if the next vCPU
     /// that becomes free will find the task anyway.
     fn place(&mut self, task: u16) -> Option<VcpuId> {
-        let level = self.ready.level(task);
+        let rank = self.ready.rank(task);
         let asleep = self.vcpus.iter().position(|vcpu| vcpu.is_here && vcpu.is_asleep);
         if let Some(number) = asleep {
             return self.alert(number);
         }
         let least = |vcpu: &Vcpu<D>| match vcpu.item.doing {
-            ItemKind::Task(other) => self.ready.level(other),
-            _ => 0,
+            ItemKind::Task(other) => Some(self.ready.rank(other)),
+            _ => None,
         };
         let (number, runs) = self
             .vcpus
             .iter()
             .map(least)
             .enumerate()
-            .max_by_key(|&(number, level)| (level, std::cmp::Reverse(number)))?;
-        if runs > level { self.alert(number) } else { None }
+            .max_by_key(|&(number, rank)| (rank, std::cmp::Reverse(number)))?;
+        if runs > Some(rank) { self.alert(number) } else { None }
     }
 
     /// Puts the task of a vCPU back in the run queue. `left` is the CPU time its item still needs.
@@ -416,8 +416,14 @@ impl<'a, D: Copy> System<'a, D> {
         item.doing = ItemKind::Nothing;
         let used = item.cost.left_after(left);
         self.tasks[usize::from(task)].used(used);
-        self.ready.push_first(task);
+        self.push(task, QueueEnd::First);
         true
+    }
+
+    /// Inserts a task in the run queue, before or behind the other tasks of its urgency.
+    fn push(&mut self, task: u16, end: QueueEnd) {
+        let deadline = self.tasks[usize::from(task)].progress.deadline();
+        self.ready.push(task, end, deadline);
     }
 }
 
@@ -504,7 +510,7 @@ impl<D: Copy> Context<'_, '_, D> {
                 if let (Some(info), Cause::Io) = (&mut system.info, cause) {
                     info.woken_by_io(of.task);
                 }
-                system.ready.push_last(of.task);
+                system.push(of.task, QueueEnd::Last);
                 let alerted = system.place(of.task);
                 self.systems.effects.alert(alerted);
             }
@@ -532,17 +538,15 @@ impl<D: Copy> Context<'_, '_, D> {
             return;
         }
         if !task.progress.left().is_zero() {
-            system.ready.push_last(of.task);
+            system.push(of.task, QueueEnd::Last);
             return;
         }
         let need = self.advance(of, devices);
         self.systems.set_state(of, state(need));
         match need {
-            ProgramNeed::Cpu => {
-                self.systems.systems[usize::from(of.system)].ready.push_first(of.task);
-            }
-            ProgramNeed::Yield => {
-                self.systems.systems[usize::from(of.system)].ready.push_last(of.task);
+            ProgramNeed::Cpu | ProgramNeed::Yield => {
+                let end = if need == ProgramNeed::Cpu { QueueEnd::First } else { QueueEnd::Last };
+                self.systems.systems[usize::from(of.system)].push(of.task, end);
             }
             ProgramNeed::Sleep(until) => self.wake_at(until, of),
             // Nodes of parallel programs and programs with locks have no system.

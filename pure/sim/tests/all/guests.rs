@@ -70,6 +70,32 @@ fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
     assert_eq!(records.iter().filter_map(ran).sum::<Span>(), Span::from_ms(28));
 }
 
+/// ```text
+/// short   bbb.....bbb.........bbb.bbb             due at 8, 16, 24, 32
+/// long    ...aaaaa...aaaaaaaaa...a...aaa...       due at 20, 40
+/// ```
+#[test]
+fn guest_with_edf_runs_the_job_that_has_the_earliest_deadline() {
+    let tasks = |scheduler: &str| {
+        jobs(&run(&scenario(
+            "39ms",
+            &format!(
+                "[[domain]]\nname = 'guest'\nkernel = {{ scheduler = '{scheduler}' }}\n\
+                 [[domain.task]]\nname = 'long'\n\
+                 work = {{ kind = 'periodic', period = '20ms', work = '14ms' }}\n\
+                 [[domain.task]]\nname = 'short'\npriority = 200\n\
+                 work = {{ kind = 'periodic', period = '8ms', work = '3ms' }}\n\
+                 [[domain.task]]\nname = 'index'\npriority = 255\nwork = {{ kind = 'spin' }}\n"
+            ),
+        )))
+    };
+    let (long, short) = (0, 1);
+    let expected = [(short, 0, 3), (short, 8, 11), (long, 0, 20), (short, 16, 23), (short, 24, 27)];
+    assert_eq!(tasks("edf"), expected);
+    // With fixed priorities the task without a deadline precedes both.
+    assert_eq!(tasks("fixed"), []);
+}
+
 #[test]
 fn guest_task_starves_while_a_task_with_higher_priority_runs() {
     let tasks = |high: &str| {

@@ -1,0 +1,82 @@
+//! Options of `slackline fit`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use slackline_units::{CpuShare, Span};
+
+use crate::input::file;
+use crate::parse::{share, span};
+
+/// Find the smallest reservation with which a VM meets its deadlines
+///
+/// FILE is a task set (`slackline help tasks`) or a scenario. For a task set the answer has two
+/// witnesses. The proof compares the demand of the tasks with the least supply of the reservation.
+/// The trace is a simulated run in which a slightly smaller reservation misses a deadline. For a VM
+/// of a scenario the simulator searches the smallest slice with which the claims of the scenario
+/// hold with each of N seeds. The answer is tested with N fresh seeds, and has a confidence.
+///
+/// Without FILE, --share and --delay give a reservation in closed form: a VM with this share that
+/// never waits longer than the delay for CPU time.
+///
+/// Examples:
+///   slackline fit tasks.toml
+///   slackline fit tasks.toml --period 5ms --save miss.trace
+///   slackline fit tasks.toml --share 30%
+///   slackline fit tasks.toml --most-vms
+///   slackline fit host.toml --vm web
+///   slackline fit --share 20% --delay 15ms
+#[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
+pub(crate) struct FitArgs {
+    /// Task set or scenario; `-` is standard input.
+    #[arg(value_parser = file, required_unless_present = "delay")]
+    pub(crate) file: Option<PathBuf>,
+    /// Find the smallest slice for this period [default: half of the shortest task period].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) period: Option<Span>,
+    /// Find the largest period for this share of a CPU, e.g. `30%`.
+    #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "period")]
+    pub(crate) share: Option<CpuShare>,
+    /// Longest time without CPU time, with --share and without FILE.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(requires = "share", conflicts_with_all = ["file", "period"])]
+    pub(crate) delay: Option<Span>,
+    /// Find the period for which most equal VMs fit on a CPU.
+    #[arg(long, conflicts_with_all = ["period", "share", "delay"])]
+    pub(crate) most_vms: bool,
+    /// Step of the slice [default: 1us; 1 % of the period if the simulator searches].
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    pub(crate) step: Option<Span>,
+    /// Part of each CPU that is never reserved, e.g. `10%`.
+    #[arg(long, value_name = "SHARE", value_parser = reserve, default_value = "5%")]
+    pub(crate) reserve: CpuShare,
+    /// VM of the scenario [default: its only VM].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vm: Option<String>,
+    /// Number of seeds that each slice of a scenario must pass.
+    #[arg(long, value_name = "N", default_value_t = 60)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub(crate) seeds: u64,
+    /// Print all points of the proof.
+    #[arg(long)]
+    pub(crate) proof: bool,
+    /// Save the trace of the run that misses a deadline.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save: Option<PathBuf>,
+    /// Save the scenario of the run that misses a deadline.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_scenario: Option<PathBuf>,
+    /// Print the answer as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Parses a part of a CPU below one CPU, which may be zero.
+fn reserve(text: &str) -> Result<CpuShare, String> {
+    let share = text.parse::<CpuShare>().map_err(|why| format!("{why}; write it as `5%`"))?;
+    if share >= CpuShare::ONE {
+        return Err("must be less than 100%; write it as `5%`".into());
+    }
+    Ok(share)
+}

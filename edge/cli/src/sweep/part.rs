@@ -1,0 +1,257 @@
+//! Parts of a sweep, which run on several machines, and the command `slackline join`.
+//!
+//! Run number `n` of a sweep belongs to part `n % N + 1` of N, so parts take similar times. The
+//! file of a part is a journal. Its first line identifies the sweep, the part and the build of the
+//! program. Its first entry has the scenario and the options, so `join` needs no other file than
+//! the parts, and the files that the scenario names.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use slackline_units::Span;
+
+use crate::args::{Join, Sweep};
+use crate::input;
+use crate::part::PartOfSweep;
+use crate::places::Places;
+use crate::problem::Problem;
+use crate::terminal;
+
+use super::TableFiles;
+use super::jobs::Jobs;
+use super::journal::{self, Journal, ReadJournal};
+use super::rows::Rows;
+
+/// Key of the entry with the scenario and the options.
+const OPTIONS: &str = "options";
+
+/// Returns the line that identifies a part of a sweep.
+pub(super) fn identity(part: PartOfSweep, fingerprint: &str) -> Result<String, Problem> {
+    Ok(format!("{fingerprint}, part {part}, build {}", build()?))
+}
+
+/// Scenario and options of a sweep, from which `join` reads the jobs again.
+#[derive(Serialize, Deserialize)]
+struct SweepOptions {
+    file: String,
+    text: String,
+    policies: Vec<String>,
+    seed: Option<u64>,
+    cpus: Vec<u16>,
+    seeds: u64,
+    length_ns: Option<u64>,
+    metric: Vec<String>,
+}
+
+/// Writes the scenario and the options of a sweep into the file of a part.
+pub(super) fn add_options(journal: &Journal, args: &Sweep, text: &str) -> Result<(), Problem> {
+    let options = SweepOptions {
+        file: args.file.to_string_lossy().into_owned(),
+        text: text.to_owned(),
+        policies: args.policies.clone(),
+        seed: args.seed,
+        cpus: args.cpus.clone(),
+        seeds: args.seeds,
+        length_ns: args.length.map(Span::ns),
+        metric: args.metric.clone(),
+    };
+    let json = serde_json::to_string(&options).expect("options are texts and numbers");
+    journal.add_line(OPTIONS, &[json])
+}
+
+/// Returns a hash of the program, which is the same only for the same build.
+fn build() -> Result<String, Problem> {
+    let program = Path::new("/proc/self/exe");
+    let unreadable = |source| Problem::Unreadable { file: program.into(), source };
+    let mut file = input::open(program).map_err(unreadable)?;
+    let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        let read = file.read(&mut buffer).map_err(unreadable)?;
+        if read == 0 {
+            break;
+        }
+        hash.update(&buffer[..read]);
+    }
+    let digest = hash.finish();
+    Ok(digest.as_ref()[..8].iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// A part that was read.
+struct ReadPart {
+    file: PathBuf,
+    /// Line that identifies the sweep, without part and build.
+    sweep: String,
+    part: PartOfSweep,
+    build: String,
+    lines: Vec<Vec<String>>,
+}
+
+fn refused(message: String, hint: &str) -> Problem {
+    Problem::BadOption { message, hint: Some(hint.into()) }
+}
+
+impl ReadPart {
+    fn read(file: &Path) -> Result<ReadPart, Problem> {
+        let ReadJournal { of, lines } = journal::read(file)?;
+        let parsed = of.rsplit_once(", build ").and_then(|(rest, build)| {
+            let (sweep, part) = rest.rsplit_once(", part ")?;
+            Some((sweep.to_owned(), part.parse().ok()?, build.to_owned()))
+        });
+        let Some((sweep, part, build)) = parsed else {
+            return Err(refused(
+                format!("cannot join {}: it is not a part of a sweep", file.display()),
+                "name files that `slackline sweep --part` wrote",
+            ));
+        };
+        Ok(ReadPart { file: file.to_owned(), sweep, part, build, lines })
+    }
+
+    fn options(&self) -> Result<SweepOptions, Problem> {
+        let options = self.lines.first().filter(|line| line[0] == OPTIONS);
+        let json = options.and_then(|line| line.get(1));
+        json.and_then(|json| serde_json::from_str(json).ok()).ok_or_else(|| {
+            refused(
+                format!("cannot join {}: it has no options", self.file.display()),
+                "run its `slackline sweep --part` again with --fresh",
+            )
+        })
+    }
+}
+
+pub(crate) fn join(args: &Join) -> Result<(), Problem> {
+    let places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
+    for part in &args.parts {
+        places.read("a part", part)?;
+    }
+    let parts = args.parts.iter().map(|file| ReadPart::read(file));
+    let parts = parts.collect::<Result<Vec<ReadPart>, Problem>>()?;
+    check_same(&parts)?;
+    let SweepOptions { file, text, policies, seed, cpus, seeds, length_ns, metric } =
+        parts[0].options()?;
+    let sweep = Sweep {
+        file: file.into(),
+        policies,
+        seed,
+        cpus,
+        seeds,
+        length: length_ns.map(Span::from_ns),
+        metric,
+        csv: args.csv.clone(),
+        page: args.page.clone(),
+        fresh: false,
+        part: None,
+    };
+    places.read("the scenario", &sweep.file)?;
+    let jobs = Jobs::read(&sweep, &text, (&places, true))?;
+    if jobs.fingerprint(&sweep, &text) != parts[0].sweep {
+        let named: Vec<String> = jobs.file_sums().into_keys().collect();
+        let named = named.join(", ");
+        return Err(refused(
+            format!(
+                "cannot join {}: the files that its scenario names were others: {named}",
+                parts[0].file.display()
+            ),
+            "run `slackline join` in the folder of the sweep, with the files as they were",
+        ));
+    }
+    let mut done = BTreeMap::new();
+    for part in &parts {
+        done.extend(runs_of(part, &jobs)?);
+    }
+    let rows = Rows::new(&jobs, done);
+    TableFiles::open(&sweep)?.write(&sweep, &jobs, &rows)?;
+    let (runs, count) = (rows.count(), parts.len());
+    terminal::tell(&format!("note: {runs} runs of {count} parts\n"));
+    Ok(())
+}
+
+/// Checks that the parts are all parts of one sweep, made by this program.
+fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
+    let first = &parts[0];
+    let own = build()?;
+    let mut found: BTreeMap<u32, &ReadPart> = BTreeMap::new();
+    for part in parts {
+        let (name, other) = (part.file.display(), first.file.display());
+        if part.build != own {
+            return Err(refused(
+                format!(
+                    "cannot join {name}: its build of slackline is {}, but this one is {own}",
+                    part.build
+                ),
+                "make and join all parts with the same file `slackline`",
+            ));
+        }
+        if part.sweep != first.sweep {
+            return Err(refused(
+                format!("cannot join {name}: it is a part of another sweep than {other}"),
+                "use the same file, policies, seeds, length and metrics for all parts",
+            ));
+        }
+        if part.part.of() != first.part.of() {
+            return Err(refused(
+                format!(
+                    "cannot join {name}: it is part {}, but {other} is part {}",
+                    part.part, first.part
+                ),
+                "name the parts of one division",
+            ));
+        }
+        if let Some(same) = found.insert(part.part.number(), part) {
+            return Err(refused(
+                format!("cannot join {name}: {} is part {} too", same.file.display(), part.part),
+                "name each part once",
+            ));
+        }
+    }
+    let of = first.part.of();
+    let is_missing = |number: &u32| !found.contains_key(number);
+    let missing = (1..=of).filter(is_missing).map(|number| format!("{number}/{of}"));
+    let missing: Vec<String> = missing.collect();
+    match missing.as_slice() {
+        [] => Ok(()),
+        [one] => Err(refused(
+            format!("cannot join {} of {of} parts: part {one} is missing", found.len()),
+            &format!("run `slackline sweep` with --part {one}, or name its file"),
+        )),
+        [one, ..] => Err(refused(
+            format!("cannot join {} of {of} parts: {} are missing", found.len(), listed(&missing)),
+            &format!("run `slackline sweep` with --part {one} and so on, or name their files"),
+        )),
+    }
+}
+
+/// Lists some names, and the number of those that are left out.
+fn listed(names: &[String]) -> String {
+    const MOST: usize = 5;
+    match names.len() {
+        0..=MOST => names.join(", "),
+        count => format!("{} and {} more", names[..MOST].join(", "), count - MOST),
+    }
+}
+
+/// Returns the cells of the runs of a part, by the number of the run.
+fn runs_of(part: &ReadPart, jobs: &Jobs<'_>) -> Result<BTreeMap<usize, Vec<String>>, Problem> {
+    let (name, width) = (part.file.display(), jobs.columns().len());
+    let mut runs = BTreeMap::new();
+    for line in &part.lines[1..] {
+        let job = line[0].parse().ok().filter(|&job| job < jobs.count() && part.part.has(job));
+        let Some(job) = job.filter(|_| line.len() == width + 1) else {
+            return Err(refused(
+                format!("cannot join {name}: it has a run that is not of part {}", part.part),
+                "run its `slackline sweep --part` again with --fresh",
+            ));
+        };
+        runs.insert(job, line[1..].to_vec());
+    }
+    let all = (0..jobs.count()).filter(|&job| part.part.has(job)).count();
+    if runs.len() < all {
+        return Err(refused(
+            format!("cannot join {name}: it has {} of its {all} runs", runs.len()),
+            "run its `slackline sweep --part` again, which continues it",
+        ));
+    }
+    Ok(runs)
+}

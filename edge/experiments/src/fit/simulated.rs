@@ -1,0 +1,217 @@
+//! Search for the smallest slice by simulation with many seeds, for scenarios that no analysis
+//! covers.
+//!
+//! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
+//! slices, so it assumes that a larger slice never breaks a claim. The seeds of the search chose
+//! the answer, so they say little about it. The answer is therefore tested with as many fresh
+//! seeds. If one of these fails, the next larger slice is tested with other seeds.
+
+use std::ops::ControlFlow;
+
+use slackline_scenario::{ClaimHosts, Scenario};
+use slackline_sim::RunError;
+use slackline_units::Span;
+
+use crate::claims;
+use crate::grid::{self, GridError, GridProgress};
+use crate::simulate::{SimulateError, simulate, with_seed};
+
+/// Probability that a share of failing seeds above the bound passes all tests.
+const DOUBT: f64 = 0.05;
+
+/// Range and seeds of a search.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SliceRange {
+    /// Period of the reservation, and the largest slice.
+    pub period: Span,
+    /// Step of the slice, which is not zero.
+    pub step: Span,
+    /// First seed of the search.
+    pub seed: u64,
+    /// Number of seeds that a slice must pass.
+    pub seeds: u64,
+}
+
+/// Answer of a search by simulation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SimulatedFit {
+    /// Smallest slice that passed.
+    pub slice: Span,
+    /// First of the seeds with which the answer was tested after the search.
+    pub fresh_from: u64,
+    /// Number of slices that were tested with fresh seeds.
+    pub rounds: u32,
+    /// Part of all seeds with which a claim may fail, at most, with a confidence of 95 %.
+    pub failing_at_most: f64,
+    /// Slice one step smaller, with the seed and the claim that fails. `None` if the answer is the
+    /// smallest slice.
+    pub below: Option<(Span, FailedSeed)>,
+    /// Number of runs of the search.
+    pub runs: u64,
+}
+
+/// Reason why a slice does not pass.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedSeed {
+    /// Seed of the run.
+    pub seed: u64,
+    /// Claim that does not hold, and the measured value.
+    pub claim: String,
+}
+
+/// Reason why a search has no answer.
+#[derive(Debug)]
+pub enum SearchError<E> {
+    /// The scenario with a slice is not valid.
+    Scenario(E),
+    /// Admission refuses even the smallest slice.
+    Refused,
+    /// A claim fails even with the largest slice that admission accepts.
+    Fails {
+        /// Largest slice that admission accepts.
+        slice: Span,
+        /// Seed and claim of the run.
+        failed: FailedSeed,
+    },
+    /// A run failed, which is a bug.
+    Run(Box<(Scenario, SimulateError)>),
+    /// The caller stopped the search.
+    Stopped,
+}
+
+enum SeedError {
+    Failed(FailedSeed),
+    Run(Box<(Scenario, SimulateError)>),
+}
+
+/// Searches for the smallest slice. `scenario` returns the scenario with a slice, and `watch` may
+/// stop the search.
+///
+/// # Errors
+/// If no slice passes, if a scenario is not valid, or if a run fails.
+pub fn search<E>(
+    range: &SliceRange,
+    scenario: impl Fn(Span) -> Result<Scenario, E>,
+    watch: &(dyn Fn(GridProgress) -> ControlFlow<()> + Sync),
+) -> Result<SimulatedFit, SearchError<E>> {
+    let slice = |steps: u64| (range.step * steps).min(range.period);
+    let mut most = 0;
+    let mut refused = range.period.ns().div_ceil(range.step.ns()) + 1;
+    while refused - most > 1 {
+        let middle = most + (refused - most) / 2;
+        match scenario(slice(middle)).map_err(SearchError::Scenario)?.admit() {
+            Ok(()) => most = middle,
+            Err(_) => refused = middle,
+        }
+    }
+    if most == 0 {
+        return Err(SearchError::Refused);
+    }
+    let mut runs = 0;
+    let mut passes = |steps: u64, from: u64| {
+        let scenario = scenario(slice(steps)).map_err(SearchError::Scenario)?;
+        let seeds: Vec<u64> = (from..from.saturating_add(range.seeds)).collect();
+        runs += range.seeds;
+        let one = |scenario: &Scenario, seed| passes_with(scenario, seed);
+        match grid::run(&[scenario], &seeds, watch, one) {
+            Ok(_) => Ok(Ok(())),
+            Err(GridError::Run { error: SeedError::Failed(failed), .. }) => Ok(Err(failed)),
+            Err(GridError::Run { error: SeedError::Run(failed), .. }) => {
+                Err(SearchError::Run(failed))
+            }
+            Err(GridError::Stopped(_)) => Err(SearchError::Stopped),
+        }
+    };
+    if let Err(failed) = passes(most, range.seed)? {
+        return Err(SearchError::Fails { slice: slice(most), failed });
+    }
+    let (mut low, mut high, mut below) = (0, most, None);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        match passes(middle, range.seed)? {
+            Ok(()) => high = middle,
+            Err(failed) => (low, below) = (middle, Some((slice(middle), failed))),
+        }
+    }
+    for rounds in 1.. {
+        let fresh_from = range.seed.saturating_add(range.seeds.saturating_mul(rounds.into()));
+        let Err(failed) = passes(high, fresh_from)? else {
+            let failing_at_most = bound(range.seeds, rounds);
+            let slice = slice(high);
+            return Ok(SimulatedFit { slice, fresh_from, rounds, failing_at_most, below, runs });
+        };
+        if high == most {
+            return Err(SearchError::Fails { slice: slice(most), failed });
+        }
+        below = Some((slice(high), failed));
+        high += 1;
+    }
+    unreachable!("the largest slice passes or fails")
+}
+
+fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
+    let scenario = with_seed(scenario.clone(), seed);
+    let results = match simulate(&scenario) {
+        Ok(results) => results,
+        Err(SimulateError::Run(RunError::Declined(declined))) => {
+            // Reservations of later changes are admitted only during the run.
+            return Err(SeedError::Failed(FailedSeed { seed, claim: declined.to_string() }));
+        }
+        Err(error) => return Err(SeedError::Run(Box::new((scenario, error)))),
+    };
+    let summary = &results.numbers.summary;
+    let failed = claims::failed(&scenario, ClaimHosts::Sim, summary);
+    match failed.expect("claims were checked before").first() {
+        Some(failed) => Err(SeedError::Failed(FailedSeed { seed, claim: failed.to_string() })),
+        None => Ok(()),
+    }
+}
+
+/// Returns the largest part of failing seeds with which `seeds` seeds pass with a probability of at
+/// least 5 %. If several slices were tested, each test may be wrong in its part of the 5 %.
+fn bound(seeds: u64, rounds: u32) -> f64 {
+    1.0 - (DOUBT / f64::from(rounds)).powf(1.0 / seeds as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::to_the_end;
+
+    const TEXT: &str = "title = 't'\nlength = '2s'\npolicy = { name = 'edf' }\n\
+        [[domain]]\nname = 'web'\n\
+        work = { kind = 'periodic', period = '10ms', work = 'uniform 1ms 3ms' }\n\
+        share.edf = { slice = 'SLICE', period = '5ms', exact = true }\n\
+        [[claim]]\nthat = 'jobs late of web'\nis = 'at most 0'\n";
+
+    fn range(seeds: u64) -> SliceRange {
+        let (period, step) = (Span::from_ms(5), Span::from_us(100));
+        SliceRange { period, step, seed: 1, seeds }
+    }
+
+    #[test]
+    fn search_over_seeds_finds_a_slice_that_passes_fresh_seeds_and_one_that_fails() {
+        let at = |slice: Span| Scenario::read(&TEXT.replace("SLICE", &slice.to_string()));
+        let fit = search(&range(20), at, &to_the_end).unwrap();
+        // The VM wakes with a whole slice, so two slices reach the deadline. Jobs of almost 3 ms
+        // come in every run.
+        assert_eq!(fit.slice, Span::from_us(1500));
+        let (below, failed) = fit.below.unwrap();
+        assert_eq!(below, Span::from_us(1400));
+        assert!(failed.claim.starts_with("jobs late of web is at most 0, but it is"), "{failed:?}");
+        assert_eq!(fit.rounds, 1);
+        assert!((fit.failing_at_most - 0.1391).abs() < 0.0001, "{}", fit.failing_at_most);
+        assert!(passes_with(&at(fit.slice).unwrap(), fit.fresh_from + 19).is_ok());
+        assert!(passes_with(&at(below).unwrap(), failed.seed).is_err());
+    }
+
+    #[test]
+    fn search_over_seeds_fails_if_the_largest_admitted_slice_breaks_a_claim() {
+        let text = TEXT.replace("uniform 1ms 3ms", "9800us");
+        let at = |slice: Span| Scenario::read(&text.replace("SLICE", &slice.to_string()));
+        let Err(SearchError::Fails { slice, failed }) = search(&range(5), at, &to_the_end) else {
+            panic!("no slice suffices")
+        };
+        assert_eq!((slice, failed.seed), (Span::from_us(4700), 1));
+    }
+}

@@ -1,0 +1,122 @@
+//! Reservations that fit a task set: the smallest slice, or the largest period, with which all jobs
+//! of periodic tasks in a VM meet their deadlines.
+//!
+//! A vCPU has a reservation (slice, period) with a hard limit, and the guest schedules its tasks on
+//! the vCPU by deadline (EDF) or by fixed priority. The supply of the reservation is bounded from
+//! below by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). Its
+//! worst phase begins directly after a slice that came early, and before a slice that comes late:
+//! `2 × (period - slice)` without CPU time. For EDF the demand bound function of Baruah, Mok and
+//! Rosier (RTSS 1990) is compared with the supply at the points of QPA (Zhang and Burns 2009). For
+//! fixed priorities the response times come from the crate `response-time-analysis`.
+//!
+//! Both tests are exact for tasks that can be released together: if a test fails, then the worst
+//! phase of the supply with a common release of all tasks misses a deadline. All arithmetic is in
+//! whole nanoseconds. Only [`generate`] uses floats.
+
+#![forbid(unsafe_code)]
+
+pub mod edf;
+pub mod fixed;
+pub mod generate;
+pub mod search;
+mod supply;
+mod tasks;
+
+pub use supply::PeriodicSupply;
+pub use tasks::{BadTask, BadTaskSet, PeriodicTask, TaskScheduler, TaskSet};
+
+use edf::{DemandPoint, DemandShortfall};
+use fixed::{LateResponse, TaskResponse};
+use slackline_units::{Reservation, Span};
+
+/// Proof that all jobs of a task set meet their deadlines in a reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// For EDF: the demand of the tasks is at most the supply in intervals of every length.
+    Demand {
+        /// Points that together cover all lengths up to `busy`, longest first.
+        points: Vec<DemandPoint>,
+        /// Longest time for which the VM can be busy with the tasks. Longer intervals need no test.
+        busy: Span,
+    },
+    /// For fixed priorities: the longest response time of each task, in the order of the
+    /// priorities.
+    Responses(Vec<TaskResponse>),
+}
+
+/// Reason why a reservation has no proof.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refutation {
+    /// The tasks use at least the share of the reservation, so their backlog grows or never ends.
+    Overload,
+    /// For EDF: an interval in which the demand exceeds the supply.
+    Shortfall(DemandShortfall),
+    /// For fixed priorities: a task whose response time exceeds its deadline.
+    Late(LateResponse),
+    /// The VM may be busy for longer than this time, beyond which nothing was tested.
+    Undecided {
+        /// Longest interval that was tested.
+        limit: Span,
+    },
+}
+
+/// Tests a task set in a reservation.
+///
+/// # Errors
+/// If no proof was found. The error says which deadline is missed, unless it is undecided.
+pub fn prove(tasks: &TaskSet, reservation: Reservation) -> Result<Proof, Refutation> {
+    let supply = PeriodicSupply::of(reservation);
+    if tasks.fills(reservation) && reservation.slice() < reservation.period() {
+        return Err(first_miss(tasks, &supply).unwrap_or(Refutation::Overload));
+    }
+    match tasks.scheduler() {
+        TaskScheduler::Edf => edf::prove(tasks, &supply),
+        TaskScheduler::Fixed => fixed::prove(tasks, &supply).map(Proof::Responses),
+    }
+}
+
+/// Returns the first deadline that a task set misses in the worst phase of a reservation.
+fn first_miss(tasks: &TaskSet, supply: &PeriodicSupply) -> Option<Refutation> {
+    match tasks.scheduler() {
+        TaskScheduler::Edf => edf::first_shortfall(tasks, supply).map(Refutation::Shortfall),
+        TaskScheduler::Fixed => fixed::prove(tasks, supply).err(),
+    }
+}
+
+impl Refutation {
+    /// Returns the time from a common release of all tasks, in the worst phase of the supply, until
+    /// a deadline is missed. `None` if no such deadline is known.
+    #[must_use]
+    pub fn misses_within(&self) -> Option<Span> {
+        match self {
+            Refutation::Shortfall(shortfall) => Some(shortfall.within),
+            Refutation::Late(late) => Some(late.deadline),
+            Refutation::Overload | Refutation::Undecided { .. } => None,
+        }
+    }
+}
+
+impl Proof {
+    /// Returns true if the proof holds for a task set in a reservation. Recomputes each demand,
+    /// each supply and each response, and does not depend on the search that found them.
+    #[must_use]
+    pub fn is_valid(&self, tasks: &TaskSet, reservation: Reservation) -> bool {
+        let supply = PeriodicSupply::of(reservation);
+        match self {
+            Proof::Demand { points, busy } => edf::is_proof(tasks, &supply, points, *busy),
+            Proof::Responses(responses) => fixed::is_proof(tasks, &supply, responses),
+        }
+    }
+
+    /// Returns the number of points or of response times of the proof.
+    #[must_use]
+    pub fn steps(&self) -> usize {
+        match self {
+            Proof::Demand { points, .. } => points.len(),
+            Proof::Responses(responses) => responses.len(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

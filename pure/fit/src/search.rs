@@ -1,0 +1,339 @@
+//! Search for the smallest slice, the largest period or the most VMs that fit a task set.
+
+use slackline_units::{CpuShare, Reservation, Span};
+use thiserror::Error;
+
+use crate::{PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
+
+/// Number of steps into which the search for the largest period divides the longest one.
+const PERIOD_STEPS: u64 = 1000;
+
+/// Period with which the smallest usable share is computed. Shorter periods cost more CPU time for
+/// the dispatcher than they save.
+const SHORT_PERIOD: Span = Span::from_us(100);
+
+/// Question about the reservation of a task set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Goal {
+    /// Smallest slice for a period.
+    Slice {
+        /// Period of the reservation.
+        period: Span,
+    },
+    /// Largest period for a share.
+    Period {
+        /// Part of a CPU, at most one CPU.
+        share: CpuShare,
+    },
+    /// Most equal VMs on a CPU, of which a part is never reserved. Periods of an eighth to twice
+    /// the shortest period of a task are tried.
+    Vms {
+        /// Part of the CPU that is never reserved.
+        reserve: CpuShare,
+    },
+}
+
+/// Reservation with which all jobs meet their deadlines, and the next smaller one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fit {
+    /// The answer of the search.
+    pub reservation: Reservation,
+    /// Proof that the answer suffices.
+    pub proof: Proof,
+    /// Reservation one step worse than the answer, and the reason why it has no proof. `None` if
+    /// there is no such reservation.
+    pub below: Option<(Reservation, Refutation)>,
+}
+
+/// Reason why no reservation fits a task set.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum NoFit {
+    /// The tasks miss deadlines even with a whole CPU.
+    #[error("the tasks miss deadlines with a whole CPU")]
+    WholeCpu(Refutation),
+    /// No period fits a share.
+    #[error("no period fits the share")]
+    Share,
+    /// The step of the search is zero, or longer than the period.
+    #[error("the step {step} must be greater than zero and at most the period {period}")]
+    Step {
+        /// Step of the search.
+        step: Span,
+        /// Period of the reservation.
+        period: Span,
+    },
+}
+
+/// Returns the answer to a question. Slices are multiples of `step`, except for a share.
+///
+/// # Errors
+/// If nothing fits, or the step is not valid.
+pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
+    match goal {
+        Goal::Slice { period } => smallest_slice(tasks, period, step),
+        Goal::Period { share } => largest_period(tasks, share),
+        Goal::Vms { reserve } => most_vms(tasks, reserve, step),
+    }
+}
+
+/// Returns the usual periods for a task set, shortest first: an eighth of the shortest period of a
+/// task, a quarter, half of it, all of it and twice it. Periods are whole microseconds.
+#[must_use]
+pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
+    let eighths = [1, 2, 4, 8, 16];
+    let shortest = tasks.shortest_period();
+    let period = |eighth| Span::from_us(shortest * eighth / Span::from_us(8));
+    eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
+}
+
+/// Returns the reservation with the most equal VMs on a CPU among the [usual
+/// periods](usual_periods). Of equal numbers the longest period is chosen, because it has the
+/// fewest context switches. The step below the answer is an equal part of the CPU for one more VM.
+///
+/// # Errors
+/// If nothing fits, or the step is not valid.
+pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, NoFit> {
+    let mut best: Option<(u64, Fit)> = None;
+    let mut failed = None;
+    for period in usual_periods(tasks) {
+        match smallest_slice(tasks, period, step.min(period)) {
+            Ok(fit) => {
+                let vms = vms_per_cpu(fit.reservation, reserve);
+                if best.as_ref().is_none_or(|(most, _)| vms >= *most) {
+                    best = Some((vms, fit));
+                }
+            }
+            Err(error) => failed = Some(error),
+        }
+    }
+    let Some((vms, mut fit)) = best else {
+        return Err(failed.unwrap_or(NoFit::Step { step, period: tasks.shortest_period() }));
+    };
+    let capacity = u64::from(CpuShare::ONE.less(reserve).ppm());
+    let part = u32::try_from(capacity / (vms + 1)).expect("a part of a CPU");
+    fit.below = reservation_of(CpuShare::from_ppm(part), fit.reservation.period())
+        .and_then(|reservation| Some((reservation, prove(tasks, reservation).err()?)));
+    Ok(fit)
+}
+
+/// Returns the smallest slice, in multiples of `step`, with which all jobs meet their deadlines in
+/// this period.
+///
+/// # Errors
+/// If a whole CPU does not suffice, or the step is not valid.
+pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, NoFit> {
+    if step.is_zero() || step > period {
+        return Err(NoFit::Step { step, period });
+    }
+    let of = |slice: Span| {
+        Reservation::new(slice.min(period), period).expect("a slice within the period")
+    };
+    // The slice `step * low` has no proof, and `step * high` has one.
+    let (mut low, mut high) = (0, period.ns().div_ceil(step.ns()));
+    let mut proof = prove(tasks, of(period)).map_err(NoFit::WholeCpu)?;
+    let mut below = None;
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        match prove(tasks, of(step * middle)) {
+            Ok(found) => (high, proof) = (middle, found),
+            Err(refutation) => {
+                below = Some((of(step * middle), refutation));
+                low = middle;
+            }
+        }
+    }
+    Ok(Fit { reservation: of(step * high), proof, below })
+}
+
+/// Returns the largest period with which a share suffices, to a thousandth of the longest period
+/// that its blackout allows.
+///
+/// # Errors
+/// If no period fits the share.
+pub fn largest_period(tasks: &TaskSet, share: CpuShare) -> Result<Fit, NoFit> {
+    let longest = longest_period(tasks, share);
+    let step = round_up(longest.ns().div_ceil(PERIOD_STEPS).max(1));
+    let mut period = Span::from_ns(longest.ns() / step.ns() * step.ns());
+    let mut below = None;
+    let above = period + step;
+    if let Some(reservation) = reservation_of(share, above)
+        && let Err(refutation) = prove(tasks, reservation)
+    {
+        below = Some((reservation, refutation));
+    }
+    while !period.is_zero() {
+        let Some(reservation) = reservation_of(share, period) else { break };
+        match prove(tasks, reservation) {
+            Ok(proof) => return Ok(Fit { reservation, proof, below }),
+            Err(refutation) => below = Some((reservation, refutation)),
+        }
+        period = period.left_after(step);
+    }
+    Err(NoFit::Share)
+}
+
+/// Returns the longest period of a share whose blackout leaves each task time to do its work.
+fn longest_period(tasks: &TaskSet, share: CpuShare) -> Span {
+    period_for_delay(share, tasks.longest_delay()).unwrap_or_else(|| tasks.longest_period())
+}
+
+/// Returns the reservation of a share with this period. `None` if its slice is shorter than a
+/// nanosecond. The slice is rounded down.
+#[must_use]
+pub fn reservation_of(share: CpuShare, period: Span) -> Option<Reservation> {
+    let ns = u128::from(period.ns()) * u128::from(share.ppm()) / 1_000_000;
+    let slice = Span::from_ns(u64::try_from(ns).ok()?);
+    Reservation::new(slice.min(period), period).ok()
+}
+
+/// Returns the longest period with which a share is never without CPU time for longer than `delay`:
+/// `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which has no delay.
+#[must_use]
+pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
+    let rest = u128::from(CpuShare::ONE.less(share).ppm());
+    if rest == 0 {
+        return None;
+    }
+    let ns = u128::from(delay.ns()) * 1_000_000 / (2 * rest);
+    Some(Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
+}
+
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`. Its
+/// period is a multiple of a microsecond, and its slice is rounded up. `None` if the period would
+/// be shorter than a microsecond, or for a whole CPU.
+#[must_use]
+pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
+    let period = period_for_delay(share, delay)?;
+    let period = Span::from_us(period / Span::from_us(1));
+    let ns = (u128::from(period.ns()) * u128::from(share.ppm())).div_ceil(1_000_000);
+    let slice = Span::from_ns(u64::try_from(ns).ok()?);
+    Reservation::new(slice, period).ok()
+}
+
+/// Returns the smallest share of a CPU that fits a task set with a short period. `None` if a whole
+/// CPU does not suffice.
+#[must_use]
+pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
+    let fit = smallest_slice(tasks, SHORT_PERIOD, Span::from_ns(100)).ok()?;
+    Some(fit.reservation.share())
+}
+
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and
+/// the task set that tests it: a job of a nanosecond that is due when the delay ends. The
+/// reservation below it has a longer period. `None` as for [`for_delay`].
+#[must_use]
+pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
+    let reservation = for_delay(share, delay)?;
+    let tick = Span::from_ns(1);
+    let probe = PeriodicTask::new(tick, delay * 100, delay + tick).ok()?;
+    let tasks = TaskSet::new(vec![probe], TaskScheduler::Edf).ok()?;
+    let proof = prove(&tasks, reservation).ok()?;
+    let longer = for_delay(share, delay + delay / 100u64 + Span::from_us(2))?;
+    let below = prove(&tasks, longer).err().map(|refutation| (longer, refutation));
+    Some((tasks, Fit { reservation, proof, below }))
+}
+
+/// Returns the number of equal VMs with this reservation that fit on one CPU of which `reserve` is
+/// never reserved.
+#[must_use]
+pub fn vms_per_cpu(reservation: Reservation, reserve: CpuShare) -> u64 {
+    let capacity = u128::from(CpuShare::ONE.less(reserve).ppm());
+    let period = u128::from(reservation.period().ns()) * capacity;
+    let vms = period / (u128::from(reservation.slice().ns()) * 1_000_000);
+    u64::try_from(vms).expect("a slice has at least a nanosecond")
+}
+
+/// Returns the smallest step of at least `ns` that is one digit and zeros, in nanoseconds.
+fn round_up(ns: u64) -> Span {
+    let unit = 10u64.pow(ns.ilog10());
+    Span::from_ns(ns.div_ceil(unit) * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(scheduler: TaskScheduler, tasks: &[(u64, u64, u64)]) -> TaskSet {
+        let us = Span::from_us;
+        let task = |&(work, period, deadline): &(u64, u64, u64)| {
+            PeriodicTask::new(us(work), us(period), us(deadline)).unwrap()
+        };
+        TaskSet::new(tasks.iter().map(task).collect(), scheduler).unwrap()
+    }
+
+    /// In the worst phase one slice ends after 10 ms - S, and the next one begins after 10 ms. So
+    /// one slice must do all the work, although half of it would be the utilisation.
+    #[test]
+    fn smallest_slice_for_a_task_does_its_work_in_one_slice_if_two_come_too_late() {
+        let (us, step) = (Span::from_us, Span::from_us(1));
+        for scheduler in [TaskScheduler::Edf, TaskScheduler::Fixed] {
+            let tasks = set(scheduler, &[(1000, 10_000, 10_000)]);
+            let fit = smallest_slice(&tasks, us(5000), step).unwrap();
+            assert_eq!(fit.reservation.slice(), us(1000), "{scheduler:?}");
+            assert!(fit.proof.is_valid(&tasks, fit.reservation));
+            let (below, refutation) = fit.below.unwrap();
+            assert_eq!(below.slice(), us(999));
+            assert_eq!(refutation.misses_within(), Some(us(10_000)));
+            assert!(!fit.proof.is_valid(&tasks, below));
+        }
+    }
+
+    #[test]
+    fn largest_period_for_a_share_is_limited_by_the_blackout() {
+        let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
+        let half = CpuShare::from_ppm(500_000);
+        let fit = largest_period(&tasks, half).unwrap();
+        // The blackout of half a CPU is one period, after which 1 ms follows at once.
+        assert_eq!(fit.reservation.period(), Span::from_ms(9));
+        assert!(fit.proof.is_valid(&tasks, fit.reservation));
+        assert!(fit.below.unwrap().0.period() > Span::from_ms(9));
+        assert_eq!(largest_period(&tasks, CpuShare::from_ppm(90_000)), Err(NoFit::Share));
+        // The period may be longer than that of the task.
+        let fit = largest_period(&tasks, CpuShare::from_ppm(600_000)).unwrap();
+        assert_eq!(fit.reservation.to_string(), "6.744ms/11.24ms");
+        assert!(fit.below.unwrap().1.misses_within().is_some());
+    }
+
+    #[test]
+    fn reservation_for_a_delay_is_never_without_cpu_time_for_longer() {
+        let share = CpuShare::from_ppm(200_000);
+        let reservation = for_delay(share, Span::from_ms(15)).unwrap();
+        assert_eq!(reservation.to_string(), "1.875ms/9.375ms");
+        assert_eq!(crate::PeriodicSupply::of(reservation).blackout(), Span::from_ms(15));
+        assert_eq!(for_delay(CpuShare::ONE, Span::from_ms(15)), None);
+        let (tasks, fit) = fit_delay(share, Span::from_ms(15)).unwrap();
+        assert_eq!(fit.reservation, reservation);
+        assert!(fit.proof.is_valid(&tasks, reservation));
+        assert!(fit.below.unwrap().0.period() > reservation.period());
+    }
+
+    #[test]
+    fn tasks_that_need_more_than_a_cpu_fit_in_no_reservation() {
+        let tasks = set(TaskScheduler::Edf, &[(6000, 10_000, 10_000), (5000, 10_000, 10_000)]);
+        let error = smallest_slice(&tasks, Span::from_ms(5), Span::from_us(1)).unwrap_err();
+        let NoFit::WholeCpu(refutation) = error else { panic!("{error}") };
+        assert_eq!(refutation.misses_within(), Some(Span::from_ms(10)));
+        assert_eq!(tasks.utilisation_ppm(), 1_100_000);
+        assert_eq!(least_share(&tasks), None);
+    }
+
+    #[test]
+    fn most_vms_that_fit_on_a_cpu_leave_too_little_for_one_more() {
+        let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
+        let reserve = CpuShare::from_ppm(50_000);
+        let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
+        let vms = vms_per_cpu(fit.reservation, reserve);
+        assert_eq!((vms, fit.reservation.to_string()), (8, "143us/1.25ms".into()));
+        let (below, refutation) = fit.below.unwrap();
+        assert_eq!(below.slice(), Span::from_ns(131_943));
+        assert!(refutation.misses_within().is_some());
+    }
+
+    #[test]
+    fn number_of_vms_that_fit_on_a_cpu_is_rounded_down() {
+        let third = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
+        assert_eq!(vms_per_cpu(third, CpuShare::from_ppm(0)), 3);
+        assert_eq!(vms_per_cpu(third, CpuShare::from_ppm(100_000)), 3);
+        assert_eq!(vms_per_cpu(third, CpuShare::from_ppm(100_001)), 2);
+    }
+}

@@ -1,0 +1,28 @@
+//! The long form of the test of `fit` with random task sets (crate `experiments`).
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+
+use crate::step;
+
+/// Environment variable that tells the test its number of task sets.
+const SETS: &str = "SLACKLINE_FIT_SETS";
+
+/// Computes the smallest slice of `sets` random task sets, checks both witnesses of each, and
+/// prints the duration.
+///
+/// # Errors
+///
+/// If the argument is no integer, or cargo cannot be started.
+pub fn run(sets: &str) -> Result<ExitCode> {
+    sets.parse::<u64>().with_context(|| format!("`{sets}` is not a number of task sets"))?;
+    let test = ["test", "-p", "slackline-experiments", "--locked", "--test", "fit"];
+    step::run(step::cargo().args(test).arg("--no-run"))?;
+    let began = Instant::now();
+    let mut cargo = step::cargo();
+    let status = cargo.args(test).args(["--", "--nocapture"]).env(SETS, sets).status()?;
+    println!("{sets} task sets in {:.1} s", began.elapsed().as_secs_f64());
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
