@@ -117,7 +117,7 @@ fn of_series(args: &Manage, series: &Series, seed: u64) -> Result<Scenario, Prob
 }
 
 fn of_file(args: &Manage, places: &Places, seed: u64) -> Result<Scenario, Problem> {
-    let source = Source { file: &args.file, places, length: None };
+    let source = Source { file: &args.file, places, length: None, sums: None };
     let file = args.file.clone();
     let wrong = |error| Problem::Scenario { file, error };
     let mut scenario = source.scenario(&input::text(&args.file)?).map_err(wrong)??;
