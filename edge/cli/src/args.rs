@@ -370,13 +370,13 @@ pub(crate) struct Sweep {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,
     /// Also write one self-contained HTML page with plots.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) page: Option<PathBuf>,
+    #[arg(long, alias = "page", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
     /// Discard the runs in FILE.part and start over.
     #[arg(long)]
     pub(crate) fresh: bool,
     /// Make only the runs of part K of N, into FILE.K-of-N for `slackline join`.
-    #[arg(long, value_name = "K/N", conflicts_with = "page")]
+    #[arg(long, value_name = "K/N", conflicts_with = "report")]
     pub(crate) part: Option<PartOfSweep>,
 }
 
@@ -401,8 +401,8 @@ pub(crate) struct Join {
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: PathBuf,
     /// Also write one self-contained HTML page with plots.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) page: Option<PathBuf>,
+    #[arg(long, alias = "page", value_name = "FILE")]
+    pub(crate) report: Option<PathBuf>,
 }
 
 /// Test how exactly shares are enforced, second by second (ALERT).

@@ -33,7 +33,7 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
         Some(part) => part.file(&args.csv),
         None => journal_of(&args.csv),
     };
-    let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
+    let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--report", args.report.as_deref())])?;
     places.write("the file of finished runs", &file)?;
     places.read("the family", &args.file)?;
     let text = input::text(&args.file)?;
@@ -89,7 +89,7 @@ struct TableFiles {
 impl TableFiles {
     fn open(args: &Sweep) -> Result<TableFiles, Problem> {
         let csv = Pending::new(&args.csv)?;
-        let page = args.page.as_deref().map(Pending::new).transpose()?;
+        let page = args.report.as_deref().map(Pending::new).transpose()?;
         Ok(TableFiles { csv, page })
     }
 

@@ -122,7 +122,7 @@ impl ReadPart {
 }
 
 pub(crate) fn join(args: &Join) -> Result<(), Problem> {
-    let places = Places::of(&[("--csv", Some(&args.csv)), ("--page", args.page.as_deref())])?;
+    let places = Places::of(&[("--csv", Some(&args.csv)), ("--report", args.report.as_deref())])?;
     for part in &args.parts {
         places.read("a part", part)?;
     }
@@ -140,7 +140,7 @@ pub(crate) fn join(args: &Join) -> Result<(), Problem> {
         length: length_ns.map(Span::from_ns),
         metric,
         csv: args.csv.clone(),
-        page: args.page.clone(),
+        report: args.report.clone(),
         fresh: false,
         part: None,
     };

@@ -41,7 +41,7 @@ fn text(place: &Place, name: &str) -> String {
 #[test]
 fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
     let place = Place::with(FAMILY);
-    let arguments = [&SWEEP[..], &["--page", "it.html"]].concat();
+    let arguments = [&SWEEP[..], &["--report", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
     ran.shows("random").shows("half, 2 CPUs, credit:boost=off").shows("error %");
     let table = text(&place, "it.csv");
