@@ -163,6 +163,8 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
             (_, removable) => format!("{}", removed * 100 / removable),
         };
         let settled = match (score.settled.is_empty(), score.slowest()) {
+            // Shares that never change follow no step.
+            _ if score.changes == 0 => "-".into(),
             (true, _) => "-".into(),
             (false, Some(slowest)) => slowest.to_string(),
             (false, None) => "never".into(),
@@ -183,8 +185,9 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
     let headings = ["missed", "missed %", "removed %", "over %", "changes", "reversals", "settled"];
     text += &packed("rule", &headings, &rows, terminal::width());
     text += "\nmissed: periods whose work was late. removed: of the missed periods that the oracle \
-             removes.\nover: part of the reserved time that was not used. reversals: in 100 rounds \
-             of a VM at steady\ndemand. settled: most rounds after a step of the demand.\n";
+             removes.\nover: part of the reserved time that was not used. reversals: changes that \
+             take back the\nchange before although the demand was steady, in 100 rounds of a VM. \
+             settled: most rounds after\na step of the demand.\n";
     text
 }
 

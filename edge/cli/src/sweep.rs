@@ -33,7 +33,8 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
         Some(part) => part.file(&args.csv),
         None => journal_of(&args.csv),
     };
-    let mut places = Places::of(&[("--csv", Some(&args.csv)), ("--report", args.report.as_deref())])?;
+    let mut places =
+        Places::of(&[("--csv", Some(&args.csv)), ("--report", args.report.as_deref())])?;
     places.write("the file of finished runs", &file)?;
     places.read("the family", &args.file)?;
     let text = input::text(&args.file)?;

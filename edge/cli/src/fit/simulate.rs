@@ -155,6 +155,19 @@ impl<'a> SearchedVm<'a> {
         table
     }
 
+    /// Returns the keys of the VM's share with another slice. Other keys stay, such as `exact`.
+    fn share(&self, slice: Span) -> String {
+        let table = self.with_slice(slice);
+        let domain = table.get("domain").and_then(|domains| domains.as_array()?.get(self.domain));
+        let share = domain.and_then(|domain| domain.get("share")?.get(self.policy)?.as_table());
+        let share = share.expect("with_slice makes the share");
+        let period = format!("period = \"{}\"", self.period);
+        let mut keys = vec![format!("slice = \"{slice}\""), period];
+        let others = share.iter().filter(|(key, _)| *key != "slice" && *key != "period");
+        keys.extend(others.map(|(key, value)| format!("{key} = {value}")));
+        keys.join(", ")
+    }
+
     fn scenario(&self, slice: Span) -> Result<Scenario, Problem> {
         let text = self.with_slice(slice).to_string();
         let file = self.source.file;
@@ -256,8 +269,9 @@ impl<'a> SearchedVm<'a> {
         }
         text + &format!(
             "  proof        none: this is a search by simulation\n\n\
-             \x20 share.{} = {{ slice = \"{slice}\", period = \"{period}\" }}\n",
-            self.policy
+             \x20 share.{} = {{ {} }}\n",
+            self.policy,
+            self.share(slice)
         )
     }
 
