@@ -156,10 +156,7 @@ fn read(file: &str) -> PyResult<Recording> {
     open(file)?.pass_to(&mut extent).map_err(|error| failed(file, &error))?;
     extent.effort.check().map_err(|error| failed(file, &error))?;
     let mut trace = open(file)?;
-    // A recording of the last seconds begins in the middle of a run.
-    let is_live = trace.header().machine == "live";
-    let begin = extent.began.filter(|_| is_live).unwrap_or(Time::START).min(extent.ended);
-    let mut recorder = Recorder::new(trace.header(), (begin, extent.ended));
+    let mut recorder = Recorder::of_trace(trace.header(), extent.began, extent.ended);
     trace.pass_to(&mut recorder).map_err(|error| failed(file, &error))?;
     recorder.finish().map_err(|error| failed(file, &error))
 }

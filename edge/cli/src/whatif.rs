@@ -148,10 +148,7 @@ impl RecordingReader<'_> {
     fn read<R: Read>(&self, mut trace: Reader<R>) -> Result<Recording, Problem> {
         let RecordingReader { file, names } = *self;
         let end = names.ended.unwrap_or(Time::START);
-        // A recording of the last seconds begins in the middle of a run.
-        let is_live = trace.header().machine == "live";
-        let begin = names.began.filter(|_| is_live).unwrap_or(Time::START).min(end);
-        let mut recorder = Recorder::new(trace.header(), (begin, end));
+        let mut recorder = Recorder::of_trace(trace.header(), names.began, end);
         let bad = |error| Problem::BadTrace { file: file.into(), error };
         trace.pass_to(&mut recorder).map_err(bad)?;
         recorder.finish().map_err(|error| Problem::StrayRecord { file: file.into(), error })

@@ -105,6 +105,27 @@ pub struct Abilities {
     pub undone_by: &'static str,
 }
 
+impl Abilities {
+    /// Checks that slice and period are within the limits of the mechanism.
+    ///
+    /// # Errors
+    /// If one of them is not, with both numbers.
+    fn check(&self, each: Reservation) -> Result<(), MechanismError> {
+        let (slice, period, share) = (each.slice(), each.period(), each.share());
+        if let Some([shortest, longest]) = self.periods
+            && !(shortest..=longest).contains(&period)
+        {
+            return Err(MechanismError::BadPeriod { period, shortest, longest });
+        }
+        match self.least_slice {
+            Some(least) if slice < least => {
+                Err(MechanismError::TooFine { share, period, slice, least })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Mechanism that enforces CPU time.
 pub trait Mechanism: Sync {
     /// Returns the name of the mechanism.

@@ -320,3 +320,22 @@ fn axis(all: &[Series], models: &[BurstModel], stem: &str) -> String {
     }
     text
 }
+
+/// Reads the next line of a CSV file into `record`. Returns its number, `None` at the end.
+fn next_line(
+    file: &SourceFile<'_>,
+    lines: &mut csv::Reader<&[u8]>,
+    record: &mut csv::StringRecord,
+) -> Result<Option<u64>, WorkloadError> {
+    let line = lines.position().line();
+    let found = lines.read_record(record);
+    let found = found.map_err(|error| WorkloadError::line(file.name, line, error.to_string()))?;
+    Ok(found.then(|| record.position().map_or(line, csv::Position::line)))
+}
+
+/// Returns a text from a file in a form that fits into a message.
+fn shown(text: &str) -> String {
+    let short: String =
+        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
+    if short.len() < text.len() { format!("{short}...") } else { short }
+}

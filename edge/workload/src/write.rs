@@ -86,16 +86,7 @@ pub(crate) fn jobs_file(jobs: &[Job]) -> String {
 
 /// Returns a text as a string of TOML.
 pub(crate) fn quoted(text: &str) -> String {
-    let mut quoted = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => quoted.push(' '),
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
+    toml::Value::from(text).to_string()
 }
 
 /// Replaces the characters that would end a comment.

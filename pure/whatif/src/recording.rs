@@ -59,6 +59,15 @@ impl Recorder {
         }
     }
 
+    /// Creates a recorder for a whole trace. `began` is the time of its first record. A recording
+    /// of a live host can begin in the middle of a run, while a simulated run begins at its start.
+    #[must_use]
+    pub fn of_trace(header: &Header, began: Option<Time>, ended: Time) -> Recorder {
+        let is_live = header.machine == "live";
+        let begin = began.filter(|_| is_live).unwrap_or(Time::START).min(ended);
+        Recorder::new(header, (begin, ended))
+    }
+
     /// Returns the recording.
     ///
     /// # Errors

@@ -14,6 +14,8 @@ use crate::headings::*;
 const NOTHING_YET: &str = "not known yet";
 /// Text in place of a percentage of deadlines if no deadline passed.
 const NO_DEADLINES: &str = "no deadline passed in this time";
+/// Text in place of a percentage of deadlines of a VM that the kernel enforces.
+const NOT_COUNTED: &str = "deadline misses are counted under the dispatcher only";
 
 pub(super) fn reservations(all: &[Reservation]) -> Table {
     let recent = |cell: fn(&Delivery) -> Cell| {
@@ -42,7 +44,10 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
                 recent(|it| text(format!("{}s", it.over_ns.div_ceil(1_000_000_000)))),
             ),
             column(DELIVERED, all, recent(|it| part(it.used_ns, it.over_ns))),
-            column(MISSED, all, recent(missed)),
+            column(MISSED, all, |one| match one.enforce.is_dispatcher() {
+                true => recent(missed)(one),
+                false => Cell::Dash(NOT_COUNTED),
+            }),
             column(EFFICIENT, all, recent(|it| part(it.used_ns, it.promised_ns))),
         ],
         vec![

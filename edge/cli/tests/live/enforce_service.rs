@@ -48,7 +48,8 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
         let web = daemon.one("web");
         web["total"]["used_ns"].as_u64().is_some_and(|used| used > 1_000_000)
     });
-    daemon.run("list").ended_with(0).shows("deadline").shows("dispatcher");
+    let listed = daemon.run("list").ended_with(0).shows("deadline").shows("dispatcher");
+    listed.shows("deadline misses are counted under the dispatcher only");
     let asked = json!({ "since": "1s", "set": [{ "name": "db", "slice": "2ms" }] });
     let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
     let detail = refused["detail"].as_str().unwrap_or_default();

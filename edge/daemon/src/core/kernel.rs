@@ -12,7 +12,7 @@ use slackline_live::session::{JoinId, Request, RequestedId};
 use slackline_service::{Terms, WorldError};
 use slackline_units::{CpuId, CpuSet, DomId, Span, Time};
 
-use super::shares::nobody;
+use super::shares::empty_place;
 
 /// Name of the domain of reservations that keep time for deadline threads on further CPUs.
 const SHADOW: &str = "deadline";
@@ -47,13 +47,14 @@ impl KernelDomain {
 pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
     let places = 0..as_what.2.vcpus();
-    let first = places.clone().map(|number| Request { cpus: on(0), ..nobody(as_what, number) });
+    let first =
+        places.clone().map(|number| Request { cpus: on(0), ..empty_place(as_what, number) });
     let others = (1..cpus).flat_map(|cpu| places.clone().map(move |number| (cpu, number)));
     let others = others.map(|(cpu, number)| Request {
         domain: SHADOW.into(),
         called: RequestedId::Anything,
         cpus: on(cpu),
-        ..nobody(as_what, number)
+        ..empty_place(as_what, number)
     });
     first.chain(others).collect()
 }

@@ -17,7 +17,7 @@ use slackline_linux::with_causes;
 
 use super::RESERVE;
 use super::kernel::{self, KernelDomain};
-use super::shares::{nobody, share};
+use super::shares::{empty_place, share};
 use crate::find::FoundMachine;
 
 /// All reservations of the service, as domains of a live session.
@@ -120,7 +120,7 @@ impl Scheduler {
         }
         let places = 0..joining.terms.vcpus();
         let requests = places.map(|number| match joining.seats {
-            None => Ok(nobody(as_what, number)),
+            None => Ok(empty_place(as_what, number)),
             Some(seats) => self.request(as_what, number, seats),
         });
         let requests = requests.collect::<Result<Vec<_>, _>>()?;
@@ -135,7 +135,7 @@ impl Scheduler {
         number: u16,
         seats: &Seats,
     ) -> Result<Request, WorldError> {
-        let request = nobody(as_what, number);
+        let request = empty_place(as_what, number);
         let Some(vcpu) = seats.vcpus.get(usize::from(number)).copied().flatten() else {
             return Ok(request);
         };
@@ -263,7 +263,7 @@ impl Scheduler {
         if place.vcpu.is_none() && place.id.is_some() {
             return;
         }
-        let request = nobody((domain, &known.name, &known.terms), index);
+        let request = empty_place((domain, &known.name, &known.terms), index);
         if let Some(id) = place.id {
             // If the thread cannot be restored now, the session tries again when it closes.
             let _ = self.session.leave(id);
@@ -345,7 +345,7 @@ impl Scheduler {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);
         let new = there..terms.vcpus();
-        let new = new.map(|number| nobody((domain, &known.name, terms), number));
+        let new = new.map(|number| empty_place((domain, &known.name, terms), number));
         let ids = self.session.join(new.collect()).map_err(declined)?;
         known.places.extend(ids.into_iter().map(|id| Place { id: Some(id), vcpu: None }));
         Ok(())

@@ -12,7 +12,7 @@ use super::POLICY;
 pub(super) const FRONT_PERIOD: Span = Span::from_ms(2);
 
 /// Returns the request of a place without a thread.
-pub(super) fn nobody((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
+pub(super) fn empty_place((domain, name, terms): (DomId, &str, &Terms), number: u16) -> Request {
     Request {
         who: JoinTarget::Nobody,
         name: format!("{name}.{number}"),

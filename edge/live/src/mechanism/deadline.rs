@@ -54,20 +54,7 @@ impl Mechanism for Deadline {
     }
 
     fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError> {
-        let each = time(demand)?;
-        let (slice, period) = (each.slice(), each.period());
-        let [shortest, longest] = PERIODS;
-        if period < shortest || period > longest {
-            return Err(MechanismError::BadPeriod { period, shortest, longest });
-        }
-        if slice < LEAST {
-            return Err(MechanismError::TooFine {
-                share: each.share(),
-                period,
-                slice,
-                least: LEAST,
-            });
-        }
+        self.abilities().check(time(demand)?)?;
         match target {
             EnforceTarget::Vcpus(_) => Ok(()),
             EnforceTarget::Tree(root) => is_one_thread(root),
@@ -100,7 +87,7 @@ impl KernelMechanism for Deadline {
             let held = match fence.hold(thread, Hold::Nothing) {
                 Ok(held) => held,
                 Err(error) => {
-                    // What cannot be undone now stays on the fence's list.
+                    // A thread that cannot be restored now stays on the fence's list.
                     let _ = done.end(fence);
                     return Err(error.into());
                 }

@@ -62,20 +62,7 @@ impl Mechanism for Quota {
     }
 
     fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError> {
-        let each = limit_of(demand)?;
-        let (slice, period) = (each.slice(), each.period());
-        let [shortest, longest] = PERIODS;
-        if period < shortest || period > longest {
-            return Err(MechanismError::BadPeriod { period, shortest, longest });
-        }
-        if slice < LEAST {
-            return Err(MechanismError::TooFine {
-                share: each.share(),
-                period,
-                slice,
-                least: LEAST,
-            });
-        }
+        self.abilities().check(limit_of(demand)?)?;
         groups_for(target, self.0, Enforcement::Quota).map(drop)
     }
 }
@@ -157,7 +144,7 @@ pub(super) fn in_own_groups(
     let mut done = KernelEnforcement::default();
     for OwnGroup { thread, place } in groups {
         if let Err(error) = fence.hold_limited(thread, place) {
-            // What cannot be undone now stays on the fence's list.
+            // A thread that cannot be restored now stays on the fence's list.
             let _ = done.end(fence);
             return Err(error.into());
         }

@@ -8,8 +8,7 @@ use csv::{ReaderBuilder, StringRecord, Trim};
 use crate::SourceFile;
 use crate::decimal::scaled;
 use crate::error::WorkloadError;
-use crate::series::planetlab::shown;
-use crate::series::{Reading, Readings};
+use crate::series::{Reading, Readings, next_line, shown};
 
 /// Number of columns of a line.
 const COLUMNS: usize = 5;
@@ -21,14 +20,7 @@ pub(crate) fn read(file: &SourceFile<'_>, cores: u16) -> Result<Vec<Readings>, W
     let mut vms: BTreeMap<String, Vec<Reading>> = BTreeMap::new();
     let mut order = Vec::new();
     let mut record = StringRecord::new();
-    loop {
-        let line = lines.position().line();
-        match lines.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => {}
-            Err(error) => return Err(WorkloadError::line(file.name, line, error.to_string())),
-        }
-        let line = record.position().map_or(line, csv::Position::line);
+    while let Some(line) = next_line(file, &mut lines, &mut record)? {
         if line == 1 && record.get(0).is_some_and(|first| first.starts_with("timestamp")) {
             continue;
         }

@@ -7,8 +7,7 @@ use crate::SourceFile;
 use crate::decimal::scaled;
 use crate::error::WorkloadError;
 use crate::names::stem;
-use crate::series::planetlab::shown;
-use crate::series::{Reading, Readings};
+use crate::series::{Reading, Readings, next_line, shown};
 
 /// Times from this number on are milliseconds. As seconds they would be after the year 5000.
 const MILLISECONDS: u64 = 100_000_000_000;
@@ -23,9 +22,8 @@ pub(crate) fn read(
     let mut builder = ReaderBuilder::new();
     builder.has_headers(true).flexible(true).delimiter(b';').trim(Trim::All);
     let mut lines = builder.from_reader(file.bytes);
-    let unreadable =
-        |line, error: &csv::Error| WorkloadError::line(file.name, line, error.to_string());
-    let titles = lines.headers().map_err(|error| unreadable(1, &error))?;
+    let titles = lines.headers();
+    let titles = titles.map_err(|error| WorkloadError::line(file.name, 1, error.to_string()))?;
     let columns = TITLES.map(|title| titles.iter().position(|it| it == title));
     let [Some(time), Some(cores), Some(percent)] = columns else {
         let missing = columns.iter().zip(TITLES).find(|(column, _)| column.is_none());
@@ -35,14 +33,7 @@ pub(crate) fn read(
     };
     let mut readings = Vec::new();
     let mut record = StringRecord::new();
-    loop {
-        let line = lines.position().line();
-        match lines.read_record(&mut record) {
-            Ok(false) => break,
-            Ok(true) => {}
-            Err(error) => return Err(unreadable(line, &error)),
-        }
-        let line = record.position().map_or(line, csv::Position::line);
+    while let Some(line) = next_line(file, &mut lines, &mut record)? {
         let bad = |column: usize, what: &str| {
             let text = record.get(column).unwrap_or_default();
             let why = format!("`{}` is not {what}", shown(text));

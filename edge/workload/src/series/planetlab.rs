@@ -3,7 +3,7 @@
 use crate::SourceFile;
 use crate::error::WorkloadError;
 use crate::names::stem;
-use crate::series::{CPU, INTERVAL, Reading, Readings};
+use crate::series::{CPU, INTERVAL, Reading, Readings, shown};
 
 pub(crate) fn read(file: &SourceFile<'_>, cores: u16) -> Result<Readings, WorkloadError> {
     let mut readings = Vec::new();
@@ -30,11 +30,4 @@ pub(crate) fn read(file: &SourceFile<'_>, cores: u16) -> Result<Readings, Worklo
         readings.push(Reading { line, at, cores: u64::from(cores), ppm });
     }
     Ok(Readings { vm: stem(file.name).to_owned(), readings })
-}
-
-/// Returns a text from a file in a form that fits into a message.
-pub(super) fn shown(text: &str) -> String {
-    let short: String =
-        text.chars().take(40).map(|c| if c.is_control() { '?' } else { c }).collect();
-    if short.len() < text.len() { format!("{short}...") } else { short }
 }
