@@ -174,15 +174,17 @@ impl Bookings {
         }
     }
 
-    /// Ends a reservation. Its share stays reserved (held) until the zero-lag time.
-    pub(crate) fn remove(&mut self, now: Time, tenant: Tenant) {
+    /// Ends a reservation. Its share stays reserved (held) until the zero-lag time. `owed` is
+    /// excess that the vCPU still has if it rejoins. It does not extend the held time, since no
+    /// other vCPU waits for it.
+    pub(crate) fn remove(&mut self, now: Time, tenant: Tenant, owed: Span) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);
         let is_whole = self.take_parts(vcpu).is_empty();
         let lifted = self.holds.lift(vcpu, is_whole.then_some((cpu, share)), &mut self.loads);
         self.holds.settle(&lifted, None, (now, advance), &mut self.loads);
-        if !is_whole {
-            self.holds.note(vcpu, (cpu, share), (now, advance));
+        if !is_whole || !owed.is_zero() {
+            self.holds.note(vcpu, (cpu, share), (now, advance + owed));
         }
     }
 
@@ -527,7 +529,7 @@ mod tests {
             assert_eq!(admitted.count(), fit, "{dispatch} us a look");
             let cpu = CpuId::new(0);
             let first = Tenant { vcpu: vcpu(0), cpu, share, advance: Span::ZERO };
-            booked.remove(Time::START, first);
+            booked.remove(Time::START, first, Span::ZERO);
             assert!(booked.add(vcpu(0), &asked).is_ok(), "released capacity is available again");
         }
         let mut booked = book(Span::ZERO);

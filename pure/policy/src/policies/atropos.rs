@@ -255,7 +255,7 @@ impl Policy for Atropos {
     fn on_leave(&mut self, at: &Moment, vcpu: VcpuId) -> CpuSet {
         self.dequeue(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
-        self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
+        self.promised.remove(at.now(), server.tenant(vcpu, at.now()), Span::ZERO);
         self.note_rests(at, CpuSet::one(server.cpu));
         CpuSet::NONE
     }

@@ -21,11 +21,14 @@
 //! stops is deducted from the next slice. A stop with that lateness then falls at the end of the
 //! slice, and over many periods the error is that of a single stop. The rest is paid from slack,
 //! once the vCPUs that had to wait have received it: by the unreserved share of the CPU over time,
-//! and completely when the CPU is quiescent. An exact vCPU is then forgiven the rest. None of its
-//! slices is short, and it receives more than its share by the difference between mean and least
-//! lateness. What slack has not paid is deducted from the next slices, which can get short. This is
-//! for vCPUs that prefer whole slices to an exact share. With `repay` the next slices pay all of
-//! it.
+//! and completely when the CPU is quiescent.
+//!
+//! A vCPU with a hard limit (`exact`) is then forgiven a part of the rest: per period a quarter of
+//! a slice, at most 250 us, and up to 40 such amounts at once. Within that limit none of its slices
+//! is short, and its excess over the share is the difference between mean and least lateness. This
+//! is for vCPUs that prefer whole slices to an exact share. Debt beyond that limit is deducted from
+//! the next slices, which can be short. The debt is at most ten slices or the share of a second,
+//! whichever is more. With `repay` nothing is forgiven.
 //!
 //! New parameters start a new period at once and yield no CPU time. What was used of the old slice
 //! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
@@ -76,6 +79,7 @@ use self::fields::{
     begins_at_wake, conflict, is_by_use, periods, promise,
 };
 use self::overrun::history::OverrunHistory;
+use self::overrun::leniency::Leniency;
 use self::split::{demands, reserved};
 use crate::admission::bookings::{AdmissionRequest, BookedPlacement, Bookings};
 use crate::admission::placement::Packing;
@@ -183,6 +187,8 @@ struct EdfServer {
     /// Time at which `urgent` was last updated, and the value of the CPU's `rests` at that time.
     counted: (Time, u32),
     stops: OverrunHistory,
+    /// Overrun that a vCPU with a hard limit may still be forgiven.
+    leniency: Leniency,
     /// Budget that the vCPU did not receive by past deadlines although it was runnable.
     backlog: Span,
     /// Slack that the vCPU has received. Raised to `spare_floor` of its CPU when it wakes.
@@ -220,6 +226,7 @@ impl Policy for Edf {
             urgent: Span::ZERO,
             counted: (at.now(), 0),
             stops: OverrunHistory::default(),
+            leniency: Leniency::full(periods.reservation, at.now()),
             backlog: Span::ZERO,
             spare_used: Span::ZERO,
             asleep_since: at.now(),
@@ -250,6 +257,7 @@ impl Policy for Edf {
         let begins_at_wake = self.begins_at_wake(share);
         let server = &mut self.servers[vcpu];
         server.advance = tenant.advance;
+        server.leniency.change(periods.reservation, at.now());
         server.periods = periods;
         server.exact = share.flag(&EXACT);
         server.begins_at_wake = begins_at_wake;
@@ -275,7 +283,8 @@ impl Policy for Edf {
         self.end_loan(at.now(), vcpu);
         self.families.remove(vcpu);
         let server = self.servers.remove(vcpu).expect("a joined vCPU has a server");
-        self.promised.remove(at.now(), server.tenant(vcpu, at.now()));
+        let owed = server.owed_on_leave(at.now());
+        self.promised.remove(at.now(), server.tenant(vcpu, at.now()), owed);
         server.cpus().iter().for_each(|cpu| self.note_promises(at, cpu));
         server.elsewhere()
     }

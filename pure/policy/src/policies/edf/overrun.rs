@@ -2,3 +2,7 @@
 
 mod debt;
 pub(super) mod history;
+pub(super) mod leniency;
+
+#[cfg(test)]
+mod tests;

@@ -38,9 +38,12 @@ Rules:
   wake-ups. vCPUs with a phase or spread = \"use\" keep their periods.
 - Overrun: CPU time used past the end of a slice is debt. The part that recurs
   in every period is deducted from the next slice. The rest is paid from slack,
-  or from later slices if there is no slack. So an `exact` vCPU may receive
-  slightly more than its share. With overrun = \"repay\" all debt is deducted from
-  later slices: the share is exact over time, but slices may be short.
+  or from later slices if there is no slack. An `exact` vCPU is forgiven a
+  quarter of its slice per period, but at least 50us and at most 250us, and up
+  to 40 times that at once. Debt beyond that, up to 10 slices or the share of
+  1s, is deducted from its later slices, which can be short.
+  With overrun = \"repay\" all debt is deducted from later slices: the share is
+  exact over time, but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change
   yields no extra CPU time: usage beyond slice x elapsed / period is deducted
   from the next slices. A vCPU that leaves and rejoins gains nothing either.

@@ -317,13 +317,18 @@ fn edf_vcpu_with_phase_that_leaves_before_it_runs_frees_its_share_at_once() {
 }
 
 /// Returns an EDF policy and a host with `cpus` CPUs, to be driven by hand.
-fn by_hand(cpus: usize, words: &[(&'static str, RawValue<'static>)]) -> (Edf, Moment) {
+pub(super) fn by_hand(cpus: usize, words: &[(&'static str, RawValue<'static>)]) -> (Edf, Moment) {
     let values = Values::read(SPEC.policy_fields, words.iter().copied()).unwrap();
     (Edf::new(&values, &Topology::flat(cpus)), Moment::at_start(cpus))
 }
 
 /// Admits a blocked vCPU with a hard limit.
-fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)) -> VcpuId {
+pub(super) fn join(
+    edf: &mut Edf,
+    at: &mut Moment,
+    slot: u32,
+    (slice, period): (&str, &str),
+) -> VcpuId {
     let vcpu = VcpuId::new(slot, DomId::new(slot), 0);
     let (slice, period) = (("slice", RawValue::Text(slice)), ("period", RawValue::Text(period)));
     let terms = [slice, period, ("exact", RawValue::Flag(true))];
@@ -332,7 +337,7 @@ fn join(edf: &mut Edf, at: &mut Moment, slot: u32, (slice, period): (&str, &str)
     vcpu
 }
 
-fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
+pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
     at.set_awake(vcpu, true);
     edf.on_wake(at, vcpu);
 }

@@ -5,6 +5,12 @@ use slackline_units::{Span, Time};
 use crate::policies::edf::overrun::history::UNTOLD;
 use crate::policies::edf::{EdfServer, SpareTime};
 
+/// Maximum debt of a vCPU with a hard limit, in slices. If the vCPU's share of [`MOST_DEBT_TIME`]
+/// is more, that share is the maximum. So a single long overrun, for example by a thread that the
+/// kernel cannot stop, throttles the vCPU for at most this number of periods or that time.
+const MOST_DEBT: u64 = 10;
+const MOST_DEBT_TIME: Span = Span::from_secs(1);
+
 impl EdfServer {
     /// Adds CPU time beyond the budget to the debt.
     #[inline]
@@ -16,10 +22,21 @@ impl EdfServer {
     ) {
         if !beyond.is_zero() {
             self.count_urgent(now, spare_time);
-            self.debt += beyond;
             self.urgent += beyond;
             self.stops.overran += beyond;
+            self.debt = (self.debt + beyond).min(self.most_debt().max(self.debt));
         }
+    }
+
+    /// Returns the maximum debt. Overrun beyond it is not owed. [`Span::MAX`] for a work-conserving
+    /// vCPU, and with `repay`.
+    fn most_debt(&self) -> Span {
+        if !self.exact || self.repays {
+            return Span::MAX;
+        }
+        let reservation = self.periods.reservation;
+        let slices = Span::from_ns(reservation.slice().ns().saturating_mul(MOST_DEBT));
+        slices.max(reservation.over(MOST_DEBT_TIME))
     }
 
     /// Deducts slack from the urgent part of the debt, for which other vCPUs can still have to
@@ -55,9 +72,11 @@ impl EdfServer {
         self.count_urgent(now, spare_time);
         let untold = self.stops.habit() + UNTOLD;
         if !self.repays {
-            self.debt -= self.forgiven(slice, untold);
+            let forgiven = self.forgive(slice, untold, now);
+            self.debt -= forgiven;
         }
-        let most = if self.repays { self.debt } else { self.urgent.max(untold) };
+        let pays_all = self.repays || self.exact;
+        let most = if pays_all { self.debt } else { self.urgent.max(untold) };
         let paid = self.debt.min(slice - in_advance).min(most);
         self.urgent = self.urgent.left_after(paid);
         self.debt -= paid;
@@ -66,10 +85,20 @@ impl EdfServer {
     }
 
     /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs can
-    /// still have to wait, is never forgiven. For a vCPU with a hard limit it is all debt beyond
-    /// the usual lateness of its stops. For a work-conserving vCPU a slice's worth more is kept.
-    fn forgiven(&self, slice: Span, untold: Span) -> Span {
+    /// still have to wait, is never forgiven. For a vCPU with a hard limit, debt beyond the usual
+    /// lateness of its stops is forgiven, up to its leniency. For a work-conserving vCPU, debt
+    /// beyond that lateness and one slice is forgiven.
+    fn forgive(&mut self, slice: Span, untold: Span, now: Time) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
-        self.debt.left_after(kept.max(self.urgent))
+        let forgiven = self.debt.left_after(kept.max(self.urgent));
+        if self.exact { self.leniency.take(forgiven, now) } else { forgiven }
+    }
+
+    /// Returns the excess that a vCPU with a hard limit owes when it rejoins: its debt, and the
+    /// overrun that was forgiven and has not accrued again. So the vCPU gains nothing by leaving.
+    /// Zero for other vCPUs.
+    pub(in crate::policies::edf) fn owed_on_leave(&self, now: Time) -> Span {
+        let spent = if self.repays { Span::ZERO } else { self.leniency.spent(now) };
+        if self.exact { self.debt + spent } else { Span::ZERO }
     }
 }

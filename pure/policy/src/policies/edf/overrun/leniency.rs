@@ -1,0 +1,126 @@
+//! Limit of the overrun that a vCPU with a hard limit is forgiven.
+//!
+//! Not in [VSched]. The overrun of an occasional late stop is forgiven, so that it does not shorten
+//! the next slices. Recurring late stops would raise the share of the vCPU. So a token bucket
+//! limits the amount that is forgiven.
+
+use slackline_units::{Reservation, Span, Time};
+
+/// Divisor of the slice: in each period, overrun of a quarter of the slice accrues, within
+/// [`LEAST_REFILL`] and [`MOST_REFILL`]. A quarter alone would be 2 ms for a slice of 8 ms.
+const REFILL_PER_SLICE: u64 = 4;
+
+/// Lower bound of the refill, or the slice if that is shorter. Timers of a busy virtual host are 15
+/// to 80 us late, 35 us beyond the usual lateness. This lateness does not depend on the slice.
+const LEAST_REFILL: Span = Span::from_us(50);
+
+/// Upper bound of the refill: 2.5 % of a CPU at a period of 10 ms.
+const MOST_REFILL: Span = Span::from_us(250);
+
+/// Capacity of the bucket in refills. With the largest refill the bucket forgives two stops that
+/// are 4 ms late. Such stops occur when a hypervisor halts its guest for a timer tick.
+const REFILLS: u64 = 40;
+
+/// Token bucket of the overrun that may be forgiven. It fills with time only: wake-ups and changes
+/// of parameters add nothing.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::policies::edf) struct Leniency {
+    /// Amount that accrues in each period, and the period.
+    refill: Reservation,
+    /// Overrun that may be forgiven now.
+    left: Span,
+    /// Time up to which `left` has accrued.
+    counted: Time,
+}
+
+impl Leniency {
+    /// Returns a full bucket for a vCPU with this reservation.
+    pub(in crate::policies::edf) fn full(share: Reservation, now: Time) -> Leniency {
+        let refill = refill(share);
+        Leniency { refill, left: refill.slice() * REFILLS, counted: now }
+    }
+
+    /// Changes the reservation. The amount left stays, up to the new capacity.
+    pub(in crate::policies::edf) fn change(&mut self, share: Reservation, now: Time) {
+        self.accrue(now);
+        self.refill = refill(share);
+        self.left = self.left.min(self.capacity());
+    }
+
+    /// Takes up to `asked` from the bucket, and returns the amount taken.
+    pub(in crate::policies::edf) fn take(&mut self, asked: Span, now: Time) -> Span {
+        self.accrue(now);
+        let taken = asked.min(self.left);
+        self.left -= taken;
+        taken
+    }
+
+    /// Returns the forgiven overrun that has not accrued again.
+    pub(in crate::policies::edf) fn spent(mut self, now: Time) -> Span {
+        self.accrue(now);
+        self.capacity() - self.left
+    }
+
+    fn accrue(&mut self, now: Time) {
+        let since = core::mem::replace(&mut self.counted, now);
+        let room = self.capacity() - self.left;
+        self.left += self.refill.over(now.since(since)).min(room);
+    }
+
+    fn capacity(&self) -> Span {
+        self.refill.slice() * REFILLS
+    }
+}
+
+fn refill(share: Reservation) -> Reservation {
+    let slice = share.slice();
+    let quarter = Span::from_ns(slice.ns() / REFILL_PER_SLICE);
+    let refill = quarter.clamp(slice.min(LEAST_REFILL), slice.max(LEAST_REFILL).min(MOST_REFILL));
+    Reservation::new(refill, share.period()).expect("a refill is above zero and at most the slice")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn share(slice: Span, period: Span) -> Reservation {
+        Reservation::new(slice, period).unwrap()
+    }
+
+    fn at_ms(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    #[test]
+    fn edf_refill_is_a_quarter_of_the_slice_between_50_and_250_us() {
+        let us = Span::from_us;
+        let expected = [(40, 40), (80, 50), (200, 50), (300, 75), (1_000, 250), (8_000, 250)];
+        for (slice, expected) in expected {
+            assert_eq!(refill(share(us(slice), us(10_000))).slice(), us(expected), "{slice}");
+        }
+        let shortest = Span::from_ns(1);
+        assert_eq!(refill(share(shortest, us(1))).slice(), shortest);
+    }
+
+    #[test]
+    fn edf_forgiveness_ends_at_forty_refills_and_accrues_with_time() {
+        let mut leniency = Leniency::full(share(Span::from_ms(8), Span::from_ms(100)), at_ms(0));
+        assert_eq!(leniency.take(Span::from_ms(7), at_ms(0)), Span::from_ms(7));
+        assert_eq!(leniency.take(Span::from_ms(7), at_ms(0)), Span::from_ms(3));
+        assert_eq!(leniency.take(Span::from_ms(7), at_ms(50)), Span::from_us(125));
+        assert_eq!(leniency.take(Span::from_ms(7), at_ms(250)), Span::from_us(500));
+        assert_eq!(leniency.spent(at_ms(350)), Span::from_us(9_750));
+        assert_eq!(leniency.spent(at_ms(1_000_000)), Span::ZERO);
+    }
+
+    /// A change to a slice with a smaller bucket and back, at the same time, adds nothing.
+    #[test]
+    fn edf_change_of_parameters_adds_no_forgiveness() {
+        let (long, short) = (Span::from_ms(8), Span::from_us(40));
+        let period = Span::from_ms(100);
+        let mut leniency = Leniency::full(share(long, period), at_ms(0));
+        leniency.change(share(short, period), at_ms(100));
+        leniency.change(share(long, period), at_ms(100));
+        assert_eq!(leniency.take(Span::MAX, at_ms(100)), short * REFILLS);
+    }
+}
