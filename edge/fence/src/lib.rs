@@ -32,6 +32,8 @@ mod journal;
 mod keeper;
 mod link;
 mod outside_limits;
+mod quiet_record;
+mod slow_freeze;
 mod take;
 mod timeslice;
 mod tree;

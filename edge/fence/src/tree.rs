@@ -21,6 +21,8 @@ use super::give_back::{
     GiveBackError, GivenBack, Original, ROUNDS, give_back, ignore_gone, is_ours, leaver_back,
 };
 use super::held::{Drift, HandoverState};
+use super::quiet_record::QuietRecord;
+use super::slow_freeze::{GuardedTree, guarded};
 use super::timeslice::Timeslice;
 use super::tree_usage::TreeUsage;
 use slackline_linux::cgroup::{CgroupError, Step, TreePlace};
@@ -42,6 +44,7 @@ struct TreeState {
     first: Vec<ThreadRef>,
     /// Original state for threads that were started after the fence registered the tree.
     default: Original,
+    guarded: Arc<GuardedTree>,
     orders: Mutex<TreeOrders>,
 }
 
@@ -62,32 +65,6 @@ struct TreeOrders {
     given_back: bool,
     rest: Option<QuietRecord>,
 }
-
-/// Record of an audit (check of all threads) that found all threads blocked, and as ordered.
-#[derive(Debug)]
-struct QuietRecord {
-    /// CPU time that the tree had used at the time of that audit.
-    used: Span,
-    /// Number of audits that were skipped since that audit.
-    passed_over: u32,
-}
-
-impl QuietRecord {
-    fn since(used: Span) -> QuietRecord {
-        QuietRecord { used, passed_over: 0 }
-    }
-
-    /// Returns true if the tree needs no audit: it has used no CPU time since the record, and fewer
-    /// than [`PASSED_OVER`] audits have been skipped. If so, it counts one more skipped audit.
-    fn lasts(&mut self, used: Span) -> bool {
-        let lasts = self.used == used && self.passed_over < PASSED_OVER;
-        self.passed_over += u32::from(lasts);
-        lasts
-    }
-}
-
-/// Maximum number of consecutive audits that are skipped for a tree that uses no CPU time.
-const PASSED_OVER: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TreeTarget {
@@ -126,7 +103,9 @@ impl HeldTree {
             given_back: false,
             rest: None,
         };
-        Ok(HeldTree(Arc::new(TreeState { place, first, default, orders: Mutex::new(orders) })))
+        let guarded = GuardedTree { place: place.clone(), ordinary: default.scheduling };
+        let (guarded, orders) = (Arc::new(guarded), Mutex::new(orders));
+        Ok(HeldTree(Arc::new(TreeState { place, first, default, guarded, orders })))
     }
 
     /// Returns the place of the tree's cgroup.
@@ -514,7 +493,13 @@ impl HeldTree {
     fn freeze(&self, orders: &mut TreeOrders, is_frozen: bool) -> Result<(), ActError> {
         if orders.is_frozen != is_frozen {
             let (text, act) = if is_frozen { ("1", Act::Freeze) } else { ("0", Act::Thaw) };
-            let written = orders.switch.write_all_at(text.as_bytes(), 0);
+            let write = || orders.switch.write_all_at(text.as_bytes(), 0);
+            let (written, is_lowered) =
+                if is_frozen { guarded(&self.0.guarded, write) } else { (write(), false) };
+            if is_lowered {
+                orders.wanted = TreeTarget::Original;
+                let _ = self.bring(orders);
+            }
             written.map_err(|source| match source.raw_os_error() {
                 // The group was removed, so every thread has ended.
                 Some(libc::ENODEV) => ActError::Gone { tid: self.carrier() },
@@ -596,19 +581,4 @@ fn is_invalid(error: &io::Error) -> bool {
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {
     // The end of one thread is not the end of the tree, so it is not reported as such.
     ActError::Refused { tid, act, source }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn idle_process_tree_is_checked_every_tenth_pass_and_a_busy_tree_always() {
-        let used = Span::from_ms(3);
-        let mut rest = QuietRecord::since(used);
-        let looked = (0..20).map(|_| rest.lasts(used));
-        assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
-        assert!(!rest.lasts(used), "until it has been looked at");
-        assert!(!QuietRecord::since(used).lasts(used + Span::from_us(1)));
-    }
 }

@@ -16,6 +16,7 @@ use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use thiserror::Error;
@@ -465,9 +466,13 @@ fn dissolve(
     /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
     /// while other processes are moved out, and an exiting thread stays until it has ended.
     /// Normally a few rounds are enough.
-    const ROUNDS: usize = 100;
+    const ROUNDS: usize = 500;
+    /// Number of the first rounds, which follow each other at once.
+    const QUICK_ROUNDS: usize = 20;
+    /// Time between two later rounds. An exiting thread may need this CPU to end.
+    const REST: Duration = Duration::from_millis(1);
     let mut last = Ok(());
-    for _ in 0..ROUNDS {
+    for round in 0..ROUNDS {
         last = move_all().and_then(|()| match fs::remove_dir(group) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             result => result.map_err(|source| CgroupError::refused(Step::Remove, group, source)),
@@ -475,7 +480,11 @@ fn dissolve(
         if last.is_ok() {
             break;
         }
-        std::thread::yield_now();
+        if round < QUICK_ROUNDS {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(REST);
+        }
     }
     last
 }

@@ -1,0 +1,44 @@
+//! Audits that are skipped while a process tree is idle.
+
+use slackline_units::Span;
+
+/// Record of an audit (check of all threads) that found all threads blocked, and as ordered.
+#[derive(Debug)]
+pub(super) struct QuietRecord {
+    /// CPU time that the tree had used at the time of that audit.
+    used: Span,
+    /// Number of audits that were skipped since that audit.
+    passed_over: u32,
+}
+
+impl QuietRecord {
+    pub(super) fn since(used: Span) -> QuietRecord {
+        QuietRecord { used, passed_over: 0 }
+    }
+
+    /// Returns true if the tree needs no audit: it has used no CPU time since the record, and fewer
+    /// than [`PASSED_OVER`] audits have been skipped. If so, it counts one more skipped audit.
+    pub(super) fn lasts(&mut self, used: Span) -> bool {
+        let lasts = self.used == used && self.passed_over < PASSED_OVER;
+        self.passed_over += u32::from(lasts);
+        lasts
+    }
+}
+
+/// Maximum number of consecutive audits that are skipped for a tree that uses no CPU time.
+const PASSED_OVER: u32 = 9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn idle_process_tree_is_checked_every_tenth_pass_and_a_busy_tree_always() {
+        let used = Span::from_ms(3);
+        let mut rest = QuietRecord::since(used);
+        let looked = (0..20).map(|_| rest.lasts(used));
+        assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
+        assert!(!rest.lasts(used), "until it has been looked at");
+        assert!(!QuietRecord::since(used).lasts(used + Span::from_us(1)));
+    }
+}

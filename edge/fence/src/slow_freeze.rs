@@ -1,0 +1,180 @@
+//! Guard against a freeze that waits for the tree itself.
+//!
+//! To freeze a cgroup, the kernel takes a lock that covers all cgroups. The owner of that lock may
+//! be an ordinary thread, such as a program that creates a cgroup, on a CPU that the real-time
+//! threads of the tree occupy. The freeze would wait for the owner, and the owner for the tree. So
+//! if a freeze lasts too long, another thread takes the real-time class from the tree meanwhile.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::give_back::ROUNDS;
+use slackline_linux::cgroup::TreePlace;
+use slackline_linux::sys::{SchedulingOf, Tid, set_scheduling};
+use slackline_units::Span;
+
+/// Time after which a freeze counts as slow. Other freezes take some microseconds.
+const SLOW_FREEZE: Span = Span::from_ms(5);
+
+thread_local! {
+    /// Guard of the freezes that this thread makes. `None` until the first freeze, or if the guard
+    /// cannot be started.
+    static GUARD: RefCell<Option<FreezeGuard>> = const { RefCell::new(None) };
+}
+
+/// Tree whose freezes a guard watches.
+#[derive(Clone, Debug)]
+pub(super) struct GuardedTree {
+    pub(super) place: TreePlace,
+    /// Ordinary class for the threads of the tree.
+    pub(super) ordinary: SchedulingOf,
+}
+
+/// Thread that lowers a tree if its timer expires, and the state that it shares with its owner.
+struct FreezeGuard {
+    timer: Arc<OwnedFd>,
+    shared: Arc<Mutex<FreezeState>>,
+}
+
+#[derive(Default)]
+struct FreezeState {
+    /// Tree that is being frozen. `None` between two freezes.
+    current: Option<Arc<GuardedTree>>,
+    /// True if the guard has lowered the tree of the current freeze.
+    has_lowered: bool,
+    is_over: bool,
+}
+
+/// Freezes a tree by `write`. Returns its result, and true if the threads of the tree have lost the
+/// real-time class because the freeze was slow.
+pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
+    GUARD.with_borrow_mut(|guard| {
+        if guard.is_none() {
+            // Without a guard, freezes are as the kernel makes them.
+            *guard = FreezeGuard::start().ok();
+        }
+        match guard {
+            Some(guard) => guard.watch(tree, write),
+            None => (write(), false),
+        }
+    })
+}
+
+impl FreezeGuard {
+    /// Starts the guard's thread. It inherits class, priority and CPUs of the calling thread, so it
+    /// runs before the trees that this thread freezes.
+    fn start() -> io::Result<FreezeGuard> {
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
+        let guard = FreezeGuard { timer: Arc::new(timer), shared: Arc::default() };
+        let (timer, shared) = (Arc::clone(&guard.timer), Arc::clone(&guard.shared));
+        let named = std::thread::Builder::new().name("freeze guard".into());
+        named.spawn(move || guard_freezes(&timer, &shared))?;
+        Ok(guard)
+    }
+
+    fn watch<T>(&self, tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
+        locked(&self.shared).current = Some(Arc::clone(tree));
+        self.set(SLOW_FREEZE);
+        let written = write();
+        self.set(Span::ZERO);
+        let mut shared = locked(&self.shared);
+        shared.current = None;
+        (written, std::mem::take(&mut shared.has_lowered))
+    }
+
+    /// Sets the timer, or stops it if `after` is zero.
+    fn set(&self, after: Span) {
+        let nanoseconds = i64::try_from(after.ns()).unwrap_or(i64::MAX);
+        let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let once = Itimerspec {
+            it_interval: none,
+            it_value: Timespec { tv_sec: 0, tv_nsec: nanoseconds },
+        };
+        // A timer that cannot be set leaves freezes as the kernel makes them.
+        let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
+    }
+}
+
+impl Drop for FreezeGuard {
+    fn drop(&mut self) {
+        locked(&self.shared).is_over = true;
+        self.set(Span::from_ns(1));
+    }
+}
+
+fn guard_freezes(timer: &OwnedFd, shared: &Mutex<FreezeState>) {
+    let mut expired = [0; 8];
+    loop {
+        match rustix::io::read(timer, &mut expired) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(_) => return,
+        }
+        let mut shared = locked(shared);
+        if shared.is_over {
+            return;
+        }
+        if let Some(tree) = shared.current.clone() {
+            tree.lower();
+            shared.has_lowered = true;
+        }
+    }
+}
+
+impl GuardedTree {
+    /// Gives all threads of the tree the ordinary class, also threads that are started meanwhile.
+    /// Ignores errors: a thread may have exited.
+    fn lower(&self) {
+        let mut done: Vec<Tid> = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut there = self.place.threads().unwrap_or_default();
+            there.sort_unstable();
+            let is_new = |tid: &&Tid| done.binary_search(tid).is_err();
+            let new: Vec<Tid> = there.iter().filter(is_new).copied().collect();
+            if new.is_empty() {
+                return;
+            }
+            for tid in new {
+                let _ = set_scheduling(tid, &self.ordinary);
+            }
+            done = there;
+        }
+    }
+}
+
+fn locked(shared: &Mutex<FreezeState>) -> std::sync::MutexGuard<'_, FreezeState> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use slackline_linux::sys::{Scheduling, get_scheduling, own_tid};
+
+    /// A file stands for the list of the tree's threads, which has only this thread. The class
+    /// `SCHED_BATCH` stands for the real-time class, which needs root.
+    #[test]
+    fn freeze_that_takes_seconds_gives_its_tree_the_ordinary_class() {
+        let folder = tempfile::TempDir::new().unwrap();
+        let thread = own_tid();
+        std::fs::write(folder.path().join("cgroup.threads"), format!("{thread}\n")).unwrap();
+        let place = TreePlace { group: folder.path().to_path_buf(), origin: None };
+        let ordinary = get_scheduling(thread).unwrap();
+        let Scheduling::Other { nice } = ordinary.class else { panic!("{ordinary:?}") };
+        let tree = Arc::new(GuardedTree { place, ordinary });
+        let other = SchedulingOf { class: Scheduling::Batch { nice }, ..ordinary };
+        assert_eq!(guarded(&tree, || 7).0, 7);
+        set_scheduling(thread, &other).unwrap();
+        let slow = guarded(&tree, || std::thread::sleep(Duration::from_secs(3)));
+        assert_eq!(slow, ((), true));
+        assert_eq!(get_scheduling(thread).unwrap(), ordinary);
+    }
+}
