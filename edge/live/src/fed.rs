@@ -41,6 +41,8 @@ pub enum OrderedClass {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
+    /// Stopped, but a thread still runs in the kernel. All threads are in the ordinary class.
+    Stopping,
 }
 
 /// Enforcement for tests: it records the orders and makes no system call.
@@ -66,6 +68,7 @@ impl Way for Arc<RecordingEnforcement> {
                 Place::Original => OrderedClass::Original,
                 Place::Behind => OrderedClass::Behind,
                 Place::Held => OrderedClass::Held,
+                Place::Stopping => OrderedClass::Stopping,
             };
             locked(&self.told).push((vcpu, told));
             if told == OrderedClass::InLine {

@@ -22,6 +22,7 @@ mod join;
 mod left;
 mod pause;
 mod recording;
+mod stopping;
 mod tell;
 mod tree;
 mod view;

@@ -26,7 +26,7 @@ use slackline_linux::thread::ThreadRef;
 use slackline_units::{Enforcement, Reservation, Span};
 
 pub use bandwidth::DeadlineBandwidth;
-pub use choice::{Choice, ChoiceError, TrialResult, choose};
+pub use choice::{Choice, ChoiceError, TrialResult, better, choose};
 pub use error::MechanismError;
 pub use interference::{Interference, check_interference};
 pub use quota::usual_period as usual_quota_period;

@@ -61,6 +61,16 @@ pub(crate) enum Place {
     Behind,
     /// Stopped: the vCPU does not run.
     Held,
+    /// Stopped, but a thread still runs in the kernel, where no stop takes effect. All threads get
+    /// the ordinary class with their original parameters.
+    Stopping,
+}
+
+impl Place {
+    /// Returns true if the vCPU must not run.
+    pub(crate) const fn is_stop(self) -> bool {
+        matches!(self, Place::Held | Place::Stopping)
+    }
 }
 
 /// Order that the kernel refused, with the error.

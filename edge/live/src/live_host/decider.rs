@@ -76,6 +76,8 @@ pub(super) struct Vcpu {
     pub(super) home: Arc<Home>,
     /// Time of the run at which this vCPU was stopped. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
+    /// True if an event showed that a thread of this vCPU ran after the stop.
+    pub(super) runs_after_stop: bool,
     /// True while this vCPU is paused at a user's request.
     pub(super) is_paused: bool,
     /// True while another program controls this vCPU's threads. The daemon then leaves that
@@ -130,6 +132,7 @@ impl Vcpu {
             is_exact,
             home,
             held_since: None,
+            runs_after_stop: false,
             is_paused: false,
             is_left: false,
             used_left: Span::ZERO,
@@ -423,6 +426,7 @@ impl Decider {
             return Ok(());
         }
         let mut used = None;
+        self.note_running_after_stop(vcpu, *what, at);
         self.note_place(thread, *what, cpu);
         if let Some(cpu) = cpu {
             let running = self.pcpus.all[cpu.index()].running;

@@ -158,7 +158,7 @@ impl Decider {
         }
         let must_not = known.is_exact && self.host.moment().is_awake(vcpu);
         let place = match turn {
-            _ if known.is_paused => Place::Held,
+            _ if known.is_paused => known.stop_place(),
             _ if self.pcpus.is_refused(vcpu) => Place::Original,
             Some((chosen, Entitlement::Spare)) if chosen == vcpu => Place::Original,
             Some((chosen, _)) if chosen == vcpu => Place::First,
@@ -166,7 +166,7 @@ impl Decider {
             // A vCPU that has not been chosen yet has no home, and may have used more than its
             // budget. It would never be chosen then and, unless it were stopped, would never stop
             // running.
-            _ if must_not => Place::Held,
+            _ if must_not => known.stop_place(),
             // As an ordinary thread it would receive as much of the slack as the chosen vCPU.
             _ if self.host.weighs_spare_time() && known.home.get().is_some() => Place::Behind,
             _ => Place::Original,
@@ -181,11 +181,12 @@ impl Decider {
         if self.get(vcpu).is_some_and(|known| known.is_left) {
             return;
         }
-        if place != Place::Held {
+        if !place.is_stop() {
             self.note_let_go(vcpu);
         }
         let Some(known) = self.vcpus.get_mut(vcpu.slot()).and_then(Option::as_mut) else { return };
-        if place == Place::Held {
+        known.runs_after_stop &= place.is_stop();
+        if place.is_stop() {
             known.held_since.get_or_insert(self.now);
         } else if known.held_since.take().is_some() {
             // The stop is reported as a block, and another CPU may read that event only now.

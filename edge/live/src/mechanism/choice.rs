@@ -6,10 +6,12 @@
 //! valid until the host boots again.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use slackline_units::{Enforcement, Span};
 use thiserror::Error;
 
@@ -17,6 +19,9 @@ use super::{Bound, Demand, EnforceTarget, MechanismError, mechanism};
 
 /// First line of the file of a trial.
 const FORMAT: &str = "slackline-trial-1";
+
+/// Maximum number of bytes that are read from the file of a trial.
+const LONGEST: u64 = 4096;
 
 /// Difference of two errors that is noise, in millionths of a CPU.
 const NOISE: u64 = 200;
@@ -56,10 +61,10 @@ impl TrialResult {
     }
 
     /// Reads the results of a trial. Empty if there was no trial since the host booted, or the file
-    /// has another format.
+    /// has another format. A pipe or a device is not read, since a daemon must not wait for it.
     #[must_use]
     pub fn read_all(file: &Path) -> Vec<TrialResult> {
-        let text = fs::read_to_string(file).unwrap_or_default();
+        let text = short_text(file).unwrap_or_default();
         match text.split_once('\n') {
             Some((FORMAT, rest)) => rest.lines().map_while(TrialResult::parse).collect(),
             _ => Vec::new(),
@@ -76,6 +81,17 @@ impl TrialResult {
             cost_ppm: cost.parse().ok()?,
         })
     }
+}
+
+/// Returns the text of a regular file, at most [`LONGEST`] bytes of it.
+fn short_text(file: &Path) -> io::Result<String> {
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let opened = File::options().read(true).custom_flags(flags).open(file)?;
+    let mut text = String::new();
+    if opened.metadata()?.is_file() {
+        opened.take(LONGEST).read_to_string(&mut text)?;
+    }
+    Ok(text)
 }
 
 /// Mechanism that was chosen, with the reason.
@@ -134,8 +150,10 @@ pub fn choose(
     }
 }
 
-/// Returns the better of the two mechanisms that guarantee CPU time, and the reason.
-fn better(trial: &[TrialResult]) -> (Enforcement, String) {
+/// Returns the mechanism that guarantees CPU time and was better in this trial, with the reason.
+/// Returns the dispatcher if the trial did not compare it with `deadline`.
+#[must_use]
+pub fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     let of = |one| trial.iter().find(|measured| measured.enforcement == one);
     let (ours, kernels) = (of(Enforcement::Dispatcher), of(Enforcement::Deadline));
     let (Some(ours), Some(kernels)) = (ours, kernels) else {
@@ -144,10 +162,11 @@ fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     };
     let percent = |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100);
     let (our, their) = (percent(ours.error_ppm), percent(kernels.error_ppm));
-    if kernels.error_ppm + NOISE < ours.error_ppm {
+    let is_smaller = |one: u64, other: u64| one < other && other - one > NOISE;
+    if is_smaller(kernels.error_ppm, ours.error_ppm) {
         let why = format!("errors in the trial: deadline {their}, dispatcher {our}");
         (Enforcement::Deadline, why)
-    } else if ours.error_ppm + NOISE < kernels.error_ppm || ours.cost_ppm <= kernels.cost_ppm {
+    } else if is_smaller(ours.error_ppm, kernels.error_ppm) || ours.cost_ppm <= kernels.cost_ppm {
         let why = format!("errors in the trial: dispatcher {our}, deadline {their}");
         (Enforcement::Dispatcher, why)
     } else {
@@ -181,6 +200,7 @@ mod tests {
         // Within the noise the cheaper mechanism is chosen.
         assert_eq!(of((500, 50_000), (600, 10)).0, deadline);
         assert_eq!(of((500, 10), (400, 10)).0, dispatcher);
+        assert_eq!(of((u64::MAX, u64::MAX), (u64::MAX - 1, 0)).0, deadline);
         assert!(of((4_000, 0), (500, 0)).1.contains("deadline 0.05 %, dispatcher 0.40 %"));
     }
 
@@ -203,6 +223,11 @@ mod tests {
         assert_eq!(TrialResult::read_all(&file), all);
         std::fs::write(&file, "slackline-trial-2\ndispatcher 1 1 1\n").unwrap();
         assert_eq!(TrialResult::read_all(&file), []);
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let pipe = folder.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        assert_eq!(TrialResult::read_all(&pipe), []);
+        assert_eq!(TrialResult::read_all(Path::new("/dev/zero")), []);
         assert_eq!(TrialResult::read_all(&folder.path().join("none")), []);
     }
 }

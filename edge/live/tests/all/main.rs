@@ -7,6 +7,7 @@ mod fed;
 mod kept_places;
 mod late_timers;
 mod recorder;
+mod stopping;
 
 /// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]

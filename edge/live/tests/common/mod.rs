@@ -179,7 +179,7 @@ impl Target {
         Target::of_shell("while :; do :; done")
     }
 
-    fn of_shell(script: &str) -> Target {
+    pub fn of_shell(script: &str) -> Target {
         let mut command = Command::new("sh");
         command.args(["-c", script]).stdin(Stdio::null()).stdout(Stdio::null());
         command.stderr(Stdio::null());

@@ -29,9 +29,14 @@ impl CpuGroup {
         fs::create_dir(&folder).ok()?;
         let group = CpuGroup(folder);
         // Without a share of its own it refuses real-time threads, where the kernel counts them.
+        // The kernel counts the share of a removed group for a moment after its removal.
         let runtime = group.0.join("cpu.rt_runtime_us");
-        if runtime.exists() && fs::write(&runtime, "500000").is_err() {
-            return None;
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while runtime.exists() && fs::write(&runtime, "500000").is_err() {
+            if Instant::now() >= deadline {
+                return None;
+            }
+            common::nap();
         }
         fs::write(group.0.join("cgroup.procs"), pid.to_string()).ok()?;
         Some(group)

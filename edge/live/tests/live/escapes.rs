@@ -168,7 +168,7 @@ impl Open {
     }
 
     /// Returns the CPU time of the member on all CPUs, according to the session's records.
-    fn told(&self) -> Span {
+    pub(crate) fn told(&self) -> Span {
         let used = |entry: &Entry| match entry {
             Entry::Record(
                 Record::Ran { vcpu, used, .. } | Record::Elsewhere { vcpu, used, .. },

@@ -1,0 +1,73 @@
+//! Tests of stopped process trees whose threads still run in the kernel. The test supplies the
+//! events from memory.
+
+use slackline_host::policy::{RawValue, Topology, Values, find};
+use slackline_live::fed::{FedHost, OrderedClass};
+use slackline_live::watch::ThreadEventKind::{SwitchedIn, SwitchedOut, Woke};
+use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+
+const CPU: CpuId = CpuId::new(0);
+const THREAD: i32 = 100;
+
+fn tree() -> VcpuId {
+    VcpuId::new(0, DomId::new(0), 0)
+}
+
+fn us(us: u64) -> Time {
+    Time::START + Span::from_us(us)
+}
+
+/// Reschedules the CPU and returns the class of the latest order for the tree. `None` if there was
+/// no order.
+fn order_at(host: &FedHost, now: Time) -> Option<OrderedClass> {
+    host.at(now);
+    host.reschedule(CPU).unwrap();
+    host.told().into_iter().rfind(|&(told, _)| told == tree()).map(|(_, told)| told)
+}
+
+/// Returns a host that has just stopped a tree of 2 ms in 10 ms, at 2011 us.
+fn stopped_tree() -> FedHost {
+    let edf = find("edf").unwrap();
+    let values = Values::defaults(edf.policy_fields).unwrap();
+    let mut host = FedHost::new(edf, &values, &Topology::flat(1)).unwrap();
+    let text = RawValue::Text;
+    let given = [("slice", text("2ms")), ("period", text("10ms")), ("exact", RawValue::Flag(true))];
+    let share = Values::read(edf.share_fields, given.into_iter()).unwrap();
+    host.join_tree((tree(), &[THREAD]), &share, true).unwrap();
+    host.note_thread(CPU, us(1), THREAD, Woke);
+    assert_eq!(order_at(&host, us(2)), Some(OrderedClass::InLine));
+    host.note_thread(CPU, us(10), THREAD, SwitchedIn);
+    host.note_thread(CPU, us(2010), THREAD, SwitchedOut { ready: true });
+    host.count(tree(), Span::from_us(2000));
+    assert_eq!(order_at(&host, us(2011)), Some(OrderedClass::Held));
+    host
+}
+
+/// The thread runs for another 2 ms after the stop, until a dispatcher pass preempts it.
+#[test]
+fn stopped_tree_that_still_runs_in_the_kernel_loses_real_time_class() {
+    let host = stopped_tree();
+    host.note_thread(CPU, us(2020), THREAD, SwitchedIn);
+    host.note_thread(CPU, us(4020), THREAD, SwitchedOut { ready: true });
+    host.count(tree(), Span::from_us(2000));
+    assert_eq!(order_at(&host, us(4021)), Some(OrderedClass::Stopping));
+    // In its next slice the tree is real-time again, and the next stop is a normal stop.
+    host.note_thread(CPU, us(4022), THREAD, SwitchedIn);
+    host.note_thread(CPU, us(4030), THREAD, SwitchedOut { ready: false });
+    assert_eq!(order_at(&host, us(10_010)), Some(OrderedClass::InLine));
+    host.note_thread(CPU, us(10_020), THREAD, SwitchedIn);
+    host.note_thread(CPU, us(12_020), THREAD, SwitchedOut { ready: true });
+    host.count(tree(), Span::from_us(2000));
+    assert_eq!(order_at(&host, us(12_021)), Some(OrderedClass::Held));
+}
+
+/// A thread wakes to handle the stop. This takes some microseconds, and may be interrupted.
+#[test]
+fn tree_that_stops_at_once_stays_real_time() {
+    let host = stopped_tree();
+    for (from, to, ready) in [(2020, 2040, true), (2050, 2060, false)] {
+        host.note_thread(CPU, us(from), THREAD, SwitchedIn);
+        host.note_thread(CPU, us(to), THREAD, SwitchedOut { ready });
+    }
+    assert_eq!(order_at(&host, us(4000)), None);
+}
