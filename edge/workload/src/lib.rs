@@ -1,9 +1,10 @@
 //! Workloads that other programs describe, as scenarios. Ours, not from a paper.
 //!
-//! Three kinds of CPU series are read: of Bitbrains (GWA-T-12), of Azure VMs, and of PlanetLab.
-//! A series has the mean use of a VM in intervals of five minutes. It does not say when the VM was
-//! runnable in an interval, so a [`BurstModel`] decides that. Two kinds of task sets are read: the
-//! JSON of rt-app and the XML of SimSo.
+//! Three kinds of CPU series are read: of Bitbrains (GWA-T-12), of Azure VMs, and of PlanetLab. A
+//! series has the mean use of a VM in intervals of five minutes. It does not say when the VM was
+//! runnable in an interval, so a [`BurstModel`] decides that. Three kinds of task sets are read:
+//! the JSON of rt-app, the XML of SimSo, and the text of EVA. A fourth kind is drawn by
+//! UUniFast-discard.
 //!
 //! A conversion is a pure function: the same files and options give the same scenario. Each
 //! assumption and each repair is a comment at the start of the scenario. Input that no scenario
@@ -15,16 +16,22 @@
 mod bursts;
 mod decimal;
 mod error;
+mod eva;
 mod names;
 mod rt_app;
 mod series;
 mod simso;
+mod task_set;
+mod task_vms;
+mod uunifast;
 mod write;
 
 use slackline_units::Span;
 
 pub use bursts::BurstModel;
 pub use error::WorkloadError;
+pub use task_set::{WrittenTaskSet, convert_tasks};
+pub use uunifast::SetOptions;
 pub use write::WrittenScenario;
 
 /// Kind of a workload file.
@@ -40,9 +47,68 @@ pub enum Kind {
     RtApp,
     /// Tasks of SimSo, in XML.
     SimSo,
+    /// Tasks of EVA-rt-Engine: WCET, deadline and period on each line.
+    Eva,
+    /// Random tasks, drawn by UUniFast-discard. There is no file.
+    Uunifast,
+}
+
+/// Unit of the times in a file that does not state it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TimeUnit {
+    /// Times are in milliseconds.
+    #[default]
+    Millis,
+    /// Times are in microseconds.
+    Micros,
+    /// Times are in nanoseconds.
+    Nanos,
+}
+
+impl TimeUnit {
+    /// Names of all units on the command line.
+    pub const NAMES: [&str; 3] = ["ms", "us", "ns"];
+
+    /// Returns the unit with a name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<TimeUnit> {
+        [TimeUnit::Millis, TimeUnit::Micros, TimeUnit::Nanos]
+            .into_iter()
+            .find(|unit| unit.name() == name)
+    }
+
+    /// Returns the name of the unit on the command line.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            TimeUnit::Millis => "ms",
+            TimeUnit::Micros => "us",
+            TimeUnit::Nanos => "ns",
+        }
+    }
+
+    /// Returns the number of decimal places of a nanosecond in this unit.
+    const fn digits(self) -> i32 {
+        match self {
+            TimeUnit::Millis => 6,
+            TimeUnit::Micros => 3,
+            TimeUnit::Nanos => 0,
+        }
+    }
 }
 
 impl Kind {
+    /// All kinds, in the order of the help.
+    pub const ALL: [Kind; 7] = [
+        Kind::Bitbrains,
+        Kind::Azure,
+        Kind::PlanetLab,
+        Kind::RtApp,
+        Kind::SimSo,
+        Kind::Eva,
+        Kind::Uunifast,
+    ];
+
     /// Returns the name of the kind on the command line.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -52,6 +118,8 @@ impl Kind {
             Kind::PlanetLab => "planetlab",
             Kind::RtApp => "rt-app",
             Kind::SimSo => "simso",
+            Kind::Eva => "eva",
+            Kind::Uunifast => "uunifast",
         }
     }
 
@@ -89,8 +157,12 @@ pub struct Options {
     pub cores: u16,
     /// Length of the run of a task set that does not state one.
     pub length: Span,
-    /// Seed of the model `random`.
+    /// Seed of the model `random`, and of a random task set.
     pub seed: u64,
+    /// Unit of the times of EVA.
+    pub unit: TimeUnit,
+    /// Description of a random task set.
+    pub set: SetOptions,
 }
 
 impl Default for Options {
@@ -104,6 +176,8 @@ impl Default for Options {
             cores: 1,
             length: Span::from_secs(10),
             seed: 1,
+            unit: TimeUnit::default(),
+            set: SetOptions::default(),
         }
     }
 }
@@ -120,6 +194,9 @@ pub fn convert(
 ) -> Result<WrittenScenario, WorkloadError> {
     let files = files.iter().map(readable).collect::<Result<Vec<_>, _>>()?;
     let files = &files[..];
+    if kind == Kind::Uunifast {
+        return task_set::drawn(files.len(), options);
+    }
     if files.is_empty() {
         let why = format!("cannot import {}: no file is given", kind.name());
         return Err(WorkloadError::Options { why, hint: "name a file" });
@@ -131,6 +208,8 @@ pub fn convert(
     match kind {
         Kind::RtApp => rt_app::convert(only(kind, files)?, options, stem),
         Kind::SimSo => simso::convert(only(kind, files)?, options),
+        Kind::Eva => task_set::of_eva(only(kind, files)?, options),
+        Kind::Uunifast => unreachable!("returned above"),
         Kind::Bitbrains | Kind::Azure | Kind::PlanetLab => {
             series::convert(kind, files, options, stem)
         }

@@ -67,6 +67,12 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         "each thread is a VM with one vCPU".to_owned(),
         "`run` of 1 us is 1 us of CPU time on this host, as after rt-app's calibration".to_owned(),
     ];
+    if tasks.iter().any(|task| task.has_runtime) {
+        all.push(
+            "`runtime` of 1 us is 1 us of CPU time; rt-app also counts the time of preemptions"
+                .to_owned(),
+        );
+    }
     if tasks.iter().any(Task::has_timer) {
         all.push(
             "timers are absolute, also relative ones: a late job does not move later jobs"

@@ -3,37 +3,17 @@
 //! Each task becomes a VM with one vCPU. Its reservation is its worst-case execution time in each
 //! period, so that EDF serves the jobs in the order of their deadlines.
 
-use std::fmt::Write as _;
-
 use roxmltree::{Document, Node, ParsingOptions};
 use slackline_units::Span;
 
 use crate::decimal::scaled;
 use crate::error::WorkloadError;
-use crate::names::Names;
-use crate::write::{WrittenScenario, counted, head, quoted};
+use crate::task_vms::{self, LONGEST, MOST_TASKS, TaskVms, VmTask};
+use crate::write::{WrittenScenario, counted};
 use crate::{Options, SourceFile};
 
-/// Maximum number of tasks and of processors.
-const MOST_TASKS: usize = 10_000;
+/// Maximum number of processors.
 const MOST_CPUS: usize = 256;
-/// Number of millionths of a CPU in a CPU.
-const MILLION: u128 = 1_000_000;
-/// Longest run in seconds.
-const LONGEST: u64 = 86_400;
-
-/// A task of SimSo.
-struct SimsoTask {
-    name: String,
-    work: Span,
-    /// Period, or `None` if the task has a list of activation dates.
-    period: Option<Span>,
-    deadline: Span,
-    /// Time of the first activation.
-    offset: Span,
-    /// Times of all activations, if they are listed.
-    dates: Vec<Span>,
-}
 
 pub(crate) fn convert(
     file: &SourceFile<'_>,
@@ -70,7 +50,9 @@ pub(crate) fn convert(
     if !is_stated {
         assumptions.push(format!("the run takes {length}; the file has no possible duration"));
     }
-    Ok(write(&tasks, (cpus, length, switch), assumptions))
+    let title = format!("{} of SimSo", counted(tasks.len(), "task"));
+    let set = TaskVms { kind: "simso", title: &title, tasks: &tasks, cpus, length, switch };
+    Ok(set.write(assumptions))
 }
 
 fn elements<'a>(root: &Node<'a, 'a>, list: &str, name: &str) -> Vec<Node<'a, 'a>> {
@@ -115,7 +97,7 @@ fn switch(root: &Node<'_, '_>, cycles: u64) -> Result<Span, String> {
     u64::try_from(ns).map(Span::from_ns).map_err(|_| "cs_overhead is too large".to_owned())
 }
 
-fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<SimsoTask, WorkloadError> {
+fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<VmTask, WorkloadError> {
     let name = node.attribute("name").unwrap_or("task").to_owned();
     let wrong = |why: String| WorkloadError::task(file.name, &name, why);
     let millis = |key: &str| -> Result<Span, WorkloadError> {
@@ -127,7 +109,7 @@ fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<SimsoTask, Workloa
     if node.attribute("followed_by").is_some_and(|next| !next.is_empty()) {
         return Err(wrong("`followed_by` cannot be expressed in a scenario".to_owned()));
     }
-    let mut task = SimsoTask {
+    let mut task = VmTask {
         name: name.clone(),
         work,
         period: None,
@@ -163,24 +145,8 @@ fn task(file: &SourceFile<'_>, node: &Node<'_, '_>) -> Result<SimsoTask, Workloa
     Ok(task)
 }
 
-impl SimsoTask {
-    /// Returns the period of the reservation: the deadline, or the period if that is shorter.
-    fn due(&self) -> Span {
-        self.period.map_or(self.deadline, |period| period.min(self.deadline))
-    }
-}
-
-/// Returns the sum of all reservations in millionths of a CPU, rounded down.
-fn demand(tasks: &[SimsoTask]) -> u128 {
-    let of = |task: &SimsoTask| u128::from(task.work.ns()) * MILLION / u128::from(task.due().ns());
-    tasks.iter().map(of).sum()
-}
-
-fn assumed(root: &Node<'_, '_>, tasks: &[SimsoTask], cpus: usize) -> Vec<String> {
-    let mut all = vec![
-        "each task is a VM that reserves its WCET in each period".to_owned(),
-        "every job needs its WCET, and a job that misses its deadline continues".to_owned(),
-    ];
+fn assumed(root: &Node<'_, '_>, tasks: &[VmTask], cpus: usize) -> Vec<String> {
+    let mut all = task_vms::assumed(tasks);
     let sched = root.children().find(|node| node.has_tag_name("sched"));
     let class = sched.and_then(|node| node.attribute("class")).unwrap_or_default();
     let class = class.rsplit('.').next().unwrap_or_default();
@@ -188,80 +154,16 @@ fn assumed(root: &Node<'_, '_>, tasks: &[SimsoTask], cpus: usize) -> Vec<String>
     if !(class == "EDF" && cpus == 1) && class != "EDF_US" {
         all.push(format!("scheduler `{class}` of the file is replaced by `{ours}`"));
     }
-    if tasks.iter().any(|task| task.period.is_some_and(|period| task.deadline < period)) {
-        all.push(
-            "a task with a deadline before its period reserves its WCET in each deadline"
-                .to_owned(),
-        );
-    }
     if tasks.iter().any(|task| !task.dates.is_empty()) {
         all.push(
             "jobs of tasks with activation dates have no deadlines in the scenario".to_owned(),
         );
     }
-    if demand(tasks) > MILLION * cpus as u128 {
-        all.push(format!(
-            "the reservations need more than {}, so that no policy admits them together",
-            counted(cpus, "CPU")
-        ));
-    }
+    all.extend(task_vms::overload(tasks, cpus));
     let costs = ["overhead", "overhead_activate", "overhead_terminate"];
     let is_free = |key: &str| sched.and_then(|node| node.attribute(key)).is_none_or(|it| it == "0");
     if let Some(cost) = costs.into_iter().find(|key| !is_free(key)) {
         all.push(format!("`{cost}` of the scheduler is left out"));
     }
     all
-}
-
-fn write(
-    tasks: &[SimsoTask],
-    (cpus, length, switch): (usize, Span, Span),
-    assumptions: Vec<String>,
-) -> WrittenScenario {
-    let policy = match cpus {
-        1 => "{ name = \"edf\", reserve = \"0cpu\", unblocking = \"new-period\" }",
-        _ => "{ name = \"gedf\", reserve = \"0cpu\" }",
-    };
-    let title = format!("{} of SimSo", counted(tasks.len(), "task"));
-    let mut text = head("simso", (&title, length, policy), &assumptions);
-    let _ = writeln!(text, "\n[host]\ncpus = {cpus}");
-    if !switch.is_zero() {
-        let _ = writeln!(text, "switch = \"{switch}\"");
-    }
-    let mut names = Names::default();
-    for task in tasks {
-        let name = names.make(&task.name);
-        let (work, deadline, due) = (task.work, task.deadline, task.due());
-        let _ = writeln!(text, "\n[[domain]]\nname = {}", quoted(&name));
-        let _ = match task.period {
-            Some(period) => {
-                let mut keys = format!("period = \"{period}\", work = \"{work}\"");
-                if deadline != period {
-                    let _ = write!(keys, ", deadline = \"{deadline}\"");
-                }
-                if !task.offset.is_zero() {
-                    let _ = write!(keys, ", offset = \"{}\"", task.offset);
-                }
-                writeln!(text, "work = {{ kind = \"periodic\", {keys} }}")
-            }
-            None => {
-                let list = |all: &[String]| all.join(", ");
-                let ready: Vec<String> = task.dates.iter().map(|it| format!("\"{it}\"")).collect();
-                let works = vec![format!("\"{work}\""); ready.len()];
-                let (ready, works) = (list(&ready), list(&works));
-                writeln!(text, "work = {{ kind = \"jobs\", ready = [{ready}], work = [{works}] }}")
-            }
-        };
-        let _ = match cpus {
-            1 => writeln!(
-                text,
-                "share.edf = {{ slice = \"{work}\", period = \"{due}\", exact = true }}"
-            ),
-            _ => writeln!(
-                text,
-                "share.gedf = {{ budget = \"{work}\", period = \"{due}\", extra = false }}"
-            ),
-        };
-    }
-    WrittenScenario { text, axis: String::new(), files: Vec::new(), assumptions }
 }

@@ -65,13 +65,19 @@ pub(crate) fn head(
     (title, length, policy): (&str, Span, &str),
     assumptions: &[String],
 ) -> String {
+    let mut text = comments(kind, assumptions);
+    let _ = writeln!(text, "title  = {}", quoted(title));
+    let _ = writeln!(text, "length = \"{length}\"");
+    let _ = writeln!(text, "policy = {policy}");
+    text
+}
+
+/// Returns the comments at the start of a file: its kind and its assumptions.
+pub(crate) fn comments(kind: &str, assumptions: &[String]) -> String {
     let mut text = format!("# Written by `slackline import {kind}`.\n");
     for assumption in assumptions {
         let _ = writeln!(text, "# assumed: {}", plain(assumption));
     }
-    let _ = writeln!(text, "title  = {}", quoted(title));
-    let _ = writeln!(text, "length = \"{length}\"");
-    let _ = writeln!(text, "policy = {policy}");
     text
 }
 

@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 
 use rand_core::Rng;
 use rand_pcg::Pcg64;
-use slackline_units::Span;
+use slackline_units::{CpuShare, Span};
 
 use crate::{PeriodicTask, TaskScheduler, TaskSet};
 
@@ -54,6 +54,15 @@ impl Default for SetRecipe {
             deadlines: Deadlines::Implicit,
             scheduler: TaskScheduler::Edf,
         }
+    }
+}
+
+impl SetRecipe {
+    /// Returns the recipe with this sum of the utilisations.
+    #[must_use]
+    pub fn with_utilisation(self, sum: CpuShare) -> SetRecipe {
+        let sum = f64::from(sum.ppm()) / 1e6;
+        SetRecipe { utilisation: (sum, sum), ..self }
     }
 }
 

@@ -3,6 +3,7 @@
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
+use crate::tasks::LONGEST;
 use crate::{PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
 
 /// Number of steps into which the search for the largest period divides the longest one.
@@ -11,6 +12,10 @@ const PERIOD_STEPS: u64 = 1000;
 /// Period with which the smallest usable share is computed. Shorter periods cost more CPU time for
 /// the dispatcher than they save.
 const SHORT_PERIOD: Span = Span::from_us(100);
+
+/// Longest delay that a reservation can be found for. The task that tests it has the longest period
+/// of a task.
+pub const LONGEST_DELAY: Span = Span::from_ns(LONGEST.ns() - 1);
 
 /// Question about the reservation of a task set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -220,12 +225,17 @@ pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
 
 /// Returns the reservation of a share that is never without CPU time for longer than `delay`, and
 /// the task set that tests it: a job of a nanosecond that is due when the delay ends. The
-/// reservation below it has a longer period. `None` as for [`for_delay`].
+/// reservation below it has a longer period. `None` as for [`for_delay`], or if the delay is longer
+/// than [`LONGEST_DELAY`].
 #[must_use]
 pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
+    if delay > LONGEST_DELAY {
+        return None;
+    }
     let reservation = for_delay(share, delay)?;
     let tick = Span::from_ns(1);
-    let probe = PeriodicTask::new(tick, delay * 100, delay + tick).ok()?;
+    let period = (delay * 100).min(LONGEST);
+    let probe = PeriodicTask::new(tick, period, delay + tick).ok()?;
     let tasks = TaskSet::new(vec![probe], TaskScheduler::Edf).ok()?;
     let proof = prove(&tasks, reservation).ok()?;
     let longer = for_delay(share, delay + delay / 100u64 + Span::from_us(2))?;
@@ -301,6 +311,9 @@ mod tests {
         assert_eq!(reservation.to_string(), "1.875ms/9.375ms");
         assert_eq!(crate::PeriodicSupply::of(reservation).blackout(), Span::from_ms(15));
         assert_eq!(for_delay(CpuShare::ONE, Span::from_ms(15)), None);
+        assert!(fit_delay(share, LONGEST_DELAY).is_some());
+        assert_eq!(fit_delay(share, LONGEST_DELAY + Span::from_ns(1)), None);
+        assert_eq!(fit_delay(share, Span::from_ns(u64::MAX)), None);
         let (tasks, fit) = fit_delay(share, Span::from_ms(15)).unwrap();
         assert_eq!(fit.reservation, reservation);
         assert!(fit.proof.is_valid(&tasks, reservation));

@@ -5,7 +5,7 @@ use thiserror::Error;
 
 /// Longest period of a task and of a reservation: an hour. Sums and multiples of it stay far below
 /// the longest span.
-const LONGEST: Span = Span::from_secs(3600);
+pub(crate) const LONGEST: Span = Span::from_secs(3600);
 
 /// Maximum number of tasks of a set. Each has a priority of its own below 255.
 const MOST_TASKS: usize = 200;

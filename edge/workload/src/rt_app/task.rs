@@ -59,6 +59,8 @@ pub(crate) struct Task {
     /// Number of repetitions of all phases. `None` for endless repetition.
     pub(crate) loops: Option<u64>,
     pub(crate) phases: Vec<Phase>,
+    /// True if the task has an event `runtime`, which computes until a time has passed.
+    pub(crate) has_runtime: bool,
 }
 
 /// Scheduling class of a thread.
@@ -120,6 +122,7 @@ impl Task {
             delay,
             loops: loops(node, None)?,
             phases,
+            has_runtime: has_runtime(fields),
         })
     }
 
@@ -132,6 +135,15 @@ impl Task {
     pub(crate) fn events(&self) -> impl Iterator<Item = &Event> {
         self.phases.iter().flat_map(|phase| &phase.events)
     }
+}
+
+/// Returns true if a thread or one of its phases has an event `runtime`.
+fn has_runtime(fields: &[(String, Node)]) -> bool {
+    let of_phase = |(_, phase): &(String, Node)| phase.object().is_some_and(has_runtime);
+    fields.iter().any(|(key, node)| match &**key {
+        "phases" => node.object().is_some_and(|phases| phases.iter().any(of_phase)),
+        _ => key.starts_with("runtime"),
+    })
 }
 
 fn phase(name: &str, node: &Node) -> Result<Phase, String> {

@@ -2,6 +2,7 @@
 
 mod rt_app;
 mod series;
+mod sets;
 mod simso;
 
 use slackline_workload::{Kind, Options, SourceFile, WorkloadError, WrittenScenario, convert};

@@ -29,6 +29,18 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
 }
 
 #[test]
+fn rt_app_runtime_is_taken_as_cpu_time_with_an_assumption() {
+    let assumes = |task: &str| {
+        let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
+        let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("a thread");
+        written.text.contains("# assumed: `runtime` of 1 us is 1 us of CPU time")
+    };
+    assert!(assumes("{ \"runtime\": 500, \"sleep\": 500 }"));
+    assert!(assumes("{ \"phases\": { \"p\": { \"runtime1\": 500, \"sleep\": 500 } } }"));
+    assert!(!assumes("{ \"run\": 500, \"sleep\": 500 }"));
+}
+
+#[test]
 fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
     let refused_with = |task: &str, why: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
