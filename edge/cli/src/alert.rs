@@ -11,7 +11,8 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use slackline_experiments::alert::{
-    AS_PUBLISHED, Case, CaseError, CaseResult, Form, OURS, TrialError, TrialFault, Trials,
+    Case, CaseError, CaseResult, Form, PUBLISHED_LENGTH, TrialError, TrialFault, Trials,
+    target_of_percent, usual_cases,
 };
 use slackline_experiments::grid::GridError;
 use slackline_html::FigureOrigin;
@@ -28,18 +29,8 @@ use crate::terminal::{self, Counter};
 use live::LivePlan;
 use report::Contents;
 
-/// Target shares of the paper, in percent of a CPU.
-const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
-
-/// Target share of the paper's test on two CPUs, in percent of a CPU.
-const SMP_TARGET: [u32; 1] = [66];
-
 /// Target shares of a quick test, in percent of a CPU.
 const QUICK_TARGETS: [u32; 7] = [1, 2, 5, 10, 30, 60, 90];
-
-/// Time for which the paper tests each target share.
-const LENGTH: Span = Span::from_secs(180);
-const SMP_LENGTH: Span = Span::from_secs(600);
 
 /// The cases to test, and the trials (runs) of each.
 #[derive(Debug)]
@@ -142,10 +133,10 @@ fn simulated(args: &Alert) -> Result<TestReport, Problem> {
 fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
-        ([], false) => shares(&TARGETS),
+        ([], false) => Trials::as_published(Form::One).targets,
         (texts, _) => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
     };
-    let usual = if args.quick { Span::from_secs(3) } else { LENGTH };
+    let usual = if args.quick { Span::from_secs(3) } else { PUBLISHED_LENGTH };
     let plan = LivePlan::of(args, targets, length(args, usual)?)?;
     let (how, results) = (plan.how(), plan.run()?);
     Ok(TestReport { form: Form::One, how, seeds: None, results, ablations: Vec::new() })
@@ -164,7 +155,7 @@ fn how(trials: &Trials) -> String {
 /// Returns a sentence for tests that are shorter than the paper's, since their errors per second
 /// cannot be compared with the paper's. Empty for tests of the full length.
 fn too_short(length: Span) -> &'static str {
-    if length < LENGTH {
+    if length < PUBLISHED_LENGTH {
         " This is too short for a comparison: the paper tests for 3 minutes."
     } else {
         ""
@@ -216,8 +207,7 @@ impl Plan {
     fn of(args: &Alert) -> Result<Plan, Problem> {
         let form = if args.smp { Form::Smp } else { Form::One };
         let names: Vec<&str> = match &args.policy[..] {
-            [] if args.smp => vec![AS_PUBLISHED[1]],
-            [] => AS_PUBLISHED.into_iter().chain([OURS]).collect(),
+            [] => usual_cases(form),
             names => names.iter().map(String::as_str).collect(),
         };
         let read = |name: &str| Case::read(name, &args.set).map_err(|error| of_case(&error));
@@ -227,18 +217,13 @@ impl Plan {
 }
 
 fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
-    let usual = match form {
-        Form::One => LENGTH,
-        Form::Smp => SMP_LENGTH,
+    let usual = if args.quick { Trials::quick(form) } else { Trials::as_published(form) };
+    let targets = match &args.targets[..] {
+        [] => usual.targets,
+        texts => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
     };
-    let usual = if args.quick { Span::from_secs(20) } else { usual };
-    let targets = match (&args.targets[..], form) {
-        ([], Form::One) => shares(&TARGETS),
-        ([], Form::Smp) => shares(&SMP_TARGET),
-        (texts, _) => texts.iter().map(|text| target(text)).collect::<Result<_, _>>()?,
-    };
-    let seeds = args.seeds.unwrap_or(if args.quick { 3 } else { 10 });
-    Ok(Trials { form, targets, length: length(args, usual)?, seeds })
+    let seeds = args.seeds.unwrap_or(usual.seeds);
+    Ok(Trials { form, targets, length: length(args, usual.length)?, seeds })
 }
 
 /// Returns the time for which each target share is tested.
@@ -260,10 +245,7 @@ fn shares(percent: &[u32]) -> Vec<CpuShare> {
 /// Parses a target share in percent of a CPU.
 fn target(text: &str) -> Result<CpuShare, Problem> {
     let percent: Option<f64> = text.trim().trim_end_matches('%').trim().parse().ok();
-    let ppm = percent.map(|percent| (percent * 10_000.0).round());
-    let ppm = ppm.filter(|ppm| (1.0..=1_000_000.0).contains(ppm));
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In that range it fits.
-    ppm.map(|ppm| CpuShare::from_ppm(ppm as u32)).ok_or_else(|| Problem::BadOption {
+    percent.and_then(target_of_percent).ok_or_else(|| Problem::BadOption {
         message: format!("cannot use --targets {text}: a share is above 0 and up to 100 %"),
         hint: Some("write --targets 1,2,5,10,50".into()),
     })

@@ -1,5 +1,7 @@
 //! `slackline compare`: runs one scenario several times and shows one table.
 
+mod report;
+
 use slackline_experiments::{Meters, with_seed};
 use slackline_metrics::Summary;
 use slackline_scenario::Scenario;
@@ -32,7 +34,11 @@ struct PolicyComparison {
 }
 
 pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
-    let places = Places::of(&[("--csv", args.csv.as_deref()), ("--cdf", args.cdf.as_deref())])?;
+    let places = Places::of(&[
+        ("--csv", args.csv.as_deref()),
+        ("--cdf", args.cdf.as_deref()),
+        ("--report", args.report.as_deref()),
+    ])?;
     input::without_repeats(&args.policies)?;
     let mut scenario = match grid::read(&args.file, args.length, &places)? {
         Input::One(scenario) => *scenario,
@@ -67,6 +73,9 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     }
     if let Some(csv) = csv {
         csv.keep(&cases)?;
+    }
+    if let Some(file) = &args.report {
+        report::write(file, &compared.scenario, (&cases, &seeds))?;
     }
     if let Some(cdf) = cdf {
         cdf.keep(&CumulativeRun::all(

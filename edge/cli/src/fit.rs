@@ -9,10 +9,9 @@ use std::io::Write as _;
 use std::path::Path;
 
 use slackline_experiments::fit::{
-    FitAnswer, FitError, FitQuestion, MissWitness, NamedTasks, RunPhaseError, answer, answer_delay,
+    AskedReservation, FitAnswer, FitError, FitQuestion, FitRefusal, MissWitness, NamedTasks,
+    RunPhaseError, answer, answer_delay, is_scenario,
 };
-use slackline_fit::search::{Goal, NoFit};
-use slackline_units::{CpuShare, Span};
 
 use crate::fit_args::FitArgs;
 use crate::grid::position;
@@ -20,9 +19,6 @@ use crate::pending::Pending;
 use crate::places::Places;
 use crate::problem::Problem;
 use crate::{input, terminal};
-
-/// Step of slices that are found by analysis.
-const STEP: Span = Span::from_us(1);
 
 pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
     let places = Places::of(&[
@@ -35,7 +31,7 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
             places.read("the task set", file)?;
             let text = input::text(file)?;
             if is_scenario(&text) {
-                return simulate::fit(args, file, &text, &places);
+                return simulate::fit(args, file, &places);
             }
             if let Some(vm) = &args.vm {
                 return Err(Problem::BadOption {
@@ -44,7 +40,8 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
                 });
             }
             let tasks = tasks_of(file, &text)?;
-            answer(tasks.clone(), question(args, &tasks))
+            let question = FitQuestion::about(&tasks, asked(args), args.step, args.reserve);
+            answer(tasks, question)
         }
         _ => unreachable!("clap requires a file or --delay"),
     };
@@ -54,14 +51,8 @@ pub(crate) fn fit(args: &FitArgs) -> Result<(), Problem> {
         return terminal::print(&format!("{:#}\n", json::answer(&answer)));
     }
     terminal::say(&show::answer(args, &answer))?;
-    tell_hint(args, &answer);
+    tell_hint(&answer);
     Ok(())
-}
-
-/// Returns true if a text is a scenario and not a task set.
-fn is_scenario(text: &str) -> bool {
-    let table = text.parse::<toml::Table>();
-    table.is_ok_and(|table| !table.contains_key("task") && table.contains_key("policy"))
 }
 
 /// Returns the tasks of a file.
@@ -73,15 +64,17 @@ fn tasks_of(file: &Path, text: &str) -> Result<NamedTasks, Problem> {
     })
 }
 
-fn question(args: &FitArgs, tasks: &NamedTasks) -> FitQuestion {
-    let half = Span::from_us(tasks.set.shortest_period() / 2 / Span::from_us(1));
-    let goal = match (args.share, args.period) {
-        _ if args.most_vms => Goal::Vms { reserve: args.reserve },
-        (Some(share), _) => Goal::Period { share },
-        (None, Some(period)) => Goal::Slice { period },
-        (None, None) => Goal::Slice { period: half.max(STEP) },
-    };
-    FitQuestion { goal, step: args.step.unwrap_or(STEP), reserve: args.reserve }
+fn asked(args: &FitArgs) -> AskedReservation {
+    match args.share {
+        _ if args.most_vms => AskedReservation::MostVms,
+        Some(share) => AskedReservation::Period { share },
+        None => AskedReservation::Slice { period: args.period },
+    }
+}
+
+/// Formats the name of an option in a hint.
+fn option(name: &str) -> String {
+    format!("--{name}")
 }
 
 /// Saves the trace and the scenario of the run that misses a deadline, if the user requested them.
@@ -115,62 +108,25 @@ fn bug(error: &RunPhaseError) -> Problem {
 
 fn problem(args: &FitArgs, error: FitError) -> Problem {
     let what = args.file.as_ref().map_or("the share".into(), |file| file.display().to_string());
-    let percent =
-        |share: CpuShare| format!("{} %", slackline_terminal::percent(share.ppm().into()));
-    match error {
-        FitError::Run(error) => bug(&error),
-        FitError::Delay => Problem::BadOption {
-            message: "cannot fit the delay: its period is shorter than 1us".into(),
-            hint: Some("use a longer --delay, or a larger --share".into()),
-        },
-        FitError::NoFit { error: error @ NoFit::Step { .. }, .. } => Problem::BadOption {
-            message: format!("cannot fit {what}: {error}"),
-            hint: Some("use a shorter --step".into()),
-        },
-        FitError::NoFit { error, least } => {
-            let why = match (error, least) {
-                (NoFit::WholeCpu(_), None) => "the tasks miss deadlines with a whole CPU".into(),
-                (NoFit::Share, None) => "the tasks miss deadlines with a whole CPU".into(),
-                (_, Some(least)) => {
-                    let given = args.share.map(percent).unwrap_or_default();
-                    format!("the tasks need at least {} of a CPU, not {given}", percent(least))
-                }
-                (error, None) => error.to_string(),
-            };
-            let hint = match least {
-                Some(_) => "use a larger --share",
-                None => "move tasks to another vCPU, or give them later deadlines",
-            };
-            Problem::NotAdmitted {
-                message: format!("cannot fit {what}: {why}"),
-                hint: Some(hint.into()),
-            }
-        }
-        FitError::OverCapacity { reservation, least } => {
-            let capacity = percent(CpuShare::ONE.less(args.reserve));
-            let needs = percent(reservation.share());
-            let hint = least.map(|least| match least <= CpuShare::ONE.less(args.reserve) {
-                true => format!("use a shorter --period; {} can suffice", percent(least)),
-                false => format!("use a smaller --reserve; {} is the minimum", percent(least)),
-            });
-            Problem::NotAdmitted {
-                message: format!(
-                    "cannot fit {what}: {reservation} is {needs} of a CPU, and a CPU admits \
-                     {capacity}"
-                ),
-                hint,
-            }
-        }
+    match (error.refusal(&what, (args.share, args.reserve), option), error) {
+        (Some(refusal), _) => refused(refusal),
+        (None, FitError::Run(error)) => bug(&error),
+        (None, error) => Problem::Bug { message: error.to_string(), kept: None },
+    }
+}
+
+/// Returns the problem of a question that has no answer.
+fn refused(refusal: FitRefusal) -> Problem {
+    let FitRefusal { message, hint, is_bad_question } = refusal;
+    match is_bad_question {
+        true => Problem::BadOption { message, hint },
+        false => Problem::NotAdmitted { message, hint },
     }
 }
 
 /// Prints a hint if the period of the answer is long for its tasks.
-fn tell_hint(args: &FitArgs, answer: &FitAnswer) {
-    let (period, shortest) = (answer.fit.reservation.period(), answer.tasks.set.shortest_period());
-    if args.delay.is_none() && period > shortest * 2 {
-        terminal::tell(&format!(
-            "hint:  the period {period} is more than twice the shortest period of a task, \
-             {shortest}; a period of {shortest} or less needs a smaller share\n"
-        ));
+fn tell_hint(answer: &FitAnswer) {
+    if let Some(hint) = answer.hint() {
+        terminal::tell(&format!("hint:  {hint}\n"));
     }
 }

@@ -144,6 +144,7 @@ fn ask(client: &mut Client, metadata: &Metadata) -> Result<Reservation, ClientEr
         vcpus: wanted.vcpus,
         until: None,
         enforce: wanted.enforce,
+        why: None,
     };
     client.change(name, &change, Some(there.revision)).map(|(changed, _)| changed)
 }

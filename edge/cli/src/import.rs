@@ -12,7 +12,7 @@ use slackline_import::{Import, Kind, Target, read};
 use slackline_live::recorder::anonymise::Anonymiser;
 use slackline_trace::Writer;
 
-use crate::import_args::ImportArgs;
+use crate::import_args::{ImportArgs, ImportKind};
 use crate::input;
 use crate::pending::Pending;
 use crate::places::Places;
@@ -26,7 +26,12 @@ const LONGEST: u64 = 1 << 31;
 const MODE: u32 = 0o600;
 
 pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
-    let [files @ .., out] = &args.files[..] else { unreachable!("two files are required") };
+    let [files @ .., out] = &args.files[..] else { unreachable!("a file is required") };
+    if files.is_empty() && args.kind != ImportKind::Uunifast {
+        let message = format!("cannot import {}: no file to write is named", out.display());
+        let hint = "name it last: slackline import KIND FILE... OUT";
+        return Err(Problem::BadOption { message, hint: Some(hint.into()) });
+    }
     match (args.kind.recording(), args.kind.workload()) {
         (Some(kind), _) => recording(args, kind, files, out),
         (None, Some(kind)) => workloads::import(args, kind, files, out),

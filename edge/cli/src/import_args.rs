@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, value_parser};
 use slackline_import::{Kind, Target};
-use slackline_units::Span;
-use slackline_workload::{BurstModel, Kind as WorkloadKind, Options};
+use slackline_units::{CpuShare, Span};
+use slackline_workload::{BurstModel, Kind as WorkloadKind, Options, SetOptions, TimeUnit};
 
 use crate::input::file;
-use crate::parse::span;
+use crate::parse::{share, span};
 
 /// Turn a recording, a CPU series or a task set of another program into a file of Slackline.
 ///
@@ -23,6 +23,8 @@ use crate::parse::span;
 ///   slackline import planetlab vm1 vm2 fleet.toml --bursts even,random,block
 ///   slackline import rt-app threads.json threads.toml
 ///   slackline import simso tasks.xml tasks.toml
+///   slackline import eva taskset.txt tasks.toml --task-set
+///   slackline import uunifast tasks.toml --tasks 8 --utilisation 70%
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct ImportArgs {
@@ -30,7 +32,7 @@ pub(crate) struct ImportArgs {
     #[arg(value_enum)]
     pub(crate) kind: ImportKind,
     /// Files to read (`-` is standard input), and last the file to write: a scenario ends in .toml.
-    #[arg(value_parser = file, num_args = 2.., required = true, value_name = "FILE... OUT")]
+    #[arg(value_parser = file, num_args = 1.., required = true, value_name = "FILE... OUT")]
     pub(crate) files: Vec<PathBuf>,
     /// Process that is a VM, e.g. `web=pid:17`; repeatable [default: by names of threads].
     #[arg(long, value_name = "[NAME=]pid:NUMBER", help_heading = "Recordings")]
@@ -68,9 +70,27 @@ pub(crate) struct WorkloadArgs {
     /// Length of the run of a task set without a duration [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) length: Option<Span>,
-    /// Seed of the model `random` [default: 1].
+    /// Seed of the model `random` and of `uunifast` [default: 1].
     #[arg(long, value_name = "NUMBER")]
     pub(crate) seed: Option<u64>,
+    /// Unit of the times of `eva` [default: ms].
+    #[arg(long, value_name = "UNIT", value_parser = time_unit())]
+    pub(crate) unit: Option<TimeUnit>,
+    /// Number of tasks of `uunifast` [default: 5].
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) tasks: Option<u16>,
+    /// Sum of the utilisations of `uunifast`, e.g. `150%` [default: 70%].
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub(crate) utilisation: Option<CpuShare>,
+    /// Shortest and longest period of `uunifast` [default: 10ms-1s].
+    #[arg(long, value_name = "TIME-TIME", value_parser = periods)]
+    pub(crate) periods: Option<(Span, Span)>,
+    /// Draw deadlines of `uunifast` that are shorter than the periods.
+    #[arg(long)]
+    pub(crate) constrained: bool,
+    /// Write a task set for `slackline fit` instead of a scenario.
+    #[arg(long)]
+    pub(crate) task_set: bool,
 }
 
 /// Compare how two runs or recordings were scheduled, and say what is more than noise.
@@ -120,6 +140,10 @@ pub(crate) enum ImportKind {
     /// Tasks of SimSo, in XML.
     #[value(name = "simso")]
     SimSo,
+    /// Tasks of EVA and HCBS: WCET, deadline and period on each line.
+    Eva,
+    /// Random tasks by UUniFast-discard; takes only the file to write.
+    Uunifast,
 }
 
 impl ImportKind {
@@ -141,6 +165,8 @@ impl ImportKind {
             ImportKind::PlanetLab => Some(WorkloadKind::PlanetLab),
             ImportKind::RtApp => Some(WorkloadKind::RtApp),
             ImportKind::SimSo => Some(WorkloadKind::SimSo),
+            ImportKind::Eva => Some(WorkloadKind::Eva),
+            ImportKind::Uunifast => Some(WorkloadKind::Uunifast),
         }
     }
 }
@@ -158,7 +184,23 @@ impl WorkloadArgs {
             ("--length", self.length.is_some()),
             ("--seed", self.seed.is_some()),
         ];
-        all.into_iter().find(|(_, is_given)| *is_given).map(|(name, _)| name)
+        let set_options = self.task_set_options().map(|(name, is_given, _)| (name, is_given));
+        let mut all = all.into_iter().chain(set_options);
+        all.find(|(_, is_given)| *is_given).map(|(name, _)| name)
+    }
+
+    /// Returns the options of task sets. Each has its name, true if it was given, and the kinds
+    /// that accept it.
+    fn task_set_options(&self) -> [(&'static str, bool, &'static [WorkloadKind]); 6] {
+        use WorkloadKind::{Eva, Uunifast};
+        [
+            ("--unit", self.unit.is_some(), &[Eva]),
+            ("--tasks", self.tasks.is_some(), &[Uunifast]),
+            ("--utilisation", self.utilisation.is_some(), &[Uunifast]),
+            ("--periods", self.periods.is_some(), &[Uunifast]),
+            ("--constrained", self.constrained, &[Uunifast]),
+            ("--task-set", self.task_set, &[Eva, Uunifast]),
+        ]
     }
 
     /// Returns the chosen burst models, each once. `None` if none was chosen.
@@ -182,9 +224,13 @@ impl WorkloadArgs {
             ("--intervals", self.intervals.is_some() && !is_series),
             ("--cores", self.cores.is_some() && (has_cores || !is_series)),
             ("--length", self.length.is_some() && is_series),
-            ("--seed", self.seed.is_some() && !is_series),
+            ("--seed", self.seed.is_some() && !is_series && kind != WorkloadKind::Uunifast),
         ];
-        all.into_iter().find(|(_, is_unused)| *is_unused).map(|(name, _)| name)
+        let set_options = self.task_set_options();
+        let set_options =
+            set_options.map(|(name, is_given, of)| (name, is_given && !of.contains(&kind)));
+        let mut all = all.into_iter().chain(set_options);
+        all.find(|(_, is_unused)| *is_unused).map(|(name, _)| name)
     }
 
     /// Returns the choices of a conversion.
@@ -199,6 +245,13 @@ impl WorkloadArgs {
             cores: self.cores.unwrap_or(usual.cores),
             length: self.length.unwrap_or(usual.length),
             seed: self.seed.unwrap_or(usual.seed),
+            unit: self.unit.unwrap_or(usual.unit),
+            set: SetOptions {
+                tasks: self.tasks.unwrap_or(usual.set.tasks),
+                utilisation: self.utilisation.unwrap_or(usual.set.utilisation),
+                periods: self.periods.unwrap_or(usual.set.periods),
+                has_constrained_deadlines: self.constrained,
+            },
         }
     }
 }
@@ -206,6 +259,19 @@ impl WorkloadArgs {
 /// Returns the parser of a burst model, which lists the models in help and errors.
 fn burst_models() -> impl TypedValueParser<Value = BurstModel> {
     PossibleValuesParser::new(BurstModel::NAMES).try_map(|name| name.parse::<BurstModel>())
+}
+
+/// Returns the parser of a unit, which lists the units in help and errors.
+fn time_unit() -> impl TypedValueParser<Value = TimeUnit> {
+    PossibleValuesParser::new(TimeUnit::NAMES)
+        .map(|name| TimeUnit::named(&name).expect("a possible value"))
+}
+
+/// Reads the shortest and the longest period, such as `10ms-1s`.
+fn periods(text: &str) -> Result<(Span, Span), String> {
+    let example = "write the shortest and the longest period: `10ms-1s`";
+    let (shortest, longest) = text.split_once('-').ok_or(example)?;
+    Ok((span(shortest)?, span(longest)?))
 }
 
 /// Reads a range of intervals, such as `0-287`, or one interval.

@@ -1,4 +1,9 @@
-//! `slackline manage`: simulates the workload manager, and compares it with other rules.
+//! `slackline manage`: simulates the workload manager and compares it with other rules, or manages
+//! the reservations of a daemon.
+
+mod daemon;
+mod live;
+mod rounds;
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -33,9 +38,20 @@ struct RuleComparison {
 }
 
 pub(crate) fn manage(args: &Manage) -> Result<(), Problem> {
+    match (&args.file, &args.replay) {
+        (Some(file), _) => simulate(args, file),
+        (None, Some(saved)) => rounds::replay(saved),
+        (None, None) => live::live(args),
+    }
+}
+
+/// Simulates all rules, and prints their results.
+fn simulate(args: &Manage, file: &Path) -> Result<(), Problem> {
     let places = Places::of(&[("--csv", args.csv.as_deref())])?;
+    places.read("the series", file)?;
+    args.goals.as_ref().map_or(Ok(()), |goals| places.read("--goals", goals))?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;
-    let compared = compare(args, &places)?;
+    let compared = compare(args, file, &places)?;
     let shown = compared.first.iter().find(|(rule, _)| rule.name() == args.rule);
     let (_, shown) = shown.expect("every rule was run");
     if let Some((pending, mut out)) = csv {
@@ -48,21 +64,21 @@ pub(crate) fn manage(args: &Manage) -> Result<(), Problem> {
     terminal::say(&as_text(args, &compared, shown))
 }
 
-fn compare(args: &Manage, places: &Places) -> Result<RuleComparison, Problem> {
+fn compare(args: &Manage, file: &Path, places: &Places) -> Result<RuleComparison, Problem> {
     let goals = goals(args.goals.as_deref())?;
-    let is_series = args.file.extension().is_some_and(|extension| extension == "csv");
-    let series = is_series.then(|| series(&args.file)).transpose()?;
+    let is_series = file.extension().is_some_and(|extension| extension == "csv");
+    let series = is_series.then(|| series(file)).transpose()?;
     let goals = if is_series { goals.leaving(BATCH) } else { goals };
     let window = usize::try_from(args.window).expect("the range was checked");
     let plan = ManagePlan { goals, round: args.round, window, pace: Default::default() };
     let mut compared: Option<RuleComparison> = None;
     for seed in 1..=args.seeds {
         let scenario = match &series {
-            Some(series) => of_series(args, series, seed)?,
-            None => of_file(args, places, seed)?,
+            Some(series) => of_series((args, file), series, seed)?,
+            None => of_file((args, file), places, seed)?,
         };
         check_names(&plan.goals, &scenario)?;
-        let runs = plan.compare(&scenario).map_err(|error| of_run(args, &scenario, error))?;
+        let runs = plan.compare(&scenario).map_err(|error| of_run(file, &scenario, error))?;
         let scores = runs.iter().map(|(rule, run)| (*rule, score(run, args.round))).collect();
         compared = Some(match compared {
             None => RuleComparison {
@@ -108,26 +124,33 @@ fn series(file: &Path) -> Result<Series, Problem> {
     })
 }
 
-fn of_series(args: &Manage, series: &Series, seed: u64) -> Result<Scenario, Problem> {
+fn of_series(
+    (args, file): (&Manage, &Path),
+    series: &Series,
+    seed: u64,
+) -> Result<Scenario, Problem> {
     let policy = find(&args.policy).expect("the option was checked").name;
     let (round, noise_ppm) = (args.round, args.noise.ppm());
     let made = SeriesRun { round, seed, noise_ppm, is_limited: args.limited, policy };
-    let file = args.file.clone();
-    series.scenario(&made).map_err(|error| Problem::Scenario { file, error })
+    let wrong = |error| Problem::Scenario { file: file.into(), error };
+    series.scenario(&made).map_err(wrong)
 }
 
-fn of_file(args: &Manage, places: &Places, seed: u64) -> Result<Scenario, Problem> {
-    let source = Source { file: &args.file, places, length: None, sums: None };
-    let file = args.file.clone();
-    let wrong = |error| Problem::Scenario { file, error };
-    let mut scenario = source.scenario(&input::text(&args.file)?).map_err(wrong)??;
+fn of_file(
+    (args, file): (&Manage, &Path),
+    places: &Places,
+    seed: u64,
+) -> Result<Scenario, Problem> {
+    let source = Source { file, places, length: None, sums: None };
+    let wrong = |error| Problem::Scenario { file: file.into(), error };
+    let mut scenario = source.scenario(&input::text(file)?).map_err(wrong)??;
     if args.seeds > 1 {
         scenario.seed = seed;
     }
     Ok(scenario)
 }
 
-fn of_run(args: &Manage, scenario: &Scenario, error: ManageError) -> Problem {
+fn of_run(file: &Path, scenario: &Scenario, error: ManageError) -> Problem {
     let hint = match &error {
         ManageError::Run(_) | ManageError::Scenario(_) => None,
         ManageError::NoVms { .. } => Some("give a VM `share.edf`, and no `leave` in the goals"),
@@ -135,8 +158,8 @@ fn of_run(args: &Manage, scenario: &Scenario, error: ManageError) -> Problem {
         ManageError::Short { .. } => Some("write --round 1s, or a longer scenario"),
     };
     match error {
-        ManageError::Run(error) => crate::bug::explain(&args.file, scenario, error),
-        ManageError::Scenario(error) => Problem::Scenario { file: args.file.clone(), error },
+        ManageError::Run(error) => crate::bug::explain(file, scenario, error),
+        ManageError::Scenario(error) => Problem::Scenario { file: file.into(), error },
         error => Problem::BadOption { message: error.to_string(), hint: hint.map(str::to_owned) },
     }
 }

@@ -2,38 +2,59 @@
 
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use slackline_units::{CpuShare, Span};
 
 use crate::input;
 use crate::parse::{share, span};
+use crate::service::args::Trust;
 
 /// Policies that a series of demand can be run under.
 const POLICIES: [&str; 3] = ["edf", "sedf", "credit"];
 
-/// Simulate a manager that changes reservations, and compare it with other rules.
+/// Options of a simulation that a live manager does not have.
+const SIMULATED: [&str; 9] =
+    ["file", "rule", "window", "seeds", "noise", "policy", "limited", "json", "csv"];
+
+/// Other uses of the command. An option that requires `--live` must also conflict with them, since
+/// clap does not check a requirement that conflicts with a given argument.
+const NOT_LIVE: [&str; 2] = ["file", "replay"];
+
+/// Change reservations as demand changes, in a simulation or for a daemon.
 ///
-/// Use `manage` before you let a manager change reservations: FILE has the demand, and the output
-/// every decision with its reason. At the end of each round the manager proposes one change,
-/// simulates the last rounds again with it, and makes it only if the prediction is better.
+/// At the end of each round the manager proposes one change, and simulates the last rounds again
+/// with that change. It makes the change only if the prediction is better. If the next round is
+/// worse than predicted, the manager undoes the change.
 ///
-/// FILE is a scenario, or a series of demand: a CSV file whose first line names the VMs, and whose
-/// other lines have the demand of a round in % of a CPU. A batch VM takes all slack of a series.
+/// With FILE, the manager is simulated and compared with other rules. FILE is a scenario, or a
+/// series of demand: a CSV file whose first line names the VMs, and whose other lines have the
+/// demand of a round in % of a CPU. A batch VM takes all slack of a series.
+///
+/// With --live, the manager measures and predicts with the daemon. By default it only prints its
+/// decisions. With --mode act it also makes the changes.
+///
+/// Examples:
+///   slackline manage scenarios/demand/step-swap.csv
+///   slackline manage --live --goals goals.toml
+///   slackline manage --live --mode act --save rounds.jsonl
+///   slackline manage --replay rounds.jsonl
 #[derive(Debug, Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Manage {
     /// Scenario (TOML) or series of demand (`*.csv`); `-` is a scenario on standard input.
     #[arg(value_name = "FILE", value_parser = input::file)]
-    pub(crate) file: PathBuf,
+    #[arg(required_unless_present_any = ["live", "replay"])]
+    pub(crate) file: Option<PathBuf>,
     /// Goals and limits of VMs, in TOML [default: at most 0.1 % of periods missed].
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = input::file)]
     pub(crate) goals: Option<PathBuf>,
+    /// Time between two decisions; with --live 1s to 30s.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
+    pub(crate) round: Span,
     /// Rule whose decisions are printed.
     #[arg(long, value_name = "RULE", default_value = "manager",
           value_parser = ["fixed", "oracle", "manager", "neon", "vpa", "proxmox"])]
     pub(crate) rule: String,
-    /// Time between two decisions.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = span)]
-    pub(crate) round: Span,
     /// Number of rounds that a prediction simulates again.
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u64).range(1..=100))]
@@ -57,4 +78,61 @@ pub(crate) struct Manage {
     /// Write share, use, need and misses of each VM and round to a CSV file.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
+    /// Manage the reservations of a daemon.
+    #[arg(long, conflicts_with_all = SIMULATED)]
+    pub(crate) live: bool,
+    #[command(flatten)]
+    pub(crate) at: LiveArgs,
+    /// Make the decisions of a --save file again; a different decision is an error.
+    #[arg(long, value_name = "FILE", value_parser = input::file, conflicts_with_all = SIMULATED)]
+    #[arg(conflicts_with_all = ["live", "goals", "round"])]
+    pub(crate) replay: Option<PathBuf>,
+}
+
+/// Options of the live manager.
+#[derive(Debug, Args)]
+pub(crate) struct LiveArgs {
+    /// With --live: observe, recommend or act.
+    #[arg(long, value_enum, value_name = "MODE", default_value_t = Mode::Recommend)]
+    #[arg(requires = "live", conflicts_with_all = NOT_LIVE, hide_possible_values = true)]
+    pub(crate) mode: Mode,
+    /// With --live: number of rounds [default: until Ctrl-C].
+    #[arg(long, value_name = "N", requires = "live", conflicts_with_all = NOT_LIVE)]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) rounds: Option<u64>,
+    /// With --live: write measurements and decisions to a file, one JSON object per line.
+    #[arg(long, value_name = "FILE", requires = "live", conflicts_with_all = NOT_LIVE)]
+    pub(crate) save: Option<PathBuf>,
+    /// With --live: Unix socket of the daemon.
+    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
+    #[arg(requires = "live", conflicts_with_all = NOT_LIVE)]
+    pub(crate) socket: PathBuf,
+    /// With --live: daemon of another host, e.g. `https://web:7443`.
+    #[arg(long, value_name = "URL", env = "SLACKLINE_HOST", hide_env_values = true)]
+    #[arg(conflicts_with = "socket")]
+    pub(crate) host: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
+}
+
+/// Actions that a live manager may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Mode {
+    /// Prints only the measurements of each round.
+    Observe,
+    /// Prints decisions, with the commands that make the changes.
+    Recommend,
+    /// Makes the changes that the manager decides.
+    Act,
+}
+
+impl Mode {
+    /// Returns the word that users type.
+    pub(crate) const fn word(self) -> &'static str {
+        match self {
+            Mode::Observe => "observe",
+            Mode::Recommend => "recommend",
+            Mode::Act => "act",
+        }
+    }
 }

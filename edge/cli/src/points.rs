@@ -45,6 +45,12 @@ pub(crate) fn compare(args: &Compare, grid: &Grid) -> Result<(), Problem> {
             hint: Some("drop --live, or copy one point's values into the scenario".into()),
         });
     }
+    if args.report.is_some() {
+        return Err(Problem::BadOption {
+            message: "cannot write --report for a scenario with axes: it has many runs".into(),
+            hint: Some("use `slackline sweep --report`, which draws axes".into()),
+        });
+    }
     let csv = args.csv.as_deref().map(Csv::begin).transpose()?;
     let cdf = args.cdf.as_deref().map(CumulativeFile::begin).transpose()?;
     let (file, policies, metrics) = (&args.file, &args.policies, args.metric.as_slice());

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use slackline_control::Mechanism;
+use slackline_control::RequestedMechanism;
 use slackline_daemon::core::{
     FrontCommand, Listen, Reload, ServeError, ServeOptions, serve as run,
 };
@@ -39,9 +39,9 @@ pub(crate) struct Serve {
     /// Prices of CPU time as TOML; `list` then shows costs.
     #[arg(long, value_name = "FILE")]
     pub(crate) prices: Option<PathBuf>,
-    /// Mechanism of exact slices whose request names none: dispatcher or deadline.
+    /// Mechanism of exact slices if the request names none: auto, dispatcher or deadline.
     #[arg(long, value_name = "NAME", default_value = "dispatcher", value_parser = mechanism)]
-    pub(crate) enforce: Mechanism,
+    pub(crate) enforce: RequestedMechanism,
     /// After the daemon was killed: restore all threads, or keep those of `deadline`.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDeath::Restore)]
     pub(crate) on_death: OnDeath,

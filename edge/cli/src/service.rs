@@ -84,8 +84,10 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
         until,
         enforce,
         binding,
+        why: None,
     };
     let is_bare = change == slackline_control::Change::default();
+    let change = slackline_control::Change { why: args.why.clone(), ..change };
     if let Some(binding) = &args.r#for {
         rebind(args, binding.clone())?;
         if is_bare {
@@ -340,6 +342,26 @@ pub(crate) fn record_of_predictions(socket: &Path) -> Option<String> {
 pub(crate) fn revision(socket: &Path) -> Result<u64, Problem> {
     let (host, _) = Client::connect(socket)?.host()?;
     Ok(host.revision)
+}
+
+/// Checks that the dispatcher enforces all reservations. Waits of VMs that the kernel enforces are
+/// not recorded.
+pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), Problem> {
+    let Some(of_kernel) = all.iter().find(|it| !it.enforce.is_dispatcher()) else { return Ok(()) };
+    let (name, by) = (&of_kernel.name, of_kernel.enforce.word());
+    Err(Problem::BadOption {
+        message: format!(
+            "{cannot}: the kernel enforces {name} (`{by}`), so the waits of {name} are not recorded"
+        ),
+        hint: Some(format!(
+            "run `slackline change {name} --enforce dispatcher`, and repeat this after a minute"
+        )),
+    })
+}
+
+/// Checks that a daemon records how long its VMs wait.
+pub(crate) fn check_recorded(socket: &Path) -> Result<(), Problem> {
+    check_mechanisms("cannot predict", &all(&mut Client::connect(socket)?)?)
 }
 
 /// Makes the daemon that listens on this socket save what its flight recorder has recorded since a

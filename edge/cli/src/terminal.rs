@@ -68,24 +68,33 @@ pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
 
+/// Returns text without control characters other than `allowed`. Text of a file could otherwise
+/// move the cursor of a terminal, or change its title.
+pub(crate) fn printable(text: &str, allowed: &[char]) -> String {
+    let is_plain = |letter: &char| !letter.is_control() || allowed.contains(letter);
+    let shown = |letter: char| Some(letter).filter(is_plain).unwrap_or('\u{fffd}');
+    text.chars().map(shown).collect()
+}
+
 /// Prints a problem and its hint.
 pub(crate) fn report(problem: &Problem) {
+    let plain = |text: String| printable(&text, &['\n', '\t']);
     match problem {
         Problem::ClaimsFailed(_)
         | Problem::ReplayDiffers
         | Problem::CommandEnded { .. }
         | Problem::Interrupted => {}
         Problem::Bug { kept, .. } => {
-            tell(&format!("bug: {problem}\n"));
+            tell(&plain(format!("bug: {problem}\n")));
             if let Some(kept) = kept {
                 let kept = kept.display();
                 tell(&format!("     trace saved in {kept}; please report this bug with it\n"));
             }
         }
-        _ => tell(&format!("error: {problem}\n")),
+        _ => tell(&plain(format!("error: {problem}\n"))),
     }
     if let Some(hint) = problem.hint() {
-        tell(&format!("hint:  {hint}\n"));
+        tell(&plain(format!("hint:  {hint}\n")));
     }
 }
 

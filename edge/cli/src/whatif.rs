@@ -2,6 +2,7 @@
 //! change.
 
 mod json;
+mod periods;
 mod plan;
 mod report;
 mod table;
@@ -85,6 +86,7 @@ impl RecordingSource {
         match (&args.file, args.since) {
             (Some(file), _) => Ok(RecordingSource::File(file.clone())),
             (None, since) => {
+                service::check_recorded(&args.socket)?;
                 let revision = service::revision(&args.socket)?;
                 let saved = service::save_recording(&args.socket, since.unwrap_or_default())?;
                 Ok(RecordingSource::Daemon(saved.file.into(), revision))

@@ -1,5 +1,7 @@
 //! Conversion between the types of the wire format and those of the service.
 
+mod change;
+
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use slackline_service::history::{HOUR_NS, Hour};
@@ -14,7 +16,7 @@ use crate::plans::{AppliedPlan, Canary, PlannedChange};
 use crate::predictions::Prediction;
 use crate::problem::{Kind, NoRoom, OverBudget, Problem};
 use crate::replies::{Account, AppliedChange, Delivery, Event, Reservation, Room, RoomOn, State};
-use crate::requests::{Apply, Change, GangWord, ReservationParameters, name_hint};
+use crate::requests::{Apply, GangWord, ReservationParameters, name_hint};
 use crate::times::{Length, Moment};
 
 impl Request {
@@ -53,7 +55,7 @@ impl Request {
             Request::Gang { word } => gang_word(word, wall_ahead)?,
             Request::Reserve { name, wanted } => reserve(read_name(&name)?, &wanted)?,
             Request::Change { name, change, if_revision } => {
-                changed_terms(&name, &change, if_revision, each)?
+                change::changed_terms(&name, &change, if_revision, each)?
             }
             Request::Apply { list } => apply(list)?,
             Request::Undo => service::Request::Undo,
@@ -82,29 +84,6 @@ impl Request {
             }
         }))
     }
-}
-
-/// Converts a change of the terms or of the binding of a reservation.
-fn changed_terms(
-    name: &str,
-    change: &Change,
-    if_revision: Option<u64>,
-    each: impl FnOnce(&Name) -> Option<units::Reservation>,
-) -> Result<service::Request, Problem> {
-    let name = read_name(name)?;
-    if let Some(text) = change.binding.clone() {
-        if *change != (Change { binding: change.binding.clone(), ..Change::default() }) {
-            let detail = "`for` cannot be combined with other changes".to_owned();
-            return Err(bad(detail, "change `for` in a request of its own"));
-        }
-        let binding = read_binding(&text)?;
-        return Ok(service::Request::Rebind { name, binding, if_revision });
-    }
-    let amount = changed(change, || each(&name), &name)?;
-    let Change { exact, vcpus, .. } = *change;
-    let (phase, until) = (change.phase.map(|it| it.0), change.until.map(|it| it.0));
-    let enforce = change.enforce.map(Into::into);
-    Ok(service::Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision })
 }
 
 fn apply(list: Apply) -> Result<service::Request, Problem> {
@@ -285,32 +264,6 @@ fn gang_word(word: GangWord, wall_ahead: Span) -> Result<service::Request, Probl
             service::Request::Break { gang: read_name(&gang)?, name: read_name(&name)?, lost }
         }
     })
-}
-
-/// Returns the new slice and period. Values that the change does not contain stay as in the current
-/// reservation.
-fn changed(
-    change: &Change,
-    each: impl FnOnce() -> Option<units::Reservation>,
-    name: &Name,
-) -> Result<Option<Amount>, Problem> {
-    let Change { slice, period, cpu, .. } = *change;
-    let (slice, period) = (slice.map(|it| it.0), period.map(|it| it.0));
-    let now = || {
-        let unknown = || problem(&Refusal::NoSuchReservation { name: name.clone() });
-        each().ok_or_else(unknown)
-    };
-    Ok(Some(match (slice, period, cpu) {
-        (Some(_), _, Some(_)) => return Err(both()),
-        (Some(slice), Some(period), None) => each_of(slice, period)?,
-        (Some(slice), None, None) => each_of(slice, now()?.period())?,
-        (None, Some(period), None) => each_of(now()?.slice(), period)?,
-        (None, period, Some(share)) => {
-            let period = period.map_or_else(|| now().map(units::Reservation::period), Ok)?;
-            Amount::Together { share: share.0, period: Some(period) }
-        }
-        (None, None, None) => return Ok(None),
-    }))
 }
 
 fn both() -> Problem {
@@ -503,32 +456,6 @@ mod tests {
 
     fn each(slice: u64, period: u64) -> units::Reservation {
         units::Reservation::new(Span::from_ms(slice), Span::from_ms(period)).unwrap()
-    }
-
-    fn change(text: &str, now: Option<units::Reservation>) -> Result<Option<Amount>, Problem> {
-        let change = serde_json::from_str(text).unwrap();
-        let request = Request::Change { name: "web".into(), change, if_revision: Some(3) };
-        match request.in_service(|_| now, Span::ZERO)? {
-            Some(service::Request::Change { amount, if_revision: Some(3), .. }) => Ok(amount),
-            other => panic!("{other:?}"),
-        }
-    }
-
-    #[test]
-    fn reservation_change_that_omits_slice_or_period_keeps_the_old_value() {
-        let now = Some(each(2, 10));
-        let to = |text| change(text, now).unwrap();
-        assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));
-        assert_eq!(to(r#"{"period":"20ms"}"#), Some(Amount::Each(each(2, 20))));
-        let half = CpuShare::from_ppm(500_000);
-        let together = Amount::Together { share: half, period: Some(Span::from_ms(10)) };
-        assert_eq!(to(r#"{"cpu":"50%"}"#), Some(together));
-        assert_eq!(to(r#"{"exact":true}"#), None);
-        assert_eq!(to(r#"{"phase":"none"}"#), None);
-        assert_eq!(change(r#"{"slice":"3ms"}"#, None).unwrap_err().kind, Kind::NoSuchReservation);
-        let error = change(r#"{"slice":"30ms"}"#, now).unwrap_err();
-        assert_eq!(error.detail, "a slice of 30ms does not fit into a period of 10ms");
-        assert_eq!(change(r#"{"slice":"3ms","cpu":"1cpu"}"#, now).unwrap_err().kind, Kind::Bad);
     }
 
     #[test]

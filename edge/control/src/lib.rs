@@ -12,6 +12,7 @@ pub mod convert;
 mod flight;
 pub mod link;
 mod numbers;
+mod periods;
 pub mod place;
 mod plans;
 mod predictions;
@@ -27,6 +28,7 @@ pub use flight::{CulpritTime, Culprits, Gap, Incident, KernelCheck, Recording, V
 pub use numbers::{
     BOUNDS, CpuNumbers, Histogram, Numbers, ProcessNumbers, ReservationNumbers, VcpuNumbers,
 };
+pub use periods::{PredictedPeriods, RecordedPeriods, VmPeriods};
 pub use plans::{AppliedPlan, Canary, PlannedChange};
 pub use predictions::{Prediction, PredictionOutcome, PredictionRecord};
 pub use problem::{Kind, NoRoom, OverBudget, Problem};
@@ -34,11 +36,15 @@ pub use replies::{
     Account, AppliedChange, Clock, Cost, Cpu, Delivery, Event, Health, Host, MOST_ACCOUNTS,
     Machine, Overload, Reservation, Room, RoomOn, State, Thread, money,
 };
-pub use requests::{Apply, Change, GangWord, Mechanism, NAME, ReservationParameters, name_hint};
+pub use requests::{
+    Apply, Change, GangWord, Mechanism, NAME, RequestedMechanism, ReservationParameters, name_hint,
+};
 pub use slackline_service::{EventKind, gang};
 pub use timeline::{PageCode, PageSession, Timeline, TimelineColumn, TimelineRun};
 pub use times::{End, Length, Moment, Phase, Share};
-pub use whatif::{AddedVm, FieldValue, LargestShare, MovedVm, SetParameters, WhatIf, WhatIfAnswer};
+pub use whatif::{
+    AddedVm, FieldValue, LargestShare, MOST_CHANGES, MovedVm, SetParameters, WhatIf, WhatIfAnswer,
+};
 
 /// Default path of the daemon's socket.
 pub const SOCKET: &str = "/run/slackline/slackline.sock";

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
-use slackline_service::Name;
+use slackline_service::{Name, WantedMechanism};
 use slackline_units::Enforcement;
 
 use crate::plans::Canary;
@@ -66,10 +66,44 @@ pub struct ReservationParameters {
     /// Time at which the service ends the reservation. Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Mechanism that enforces the reservation: `dispatcher`, or `deadline` for an exact slice.
-    /// Default: the default of the daemon.
+    /// Mechanism that enforces the reservation: `dispatcher`, `deadline` for an exact slice, or
+    /// `auto`. Default: the default of the daemon.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enforce: Option<Mechanism>,
+    pub enforce: Option<RequestedMechanism>,
+}
+
+/// Mechanism that a request asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestedMechanism {
+    /// The mechanism that was better in the last trial of the host (`slackline doctor --trial`). If
+    /// that mechanism cannot enforce the reservation, the dispatcher.
+    Auto,
+    /// Slackline's own dispatcher, on each CPU.
+    #[default]
+    Dispatcher,
+    /// `SCHED_DEADLINE` of the kernel.
+    Deadline,
+}
+
+impl From<Mechanism> for RequestedMechanism {
+    fn from(mechanism: Mechanism) -> RequestedMechanism {
+        match mechanism {
+            Mechanism::Dispatcher => RequestedMechanism::Dispatcher,
+            Mechanism::Deadline => RequestedMechanism::Deadline,
+        }
+    }
+}
+
+impl From<RequestedMechanism> for WantedMechanism {
+    fn from(requested: RequestedMechanism) -> WantedMechanism {
+        match requested {
+            RequestedMechanism::Auto => WantedMechanism::AUTO,
+            RequestedMechanism::Dispatcher => WantedMechanism::only(Enforcement::Dispatcher),
+            RequestedMechanism::Deadline => WantedMechanism::only(Enforcement::Deadline),
+        }
+    }
 }
 
 /// Mechanism that enforces a reservation.
@@ -169,11 +203,15 @@ pub struct Change {
     pub until: Option<End>,
     /// Mechanism that enforces the reservation from now on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub enforce: Option<Mechanism>,
+    pub enforce: Option<RequestedMechanism>,
     /// Binding of another VM, or another binding of the same VM. A request with this field may have
     /// no other field.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
+    /// Reason for the change, which the log shows: 1 to 256 bytes without control characters. It
+    /// needs another field in the same request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
 }
 
 /// Command to a host about its member of a gang.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use slackline_units::Span;
 
+use crate::periods::RecordedPeriods;
 use crate::times::Length;
 
 /// Longest recording that can be asked about: what the flight recorder keeps.
@@ -15,7 +16,7 @@ const LONGEST: Span = Span::from_secs(60);
 const USUAL: Length = Length(Span::from_secs(10));
 
 /// Maximum number of changes in one question.
-const MOST_CHANGES: usize = 64;
+pub const MOST_CHANGES: usize = 64;
 
 /// Maximum length of each text in a question, in bytes.
 const LONGEST_TEXT: usize = 256;
@@ -47,6 +48,13 @@ pub struct WhatIf {
     /// VMs to confine to one CPU.
     #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MovedVm>,
+    /// True if the answer has, instead of the ordinary prediction, the measured and predicted
+    /// demand and missed periods of each VM with one vCPU.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub periods: bool,
+    /// True if the daemon takes a new recording, even if it keeps a recording for the caller.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub fresh: bool,
 }
 
 /// Other parameters of a VM, or of one vCPU such as `web.1`.
@@ -95,6 +103,11 @@ pub struct MovedVm {
     pub to_cpu: usize,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
 const fn usual() -> Length {
     USUAL
 }
@@ -109,6 +122,8 @@ impl Default for WhatIf {
             policy: None,
             cpus: None,
             moves: Vec::new(),
+            periods: false,
+            fresh: false,
         }
     }
 }
@@ -182,10 +197,19 @@ pub struct WhatIfAnswer {
     /// changed one of them.
     pub revision: u64,
     /// Age of the end of the recording, in nanoseconds. A recording is kept for 5 s for further
-    /// questions of the caller, unless a reservation changes.
+    /// questions of the caller, unless a reservation changes or a question asks for a fresh one.
     pub age_ns: u64,
     /// Largest share that admission would accept now, for each VM of `set` with a reservation.
     pub largest: Vec<LargestShare>,
+}
+
+impl WhatIfAnswer {
+    /// Returns the periods of the VMs. `None` if the question did not ask for them, or the daemon
+    /// is too old to know that question.
+    #[must_use]
+    pub fn periods(&self) -> Option<RecordedPeriods> {
+        serde_json::from_value(self.prediction.get("periods")?.clone()).ok()
+    }
 }
 
 /// Largest share that admission would accept for a VM in place of its reservation.

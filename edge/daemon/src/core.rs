@@ -47,7 +47,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 use rustix::process::{Resource, getrlimit};
-use slackline_control::Mechanism;
+use slackline_control::RequestedMechanism;
 use slackline_control::link::Answer;
 use slackline_fence::KeeperCommand;
 use slackline_linux::{ClockStep, WallClock, with_causes};
@@ -127,7 +127,7 @@ pub struct ServeOptions {
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
     /// Mechanism of exact reservations with a slice whose request names none.
-    pub enforce: Mechanism,
+    pub enforce: RequestedMechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
     /// Command that starts the keeper process, which restores threads if the daemon dies.
@@ -245,7 +245,7 @@ struct Core {
     alive: Option<Alive>,
     next_sign: Time,
     /// Mechanism of requests that name none.
-    enforce: Mechanism,
+    enforce: RequestedMechanism,
     /// Status that was last reported to systemd.
     status: String,
     /// True if the daemon schedules all CPUs, so that no CPU is left for its own threads.

@@ -10,6 +10,6 @@ mod case;
 mod result;
 mod trials;
 
-pub use case::{AS_PUBLISHED, Case, CaseError, Form, OURS, Trial, assumptions};
+pub use case::{AS_PUBLISHED, Case, CaseError, Form, OURS, Trial, assumptions, usual_cases};
 pub use result::{CaseResult, DomainErrors, Limiter, percent};
-pub use trials::{TrialError, TrialFault, Trials};
+pub use trials::{PUBLISHED_LENGTH, TrialError, TrialFault, Trials, target_of_percent};

@@ -5,10 +5,14 @@ mod answer;
 mod phase;
 pub mod simulated;
 mod tasks;
+mod vm;
 
-pub use answer::{FitAnswer, FitError, FitQuestion, PeriodRow, answer, answer_delay};
+pub use answer::{
+    AskedReservation, FitAnswer, FitError, FitQuestion, FitRefusal, PeriodRow, answer, answer_delay,
+};
 pub use phase::{DeadlineMiss, PhaseRun, RunPhaseError, WorstPhase};
-pub use tasks::{BadTasksFile, NamedTasks};
+pub use tasks::{BadTasksFile, NamedTasks, is_scenario};
+pub use vm::{SearchedVm, SearchedVmError, USUAL_SEEDS};
 
 use slackline_fit::search::Fit;
 use slackline_fit::{Refutation, prove};

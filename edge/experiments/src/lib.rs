@@ -7,6 +7,7 @@
 //! [`claims`] compares the numbers with the claims of the scenario. [`grid::run`] makes runs of
 //! many cases with many seeds on all cores, and [`OverSeeds`] has statistics over the seeds.
 //! [`axes`] make many scenarios out of one, and [`alert`] is a test that consists of many runs.
+//! [`room`] computes the capacity that admission leaves.
 //! [`manage`] closes the loop: a rule changes shares between the rounds of a run.
 //!
 //! No function of this crate prints, uses a terminal or ends the process. Errors are returned, and
@@ -27,6 +28,7 @@ mod metric;
 mod numbers;
 mod outputs;
 mod over_seeds;
+pub mod room;
 mod simulate;
 
 pub use files::{file_bytes, input_bytes};

@@ -7,6 +7,8 @@
 mod draw;
 mod goals;
 mod knob;
+mod live;
+mod measured;
 mod predictor;
 mod rules;
 mod score;
@@ -27,6 +29,12 @@ use thiserror::Error;
 
 pub use draw::drawn_series;
 pub use goals::{GoalList, GoalsError, VmGoals};
+pub use knob::slice_of;
+pub use live::{
+    Replay, ReplayDifference, SavedDecision, SavedPredictedVm, SavedPrediction, SavedRound,
+    SavedRoundError, SavedVm, decide,
+};
+pub use measured::{MeasuredPeriods, PeriodPredictor, RecordedVm, VmPeriod, measure_recording};
 pub use score::{Score, score};
 pub use series::{BATCH, Series, SeriesError, SeriesRun};
 

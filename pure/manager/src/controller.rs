@@ -40,13 +40,17 @@ impl Manager {
         if proposals.is_empty() {
             return None;
         }
-        let before = predictor.predict(&round.shares())?;
+        let mut predict = |shares: &[CpuShare]| {
+            let predicted = predictor.predict(shares)?;
+            let is_known = predicted.len() == shares.len();
+            (is_known && predicted.iter().all(PredictedVm::is_plausible)).then_some(predicted)
+        };
+        let before = predict(&round.shares())?;
         proposals.into_iter().find_map(|proposal| {
             let mut shares = round.shares();
             shares[proposal.vm] = proposal.to;
-            let after = predictor.predict(&shares)?;
-            let is_known = before.len() == shares.len() && after.len() == shares.len();
-            (is_known && is_better(round, &proposal, &before, &after)).then(|| {
+            let after = predict(&shares)?;
+            is_better(round, &proposal, &before, &after).then(|| {
                 let given = last.as_ref().map(|(made, ..)| made);
                 let why = why(round, &proposal, (&before, &after), given);
                 self.change(round, &proposal, why, &after[proposal.vm])

@@ -17,11 +17,13 @@
 mod controller;
 mod decision;
 mod input;
+mod limits;
 mod proposal;
 mod target;
 
 pub use controller::Manager;
 pub use decision::{ChangeReason, Decision};
 pub use input::{Goals, PredictedVm, Predictor, Round, VmRound};
+pub use limits::RoundError;
 pub use proposal::Pace;
 pub use target::{quantile, target};

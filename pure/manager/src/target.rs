@@ -28,8 +28,9 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     Span::ZERO
 }
 
-/// Returns the share that suits the goals. A VM that was late in most of its periods wants more
-/// than could be measured, so the target is half as much again as it had.
+/// Returns the share that suits the goals. A VM that missed more than half of its periods demands
+/// more than could be measured, so its target is 1.5 times its share. The same holds for a VM that
+/// missed more than a third of its periods although no measured demand exceeds its reservation.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;
@@ -43,7 +44,8 @@ pub fn target(vm: &VmRound) -> CpuShare {
         let twice = u64::from(vm.share.ppm()) * 2;
         let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
         most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);
-        if vm.misses > vm.periods() / 2 {
+        let has_hidden_demand = covered <= vm.share.ppm().into() && vm.misses > vm.periods() / 3;
+        if vm.misses > vm.periods() / 2 || has_hidden_demand {
             most = most.max(u64::from(vm.share.ppm()) * 3 / 2);
         }
     }

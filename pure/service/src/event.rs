@@ -35,6 +35,8 @@ pub struct Event {
 pub enum EventKind {
     /// A request of this kind was carried out.
     Asked(Verb),
+    /// A request changed the parameters of a reservation, and gave this reason.
+    Explained(String),
     /// The VM of a reservation appeared.
     Appeared,
     /// The libvirt domain of a reservation was renamed, and the reservation follows it. Holds the
@@ -72,6 +74,9 @@ pub enum EventKind {
     GangBroken(String),
     /// Stage of a plan with a canary. Says which.
     Canary(String),
+    /// The service chose the mechanisms of reservations with `auto`. Says which mechanisms, and
+    /// why.
+    Chosen(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
     /// The wall clock was set. Says by how much, and names the reservations whose periods are
@@ -92,7 +97,7 @@ pub enum EventKind {
 
 impl EventKind {
     /// Words for all kinds of events that no request causes, each with its meaning.
-    pub const WORDS: [(&str, &str); 21] = [
+    pub const WORDS: [(&str, &str); 22] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
         ("vanished", "the VM has ended; its capacity stays reserved"),
@@ -107,6 +112,7 @@ impl EventKind {
         ("fits", "a reservation that had lost its capacity has it again"),
         ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
         ("canary", "a plan changes one VM first: it is watched, followed by the rest, or undone"),
+        ("chosen", "the mechanism of a reservation with `--enforce auto` was chosen; says why"),
         ("keeper-replaced", "the keeper process died and was replaced"),
         ("gang-broken", "the gang of the reservation lost a member; says which member"),
         ("clock-stepped", "the wall clock was set; says which periods are longer or shorter"),
@@ -121,6 +127,7 @@ impl EventKind {
     pub const fn word(&self) -> &'static str {
         match self {
             EventKind::Asked(verb) => verb.word(),
+            EventKind::Explained(_) => Verb::Change.word(),
             EventKind::Appeared => "appeared",
             EventKind::Renamed(_) => "renamed",
             EventKind::Vanished => "vanished",
@@ -135,6 +142,7 @@ impl EventKind {
             EventKind::Fits => "fits",
             EventKind::Expired => "expired",
             EventKind::Canary(_) => "canary",
+            EventKind::Chosen(_) => "chosen",
             EventKind::KeeperReplaced => "keeper-replaced",
             EventKind::GangBroken(_) => "gang-broken",
             EventKind::ClockStepped(_) => "clock-stepped",
@@ -155,7 +163,8 @@ impl fmt::Display for EventKind {
                 out.write_str(word)
             }
             EventKind::Vcpus { there } => write!(out, "{word}: the VM has {there} vCPUs"),
-            EventKind::NotAdopted(why)
+            EventKind::Explained(why)
+            | EventKind::NotAdopted(why)
             | EventKind::Renamed(why)
             | EventKind::Meddled(why)
             | EventKind::Contested(why)
@@ -163,6 +172,7 @@ impl fmt::Display for EventKind {
             | EventKind::GangBroken(why)
             | EventKind::ClockStepped(why)
             | EventKind::Canary(why)
+            | EventKind::Chosen(why)
             | EventKind::Overloaded(why)
             | EventKind::OverloadEnded(why)
             | EventKind::Granted(why)
@@ -199,6 +209,7 @@ mod tests {
             EventKind::Fits,
             EventKind::Expired,
             EventKind::Canary(text()),
+            EventKind::Chosen(text()),
             EventKind::KeeperReplaced,
             EventKind::GangBroken(text()),
             EventKind::ClockStepped(text()),
@@ -207,6 +218,8 @@ mod tests {
             EventKind::LedgerFailing(text()),
             EventKind::LedgerWhole { lost: 0 },
         ];
+        // An explained change has the word of its request.
+        assert_eq!(EventKind::Explained("more misses".into()).to_string(), "change: more misses");
         let words: Vec<&str> = EventKind::WORDS.iter().map(|(word, _)| *word).collect();
         assert_eq!(all.map(|event| event.word()).as_slice(), words);
     }

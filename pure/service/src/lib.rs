@@ -31,6 +31,7 @@ mod key_order;
 mod keys;
 mod limits;
 mod machine;
+mod mechanism;
 mod name;
 mod overload;
 mod plan;
@@ -52,6 +53,7 @@ pub use input::{ClientRequest, Input, LedgerFault};
 pub use key_order::{KEYS_IN_ALL, KEYS_OF_ONE, KeyOrder};
 pub use limits::{Rate, Rates};
 pub use machine::{CpuCapacity, Identity, LookError, Machine, Seats, WorldError};
+pub use mechanism::{MechanismChoice, WantedMechanism};
 pub use name::{Holder, Key, Name, NameError};
 pub use overload::{CpuLoad, OVERHEAD_WINDOW, OverheadWindow};
 pub use plan::{

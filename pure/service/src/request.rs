@@ -6,6 +6,7 @@ use slackline_units::{Enforcement, Span, Time, WallTime};
 
 use crate::binding::Binding;
 use crate::gang::Gang;
+use crate::mechanism::WantedMechanism;
 use crate::name::Name;
 use crate::plan::VmPrediction;
 use crate::principal::Verb;
@@ -43,7 +44,7 @@ pub enum Request {
         /// released.
         until: Option<WallTime>,
         /// Mechanism that enforces the reservation.
-        enforce: Enforcement,
+        enforce: WantedMechanism,
     },
     /// Admits a reservation for a gang and holds its capacity, unused, for
     /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
@@ -88,7 +89,9 @@ pub enum Request {
         /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
         /// New mechanism. `None` keeps the present one.
-        enforce: Option<Enforcement>,
+        enforce: Option<WantedMechanism>,
+        /// Reason for the change, for the log. Without control characters.
+        why: Option<String>,
         /// Revision that the reservation must have. `None` accepts any.
         if_revision: Option<u64>,
     },
@@ -256,10 +259,10 @@ impl fmt::Display for Request {
                 user.map_or(Ok(()), |user| write!(out, " of uid {user}"))?;
                 until.map_or(Ok(()), |until| write!(out, " until={until}"))?;
                 // The line of a request for the dispatcher is as it was before there were others.
-                match enforce {
-                    Enforcement::Dispatcher => Ok(()),
-                    other => write!(out, " enforce={other}"),
+                if *enforce != WantedMechanism::default() {
+                    write!(out, " enforce={enforce}")?;
                 }
+                Ok(())
             }
             Request::Change { .. } => write_change(out, self),
             Request::Rebind { name, binding, if_revision } => {
@@ -308,8 +311,39 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
     revision.map_or(Ok(()), |revision| write!(out, " revision={revision}"))
 }
 
+impl Request {
+    /// Returns the names of the reservations whose mechanism the service chooses.
+    pub(crate) fn names_with_auto(&self) -> Vec<&Name> {
+        match self {
+            Request::Reserve { name, enforce, .. } if enforce.is_auto() => vec![name],
+            Request::Change { name, enforce: Some(enforce), .. } if enforce.is_auto() => {
+                vec![name]
+            }
+            Request::Hold { member, .. } => member.names_with_auto(),
+            Request::Apply { targets, .. } | Request::Canary { targets, .. } => {
+                targets.iter().flat_map(Request::names_with_auto).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Sets the mechanism of all reservations for which the service chooses it.
+    pub(crate) fn choose_mechanism(&mut self, by: Enforcement) {
+        match self {
+            Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {
+                enforce.choose(by);
+            }
+            Request::Hold { member, .. } => member.choose_mechanism(by),
+            Request::Apply { targets, .. } | Request::Canary { targets, .. } => {
+                targets.iter_mut().for_each(|target| target.choose_mechanism(by));
+            }
+            _ => {}
+        }
+    }
+}
+
 fn write_change(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result {
-    let Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } =
+    let Request::Change { name, amount, exact, phase, vcpus, until, enforce, why, if_revision } =
         request
     else {
         return Ok(());
@@ -329,6 +363,7 @@ fn write_change(out: &mut fmt::Formatter<'_>, request: &Request) -> fmt::Result 
         None => {}
     }
     enforce.map_or(Ok(()), |enforce| write!(out, " enforce={enforce}"))?;
+    why.as_ref().map_or(Ok(()), |why| write!(out, " why={why:?}"))?;
     write_revision(out, *if_revision)
 }
 

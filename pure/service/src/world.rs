@@ -8,6 +8,7 @@ use crate::binding::Binding;
 use crate::event::Event;
 use crate::input::ClientRequest;
 use crate::machine::{CpuCapacity, LookError, Machine, Seats, WorldError};
+use crate::mechanism::MechanismChoice;
 use crate::name::{Key, Name};
 use crate::plan::{MeasuredVm, Plan};
 use crate::principal::Principal;
@@ -87,6 +88,9 @@ pub trait World {
     /// Returns how far the wall clock is ahead of the service's clock. A later step of the wall
     /// clock is reported as [`Input::ClockStepped`](crate::Input::ClockStepped).
     fn wall_ahead(&mut self) -> Span;
+
+    /// Returns the mechanism that enforces exact slices better on this host, with the reason.
+    fn best_mechanism(&mut self) -> MechanismChoice;
 
     /// Returns the available capacity of each CPU for this period.
     fn room(&mut self, period: Span) -> Vec<CpuCapacity>;

@@ -1,6 +1,6 @@
 //! Comparison of a recording with its own simulation.
 
-use slackline_units::Span;
+use slackline_units::{Reservation, Span};
 
 use crate::form::Form;
 use crate::measure::Measures;
@@ -18,6 +18,13 @@ const WAIT_FLOOR: Span = Span::from_us(50);
 /// Minimum number of wakes for which the gate compares p99 waits. With fewer wakes, p99 is the
 /// longest wait.
 const WAKES: u64 = 100;
+
+/// Divisor of the period. Two p99 waits that differ by at most this part of the period give the
+/// same number of missed periods.
+const WAIT_OF_PERIOD: u64 = 20;
+/// Divisor of the recorded share. A simulated share that differs by at most this part is close
+/// enough to count missed periods.
+const SHARE_OF_RECORDED: u64 = 50;
 
 /// Comparison of a recording with its simulation in one form.
 #[derive(Clone, Debug)]
@@ -87,19 +94,38 @@ impl GateRow {
     /// cannot be compared.
     #[must_use]
     pub fn has_wait(&self) -> bool {
+        self.has_wait_within(WAIT_FLOOR)
+    }
+
+    /// Returns true if the simulated p99 wait differs by at most 20 % or `ignored`.
+    fn has_wait_within(&self, ignored: Span) -> bool {
         let Some(simulated) = &self.simulated else { return false };
         let Some(recorded) = self.recorded.wait_p99.filter(|_| self.recorded.wakes >= WAKES) else {
             return true;
         };
         let error =
             Span::from_ns(recorded.ns().abs_diff(simulated.wait_p99.unwrap_or_default().ns()));
-        error <= WAIT_FLOOR || error.ns() <= recorded.ns() / 100 * WAIT_PERCENT
+        error <= ignored || error.ns() <= recorded.ns() / 100 * WAIT_PERCENT
     }
 
     /// Returns true if the simulation repeats the vCPU's recorded share and p99 wait.
     #[must_use]
     pub fn passes(&self) -> bool {
         self.has_share() && (self.has_wait() || !self.tolerance.judges_waits())
+    }
+
+    /// Returns true if the simulation is close enough to count missed periods. The share may differ
+    /// by 0.1 percentage points or a fiftieth of the recorded share. The p99 wait may differ by
+    /// 20 % or a twentieth of the period. Every row that [passes](Self::passes) also repeats its
+    /// periods.
+    #[must_use]
+    pub fn repeats_periods(&self) -> bool {
+        let share_ppm = self.tolerance.share_ppm().max(self.recorded.share_ppm / SHARE_OF_RECORDED);
+        let period = self.recorded.reserved.map_or(Span::ZERO, Reservation::period);
+        let ignored = WAIT_FLOOR.max(period / WAIT_OF_PERIOD);
+        self.simulated.is_some()
+            && self.share_error_ppm() <= share_ppm
+            && (self.has_wait_within(ignored) || !self.tolerance.judges_waits())
     }
 }
 
@@ -110,9 +136,55 @@ impl FormGate {
         self.rows.iter().all(GateRow::passes)
     }
 
+    /// Returns true if the simulation repeats the periods of all vCPUs.
+    #[must_use]
+    pub fn repeats_periods(&self) -> bool {
+        self.rows.iter().all(GateRow::repeats_periods)
+    }
+
     /// Returns the largest difference of any vCPU's share, in millionths of a CPU.
     #[must_use]
     pub fn worst_share_ppm(&self) -> u64 {
         self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the results of a vCPU with 2 ms of each 10 ms.
+    fn measures(share_ppm: u64, wait_p99: Span) -> Measures {
+        let reserved = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();
+        Measures {
+            name: "web".into(),
+            reserved,
+            share_ppm,
+            deadlines: Some(500),
+            misses: Some(0),
+            wakes: 500,
+            wait_p50: None,
+            wait_p99: Some(wait_p99),
+            response_p50: None,
+            response_p99: None,
+        }
+    }
+
+    fn row(share_ppm: u64, wait_p99: Span) -> GateRow {
+        GateRow {
+            recorded: measures(200_000, Span::from_us(300)),
+            simulated: Some(measures(share_ppm, wait_p99)),
+            tolerance: Tolerance::Reserved,
+        }
+    }
+
+    #[test]
+    fn simulation_repeats_periods_within_tolerances_of_wait_and_share() {
+        let close = row(203_900, Span::from_us(790));
+        assert!(close.repeats_periods() && !close.passes());
+        assert!(!row(204_100, Span::from_us(300)).repeats_periods());
+        assert!(!row(200_000, Span::from_us(810)).repeats_periods());
+        let absent = GateRow { simulated: None, ..row(200_000, Span::from_us(300)) };
+        assert!(!absent.repeats_periods());
     }
 }

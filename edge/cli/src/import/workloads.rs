@@ -5,7 +5,10 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum as _;
-use slackline_workload::{Kind, SourceFile, WorkloadError, WrittenScenario, convert};
+use slackline_experiments::fit::NamedTasks;
+use slackline_workload::{
+    Kind, Options, SourceFile, WorkloadError, WrittenScenario, convert, convert_tasks,
+};
 
 use super::read_whole;
 use crate::import_args::{ImportArgs, ImportKind};
@@ -42,6 +45,10 @@ pub(super) fn import(
     let names: Vec<String> = files.iter().map(|file| file.display().to_string()).collect();
     let sources: Vec<SourceFile<'_>> =
         names.iter().zip(&read).map(|(name, bytes)| SourceFile { name, bytes }).collect();
+    if args.workload.task_set {
+        files.iter().try_for_each(|file| places.read("the file", file))?;
+        return task_set((kind, &sources), &args.workload.options(), out);
+    }
     let stem = out.file_stem().unwrap_or_default().to_string_lossy().into_owned();
     let written = convert(kind, &sources, &args.workload.options(), &stem)
         .map_err(|error| problem(&error))?;
@@ -60,6 +67,26 @@ pub(super) fn import(
     }
     save(out, &written.whole())?;
     terminal::say(&summary(&written, out))
+}
+
+/// Converts tasks to a task set for `slackline fit`.
+fn task_set(
+    (kind, sources): (Kind, &[SourceFile<'_>]),
+    options: &Options,
+    out: &Path,
+) -> Result<(), Problem> {
+    let written = convert_tasks(kind, sources, options).map_err(|error| problem(&error))?;
+    // A task set that `fit` does not accept is not written.
+    if let Err(error) = NamedTasks::read(&written.text) {
+        let message = format!("cannot write {}: {error}", out.display());
+        return Err(Problem::BadOption { message, hint: error.hint });
+    }
+    save(out, &written.text)?;
+    let mut text = format!("task set: {}\n", out.display());
+    for assumption in &written.assumptions {
+        let _ = writeln!(text, "assumed:  {assumption}");
+    }
+    terminal::say(&text)
 }
 
 /// Returns the refusal of an option that this kind does not have.

@@ -7,7 +7,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use slackline_control::client::Remote;
 use slackline_control::place::Fit;
 use slackline_control::{
-    End, Length, Mechanism, Moment, Phase, ReservationParameters, Role, Share,
+    End, Length, Moment, Phase, RequestedMechanism, ReservationParameters, Role, Share,
 };
 use slackline_top::SortKey;
 use slackline_units::{Enforcement, Span, WallTime};
@@ -99,9 +99,9 @@ pub(crate) struct AmountArgs {
     /// in `change`: unchanged].
     #[arg(long, value_name = "TIME", value_parser = until)]
     pub(crate) until: Option<End>,
-    /// Mechanism: dispatcher or deadline [default: the daemon's; in `change`: unchanged].
+    /// Mechanism: auto, dispatcher or deadline [default: the daemon's; in `change`: unchanged].
     #[arg(long, value_name = "NAME", value_parser = mechanism)]
-    pub(crate) enforce: Option<Mechanism>,
+    pub(crate) enforce: Option<RequestedMechanism>,
 }
 
 #[derive(Debug, Args)]
@@ -229,6 +229,9 @@ pub(crate) struct Change {
     /// Do nothing unless N is the current revision of the reservation, as in `list`.
     #[arg(long, value_name = "N")]
     pub(crate) if_revision: Option<u64>,
+    /// Reason for the change, which `log` shows.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) why: Option<String>,
     #[command(flatten)]
     pub(crate) at: DaemonArgs,
 }
@@ -472,13 +475,14 @@ fn role(text: &str) -> Result<Role, String> {
 }
 
 /// Parses the mechanism of a reservation.
-pub(crate) fn mechanism(text: &str) -> Result<Mechanism, String> {
+pub(crate) fn mechanism(text: &str) -> Result<RequestedMechanism, String> {
     match text.parse::<Enforce>()? {
-        Enforce::Named(Enforcement::Dispatcher) => Ok(Mechanism::Dispatcher),
-        Enforce::Named(Enforcement::Deadline) => Ok(Mechanism::Deadline),
+        Enforce::Auto => Ok(RequestedMechanism::Auto),
+        Enforce::Named(Enforcement::Dispatcher) => Ok(RequestedMechanism::Dispatcher),
+        Enforce::Named(Enforcement::Deadline) => Ok(RequestedMechanism::Deadline),
         other => Err(format!(
-            "`{other}` guarantees no share of its own; use dispatcher or deadline, or limit a VM \
-             by `slackline hold --at-most`"
+            "`{other}` guarantees no share of its own; use auto, dispatcher or deadline, or limit \
+             a VM by `slackline hold --at-most`"
         )),
     }
 }

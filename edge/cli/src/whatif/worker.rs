@@ -9,6 +9,7 @@ use slackline_daemon::worker::{PredictionFields, WorkerQuestion, main};
 use slackline_trace::Reader;
 use slackline_whatif::{Edit, Gate, Model, Recording, forecast, gate};
 
+use super::periods::periods;
 use super::{
     Answer, NAME_OF_LAST, RecordingReader, gate_refusal, json, no_model, problem, refused,
 };
@@ -53,6 +54,11 @@ fn answer(
     let edits = edits(&question.asked)?;
     model.edit(&edits).map_err(|error| bad_edit(&error))?;
     let answer = Answer { recording, gate, model: &model, policy: &policy };
+    if question.asked.periods {
+        let mut all = json::gate(&answer);
+        all["periods"] = periods(&answer);
+        return Ok(for_caller(all, question));
+    }
     if edits.is_empty() {
         return Ok(for_caller(json::gate(&answer), question));
     }
@@ -100,7 +106,12 @@ fn for_caller(answer: Value, question: &WorkerQuestion) -> PredictionFields {
             rows.retain(is_own);
         }
     };
-    answer.get_mut("vcpus").map(keep_own);
+    if let Some(rows) = answer.get_mut("vcpus") {
+        keep_own(rows);
+    }
+    if let Some(periods) = answer.get_mut("periods") {
+        keep_own(&mut periods["vms"]);
+    }
     if let Some(Value::Array(forms)) = answer.get_mut("gate").map(|gate| &mut gate["forms"]) {
         forms.iter_mut().for_each(|form| keep_own(&mut form["vcpus"]));
     }

@@ -200,3 +200,24 @@ fn policy_that_is_listed_twice_is_refused() {
     }
     assert_eq!(place.files(), ["it.toml"]);
 }
+
+#[test]
+fn compare_report_has_a_row_for_each_policy_and_vcpu() {
+    let place = Place::with(&both());
+    let policies = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
+    place.run(&[&policies[..], &["--report", "it.html"]].concat()).ended_with(0);
+    let html = String::from_utf8(place.read("it.html")).expect("text");
+    assert!(html.starts_with("<!doctype html>"), "{html}");
+    assert!(html.contains("CPU time received") && html.contains("Deadlines missed"));
+    for policy in ["edf", "credit"] {
+        for vcpu in ["gold", "silver"] {
+            let row = html.split("<tr").find(|row| row.contains(policy) && row.contains(vcpu));
+            assert!(row.is_some(), "no row of {vcpu} under {policy}");
+        }
+    }
+    assert!(html.contains("6ms/10ms"), "the reservation of gold under edf");
+    // The same runs give the same bytes, and no output may replace the input.
+    place.run(&[&policies[..], &["--report", "again.html"]].concat()).ended_with(0);
+    assert!(html.as_bytes() == place.read("again.html"));
+    place.run(&["compare", "it.toml", "--report", "it.toml"]).ended_with(2);
+}

@@ -110,6 +110,11 @@ fn fit_of_a_delay_gives_a_share_that_never_waits_longer() {
     ran.shows("1.875ms every 9.375ms, 20.00 % of a CPU").shows("a job of `probe` misses");
     place.run(&["fit", "--delay", "15ms"]).ended_with(2).says("--share");
     place.run(&["fit", "--share", "20%", "--delay", "1us"]).refused(2);
+    place.run(&["fit", "--share", "20%", "--delay", "40s"]).ended_with(0).shows("25s");
+    let long = place.run(&["fit", "--share", "20%", "--delay", "1000000h"]).ended_with(2);
+    long.says("the delay 3600000000s is more than 3599.999999999s");
+    let whole = place.run(&["fit", "--share", "100%", "--delay", "1ms"]).ended_with(2);
+    whole.says("a share of 1cpu is never without CPU time");
 }
 
 #[test]
@@ -164,7 +169,7 @@ fn fit_of_a_scenario_searches_over_seeds_and_states_the_confidence() {
 fn fit_of_a_scenario_without_a_vm_or_claims_is_refused() {
     let place = Place::with(HOST);
     place.run(&["fit", "it.toml"]).refused(2).says("it has 2 VMs").says("--vm: web, batch");
-    place.run(&["fit", "it.toml", "--vm", "db"]).refused(2).says("has no such VM");
+    place.run(&["fit", "it.toml", "--vm", "db"]).refused(2).says("it has no such VM: `db`");
     let with_share = ["fit", "it.toml", "--vm", "web", "--share", "30%"];
     place.run(&with_share).refused(2).says("cannot use --share with a scenario");
     let impossible = HOST.replace("at least 29%", "at least 99%");

@@ -53,3 +53,127 @@ fn manage_command_refuses_goals_of_an_unknown_vm_and_a_wrong_series() {
     let told = place.run(&["manage", "bad.csv"]).ended_with(2).err;
     assert!(told.contains("line 3") && told.contains("`120`"), "{told}");
 }
+
+/// A file of `--save` with one round, in which one VM missed 90 of 100 periods.
+fn saved_rounds() -> (Value, Value) {
+    let predicted = |share: u32| {
+        serde_json::json!({
+            "shares_ppm": [share],
+            "vms": [{ "misses": 0, "periods": 100, "share_ppm": [0, share],
+                      "length_ns": 1_000_000_000 }],
+        })
+    };
+    let round = serde_json::json!({
+        "round": 0,
+        "length_ns": 1_000_000_000,
+        "capacity_ppm": 900_000,
+        "vms": [{
+            "name": "web", "period_ns": 10_000_000, "share_ppm": 200_000, "floor_ppm": 10_000,
+            "ceiling_ppm": 1_000_000, "priority": 0, "misses_goal_ppm": 1_000,
+            "demand": [[3_000_000, 100]], "misses": 90, "received_ns": 200_000_000,
+        }],
+        "predictions": [predicted(200_000), predicted(309_000)],
+        "decision": { "name": "web", "from_ppm": 200_000, "to_ppm": 309_000,
+                      "says": "web 20 to 30.9 %: 90 misses in 1 s, predicted 0" },
+    });
+    let header = serde_json::json!({
+        "format": "slackline-manager-1", "mode": "act", "round_ns": 1_000_000_000,
+    });
+    (header, round)
+}
+
+fn replay(place: &Place, header: &Value, rounds: &[Value]) -> crate::common::Ran {
+    let line = |round: &Value| {
+        let says = "";
+        serde_json::json!({ "after_ns": 0, "round": round, "says": says, "is_done": false })
+    };
+    let lines: Vec<String> = rounds.iter().map(|round| line(round).to_string()).collect();
+    place.write("rounds.jsonl", format!("{header}\n{}\n", lines.join("\n")).as_bytes());
+    place.run(&["manage", "--replay", "rounds.jsonl"])
+}
+
+#[test]
+fn replay_refuses_rounds_with_impossible_numbers() {
+    let place = Place::with("");
+    let (header, good) = saved_rounds();
+    let told = replay(&place, &header, std::slice::from_ref(&good)).good();
+    assert!(told.contains("1 rounds replayed, 0 decisions differ"), "{told}");
+    let most = u64::MAX;
+    let changes = [
+        ("/vms/0/demand", serde_json::json!([[3_000_000, most], [4_000_000, most]]), "`demand`"),
+        ("/vms/0/demand", serde_json::json!([[most, 100]]), "584 years"),
+        ("/vms/0/period_ns", most.into(), "584 years"),
+        ("/vms/0/period_ns", 0.into(), "the period of `web` is 0s"),
+        ("/vms/0/misses", most.into(), "18446744073709551615 periods, above 3600000000"),
+        ("/vms/0/received_ns", most.into(), "`web` received"),
+        ("/length_ns", 0.into(), "the round takes 0s"),
+        ("/round", most.into(), "the number of the round"),
+        ("/vms/0/misses", serde_json::json!(-1), "rounds.jsonl:2: invalid value"),
+        ("/vms/0/name", "We b".into(), "the name of a VM"),
+    ];
+    for (place_of, value, says) in changes {
+        let mut round = good.clone();
+        *round.pointer_mut(place_of).expect("the round has it") = value;
+        let told = replay(&place, &header, &[round]).ended_with(2).err;
+        assert!(told.contains(says) && told.contains("rounds.jsonl:2: "), "{place_of}: {told}");
+    }
+    let mut twice = good.clone();
+    twice["vms"] = serde_json::json!([good["vms"][0], good["vms"][0]]);
+    let told = replay(&place, &header, &[twice]).ended_with(2).err;
+    assert!(told.contains("VM `web` is listed twice"), "{told}");
+    let told = replay(&place, &header, &[good.clone(), good.clone()]).ended_with(2).err;
+    assert!(told.contains("rounds.jsonl:3: round 0 follows round 0"), "{told}");
+    let mut other = header.clone();
+    other["mode"] = "kill".into();
+    let told = replay(&place, &other, &[good]).ended_with(2).err;
+    assert!(told.contains("there is no mode `kill`"), "{told}");
+}
+
+#[test]
+fn replay_with_gigantic_predictions_differs_and_prints_no_control_characters() {
+    let place = Place::with("");
+    let (header, mut round) = saved_rounds();
+    let most = u64::MAX;
+    for prediction in round["predictions"].as_array_mut().expect("predictions") {
+        prediction["vms"][0] = serde_json::json!({
+            "misses": most, "periods": most, "share_ppm": [most, 0], "length_ns": most,
+        });
+    }
+    round["decision"]["says"] = "web \u{1b}[31m\nrises".into();
+    let told = replay(&place, &header, &[round]).ended_with(1).out;
+    assert!(told.contains("1 rounds replayed, 1 decisions differ"), "{told}");
+    assert!(told.contains("[31m\u{fffd}rises") && !told.contains('\u{1b}'), "{told:?}");
+}
+
+#[test]
+fn manage_command_refuses_options_of_another_use() {
+    let place = place();
+    let (header, round) = saved_rounds();
+    replay(&place, &header, &[round]).ended_with(0);
+    for option in ["--mode=act", "--rounds=3", "--save=it.jsonl", "--socket=socket"] {
+        let told = place.run(&["manage", "it.csv", option]).ended_with(2).err;
+        assert!(told.contains("cannot be used with"), "{option}: {told}");
+        place.run(&["manage", "--replay", "rounds.jsonl", option]).ended_with(2);
+    }
+}
+
+#[test]
+fn manage_command_refuses_goals_that_contradict_each_other() {
+    let place = place();
+    place.write("goals.toml", b"[vm.web]\nfloor = \"60%\"\nceiling = \"10%\"\n");
+    let args = ["manage", "it.csv", "--goals", "goals.toml"];
+    let told = place.run(&args).ended_with(2).err;
+    assert!(told.contains("the floor 0.6cpu of web is above its ceiling 0.1cpu"), "{told}");
+    let live = ["manage", "--live", "--goals", "goals.toml", "--save", "goals.toml"];
+    let told = place.run(&live).ended_with(2).err;
+    assert!(told.contains("--save and --goals are the same file"), "{told}");
+    for csv in ["goals.toml", "it.csv"] {
+        let told = place.run(&[&args[..], &["--csv", csv]].concat()).ended_with(2).err;
+        assert!(told.contains("are the same file"), "{told}");
+    }
+    assert!(place.read("goals.toml").starts_with(b"[vm.web]"));
+    assert!(place.read("it.csv").starts_with(b"# a step"));
+    place.write("goals.toml", b"[vm.web]\nfloor = \"\x1b[31m\"\n");
+    let told = place.run(&args).ended_with(2).err;
+    assert!(told.contains("line 2, column") && !told.contains('\u{1b}'), "{told:?}");
+}

@@ -236,7 +236,10 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
     daemon.run(&["change", "web", "--slice", "3ms", "--at-least", "--if-revision", "7"]).good();
     let Request::Change { change, if_revision, .. } = daemon.heard() else { panic!("another") };
     assert_eq!((change.slice, change.exact), (Some(Length(Span::from_ms(3))), Some(false)));
-    assert_eq!(if_revision, Some(7));
+    assert_eq!((if_revision, change.why), (Some(7), None));
+    daemon.run(&["change", "web", "--slice", "3ms", "--why", "31 misses in 30 s"]).good();
+    let Request::Change { change, .. } = daemon.heard() else { panic!("another") };
+    assert_eq!(change.why.as_deref(), Some("31 misses in 30 s"));
     // Without a terminal, no confirmation is asked for.
     for verb in ["pause", "resume", "release"] {
         daemon.run(&[verb, "web", "--if-revision", "7"]).good();
@@ -384,7 +387,7 @@ fn full(request: &Request) -> Outcome {
 
 fn elsewhere(request: &Request) -> Outcome {
     match request {
-        Request::Host => Ok(Answer::Host(clock(Duration::from_millis(50), "another"))),
+        Request::Host => Ok(Answer::Host(clock(Duration::from_secs(30), "another"))),
         other => of_gang(other),
     }
 }

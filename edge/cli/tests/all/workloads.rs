@@ -9,7 +9,9 @@ use crate::common::{GOOD, Place};
 fn place() -> Place {
     let place = Place::with(GOOD);
     let fixtures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../workload/tests/fixtures");
-    for name in ["azure.csv", "bitbrains.csv", "planetlab.txt", "rt-app.json", "simso.xml"] {
+    for name in
+        ["azure.csv", "bitbrains.csv", "planetlab.txt", "rt-app.json", "simso.xml", "eva.txt"]
+    {
         fs::copy(fixtures.join(name), place.path(name)).expect("a fixture");
     }
     place
@@ -24,6 +26,7 @@ fn every_imported_workload_is_simulated_as_its_assumptions_say() {
         ("planetlab", "planetlab.txt", "1 VM of planetlab series"),
         ("rt-app", "rt-app.json", "3 threads of rt-app"),
         ("simso", "simso.xml", "3 tasks of SimSo"),
+        ("eva", "eva.txt", "taskset_U0.6_N03_000"),
     ] {
         let told = place.run(&["import", kind, file, "out.toml"]).good();
         assert!(told.starts_with("scenario: out.toml\n"), "{told}");
@@ -31,6 +34,33 @@ fn every_imported_workload_is_simulated_as_its_assumptions_say() {
         let told = place.run(&["sim", "out.toml"]).good();
         assert!(told.starts_with(title), "{told}");
     }
+}
+
+#[test]
+fn task_sets_of_eva_and_uunifast_are_simulated_and_fitted() {
+    let place = place();
+    let draw = ["import", "uunifast", "out.toml", "--tasks", "6", "--seed", "3"];
+    let told = place.run(&[&draw[..], &["--utilisation", "150%"]].concat()).good();
+    assert!(told.contains("with the sum 1.5cpu, from seed 3\n"), "{told}");
+    let told = place.run(&["sim", "out.toml"]).good();
+    assert!(told.starts_with("6 tasks by UUniFast, seed 3: gedf"), "{told}");
+    for source in [&["eva", "eva.txt"][..], &["uunifast"]] {
+        let words = [&["import"], source, &["set.toml", "--task-set"]].concat();
+        let told = place.run(&words).good();
+        assert!(told.starts_with("task set: set.toml\n"), "{told}");
+        let text = fs::read_to_string(place.path("set.toml")).expect("a task set");
+        assert!(text.contains("scheduler = \"edf\""), "{text}");
+    }
+    // The last set has a utilisation of 70 %, and its work is rounded down to whole microseconds.
+    let told = place.run(&["fit", "set.toml", "--json"]).good();
+    let answer: serde_json::Value = serde_json::from_str(&told).expect("an answer in JSON");
+    let used = answer["utilisation_ppm"].as_u64().expect("a number");
+    assert!((699_000..=700_500).contains(&used), "{used}");
+    assert_eq!(answer["witnesses"][0], "proof");
+    place.write("late.txt", b"1 30 20\n");
+    let words = ["import", "eva", "late.txt", "late.toml", "--task-set"];
+    place.run(&words).refused(2).says("late.txt:1: deadline 30ms is more than the period 20ms");
+    assert!(!place.path("late.toml").exists(), "nothing is written");
 }
 
 #[test]
@@ -78,6 +108,18 @@ fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
         "cannot convert 2 files of kind simso together: one scenario has one",
     );
     refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
+    refused(&["eva", "out.toml"], "cannot import out.toml: no file to write is named");
+    refused(
+        &["eva", "eva.txt", "out.toml", "--tasks", "3"],
+        "cannot use --tasks with `import eva`",
+    );
+    refused(&["simso", "simso.xml", "out.toml", "--task-set"], "cannot use --task-set");
+    refused(&["uunifast", "out.toml", "--unit", "us"], "cannot use --unit with `import uunifast`");
+    refused(
+        &["uunifast", "eva.txt", "out.toml"],
+        "cannot read 1 file for `uunifast`: its tasks are drawn",
+    );
+    refused(&["uunifast", "out.toml", "--utilisation", "501%"], "utilisation 5.01cpu of 5 tasks");
     refused(
         &["bitbrains", "bitbrains.csv", "out.toml", "--cores", "2"],
         "cannot use --cores with `import bitbrains`",

@@ -54,6 +54,9 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
     let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
     let detail = refused["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("`deadline` enforces web"), "{refused}");
+    for command in ["whatif --since 1s", "manage --live"] {
+        daemon.run(command).ended_with(2).says("the kernel enforces web (`deadline`)");
+    }
     daemon.run("change web --slice 2ms").ended_with(0).shows("by deadline");
     assert_eq!(slice(&victim), Some(Span::from_ms(2)));
     daemon.run("change web --at-least").ended_with(2).says("it sets a hard limit");
@@ -67,6 +70,36 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
     daemon.run("release web").ended_with(0);
     victim.is_given_back();
     assert!(other.is_held());
+    daemon.end().ended_with(0);
+    other.is_given_back();
+    live.nothing_is_left();
+}
+
+/// The dispatcher is always possible. Which mechanism is better depends on the last trial of the
+/// host.
+#[test]
+fn auto_chooses_a_possible_mechanism_and_logs_the_reason() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &["--enforce", "auto"]);
+    let reserve = |name: &str, victim: &Victim, more: &str| {
+        format!("reserve {name} --slice 1ms --period 10ms --for pid:{} {more}", victim.pid())
+    };
+    let web = reserve("web", &victim, "--exact");
+    daemon.run(&web).ended_with(0);
+    // The same request again changes nothing.
+    daemon.run(&web).ended_with(0);
+    // Only the dispatcher can allow slack.
+    daemon.run(&reserve("db", &other, "--at-least --enforce auto")).ended_with(0);
+    assert!(slice(&other).is_none() && other.is_held());
+    let by = if slice(&victim).is_some() { "deadline" } else { "dispatcher" };
+    let log = daemon.run("log").ended_with(0);
+    let log = log.shows(&format!("web by {by}: ")).shows("db by dispatcher: ");
+    let chosen = log.out.matches("chosen").count();
+    assert_eq!(chosen, 2, "{}", log.out);
+    daemon.run("change web --slice 2ms --enforce auto").ended_with(0);
+    daemon.run("release web").ended_with(0);
+    victim.is_given_back();
     daemon.end().ended_with(0);
     other.is_given_back();
     live.nothing_is_left();

@@ -15,6 +15,7 @@ mod history;
 mod hold;
 mod hold_commands;
 mod kills;
+mod manage;
 mod old_kernel;
 mod outside;
 mod page;

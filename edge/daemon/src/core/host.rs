@@ -2,16 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use slackline_control::link::{self, CoreMessage};
 use slackline_control::{self as control, Histogram, Kind, PAGE, Problem, convert};
 use slackline_linux::sys::{monotonic, wall_clock_error};
+use slackline_live::mechanism::{TrialResult, better};
 use slackline_service::history::{History, Hour};
 use slackline_service::{
     Answer, Binding, BindingKind, ClientRequest, Commit, CpuCapacity, Event, Identity,
-    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, MeasuredVm, Name, Principal,
-    Refusal, Request, Role, Seats, Service, Terms, Ticket, VmLookup, World, WorldError,
+    JoiningDomain, LedgerFault, ListedReservation, LookError, Machine, MeasuredVm, MechanismChoice,
+    Name, Principal, Refusal, Request, Role, Seats, Service, Terms, Ticket, VmLookup, World,
+    WorldError,
 };
 use slackline_units::{CpuShare, DomId, Span, Time};
 
@@ -485,6 +488,12 @@ impl World for Host {
 
     fn wall_ahead(&mut self) -> Span {
         self.scheduler.session.wall_ahead().unwrap_or(Span::ZERO)
+    }
+
+    fn best_mechanism(&mut self) -> MechanismChoice {
+        let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
+        let (by, why) = better(&trial);
+        MechanismChoice { by, why }
     }
 
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {

@@ -4,7 +4,7 @@
 //! threads of the dispatchers. So each of its vCPUs has a reservation without threads on every CPU
 //! of the session.
 
-use slackline_control::{Mechanism, ReservationParameters, link};
+use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
 use slackline_linux::thread::ThreadRef;
 use slackline_live::mechanism::KernelEnforcement;
@@ -69,10 +69,10 @@ pub(super) fn cannot_pause() -> WorldError {
 
 /// Names the daemon's default mechanism in a request that names none, for each exact reservation
 /// with a slice and without a phase. No other reservation can have another mechanism.
-pub(super) fn name_mechanism(request: &mut link::Request, default: Mechanism) {
+pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();
-        if can && !default.is_dispatcher() {
+        if can && default != RequestedMechanism::Dispatcher {
             wanted.enforce.get_or_insert(default);
         }
     };
@@ -101,12 +101,12 @@ mod tests {
                 ..ReservationParameters::default()
             };
             let mut request = link::Request::Reserve { name: "web".into(), wanted };
-            name_mechanism(&mut request, Mechanism::Deadline);
+            name_mechanism(&mut request, RequestedMechanism::Deadline);
             let link::Request::Reserve { wanted, .. } = request else { unreachable!() };
             wanted.enforce
         };
-        assert_eq!(named(true, None, None), Some(Mechanism::Deadline));
-        let dispatcher = Some(Mechanism::Dispatcher);
+        assert_eq!(named(true, None, None), Some(RequestedMechanism::Deadline));
+        let dispatcher = Some(RequestedMechanism::Dispatcher);
         assert_eq!(named(true, dispatcher, None), dispatcher);
         assert_eq!(named(false, None, None), None);
         assert_eq!(named(true, None, Some(Span::ZERO)), None);

@@ -140,7 +140,8 @@ impl Whatifs {
             sender: self.sender.clone(),
             told: Arc::clone(&self.told),
         });
-        let kept = self.kept.remove(&principal);
+        let is_fresh = order.question.asked.fresh;
+        let kept = self.kept.remove(&principal).filter(|_| !is_fresh);
         self.running.insert(principal, RunningPrediction { ticket, is_cancelled });
         match kept.filter(|kept| kept.about.is_still(&order.window)) {
             Some(kept) => {

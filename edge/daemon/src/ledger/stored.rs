@@ -248,11 +248,13 @@ pub(super) fn parts(what: &EventKind) -> (&'static str, Option<String>) {
     let detail = match what {
         EventKind::Vcpus { there } => Some(there.to_string()),
         EventKind::Meddled(how) | EventKind::Contested(how) => Some(how.clone()),
-        EventKind::NotAdopted(why)
+        EventKind::Explained(why)
+        | EventKind::NotAdopted(why)
         | EventKind::Renamed(why)
         | EventKind::LedgerFailing(why)
         | EventKind::ClockStepped(why)
         | EventKind::Canary(why)
+        | EventKind::Chosen(why)
         | EventKind::Overloaded(why)
         | EventKind::OverloadEnded(why)
         | EventKind::GangBroken(why)
@@ -302,11 +304,13 @@ pub(super) fn happened(word: &str, detail: Option<&str>) -> Result<EventKind, Fr
         // Older versions did not store the detail.
         "meddled" => Some(EventKind::Meddled(detail.unwrap_or_default().to_owned())),
         "contested" => Some(EventKind::Contested(detail.unwrap_or_default().to_owned())),
+        "change" if detail.is_some() => detail.map(str::to_owned).map(EventKind::Explained),
         "not-adopted" => detail.map(str::to_owned).map(EventKind::NotAdopted),
         "renamed" => detail.map(str::to_owned).map(EventKind::Renamed),
         "gang-broken" => detail.map(str::to_owned).map(EventKind::GangBroken),
         "clock-stepped" => detail.map(str::to_owned).map(EventKind::ClockStepped),
         "canary" => detail.map(str::to_owned).map(EventKind::Canary),
+        "chosen" => detail.map(str::to_owned).map(EventKind::Chosen),
         "overloaded" => detail.map(str::to_owned).map(EventKind::Overloaded),
         "overload-ended" => detail.map(str::to_owned).map(EventKind::OverloadEnded),
         "granted" => detail.map(str::to_owned).map(EventKind::Granted),

@@ -246,6 +246,39 @@ async function viewer(browser, web) {
   problems.splice(0, problems.length, ...problems.filter((it) => !it.includes("401")));
 }
 
+/** Checks that the live page draws the same pictures as a report from the report's data. */
+async function sameTimeline(browser, live) {
+  const file = path.join(work, "report.html");
+  execFileSync(program, ["sim", "scenarios/mixed.toml", "--report", file], { stdio: "pipe" });
+  const data = JSON.parse(/^const data = (.*);$/m.exec(fs.readFileSync(file, "utf8"))[1]);
+  const report = await (await browser.newContext({ viewport: { width: 1000, height: 900 } })).newPage();
+  await report.goto(`file://${file}`);
+  const pictures = await report.evaluate(() => {
+    const style = getComputedStyle(document.documentElement);
+    const [ink, line] = ["--text", "--grid"].map((name) => style.getPropertyValue(name));
+    return [...document.querySelectorAll("canvas[data-order]")].map((canvas) => {
+      return { order: canvas.dataset.order, width: canvas.clientWidth, ink, line, picture: canvas.toDataURL() };
+    });
+  });
+  check(pictures.length === 2, `the report has ${pictures.length} pictures`);
+  for (const { order, width, ink, line, picture } of pictures) {
+    const again = await live.evaluate(async ({ data, order, width, ink, line }) => {
+      const { Timeline, heightOf, paint, vmOf } = await import("/page/timeline.js");
+      const model = new Timeline();
+      const canvas = document.createElement("canvas");
+      model.add(data);
+      const vms = [...new Set(model.vcpus.slice(1).map(vmOf))];
+      const height = heightOf(model, order, vms);
+      [canvas.width, canvas.height] = [width, height];
+      const empty = canvas.toDataURL();
+      paint(canvas.getContext("2d"), model, { width, height, order, vms, selected: "", end: model.end, isDark: false, ink, line });
+      return { picture: canvas.toDataURL(), empty };
+    }, { data, order, width, ink, line });
+    check(again.picture !== again.empty, `the picture by ${order} is empty`);
+    check(again.picture === picture, `the report and the page draw different pictures by ${order}`);
+  }
+}
+
 /** The picture of README: four guests that act, and a slider that moves. */
 async function picture(browser) {
   const load = (...args) => start(program, ["load", ...args]).pid;
@@ -331,7 +364,8 @@ async function main() {
   try {
     if (only === "picture") return await picture(browser);
     if (only === "measure") return await measure(browser, daemon);
-    const { url, web } = await story(browser);
+    const { page, url, web } = await story(browser);
+    await sameTimeline(browser, page);
     const again = await open(browser, url);
     await again.waitForSelector("#login:not([hidden])");
     check(/used/.test(await again.locator("#login-why").innerText()), "a used code is not refused");
@@ -344,9 +378,9 @@ async function main() {
 
 let failed = false;
 setTimeout(() => {
-  console.error("the story takes more than 90 s");
+  console.error("the story takes more than 240 s");
   void end(1);
-}, 90_000).unref();
+}, 240_000).unref();
 
 /** Ends the service first, which gives every thread back. */
 async function end(code) {

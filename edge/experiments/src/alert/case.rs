@@ -14,6 +14,15 @@ pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2
 /// Policy that is tested by default in addition to SEDF and Credit.
 pub const OURS: &str = "edf";
 
+/// Returns the policies that a test compares by default.
+#[must_use]
+pub fn usual_cases(form: Form) -> Vec<&'static str> {
+    match form {
+        Form::One => AS_PUBLISHED.into_iter().chain([OURS]).collect(),
+        Form::Smp => vec![AS_PUBLISHED[1]],
+    }
+}
+
 /// Period of shares that have a period, as in the paper.
 const PERIOD: Span = Span::from_ms(10);
 

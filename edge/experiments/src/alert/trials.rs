@@ -24,6 +24,45 @@ pub struct Trials {
     pub seeds: u64,
 }
 
+/// Target shares of the paper on one CPU, in percent of a CPU.
+const TARGETS: [u32; 18] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 20, 30, 40, 50, 60, 70, 80, 90];
+
+/// Target share of the paper on two CPUs, in percent of a CPU.
+const SMP_TARGET: [u32; 1] = [66];
+
+/// Time for which the paper tests each target share on one CPU.
+pub const PUBLISHED_LENGTH: Span = Span::from_secs(180);
+
+/// Time for which the paper tests its target share on two CPUs.
+const SMP_LENGTH: Span = Span::from_secs(600);
+
+impl Trials {
+    /// Returns the trials of the paper, with ten seeds.
+    #[must_use]
+    pub fn as_published(form: Form) -> Trials {
+        let (targets, length): (&[u32], Span) = match form {
+            Form::One => (&TARGETS, PUBLISHED_LENGTH),
+            Form::Smp => (&SMP_TARGET, SMP_LENGTH),
+        };
+        let share = |percent: &u32| CpuShare::from_ppm(percent * 10_000);
+        Trials { form, targets: targets.iter().map(share).collect(), length, seeds: 10 }
+    }
+
+    /// Returns shorter trials, whose errors cannot be compared with the paper's.
+    #[must_use]
+    pub fn quick(form: Form) -> Trials {
+        Trials { length: Span::from_secs(20), seeds: 3, ..Trials::as_published(form) }
+    }
+}
+
+/// Converts percent of a CPU to a target share. `None` unless it is above 0 and at most 100.
+#[must_use]
+pub fn target_of_percent(percent: f64) -> Option<CpuShare> {
+    let ppm = (percent * 10_000.0).round();
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // The range is checked.
+    (1.0..=1_000_000.0).contains(&ppm).then(|| CpuShare::from_ppm(ppm as u32))
+}
+
 /// Error of a trial.
 #[derive(Debug, Error)]
 #[error("`{case}` at {target}: {why}")]

@@ -22,6 +22,47 @@ pub struct FitQuestion {
     pub reserve: CpuShare,
 }
 
+/// Reservation that a user asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AskedReservation {
+    /// The smallest slice for a period. `None` for half of the shortest period of a task.
+    Slice {
+        /// Period of the reservation.
+        period: Option<Span>,
+    },
+    /// The largest period for this share.
+    Period {
+        /// Share of a CPU.
+        share: CpuShare,
+    },
+    /// The period for which most equal VMs fit on a CPU.
+    MostVms,
+}
+
+/// Step of slices that are found by analysis, unless the user chooses another.
+const STEP: Span = Span::from_us(1);
+
+impl FitQuestion {
+    /// Creates the question of a user about a task set. The step is a microsecond by default.
+    #[must_use]
+    pub fn about(
+        tasks: &NamedTasks,
+        asked: AskedReservation,
+        step: Option<Span>,
+        reserve: CpuShare,
+    ) -> FitQuestion {
+        let half = Span::from_us(tasks.set.shortest_period() / 2 / Span::from_us(1));
+        let goal = match asked {
+            AskedReservation::MostVms => Goal::Vms { reserve },
+            AskedReservation::Period { share } => Goal::Period { share },
+            AskedReservation::Slice { period } => {
+                Goal::Slice { period: period.unwrap_or(half.max(STEP)) }
+            }
+        };
+        FitQuestion { goal, step: step.unwrap_or(STEP), reserve }
+    }
+}
+
 /// Answer about the reservation of a task set.
 #[derive(Clone, Debug)]
 pub struct FitAnswer {
@@ -75,6 +116,129 @@ pub enum FitError {
     /// The delay is too short for a period of a microsecond.
     #[error("no period has so short a delay")]
     Delay,
+    /// The delay is longer than [`search::LONGEST_DELAY`].
+    #[error("the delay {0} is more than {longest}", longest = search::LONGEST_DELAY)]
+    LongDelay(Span),
+    /// The share is a whole CPU or more, which is never without CPU time.
+    #[error("a share of {0} is never without CPU time")]
+    NoDelay(CpuShare),
+}
+
+/// Refusal to answer, as front ends print it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FitRefusal {
+    /// Description of the reason in one line.
+    pub message: String,
+    /// Advice in one line. `None` if there is none.
+    pub hint: Option<String>,
+    /// True if the question is not valid. False if no reservation suffices.
+    pub is_bad_question: bool,
+}
+
+impl FitError {
+    /// Returns the refusal for users. `what` names the file or the value that was asked about, and
+    /// `share` is the share that was asked for. `option` formats the name of an option for the
+    /// front end. `None` if the error is a bug.
+    #[must_use]
+    pub fn refusal(
+        &self,
+        what: &str,
+        (share, reserve): (Option<CpuShare>, CpuShare),
+        option: impl Fn(&str) -> String,
+    ) -> Option<FitRefusal> {
+        let refused = |why: String, hint: Option<String>| FitRefusal {
+            message: format!("cannot fit {what}: {why}"),
+            hint,
+            is_bad_question: false,
+        };
+        let capacity = CpuShare::ONE.less(reserve);
+        Some(match self {
+            FitError::Run(_) => return None,
+            FitError::Delay | FitError::LongDelay(_) | FitError::NoDelay(_) => {
+                self.delay_refusal(&option)
+            }
+            FitError::NoFit { error: error @ NoFit::Step { period, .. }, .. } => FitRefusal {
+                hint: Some(match period.is_zero() {
+                    true => format!("use a longer {}", option("period")),
+                    false => format!("use a shorter {}", option("step")),
+                }),
+                is_bad_question: true,
+                ..refused(error.to_string(), None)
+            },
+            FitError::NoFit { error, least } => {
+                let whole = || "the tasks miss deadlines with a whole CPU".to_owned();
+                let why = match (error, least) {
+                    (NoFit::WholeCpu(_) | NoFit::Share, None) => whole(),
+                    (_, Some(least)) => {
+                        let given = share.map(percent).unwrap_or_default();
+                        let least = percent(*least);
+                        format!("the tasks need at least {least} of a CPU, not {given}")
+                    }
+                    (error, None) => error.to_string(),
+                };
+                let hint = match least {
+                    Some(_) => format!("use a larger {}", option("share")),
+                    None => "move tasks to another vCPU, or give them later deadlines".into(),
+                };
+                refused(why, Some(hint))
+            }
+            FitError::OverCapacity { reservation, least } => {
+                let hint = least.map(|least| match least <= capacity {
+                    true => format!(
+                        "use a shorter {}; {} can suffice",
+                        option("period"),
+                        percent(least)
+                    ),
+                    false => format!(
+                        "use a smaller {}; {} is the minimum",
+                        option("reserve"),
+                        percent(least)
+                    ),
+                });
+                let (needs, capacity) = (percent(reservation.share()), percent(capacity));
+                let why = format!("{reservation} is {needs} of a CPU, and a CPU admits {capacity}");
+                refused(why, hint)
+            }
+        })
+    }
+}
+
+impl FitError {
+    /// Returns the refusal of a delay for which there is no reservation.
+    fn delay_refusal(&self, option: impl Fn(&str) -> String) -> FitRefusal {
+        let hint = match self {
+            FitError::LongDelay(_) => format!("use a shorter {}", option("delay")),
+            FitError::NoDelay(_) => format!("use a {} below 100%", option("share")),
+            _ => format!("use a longer {}, or a larger {}", option("delay"), option("share")),
+        };
+        let message = match self {
+            FitError::Delay => "cannot fit the delay: its period is shorter than 1us".into(),
+            error => format!("cannot fit the delay: {error}"),
+        };
+        FitRefusal { message, hint: Some(hint), is_bad_question: true }
+    }
+}
+
+impl FitAnswer {
+    /// Returns the hint that the period of the answer is long for its tasks. `None` if it is not,
+    /// or if the question names a delay.
+    #[must_use]
+    pub fn hint(&self) -> Option<String> {
+        let period = self.fit.reservation.period();
+        let shortest = self.tasks.set.shortest_period();
+        (!self.periods.is_empty() && period > shortest * 2).then(|| {
+            format!(
+                "the period {period} is more than twice the shortest period of a task, {shortest}; \
+                 a period of {shortest} or less needs a smaller share"
+            )
+        })
+    }
+}
+
+/// Formats a share in percent of a CPU, with two decimals.
+fn percent(share: CpuShare) -> String {
+    let hundredths = (u64::from(share.ppm()) + 50) / 100;
+    format!("{}.{:02} %", hundredths / 100, hundredths % 100)
 }
 
 /// Answers a question about a task set.
@@ -102,12 +266,19 @@ pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, Fit
 /// Answers which reservation of a share is never without CPU time for longer than a delay.
 ///
 /// # Errors
-/// If the period would be shorter than a microsecond, or if a simulation fails, which is a bug.
+/// If the share is a whole CPU, the period would be shorter than a microsecond, or the delay is too
+/// long. Or if a simulation fails, which is a bug.
 pub fn answer_delay(
     share: CpuShare,
     delay: Span,
     reserve: CpuShare,
 ) -> Result<FitAnswer, FitError> {
+    if share >= CpuShare::ONE {
+        return Err(FitError::NoDelay(share));
+    }
+    if delay > search::LONGEST_DELAY {
+        return Err(FitError::LongDelay(delay));
+    }
     let (set, fit) = search::fit_delay(share, delay).ok_or(FitError::Delay)?;
     let percent = f64::from(share.ppm()) / 10_000.0;
     let title = format!("{percent} % of a CPU that never waits longer than {delay}");

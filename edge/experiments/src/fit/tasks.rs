@@ -16,6 +16,13 @@ pub struct NamedTasks {
     pub set: TaskSet,
 }
 
+/// Returns true if a text is a scenario and not a task set.
+#[must_use]
+pub fn is_scenario(text: &str) -> bool {
+    let table = text.parse::<toml::Table>();
+    table.is_ok_and(|table| !table.contains_key("task") && table.contains_key("policy"))
+}
+
 /// Error in a task set file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
@@ -33,6 +40,7 @@ pub struct BadTasksFile {
 struct TasksFile {
     title: Option<String>,
     scheduler: Option<Spanned<String>>,
+    #[serde(default)]
     task: Vec<Spanned<TaskTable>>,
 }
 
@@ -104,11 +112,13 @@ impl NamedTasks {
         }
         let (names, tasks): (Vec<_>, Vec<_>) =
             tasks.into_iter().map(|task| (task.name, task.task)).unzip();
+        let one_line = |letter: char| if letter.is_control() { '\u{fffd}' } else { letter };
         let title = file.title.unwrap_or_else(|| "task set".into());
+        let title = title.chars().map(one_line).collect();
         let set = TaskSet::new(tasks, scheduler).map_err(|error| BadTasksFile {
             at: 0,
             message: error.to_string(),
-            hint: Some("write a table [[task]] for each task".into()),
+            hint: Some("write a table [[task]] for each of 1 to 200 tasks".into()),
         })?;
         Ok(NamedTasks { title, names, set })
     }

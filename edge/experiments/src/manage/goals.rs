@@ -37,8 +37,15 @@ pub struct VmGoals {
 #[derive(Debug, Error)]
 pub enum GoalsError {
     /// The text is not the expected TOML.
-    #[error("cannot read goals: {0}")]
-    Syntax(String),
+    #[error("cannot read goals: line {line}, column {column}: {message}")]
+    Syntax {
+        /// Line of the error, counted from 1.
+        line: usize,
+        /// Column of the error, counted from 1.
+        column: usize,
+        /// Description of the error.
+        message: String,
+    },
     /// A share is not a percentage or a number of CPUs.
     #[error("cannot read goals: `{key} = \"{written}\"` of {vm} {why}")]
     Share {
@@ -50,6 +57,16 @@ pub enum GoalsError {
         vm: String,
         /// Reason why the value is wrong.
         why: String,
+    },
+    /// The floor of a VM is above its ceiling.
+    #[error("cannot use goals: the floor {floor} of {vm} is above its ceiling {ceiling}")]
+    FloorAboveCeiling {
+        /// VM of the limits, or `all`.
+        vm: String,
+        /// The manager reserves at least this share.
+        floor: CpuShare,
+        /// The manager reserves at most this share.
+        ceiling: CpuShare,
     },
 }
 
@@ -91,11 +108,28 @@ impl GoalList {
     /// # Errors
     /// If the text is not TOML, has an unknown key, or a value that is not a share.
     pub fn read(text: &str) -> Result<GoalList, GoalsError> {
-        let file: GoalsFile =
-            toml::from_str(text).map_err(|error| GoalsError::Syntax(error.to_string()))?;
+        let file: GoalsFile = toml::from_str(text).map_err(|error| not_toml(text, &error))?;
         let vms = file.vm.iter().map(|(name, entry)| Ok((name.clone(), entry.read(name)?)));
         let vms = vms.collect::<Result<_, GoalsError>>()?;
-        Ok(GoalList { all: file.all.read("all")?, vms })
+        let list = GoalList { all: file.all.read("all")?, vms };
+        list.check_limits("all", list.all)?;
+        list.vms.iter().try_for_each(|(name, own)| list.check_limits(name, *own))?;
+        Ok(list)
+    }
+
+    fn check_limits(&self, vm: &str, own: Entry) -> Result<(), GoalsError> {
+        let (floor, ceiling) = self.limits(own);
+        if floor <= ceiling {
+            return Ok(());
+        }
+        Err(GoalsError::FloorAboveCeiling { vm: vm.into(), floor, ceiling })
+    }
+
+    /// Returns floor and ceiling of a VM. The default floor is never above a given ceiling.
+    fn limits(&self, own: Entry) -> (CpuShare, CpuShare) {
+        let (floor, ceiling) = (own.floor.or(self.all.floor), own.ceiling.or(self.all.ceiling));
+        let most = ceiling.unwrap_or(CpuShare::ONE);
+        (floor.unwrap_or(USUAL_FLOOR.min(most)), most)
     }
 
     /// Makes the manager leave a VM as it is.
@@ -124,10 +158,11 @@ impl GoalList {
             at_least: own.least.or(all.least),
             use_ppm: used,
         };
+        let (floor, ceiling) = self.limits(own);
         Some(VmGoals {
             goals,
-            floor: own.floor.or(all.floor).unwrap_or(USUAL_FLOOR),
-            ceiling: own.ceiling.or(all.ceiling).unwrap_or(CpuShare::ONE),
+            floor,
+            ceiling,
             priority: own.priority.or(all.priority).unwrap_or(0),
         })
     }
@@ -138,8 +173,7 @@ impl WrittenEntry {
         let share = |key: &'static str, written: &Option<String>| {
             let Some(written) = written else { return Ok(None) };
             let share = written.parse::<CpuShare>().map_err(|why| why.to_string());
-            let is_zero = key == "use" && share == Ok(CpuShare::NONE);
-            let share = if is_zero { Err("is not greater than zero".into()) } else { share };
+            let share = share.and_then(|share| limited(key, share));
             let of = |why| GoalsError::Share { key, written: written.clone(), vm: vm.into(), why };
             share.map(Some).map_err(of)
         };
@@ -152,6 +186,26 @@ impl WrittenEntry {
             priority: self.priority,
             leave: self.leave,
         })
+    }
+}
+
+fn not_toml(text: &str, error: &toml::de::Error) -> GoalsError {
+    let before = &text[..error.span().map_or(0, |span| span.start)];
+    let last = before.rsplit('\n').next().unwrap_or_default();
+    let (line, column) = (before.matches('\n').count() + 1, last.chars().count() + 1);
+    let message = error.message().lines().next().unwrap_or("not TOML").to_owned();
+    GoalsError::Syntax { line, column, message }
+}
+
+/// Returns the share of a key if the key allows it. The VMs of a manager have one vCPU.
+fn limited(key: &str, share: CpuShare) -> Result<CpuShare, String> {
+    if share == CpuShare::NONE && ["use", "floor", "ceiling"].contains(&key) {
+        return Err("is not greater than zero".into());
+    }
+    match share > CpuShare::ONE && key != "use" {
+        true if key == "misses" => Err("is more than all periods, 100%".into()),
+        true => Err("is more than one CPU, the most that a VM with one vCPU can use".into()),
+        false => Ok(share),
     }
 }
 
@@ -179,5 +233,21 @@ mod tests {
         assert!(says.contains("floor") && says.contains("web") && says.contains("unit"), "{says}");
         assert!(GoalList::read("[vm.web]\nfloors = \"5%\"\n").is_err());
         assert!(GoalList::read("[all]\nuse = \"0%\"\n").is_err());
+    }
+
+    #[test]
+    fn goals_file_with_impossible_limits_is_refused_with_both_numbers() {
+        let refused = |text: &str| GoalList::read(text).expect_err(text).to_string();
+        let says = refused("[vm.web]\nfloor = \"60%\"\nceiling = \"10%\"\n");
+        assert!(says.contains("0.6cpu of web") && says.contains("0.1cpu"), "{says}");
+        let says = refused("[all]\nceiling = \"30%\"\n[vm.db]\nfloor = \"0.4cpu\"\n");
+        assert!(says.contains("0.4cpu of db") && says.contains("0.3cpu"), "{says}");
+        for text in ["floor = \"0%\"", "ceiling = \"0%\"", "floor = \"101%\"", "least = \"2cpu\""] {
+            assert!(refused(&format!("[vm.web]\n{text}\n")).contains("of web is"), "{text}");
+        }
+        assert!(refused("[all]\nmisses = \"101%\"\n").contains("100%"));
+        let small = GoalList::read("[vm.web]\nceiling = \"0.5%\"\n").expect("a low ceiling");
+        let web = small.of("web").expect("it is managed");
+        assert_eq!((web.floor, web.ceiling.ppm()), (web.ceiling, 5_000));
     }
 }

@@ -74,7 +74,8 @@ impl Knob {
 }
 
 /// Returns the slice of a share, rounded up to a nanosecond.
-pub(super) fn slice_of(share: CpuShare, period: Span) -> Span {
+#[must_use]
+pub fn slice_of(share: CpuShare, period: Span) -> Span {
     let ns = (u128::from(period.ns()) * u128::from(share.ppm())).div_ceil(1_000_000);
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX).max(1))
 }

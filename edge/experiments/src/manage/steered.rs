@@ -1,6 +1,5 @@
 //! A run whose shares a rule changes between rounds.
 
-use slackline_demand::{VcpuDemand, demand_per_period};
 use slackline_manager::{Round, VmRound};
 use slackline_policy::Values;
 use slackline_scenario::Scenario;
@@ -9,15 +8,12 @@ use slackline_sim::{Steering, trace_header};
 use slackline_trace::{Exchange, Record, Sink, VcpuName};
 use slackline_units::{CpuShare, Span, Time, VcpuId};
 
+use super::measured::measure_periods;
 use super::predictor::WhatIf;
 use super::rules::{Changes, RuleInput, ShareRule};
 use super::truth::{TrueVm, Truth};
 use super::window::Window;
 use super::{ManageError, ManagePlan, ManagedRound, ManagedRun};
-
-/// A job that has waited for longer than this number of periods counts as demand, even if it has
-/// not ended. A shorter one counts in the next round.
-const LONG_WAIT: u64 = 10;
 
 /// Sink that measures each round and changes shares.
 pub(super) struct SteeredRun<'a> {
@@ -136,13 +132,9 @@ impl<'a> SteeredRun<'a> {
         for (nth, vm) in self.truth.vms.iter().enumerate() {
             let (period, goals) = (vm.knob.period, vm.goals);
             let stay = demand.vcpus.iter().find(|stay| stay.vcpu == vm.vcpu);
-            let stay = stay.map(|stay| without_last(stay, period, now));
-            let counts = stay.as_ref().map(|stay| match stay.is_endless() {
-                true => demand_per_period(stay, period, now),
-                false => demand_per_period(&stay.spread(period, now), period, now),
-            });
-            let jobs = stay.iter().flat_map(|stay| &stay.jobs);
-            runnable.push(jobs.map(|job| job.blocked.min(now).since(job.ready)).sum());
+            let measured = stay.map(|stay| measure_periods(stay, period, (begin, now)));
+            let measured = measured.unwrap_or_default();
+            runnable.push(measured.runnable);
             vms.push(VmRound {
                 name: self.names[nth].clone(),
                 period,
@@ -151,8 +143,8 @@ impl<'a> SteeredRun<'a> {
                 ceiling: goals.ceiling,
                 priority: goals.priority,
                 goals: goals.goals,
-                demand: counts.unwrap_or_default(),
-                misses: stay.map_or(0, |stay| stay.missed_periods(period, (begin, now))),
+                demand: measured.demand,
+                misses: measured.misses,
                 received: self.progress[nth].used,
             });
         }
@@ -256,14 +248,4 @@ impl Progress {
             };
         }
     }
-}
-
-/// Returns the demand without a last job that has not ended and has not waited for long.
-fn without_last(stay: &VcpuDemand, period: Span, now: Time) -> VcpuDemand {
-    let mut stay = stay.clone();
-    let is_short = |ready: Time| now.since(ready) < period * LONG_WAIT;
-    if stay.jobs.last().is_some_and(|job| !job.has_ended() && is_short(job.ready)) {
-        stay.jobs.pop();
-    }
-    stay
 }

@@ -20,7 +20,7 @@ use crate::principal::{Role, Verb};
 use crate::refusal::Refusal;
 use crate::request::Request;
 use crate::row::{Reason, Row};
-use crate::terms::{Terms, TermsChange};
+use crate::terms::{Terms, TermsChange, TermsError};
 use crate::world::World;
 
 use super::reserve::{MOST_RESERVATIONS, check_end, check_run, join, new_terms, refusal};
@@ -217,9 +217,15 @@ impl Service {
             phase: Some(*phase),
             vcpus: Some(vcpus),
             until: Some(*until),
-            enforce: Some(*enforce),
+            // A mechanism that was chosen earlier is kept while it can express the terms.
+            enforce: (!enforce.is_auto()).then_some(enforce.by()),
         };
-        let terms = change.of(row.terms).map_err(Refusal::Terms)?;
+        let by = TermsChange { enforce: Some(enforce.by()), ..change };
+        let (change, terms) = match change.of(row.terms) {
+            Err(TermsError::Mechanism { .. }) => (by, by.of(row.terms)),
+            terms => (change, terms),
+        };
+        let terms = terms.map_err(Refusal::Terms)?;
         if terms == row.terms {
             return Ok(Step::Keep { row: row.clone() });
         }

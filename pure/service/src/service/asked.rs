@@ -1,10 +1,13 @@
 //! Handling of a request: rate limits, rights, retries with the same key, and dispatch by kind.
 
-use slackline_units::Time;
+use slackline_units::{Enforcement, Time};
 
 use crate::answer::{Answer, Warning};
 use crate::book::ended;
+use crate::event::EventKind;
 use crate::input::ClientRequest;
+use crate::mechanism::MechanismChoice;
+use crate::name::Name;
 use crate::principal::Verb;
 use crate::refusal::Refusal;
 use crate::request::Request;
@@ -106,6 +109,58 @@ impl Service {
             let why = "too many changes wait to be written to the ledger".to_owned();
             return Err(Refusal::NotNow { why, again: crate::writer::REST });
         }
+        if asked.request.names_with_auto().is_empty() {
+            self.carry_out_as_named(now, asked, world)
+        } else {
+            self.carry_out_by_best_mechanism(now, asked, world)
+        }
+    }
+
+    /// Carries out a request that leaves the mechanism to the service. Tries the mechanism that is
+    /// better on this host, and then the dispatcher if the first attempt is refused. Logs the
+    /// mechanism of each reservation that changed.
+    fn carry_out_by_best_mechanism(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
+        let MechanismChoice { by, mut why } = world.best_mechanism();
+        let before = self.revisions(asked);
+        let mut chosen = asked.clone();
+        chosen.request.choose_mechanism(by);
+        let mut outcome = self.carry_out_as_named(now, &chosen, world);
+        if let Err(refusal) = &outcome
+            && by != Enforcement::Dispatcher
+        {
+            why = format!("`{by}` cannot be used: {refusal}");
+            chosen.request.choose_mechanism(Enforcement::Dispatcher);
+            outcome = self.carry_out_as_named(now, &chosen, world);
+        }
+        let after = self.revisions(asked);
+        let changed = after.into_iter().filter(|row| !before.contains(row));
+        let changed = changed.filter_map(|(name, _)| self.book.row(name));
+        let changed = changed.map(|row| format!("{} by {}", row.name, row.terms.enforcement()));
+        let changed: Vec<String> = changed.collect();
+        if !changed.is_empty() {
+            let says = format!("{}: {why}", changed.join(", "));
+            self.note(now, asked.principal, EventKind::Chosen(says));
+        }
+        outcome
+    }
+
+    /// Returns the revisions of the reservations whose mechanism a request leaves to the service.
+    fn revisions<'a>(&self, asked: &'a ClientRequest) -> Vec<(&'a Name, u64)> {
+        let names = asked.request.names_with_auto().into_iter();
+        names.filter_map(|name| Some((name, self.book.row(name)?.revision))).collect()
+    }
+
+    fn carry_out_as_named(
+        &mut self,
+        now: Time,
+        asked: &ClientRequest,
+        world: &mut impl World,
+    ) -> Replied {
         match &asked.request {
             Request::Reserve { .. } => self.reserve(now, asked, world),
             Request::Hold { gang, member } => self.hold(now, (asked, gang, member), world),

@@ -7,6 +7,7 @@ use crate::deed::Kind;
 use crate::event::EventKind;
 use crate::input::ClientRequest;
 use crate::machine::Seats;
+use crate::mechanism::WantedMechanism;
 use crate::name::Name;
 use crate::principal::Verb;
 use crate::refusal::Refusal;
@@ -25,14 +26,17 @@ impl Service {
         asked: &ClientRequest,
         world: &mut impl World,
     ) -> Replied {
-        let Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision } =
-            &asked.request
-        else {
+        let Request::Change { name, why, if_revision, .. } = &asked.request else {
             return Ok(None);
         };
         let before = self.expected(name, *if_revision)?;
+        let Request::Change { amount, exact, phase, vcpus, until, enforce, .. } = &asked.request
+        else {
+            return Ok(None);
+        };
         let (amount, exact, phase) = (*amount, *exact, *phase);
-        let (vcpus, until, enforce) = (*vcpus, *until, *enforce);
+        let (vcpus, until) = (*vcpus, *until);
+        let enforce = enforce.map(WantedMechanism::by);
         let change = TermsChange { amount, exact, phase, vcpus, until, enforce };
         let terms = change.of(before.terms).map_err(Refusal::Terms)?;
         if terms == before.terms {
@@ -54,7 +58,8 @@ impl Service {
         self.domains.promised(entry.domain, terms.each().period());
         self.try_again = self.try_again.map(|_| now);
         self.keep_change(asked, before.clone(), after.clone());
-        let happened = Some(EventKind::Asked(Verb::Change));
+        let explained = why.clone().map(EventKind::Explained);
+        let happened = explained.or(Some(EventKind::Asked(Verb::Change)));
         let done = DoneChange { kind: Kind::Terms(change), before: Some(before), after, happened };
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }

@@ -180,7 +180,7 @@ pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result
         return Err(Refusal::Unkeepable("the request reserves nothing".into()));
     };
     let terms = amount.terms(*exact, vcpus).and_then(|terms| terms.with_phase(*phase));
-    let terms = terms.and_then(|terms| terms.enforced_by(*enforce));
+    let terms = terms.and_then(|terms| terms.enforced_by(enforce.by()));
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
@@ -321,8 +321,11 @@ pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
         return false;
     };
     let vcpus = vcpus.unwrap_or(row.terms.vcpus());
+    // The service may choose another mechanism now. The request still means the existing one.
+    let mut like_row = request.clone();
+    like_row.choose_mechanism(row.terms.enforcement());
     *name == row.name
-        && new_terms(request, *amount, vcpus) == Ok(row.terms)
+        && new_terms(&like_row, *amount, vcpus) == Ok(row.terms)
         && binding.as_ref().is_none_or(|binding| *binding == row.binding)
         && user.is_none_or(|user| user == row.user)
 }

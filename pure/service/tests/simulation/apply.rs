@@ -60,7 +60,7 @@ fn reserve_change(name: &str, slice_ms: u64) -> Request {
     let (exact, phase, vcpus) = (None, None, None);
     let (until, enforce, if_revision) = (None, None, None);
     let amount = Some(amount);
-    Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision }
+    Request::Change { name, amount, exact, phase, vcpus, until, enforce, why: None, if_revision }
 }
 
 #[test]

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_service::{
     Amount, Answer, Binding, Budget, Budgets, Commit, Event, EventKind, Key, ListedReservation,
-    Name, Principal, Reason, Request, Role, Row, Service, State, Terms, Verb,
+    Name, Principal, Reason, Request, Role, Row, Service, State, Terms, Verb, WantedMechanism,
 };
-use slackline_units::{CpuShare, DomId, Span};
+use slackline_units::{CpuShare, DomId, Enforcement, Span};
 
 use crate::scheduler::{Meter, PARTS, RESERVE};
 use crate::world::Model;
@@ -265,6 +265,11 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
             hold!(is_written, "event {} is of {name}, which is not written", event.seq);
         }
         let is_right = match event.what {
+            EventKind::Explained(ref given) => history.sent.iter().any(|sent| {
+                let is_given = matches!(&sent.request, Request::Change { why, .. }
+                    if why.as_ref() == Some(given));
+                is_given && asked_for(sent, Verb::Change, event)
+            }),
             EventKind::Asked(Verb::Gang) => was_held(history, event),
             EventKind::GangBroken(_) => history.sent.iter().any(|sent| broken(sent, event)),
             EventKind::Asked(verb) => {
@@ -275,6 +280,10 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
                 let is_canary = matches!(sent.request, Request::Canary { .. });
                 is_canary && sent.principal == event.principal
             }),
+            EventKind::Chosen(_) => history
+                .sent
+                .iter()
+                .any(|sent| leaves_choice(&sent.request) && sent.principal == event.principal),
             _ => event.principal == Principal::Service && is_fact(event),
         };
         hold!(is_right, "nobody who may has asked for {event:?}");
@@ -376,7 +385,8 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
         ) => {
             let is_bound = binding.clone().unwrap_or_else(|| named(name)) == after.binding;
             let terms = amount.terms(*exact, vcpus.unwrap_or(after.terms.vcpus()));
-            let terms = terms.and_then(|terms| terms.with_phase(*phase)?.enforced_by(*enforce));
+            let by = wanted(*enforce, after);
+            let terms = terms.and_then(|terms| terms.with_phase(*phase)?.enforced_by(by));
             *name == after.name
                 && is_bound
                 && terms.map(|terms| terms.with_end(*until)) == Ok(after.terms)
@@ -389,18 +399,18 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             Some(before),
             Some(after),
         ) => {
-            let exact = exact.unwrap_or(before.terms.exact());
-            let vcpus = vcpus.unwrap_or(before.terms.vcpus());
-            let by_use = amount
-                .map_or(before.terms.by_use(), |amount| matches!(amount, Amount::Together { .. }));
+            let (exact, vcpus) =
+                (exact.unwrap_or(before.terms.exact()), vcpus.unwrap_or(before.terms.vcpus()));
+            let is_together = |amount| matches!(amount, Amount::Together { .. });
+            let by_use = amount.map_or(before.terms.by_use(), is_together);
             let amount = amount.unwrap_or(Amount::Each(before.terms.each()));
             let phase = phase.unwrap_or(before.terms.phase());
             let terms = amount.terms(exact, vcpus).and_then(|terms| terms.with_phase(phase));
-            let by = enforce.unwrap_or(before.terms.enforcement());
-            let terms = terms.map(|terms| terms.spread_by_use(by_use));
-            let Ok(terms) = terms.and_then(|terms| terms.enforced_by(by)) else { return false };
-            let terms = terms.with_end(until.unwrap_or(before.terms.until()));
-            *name == before.name && like(before, terms, before.paused, after)
+            let by = enforce.map_or(before.terms.enforcement(), |it| wanted(it, after));
+            let terms = terms.and_then(|terms| terms.spread_by_use(by_use).enforced_by(by));
+            let until = until.unwrap_or(before.terms.until());
+            let is_like = |it: Terms| like(before, it.with_end(until), before.paused, after);
+            *name == before.name && terms.is_ok_and(is_like)
         }
         (Request::Rebind { name, binding, .. }, Some(before), Some(after)) => {
             let row = Row {
@@ -413,11 +423,8 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
             };
             *name == before.name && row == *after
         }
-        (Request::Pause { name, .. }, Some(before), Some(after)) => {
-            *name == before.name && like(before, before.terms, true, after)
-        }
-        (Request::Resume { name, .. }, Some(before), Some(after)) => {
-            *name == before.name && like(before, before.terms, false, after)
+        (Request::Pause { name, .. } | Request::Resume { name, .. }, Some(before), Some(after)) => {
+            *name == before.name && like(before, before.terms, verb == Verb::Pause, after)
         }
         (Request::Release { name, .. }, before, None) => {
             before.as_ref().is_none_or(|before| before.name == *name)
@@ -441,6 +448,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
             vcpus: *vcpus,
             until: Some(*until),
             enforce: Some(*enforce),
+            why: None,
             if_revision: None,
         }),
         _ => None,
@@ -454,6 +462,26 @@ fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     let is_own = before.owner == sent.principal;
     let may = is_own || sent.role == Some(Role::Administrator);
     sent.principal == event.principal && event.after.is_none() && !is_listed && may
+}
+
+/// Returns true if a request leaves the mechanism of a reservation to the service.
+fn leaves_choice(request: &Request) -> bool {
+    match request {
+        Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {
+            enforce.is_auto()
+        }
+        Request::Hold { member, .. } => leaves_choice(member),
+        Request::Apply { targets, .. } | Request::Canary { targets, .. } => {
+            targets.iter().any(leaves_choice)
+        }
+        _ => false,
+    }
+}
+
+/// Returns the mechanism that a request asks for. With `auto` every mechanism is correct, so the
+/// mechanism is that of the row.
+fn wanted(enforce: WantedMechanism, after: &Row) -> Enforcement {
+    if enforce.is_auto() { after.terms.enforcement() } else { enforce.by() }
 }
 
 fn like(before: &Row, terms: Terms, paused: bool, after: &Row) -> bool {

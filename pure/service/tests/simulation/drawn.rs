@@ -3,6 +3,7 @@
 use slackline_service::gang::Gang;
 use slackline_service::{
     Amount, Binding, CpuLoad, Input, Key, Name, Principal, Refusal, Request, Role, Ticket,
+    WantedMechanism,
 };
 use slackline_units::{CpuId, CpuShare, Enforcement, Reservation, Span, WallTime};
 
@@ -168,7 +169,18 @@ impl Drawn {
                 // Every third change removes the end, and the others keep it or set another one.
                 let until = until.map(Some).or(self.asked.is_multiple_of(3).then_some(None));
                 let enforce = self.asked.is_multiple_of(7).then(|| mechanism(self.asked / 7));
-                Request::Change { name, amount, exact, phase, vcpus, until, enforce, if_revision }
+                let why = self.asked.is_multiple_of(5).then(|| format!("reason {}", self.asked));
+                Request::Change {
+                    name,
+                    amount,
+                    exact,
+                    phase,
+                    vcpus,
+                    until,
+                    enforce,
+                    why,
+                    if_revision,
+                }
             }
             65..68 => match binding(draw, &name) {
                 Some(binding) => Request::Rebind { name, binding, if_revision },
@@ -355,10 +367,12 @@ fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {
     Some(text.parse().expect("a binding"))
 }
 
-/// Returns the mechanism of a request by its number: the kernel's for every fifth.
-fn mechanism(number: u64) -> Enforcement {
-    match number.is_multiple_of(5) {
-        true => Enforcement::Deadline,
-        false => Enforcement::Dispatcher,
+/// Returns the mechanism of the request with this number. Every fifth request names `deadline`, and
+/// every eleventh request has `auto`.
+const fn mechanism(number: u64) -> WantedMechanism {
+    match (number % 5, number % 11) {
+        (0, _) => WantedMechanism::only(Enforcement::Deadline),
+        (_, 1) => WantedMechanism::AUTO,
+        _ => WantedMechanism::only(Enforcement::Dispatcher),
     }
 }

@@ -25,6 +25,7 @@ fn change(name: &str, until: Option<WallTime>) -> Request {
         vcpus: None,
         until: Some(until),
         enforce: None,
+        why: None,
         if_revision: None,
     }
 }

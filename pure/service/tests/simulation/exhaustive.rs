@@ -1,7 +1,7 @@
 //! Tests with a death of the service before every call, in every sequence of up to three commands.
 
-use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket};
-use slackline_units::{Enforcement, Reservation, Span};
+use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket, WantedMechanism};
+use slackline_units::{Reservation, Span};
 
 use crate::checks::Checked;
 use crate::run::Run;
@@ -47,7 +47,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         binding: Some(machine.parse().expect("a binding")),
         user: None,
         until: None,
-        enforce: Enforcement::Dispatcher,
+        enforce: WantedMechanism::default(),
     };
     let change = |ms| Request::Change {
         name: name("web"),
@@ -57,6 +57,7 @@ fn alphabet(number: usize) -> Vec<Request> {
         vcpus: None,
         until: None,
         enforce: None,
+        why: None,
         if_revision: None,
     };
     vec![

@@ -2,8 +2,8 @@
 //! the starter dies in between.
 
 use slackline_service::gang::{Gang, GangMessage, GangReply, GangStart, Hosts, LEASE, start};
-use slackline_service::{Amount, Name, Request, State};
-use slackline_units::{CpuId, Enforcement, Reservation, Span, Time};
+use slackline_service::{Amount, Name, Request, State, WantedMechanism};
+use slackline_units::{CpuId, Reservation, Span, Time};
 
 use crate::checks::Checked;
 use crate::draw::Draw;
@@ -92,7 +92,7 @@ impl Starter {
                         binding: Some("qemu:m0".parse().expect("a binding")),
                         user: None,
                         until: None,
-                        enforce: Enforcement::Dispatcher,
+                        enforce: WantedMechanism::default(),
                     }),
                 }
             }
@@ -246,7 +246,7 @@ fn fill(starter: &mut Starter) -> Checked {
         binding: Some("qemu:other".parse().expect("a binding")),
         user: None,
         until: None,
-        enforce: Enforcement::Dispatcher,
+        enforce: WantedMechanism::default(),
     };
     starter.hosts[host].ask(ROOT, request, None)?;
     starter.pass(Span::from_ms(50))

@@ -20,8 +20,10 @@ mod world;
 
 use run::Run;
 use scheduler::{PARTS, Scheduler};
-use slackline_service::{Amount, CpuLoad, Identity, Input, Principal, Request, Role, Seats, Terms};
-use slackline_units::{CpuId, CpuShare, DomId, Enforcement, Reservation, Span, Time};
+use slackline_service::{
+    Amount, CpuLoad, Identity, Input, Principal, Request, Role, Seats, Terms, WantedMechanism,
+};
+use slackline_units::{CpuId, CpuShare, DomId, Reservation, Span, Time};
 use world::Lie;
 
 /// Environment variable with the number of seeds, and the first seed: `N` or `N from M`.
@@ -139,7 +141,7 @@ fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user: None,
         until: None,
-        enforce: Enforcement::Dispatcher,
+        enforce: WantedMechanism::default(),
     };
     let set = |run: &mut Run, us, is_ahead| {
         let by = Span::from_us(us);
@@ -212,7 +214,7 @@ fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
             binding: Some(format!("pid:{pid}").parse().expect("a binding")),
             user: None,
             until: None,
-            enforce: Enforcement::Dispatcher,
+            enforce: WantedMechanism::default(),
         };
         run.ask(root, request, None).expect("no check fails");
         run.pass(Span::from_ms(100)).expect("no check fails");

@@ -1,7 +1,7 @@
 //! Requests that several groups of tests send.
 
-use slackline_service::{Amount, Principal, Request, Role};
-use slackline_units::{Enforcement, Reservation, Span, WallTime};
+use slackline_service::{Amount, Principal, Request, Role, WantedMechanism};
+use slackline_units::{Reservation, Span, WallTime};
 
 /// A principal with its role.
 pub(crate) type Who = (Principal, Option<Role>);
@@ -26,6 +26,6 @@ pub(crate) fn reserve(
         binding: Some(binding.parse().expect("a binding")),
         user: None,
         until,
-        enforce: Enforcement::Dispatcher,
+        enforce: WantedMechanism::default(),
     }
 }

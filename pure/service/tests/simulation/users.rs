@@ -1,7 +1,7 @@
 //! Effects that users of one daemon can have on each other.
 
-use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role};
-use slackline_units::{CpuShare, Enforcement, Reservation, Span};
+use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role, WantedMechanism};
+use slackline_units::{CpuShare, Reservation, Span};
 
 use crate::requests::{ROOT, Who};
 use crate::run::Run;
@@ -31,7 +31,7 @@ fn reserve(name: &str, amount: Amount, user: Option<u32>) -> Request {
         binding: Some(format!("qemu:{name}").parse().expect("a binding")),
         user,
         until: None,
-        enforce: Enforcement::Dispatcher,
+        enforce: WantedMechanism::default(),
     }
 }
 
@@ -44,6 +44,7 @@ fn change(name: &str, amount: Amount) -> Request {
         vcpus: None,
         until: None,
         enforce: None,
+        why: None,
         if_revision: None,
     }
 }

@@ -5,10 +5,10 @@ use std::panic::resume_unwind;
 
 use slackline_service::{
     Answer, Binding, ClientRequest, Commit, CpuCapacity, Event, JoiningDomain, LedgerContents,
-    LookError, Machine, MeasuredVm, Name, Refusal, Request, Seats, Terms, Ticket, World,
-    WorldError,
+    LookError, Machine, MeasuredVm, MechanismChoice, Name, Refusal, Request, Seats, Terms, Ticket,
+    World, WorldError,
 };
-use slackline_units::{CpuId, DomId, Span, Time};
+use slackline_units::{CpuId, DomId, Enforcement, Span, Time};
 
 use crate::disk::Disk;
 use crate::draw::Draw;
@@ -302,6 +302,14 @@ impl World for Model {
 
     fn wall_ahead(&mut self) -> Span {
         self.wall_ahead
+    }
+
+    /// Alternates between the mechanisms with time, as if trials of the host had other results.
+    fn best_mechanism(&mut self) -> MechanismChoice {
+        self.call(|| "best mechanism".into());
+        let is_odd = self.now.since(Time::START).ns() / 1_000_000 % 2 == 1;
+        let by = if is_odd { Enforcement::Deadline } else { Enforcement::Dispatcher };
+        MechanismChoice { by, why: "the better one now".into() }
     }
 
     fn room(&mut self, period: Span) -> Vec<CpuCapacity> {

@@ -1,0 +1,296 @@
+//! Measurements and predictions of a daemon, for the live manager.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use slackline_control::client::{Client, ClientError};
+use slackline_control::{
+    FieldValue, Kind, LargestShare, Length, MOST_CHANGES, RecordedPeriods, Reservation,
+    SetParameters, State, VmPeriods, WhatIf,
+};
+use slackline_experiments::manage::{GoalList, slice_of};
+use slackline_manager::{PredictedVm, Predictor, Round, RoundError, VmRound};
+use slackline_units::{CpuShare, Span};
+
+use crate::problem::Problem;
+use crate::service;
+use crate::service::args::DaemonArgs;
+
+/// Time limit for an answer. The daemon itself limits a prediction to 10 s.
+const ANSWER_TIME_LIMIT: Duration = Duration::from_secs(20);
+
+/// Number of rounds in a recording. A prediction simulates all of them again. Measurements are from
+/// the second half of the recording, which is the last round.
+const WINDOW: u64 = 2;
+
+/// Daemon whose reservations are managed, with the goals of its VMs.
+pub(super) struct ManagedHost {
+    at: DaemonArgs,
+    client: Option<Client>,
+    goals: GoalList,
+    /// Length of the recordings.
+    since: Span,
+}
+
+/// Measurements of all managed VMs in a round.
+pub(super) struct MeasuredRound {
+    pub(super) round: Round,
+    /// Reservations of the measured VMs, in the same order.
+    pub(super) reservations: Vec<Reservation>,
+    /// Largest share of each VM that admission would accept.
+    largest: Vec<CpuShare>,
+    /// Prediction without a change.
+    unchanged: Option<Vec<PredictedVm>>,
+    /// Reason why nothing is predicted.
+    pub(super) refused: Option<String>,
+}
+
+impl ManagedHost {
+    /// Connects to the daemon. Checks that it has a VM to manage, and a reservation for each VM
+    /// with goals.
+    pub(super) fn open(
+        at: DaemonArgs,
+        goals: GoalList,
+        round: Span,
+    ) -> Result<ManagedHost, Problem> {
+        let client = service::connect(&at)?.within(ANSWER_TIME_LIMIT);
+        let mut host = ManagedHost { at, client: Some(client), goals, since: round * WINDOW };
+        let all = host.reservations()?;
+        if let Some(unknown) = host.goals.names().find(|name| all.iter().all(|it| it.name != *name))
+        {
+            let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
+            return Err(Problem::BadOption {
+                message: format!("cannot use the goals of `{unknown}`: it is not a reservation"),
+                hint: Some(match names[..] {
+                    [] => "reserve it with `slackline reserve`".into(),
+                    _ => format!("write one of {}", names.join(", ")),
+                }),
+            });
+        }
+        let managed = all.iter().filter(|it| host.reason_to_leave(it).is_none()).count();
+        if managed == 0 {
+            return Err(Problem::BadOption {
+                message: "cannot manage: no running VM has a reservation with one vCPU and goals"
+                    .into(),
+                hint: Some("see `slackline list`, and `leave` in the goals".into()),
+            });
+        }
+        if managed > MOST_CHANGES {
+            return Err(Problem::BadOption {
+                message: format!("cannot manage {managed} VMs: at most {MOST_CHANGES} are allowed"),
+                hint: Some("write `leave = true` for some VMs in the goals".into()),
+            });
+        }
+        Ok(host)
+    }
+
+    /// Returns all reservations.
+    ///
+    /// # Errors
+    /// If the daemon does not answer, or the kernel enforces a reservation, so that no waits are
+    /// recorded.
+    pub(super) fn reservations(&mut self) -> Result<Vec<Reservation>, Problem> {
+        let all = service::all(self.client()?)?;
+        service::check_mechanisms("cannot manage", &all)?;
+        Ok(all)
+    }
+
+    /// Returns the reason why the manager leaves a VM as it is. `None` if it manages the VM.
+    pub(super) fn reason_to_leave(&self, vm: &Reservation) -> Option<String> {
+        match (self.goals.of(&vm.name), vm.vcpus, vm.state) {
+            (None, ..) => Some("its goals have `leave = true`".into()),
+            (_, vcpus, _) if vcpus != 1 => Some(format!("it has {vcpus} vCPUs")),
+            (.., State::Active) => None,
+            (.., state) => Some(format!("it is {}", state.word())),
+        }
+    }
+
+    /// Returns the connection to the daemon. Connects again if there is none.
+    pub(super) fn client(&mut self) -> Result<&mut Client, Problem> {
+        let client = match self.client.take() {
+            Some(client) => client,
+            None => service::connect(&self.at)?.within(ANSWER_TIME_LIMIT),
+        };
+        Ok(self.client.insert(client))
+    }
+
+    /// Measures the round that ends now. `None` if no VM can be measured.
+    pub(super) fn measure(&mut self, number: u64) -> Result<Option<MeasuredRound>, Problem> {
+        let mut managed = self.reservations()?;
+        managed.retain(|it| self.reason_to_leave(it).is_none());
+        managed.truncate(MOST_CHANGES);
+        if managed.is_empty() {
+            return Ok(None);
+        }
+        let slices: Vec<(&str, Span)> =
+            managed.iter().map(|it| (it.name.as_str(), it.slice.0)).collect();
+        let (periods, largest) = self.ask(&slices, true)?;
+        let measured = |it: &Reservation| periods.vms.iter().position(|vm| vm.name == it.name);
+        managed.retain(|it| measured(it).is_some());
+        let mut vms = Vec::new();
+        let mut unchanged = Vec::new();
+        let mut most = Vec::new();
+        for it in &managed {
+            let Some(of) = measured(it).map(|at| &periods.vms[at]) else { continue };
+            let vm = self.vm(it, of)?;
+            let largest = largest.iter().find(|largest| largest.name == it.name);
+            let largest = largest.and_then(|it| u32::try_from(it.largest_ppm).ok());
+            // A managed VM has one vCPU.
+            let largest = largest.map(|ppm| CpuShare::from_ppm(ppm).min(CpuShare::ONE));
+            most.push(largest.unwrap_or(vm.share));
+            unchanged.push(predicted(of));
+            vms.push(vm);
+        }
+        let reserved: u32 = vms.iter().map(|vm| vm.share.ppm()).sum();
+        let room = vms.iter().zip(&most).map(|(vm, most)| most.less(vm.share)).max();
+        let capacity = CpuShare::from_ppm(reserved + room.unwrap_or(CpuShare::NONE).ppm());
+        let round = Round { number, length: Span::from_ns(periods.length_ns), capacity, vms };
+        let wrong = |error: RoundError| Problem::Service(ClientError::Garbled(error.to_string()));
+        round.check().map_err(wrong)?;
+        Ok(Some(MeasuredRound {
+            round,
+            reservations: managed,
+            largest: most,
+            unchanged: unchanged.into_iter().collect(),
+            refused: periods.refused,
+        }))
+    }
+
+    fn vm(&self, it: &Reservation, of: &VmPeriods) -> Result<VmRound, Problem> {
+        let each = slackline_units::Reservation::new(it.slice.0, it.period.0);
+        let bad = |what: String| Problem::Service(ClientError::Garbled(what));
+        let goals = self.goals.of(&it.name).expect("only managed VMs are measured");
+        let demand = of.demand.iter().map(|&(ns, count)| (Span::from_ns(ns), count));
+        Ok(VmRound {
+            name: it.name.parse().map_err(|why| bad(format!("the name `{}` {why}", it.name)))?,
+            period: it.period.0,
+            share: each.map_err(|error| bad(error.to_string()))?.share(),
+            floor: goals.floor,
+            ceiling: goals.ceiling,
+            priority: goals.priority,
+            goals: goals.goals,
+            demand: demand.collect(),
+            misses: of.misses,
+            received: Span::from_ns(of.received_ns),
+        })
+    }
+
+    /// Asks for measurements, predictions with these slices, and the largest shares that admission
+    /// accepts. The first question of a round is `fresh`, so the daemon takes a new recording. The
+    /// other questions of the round use that recording too.
+    fn ask(
+        &mut self,
+        slices: &[(&str, Span)],
+        fresh: bool,
+    ) -> Result<(RecordedPeriods, Vec<LargestShare>), Problem> {
+        let set = slices.iter().map(|(name, slice)| SetParameters {
+            name: (*name).into(),
+            fields: BTreeMap::from([("slice".into(), FieldValue::Text(slice.to_string()))]),
+        });
+        let (since, set) = (Length(self.since), set.collect());
+        let asked = WhatIf { since, set, periods: true, fresh, ..WhatIf::default() };
+        let (answer, _) = self.client()?.whatif(&asked)?;
+        let none = || ClientError::Garbled("the answer has no `periods`".into());
+        Ok((answer.periods().ok_or_else(none)?, answer.largest))
+    }
+}
+
+/// Returns the prediction for a VM. `None` if there is none.
+fn predicted(of: &VmPeriods) -> Option<PredictedVm> {
+    let it = of.predicted?;
+    Some(PredictedVm {
+        misses: it.misses,
+        periods: it.periods,
+        share_ppm: (it.share_ppm, it.share_ppm),
+        length: Span::from_ns(it.length_ns),
+    })
+}
+
+/// Predictor that asks the daemon.
+pub(super) struct DaemonPredictor<'a> {
+    pub(super) host: &'a mut ManagedHost,
+    pub(super) measured: &'a MeasuredRound,
+    /// Reason why the last question got no prediction.
+    pub(super) why_not: Option<String>,
+    /// Error that kept the daemon from answering the last question.
+    pub(super) failed: Option<Problem>,
+}
+
+impl DaemonPredictor<'_> {
+    fn ask(&mut self, shares: &[CpuShare]) -> Result<Vec<PredictedVm>, String> {
+        let MeasuredRound { round, reservations, largest, .. } = self.measured;
+        let mut slices = Vec::new();
+        for (nth, (vm, &share)) in round.vms.iter().zip(shares).enumerate() {
+            if share != vm.share && share > largest[nth] {
+                let (asked, most) = (share.ppm() / 1_000, largest[nth].ppm() / 1_000);
+                return Err(format!(
+                    "admission would refuse {asked} thousandths of a CPU for {}: {most} are \
+                     available",
+                    vm.name
+                ));
+            }
+            let now = reservations[nth].slice.0;
+            let slice = if share == vm.share { now } else { slice_of(share, vm.period) };
+            slices.push((vm.name.as_str(), slice));
+        }
+        match self.host.ask(&slices, false) {
+            Ok((periods, _)) => {
+                let of = |vm: &VmRound| {
+                    periods.vms.iter().find(|of| of.name == vm.name.as_str()).and_then(predicted)
+                };
+                let all: Option<Vec<PredictedVm>> = round.vms.iter().map(of).collect();
+                all.ok_or(periods.refused.unwrap_or_else(|| "a VM has left".into()))
+            }
+            Err(problem) => {
+                let says = problem.to_string();
+                self.failed = Some(problem);
+                Err(says)
+            }
+        }
+    }
+}
+
+impl Predictor for DaemonPredictor<'_> {
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+        if self.measured.refused.is_some() || self.failed.is_some() {
+            return None;
+        }
+        if self.measured.round.shares() == shares {
+            return self.measured.unchanged.clone();
+        }
+        match self.ask(shares) {
+            Ok(vms) => Some(vms),
+            Err(why) => {
+                self.why_not = Some(why);
+                None
+            }
+        }
+    }
+}
+
+/// Returns true if a change may have been made although the daemon did not confirm it.
+pub(super) fn may_be_done(error: &ClientError) -> bool {
+    match error {
+        ClientError::Refused(refused) => refused.kind == Kind::NotAnswered,
+        ClientError::Lost(_) | ClientError::Silent | ClientError::Garbled(_) => true,
+        _ => false,
+    }
+}
+
+/// Returns true if an error ends the manager. After any other error the manager tries again in the
+/// next round. The daemon can refuse a question as bad because a VM has left since the reservations
+/// were listed.
+pub(super) fn is_final(problem: &Problem) -> bool {
+    match problem {
+        Problem::Service(ClientError::Refused(refused)) => {
+            matches!(refused.kind, Kind::NotAllowed | Kind::NotKnown | Kind::HostCannot | Kind::Bug)
+        }
+        Problem::Service(
+            ClientError::NoDaemon { .. }
+            | ClientError::NoHost { .. }
+            | ClientError::Lost(_)
+            | ClientError::Silent,
+        ) => false,
+        _ => true,
+    }
+}

@@ -1,0 +1,281 @@
+//! A VM of a scenario whose smallest slice is searched by simulation.
+
+use slackline_scenario::{ClaimHosts, Scenario};
+use slackline_units::Span;
+use thiserror::Error;
+use toml::{Table, Value};
+
+use super::FitRefusal;
+use super::simulated::{SearchError, SliceRange};
+use crate::claims::expects_refusal;
+
+/// Number of seeds that each slice must pass by default.
+pub const USUAL_SEEDS: u64 = 60;
+
+/// A VM of a scenario whose slice is searched.
+#[derive(Clone, Debug)]
+pub struct SearchedVm {
+    /// The scenario as TOML.
+    table: Table,
+    name: String,
+    /// Index of the VM's table among the tables `[[domain]]`.
+    domain: usize,
+    policy: &'static str,
+    period: Span,
+}
+
+/// Reason why no slice of a VM can be searched.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum SearchedVmError {
+    /// The scenario claims nothing about a run, or claims that it is refused.
+    #[error("it has no claims about a run that could fail")]
+    NoClaims,
+    /// The scenario has no VM with this name.
+    #[error("it has no such VM: `{name}`")]
+    NoVm {
+        /// Name of the VM that was asked for.
+        name: String,
+        /// Names of all VMs.
+        known: Vec<String>,
+    },
+    /// The scenario has several VMs, and none was named.
+    #[error("it has {} VMs", known.len())]
+    SeveralVms {
+        /// Names of all VMs.
+        known: Vec<String>,
+    },
+    /// Shares of the policy have no slice.
+    #[error("shares of `{policy}` have no slice")]
+    NoSlice {
+        /// Name of the policy.
+        policy: &'static str,
+    },
+    /// Neither the question nor the VM has a period.
+    #[error("`{vm}` has no share.{policy} with a period")]
+    NoPeriod {
+        /// Name of the VM.
+        vm: String,
+        /// Name of the policy.
+        policy: &'static str,
+    },
+    /// The step of the search is zero, or longer than the period.
+    #[error("the step {step} must be greater than zero and at most the period {period}")]
+    Step {
+        /// Step of the search.
+        step: Span,
+        /// Period of the reservation.
+        period: Span,
+    },
+}
+
+impl SearchedVmError {
+    /// Returns advice in one line. `option` formats the name of an option for the front end.
+    #[must_use]
+    pub fn hint(&self, option: impl Fn(&str) -> String) -> String {
+        match self {
+            SearchedVmError::NoClaims => {
+                "write [[claim]] that = \"jobs late of NAME\", is = \"at most 0\"".into()
+            }
+            SearchedVmError::NoVm { known, .. } => format!("use one of: {}", known.join(", ")),
+            SearchedVmError::SeveralVms { known } => {
+                format!("name one with {}: {}", option("vm"), known.join(", "))
+            }
+            SearchedVmError::NoSlice { .. } => "use a policy with slices, such as `edf`".into(),
+            SearchedVmError::NoPeriod { .. } => format!("set {} to 10ms", option("period")),
+            SearchedVmError::Step { .. } => format!("use a shorter {}", option("step")),
+        }
+    }
+}
+
+impl SearchedVm {
+    /// Finds the VM in a scenario. Without `vm` the scenario must have only one VM. Without
+    /// `period` the period is that of the VM's share.
+    ///
+    /// # Errors
+    /// If there is no such VM, no claim that a run could break, no slice or no period.
+    pub fn of(
+        scenario: &Scenario,
+        vm: Option<&str>,
+        period: Option<Span>,
+    ) -> Result<SearchedVm, SearchedVmError> {
+        let applies = |on: ClaimHosts| matches!(on, ClaimHosts::Both | ClaimHosts::Sim);
+        let has_claims = scenario.claims.iter().any(|claim| applies(claim.on));
+        if !has_claims || expects_refusal(scenario) {
+            return Err(SearchedVmError::NoClaims);
+        }
+        let table: Table = scenario.text.parse().expect("the scenario was parsed");
+        let name_of =
+            |domain: &Value| domain.get("name").and_then(Value::as_str).map(str::to_owned);
+        let domains = table.get("domain").and_then(Value::as_array);
+        let known: Vec<String> = domains.into_iter().flatten().filter_map(name_of).collect();
+        let domain = match vm {
+            None if known.len() == 1 => 0,
+            None => return Err(SearchedVmError::SeveralVms { known }),
+            Some(vm) => match known.iter().position(|name| name == vm) {
+                Some(domain) => domain,
+                None => return Err(SearchedVmError::NoVm { name: vm.into(), known }),
+            },
+        };
+        let spec = scenario.policy.spec;
+        let has = |field: &str| spec.share_fields.iter().any(|known| known.name == field);
+        if !has("slice") || !has("period") {
+            return Err(SearchedVmError::NoSlice { policy: spec.name });
+        }
+        let name = known[domain].clone();
+        let share = share_of(&table, domain, spec.name);
+        let own = share.and_then(|share| share.get("period")?.as_str()?.parse().ok());
+        let Some(period) = period.or(own) else {
+            return Err(SearchedVmError::NoPeriod { vm: name, policy: spec.name });
+        };
+        Ok(SearchedVm { table, name, domain, policy: spec.name, period })
+    }
+
+    /// Returns the name of the VM.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the name of the policy.
+    #[must_use]
+    pub fn policy(&self) -> &'static str {
+        self.policy
+    }
+
+    /// Returns the period of the reservation.
+    #[must_use]
+    pub fn period(&self) -> Span {
+        self.period
+    }
+
+    /// Returns the range of slices to search. The step is 1 % of the period by default.
+    ///
+    /// # Errors
+    /// If the step is zero, or longer than the period.
+    pub fn range(
+        &self,
+        step: Option<Span>,
+        (seed, seeds): (u64, u64),
+    ) -> Result<SliceRange, SearchedVmError> {
+        let period = self.period;
+        let step = step.unwrap_or(Span::from_ns((period.ns() / 100).max(1)));
+        if step.is_zero() || step > period {
+            return Err(SearchedVmError::Step { step, period });
+        }
+        Ok(SliceRange { period, step, seed, seeds })
+    }
+
+    /// Returns the scenario as TOML, with another slice of the VM.
+    #[must_use]
+    pub fn with_slice(&self, slice: Span) -> Table {
+        let mut table = self.table.clone();
+        let domain = table
+            .get_mut("domain")
+            .and_then(|domains| domains.as_array_mut()?.get_mut(self.domain)?.as_table_mut())
+            .expect("the domain was found before");
+        let shares = domain.entry("share").or_insert(Value::Table(Table::new()));
+        let share = shares
+            .as_table_mut()
+            .map(|shares| shares.entry(self.policy).or_insert(Value::Table(Table::new())));
+        if let Some(share) = share.and_then(Value::as_table_mut) {
+            share.remove("cpu");
+            share.insert("slice".into(), slice.to_string().into());
+            share.insert("period".into(), self.period.to_string().into());
+        }
+        table
+    }
+
+    /// Returns the scenario as TOML, with another slice of the VM and another seed.
+    #[must_use]
+    pub fn with_seed(&self, slice: Span, seed: u64) -> Table {
+        let mut table = self.with_slice(slice);
+        table.insert("seed".into(), Value::Integer(i64::try_from(seed).unwrap_or(i64::MAX)));
+        table
+    }
+
+    /// Returns the keys of the VM's share with another slice. Other keys stay, such as `exact`.
+    #[must_use]
+    pub fn share(&self, slice: Span) -> String {
+        let table = self.with_slice(slice);
+        let share = share_of(&table, self.domain, self.policy);
+        let share = share.expect("with_slice makes the share");
+        let period = format!("period = \"{}\"", self.period);
+        let mut keys = vec![format!("slice = \"{slice}\""), period];
+        let others = share.iter().filter(|(key, _)| *key != "slice" && *key != "period");
+        keys.extend(others.map(|(key, value)| format!("{key} = {value}")));
+        keys.join(", ")
+    }
+
+    /// Returns the refusal of a search whose largest slices do not suffice. `None` if the search
+    /// failed for another reason.
+    #[must_use]
+    pub fn refusal<E>(&self, range: &SliceRange, error: &SearchError<E>) -> Option<FitRefusal> {
+        let name = &self.name;
+        let (message, hint) = match error {
+            SearchError::Refused => (
+                format!(
+                    "cannot fit `{name}`: admission refuses even a slice of {} in {}",
+                    range.step, range.period
+                ),
+                "reserve less for the other VMs",
+            ),
+            SearchError::Fails { slice, failed } => (
+                format!(
+                    "cannot fit `{name}`: with the largest slice that admission accepts, {slice} \
+                     in {}, and seed {}, {}",
+                    range.period, failed.seed, failed.claim
+                ),
+                "use a shorter period, or reserve less for the other VMs",
+            ),
+            SearchError::Scenario(_) | SearchError::Run(_) | SearchError::Stopped => return None,
+        };
+        Some(FitRefusal { message, hint: Some(hint.into()), is_bad_question: false })
+    }
+}
+
+/// Returns the share of a domain under a policy.
+fn share_of<'a>(table: &'a Table, domain: usize, policy: &str) -> Option<&'a Table> {
+    let domain = table.get("domain")?.as_array()?.get(domain)?;
+    domain.get("share")?.get(policy)?.as_table()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "title = 't'\nlength = '2s'\npolicy = { name = 'edf' }\n\
+        [[domain]]\nname = 'web'\nwork = { kind = 'spin' }\n\
+        share.edf = { cpu = '10%', period = '10ms', exact = true }\n\
+        [[domain]]\nname = 'db'\nwork = { kind = 'spin' }\n\
+        share.edf = { slice = '1ms', period = '10ms' }\n\
+        [[claim]]\nthat = 'misses of web'\nis = 'at most 0'\n";
+
+    #[test]
+    fn another_slice_replaces_the_cpu_of_a_share_and_keeps_its_other_keys() {
+        let scenario = Scenario::read(TEXT).unwrap();
+        let period = Some(Span::from_ms(5));
+        let vm = SearchedVm::of(&scenario, Some("web"), period).unwrap();
+        let slice = Span::from_ms(2);
+        assert_eq!(vm.share(slice), "slice = \"2ms\", period = \"5ms\", exact = true");
+        let changed = Scenario::read(&vm.with_seed(slice, 7).to_string()).unwrap();
+        assert_eq!(changed.seed, 7);
+        assert_eq!(vm.range(None, (1, 3)).unwrap().step, Span::from_us(50));
+        let long = vm.range(Some(Span::from_ms(6)), (1, 3)).unwrap_err();
+        let text = "the step 6ms must be greater than zero and at most the period 5ms";
+        assert_eq!(long.to_string(), text);
+    }
+
+    #[test]
+    fn scenario_without_the_vm_or_a_claim_cannot_be_searched() {
+        let scenario = Scenario::read(TEXT).unwrap();
+        let of = |vm| SearchedVm::of(&scenario, vm, None).unwrap_err();
+        let known = vec!["web".to_owned(), "db".to_owned()];
+        assert_eq!(of(None), SearchedVmError::SeveralVms { known: known.clone() });
+        let name = "sea".to_owned();
+        assert_eq!(of(Some("sea")), SearchedVmError::NoVm { name, known });
+        let text = TEXT.split("[[claim]]").next().unwrap();
+        let scenario = Scenario::read(text).unwrap();
+        let error = SearchedVm::of(&scenario, Some("db"), None).unwrap_err();
+        assert_eq!(error, SearchedVmError::NoClaims);
+    }
+}

@@ -1,0 +1,409 @@
+//! One round of the live manager: the decision about measured VMs, and its replay from a file.
+//!
+//! A [`SavedRound`] has all inputs of the controller: the measured VMs, and each prediction that
+//! the controller asked for. So a [`Replay`] needs no daemon, and must make the same decisions.
+
+use serde::{Deserialize, Serialize};
+use slackline_demand::DemandCounts;
+use slackline_manager::{
+    Decision, Goals, Manager, PredictedVm, Predictor, Round, RoundError, VmRound,
+};
+use slackline_service::NameError;
+use slackline_units::{CpuShare, Span};
+use thiserror::Error;
+
+/// Inputs and decision of one round, as a file keeps them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedRound {
+    /// Number of the round, counted from zero.
+    pub round: u64,
+    /// Length of the measured time, in nanoseconds.
+    pub length_ns: u64,
+    /// Largest sum of the shares, in millionths of a CPU.
+    pub capacity_ppm: u32,
+    /// Measurements of each managed VM.
+    pub vms: Vec<SavedVm>,
+    /// Predictions in the order in which the controller asked for them.
+    pub predictions: Vec<SavedPrediction>,
+    /// Decision of the controller. `None` if it changes nothing.
+    pub decision: Option<SavedDecision>,
+}
+
+/// A measured VM with its goals.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedVm {
+    /// Name of the reservation.
+    pub name: String,
+    /// Period of the reservation, in nanoseconds.
+    pub period_ns: u64,
+    /// Reserved share, in millionths of a CPU.
+    pub share_ppm: u32,
+    /// Smallest share, in millionths of a CPU.
+    pub floor_ppm: u32,
+    /// Largest share, in millionths of a CPU.
+    pub ceiling_ppm: u32,
+    /// Priority of the VM.
+    pub priority: u8,
+    /// Goal: largest part of the periods that may be missed, in millionths.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub misses_goal_ppm: Option<u32>,
+    /// Goal: smallest reservation, in millionths of a CPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_ppm: Option<u32>,
+    /// Goal: use of the reservation, in millionths of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub use_ppm: Option<u32>,
+    /// Demand of a period in nanoseconds, and number of periods with that demand.
+    pub demand: Vec<(u64, u64)>,
+    /// Number of missed periods.
+    pub misses: u64,
+    /// CPU time received, in nanoseconds.
+    pub received_ns: u64,
+}
+
+/// A prediction that the controller asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPrediction {
+    /// Share of each VM in the question, in millionths of a CPU.
+    pub shares_ppm: Vec<u32>,
+    /// Prediction for each VM. `None` if there was none.
+    pub vms: Option<Vec<SavedPredictedVm>>,
+}
+
+/// Prediction for one VM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedPredictedVm {
+    /// Number of missed periods.
+    pub misses: u64,
+    /// Number of predicted periods.
+    pub periods: u64,
+    /// Smallest and largest share received, in millionths of a CPU.
+    pub share_ppm: (u64, u64),
+    /// Length of the predicted time, in nanoseconds.
+    pub length_ns: u64,
+}
+
+/// Decision of the controller.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SavedDecision {
+    /// Name of the reservation.
+    pub name: String,
+    /// Share before the change, in millionths of a CPU.
+    pub from_ppm: u32,
+    /// Share after the change, in millionths of a CPU.
+    pub to_ppm: u32,
+    /// Explanation in one sentence.
+    pub says: String,
+}
+
+/// Decides about a measured round. Also returns the inputs and the decision as a file keeps them.
+pub fn decide(
+    manager: &mut Manager,
+    round: &Round,
+    predictor: &mut dyn Predictor,
+) -> (Option<Decision>, SavedRound) {
+    let mut keeping = KeepingPredictor { predictor, predictions: Vec::new() };
+    let decision = manager.round(round, &mut keeping);
+    let saved = SavedRound {
+        round: round.number,
+        length_ns: round.length.ns(),
+        capacity_ppm: round.capacity.ppm(),
+        vms: round.vms.iter().map(SavedVm::of).collect(),
+        predictions: keeping.predictions,
+        decision: decision.as_ref().map(SavedDecision::of),
+    };
+    (decision, saved)
+}
+
+/// Predictor that passes questions on to another predictor, and keeps the answers.
+struct KeepingPredictor<'a> {
+    predictor: &'a mut dyn Predictor,
+    predictions: Vec<SavedPrediction>,
+}
+
+impl Predictor for KeepingPredictor<'_> {
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+        let answer = self.predictor.predict(shares);
+        self.predictions.push(SavedPrediction {
+            shares_ppm: shares.iter().map(|share| share.ppm()).collect(),
+            vms: answer.as_ref().map(|vms| vms.iter().map(SavedPredictedVm::of).collect()),
+        });
+        answer
+    }
+}
+
+/// Replay of saved rounds, in their order.
+#[derive(Debug, Default)]
+pub struct Replay {
+    manager: Manager,
+    /// Number of the last round. `None` before the first.
+    last: Option<u64>,
+}
+
+/// Reason why a saved round cannot be replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SavedRoundError {
+    /// The name of a VM is not the name of a reservation.
+    #[error("the name of a VM {0}")]
+    Name(#[from] NameError),
+    /// A number is beyond its limit.
+    #[error("{0}")]
+    Round(#[from] RoundError),
+    /// Rounds are not in their order.
+    #[error("round {number} follows round {last}")]
+    Order {
+        /// Number of the round.
+        number: u64,
+        /// Number of the round before, which is not smaller.
+        last: u64,
+    },
+}
+
+/// A decision that differs from the saved one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplayDifference {
+    /// Decision in the file. `None` if it is to change nothing.
+    pub saved: Option<SavedDecision>,
+    /// Decision when the round is decided again. `None` if it is to change nothing.
+    pub again: Option<SavedDecision>,
+}
+
+impl Replay {
+    /// Creates a replay of a manager with this pace.
+    #[must_use]
+    pub fn new(pace: slackline_manager::Pace) -> Replay {
+        Replay { manager: Manager::new(pace), last: None }
+    }
+
+    /// Decides about the next saved round. Returns the difference from the saved decision, if any.
+    ///
+    /// # Errors
+    /// If the name of a VM is not the name of a reservation, a number is beyond its limit, or the
+    /// number of the round is not larger than that of the round before.
+    pub fn round(
+        &mut self,
+        saved: &SavedRound,
+    ) -> Result<Option<ReplayDifference>, SavedRoundError> {
+        let round = saved.round()?;
+        round.check()?;
+        let number = round.number;
+        if let Some(last) = self.last.replace(number).filter(|last| *last >= number) {
+            return Err(SavedRoundError::Order { number, last });
+        }
+        let mut predictor = SavedPredictor(&saved.predictions);
+        let again = self.manager.round(&round, &mut predictor);
+        let again = again.as_ref().map(SavedDecision::of);
+        let is_same = again == saved.decision;
+        let difference = || ReplayDifference { saved: saved.decision.clone(), again };
+        Ok((!is_same).then(difference))
+    }
+}
+
+/// Predictor that answers from a file. A question that is not in the file gets no prediction.
+struct SavedPredictor<'a>(&'a [SavedPrediction]);
+
+impl Predictor for SavedPredictor<'_> {
+    fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+        let is_asked = |saved: &&SavedPrediction| {
+            saved.shares_ppm.iter().copied().eq(shares.iter().map(|share| share.ppm()))
+        };
+        let vms = self.0.iter().find(is_asked)?.vms.as_ref()?;
+        Some(vms.iter().map(SavedPredictedVm::predicted).collect())
+    }
+}
+
+impl SavedRound {
+    fn round(&self) -> Result<Round, NameError> {
+        let vms = self.vms.iter().map(SavedVm::measured).collect::<Result<_, _>>()?;
+        Ok(Round {
+            number: self.round,
+            length: Span::from_ns(self.length_ns),
+            capacity: CpuShare::from_ppm(self.capacity_ppm),
+            vms,
+        })
+    }
+}
+
+impl SavedVm {
+    fn of(vm: &VmRound) -> SavedVm {
+        SavedVm {
+            name: vm.name.to_string(),
+            period_ns: vm.period.ns(),
+            share_ppm: vm.share.ppm(),
+            floor_ppm: vm.floor.ppm(),
+            ceiling_ppm: vm.ceiling.ppm(),
+            priority: vm.priority,
+            misses_goal_ppm: vm.goals.misses_ppm,
+            least_ppm: vm.goals.at_least.map(CpuShare::ppm),
+            use_ppm: vm.goals.use_ppm,
+            demand: vm.demand.iter().map(|(amount, &count)| (amount.ns(), count)).collect(),
+            misses: vm.misses,
+            received_ns: vm.received.ns(),
+        }
+    }
+
+    fn measured(&self) -> Result<VmRound, NameError> {
+        let demand = self.demand.iter().map(|&(ns, count)| (Span::from_ns(ns), count));
+        Ok(VmRound {
+            name: self.name.parse()?,
+            period: Span::from_ns(self.period_ns),
+            share: CpuShare::from_ppm(self.share_ppm),
+            floor: CpuShare::from_ppm(self.floor_ppm),
+            ceiling: CpuShare::from_ppm(self.ceiling_ppm),
+            priority: self.priority,
+            goals: Goals {
+                misses_ppm: self.misses_goal_ppm,
+                at_least: self.least_ppm.map(CpuShare::from_ppm),
+                use_ppm: self.use_ppm,
+            },
+            demand: demand.collect::<DemandCounts>(),
+            misses: self.misses,
+            received: Span::from_ns(self.received_ns),
+        })
+    }
+}
+
+impl SavedPredictedVm {
+    fn of(vm: &PredictedVm) -> SavedPredictedVm {
+        let PredictedVm { misses, periods, share_ppm, length } = *vm;
+        SavedPredictedVm { misses, periods, share_ppm, length_ns: length.ns() }
+    }
+
+    fn predicted(&self) -> PredictedVm {
+        let SavedPredictedVm { misses, periods, share_ppm, length_ns } = *self;
+        PredictedVm { misses, periods, share_ppm, length: Span::from_ns(length_ns) }
+    }
+}
+
+impl SavedDecision {
+    fn of(decision: &Decision) -> SavedDecision {
+        SavedDecision {
+            name: decision.name.to_string(),
+            from_ppm: decision.from.ppm(),
+            to_ppm: decision.to.ppm(),
+            says: decision.to_string(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_manager::Pace;
+
+    use super::*;
+
+    const SECOND: Span = Span::from_secs(1);
+
+    /// Returns a VM whose 100 periods all demanded this many milliseconds of 10 ms.
+    fn vm(name: &str, share_ppm: u32, demanded_ms: u64) -> VmRound {
+        let slice_ms = u64::from(share_ppm) / 100_000;
+        let is_short = demanded_ms > slice_ms;
+        VmRound {
+            name: name.parse().expect("a name"),
+            period: Span::from_ms(10),
+            share: CpuShare::from_ppm(share_ppm),
+            floor: CpuShare::from_ppm(10_000),
+            ceiling: CpuShare::ONE,
+            priority: 0,
+            goals: Goals { misses_ppm: Some(1_000), ..Goals::default() },
+            demand: DemandCounts::from([(Span::from_ms(demanded_ms), 100)]),
+            misses: if is_short { 90 } else { 0 },
+            received: Span::from_ms(demanded_ms.min(slice_ms) * 100),
+        }
+    }
+
+    fn round(number: u64, web: VmRound) -> Round {
+        let vms = vec![web, vm("db", 200_000, 2)];
+        Round { number, length: SECOND, capacity: CpuShare::from_ppm(900_000), vms }
+    }
+
+    /// Predicts no miss if the first VM has at least this share in millionths, otherwise 90 misses.
+    struct SufficientShare(u32);
+
+    impl Predictor for SufficientShare {
+        fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+            let vm = |(index, share): (usize, &CpuShare)| PredictedVm {
+                misses: if index == 0 && share.ppm() < self.0 { 90 } else { 0 },
+                periods: 100,
+                share_ppm: (0, u64::from(share.ppm())),
+                length: SECOND,
+            };
+            Some(shares.iter().enumerate().map(vm).collect())
+        }
+    }
+
+    struct Silent;
+
+    impl Predictor for Silent {
+        fn predict(&mut self, _: &[CpuShare]) -> Option<Vec<PredictedVm>> {
+            None
+        }
+    }
+
+    #[test]
+    fn saved_rounds_replay_to_the_same_decisions() {
+        let mut manager = Manager::new(Pace::default());
+        let mut rounds = Vec::new();
+        let (rise, saved) =
+            decide(&mut manager, &round(0, vm("web", 200_000, 3)), &mut SufficientShare(300_000));
+        let rise = rise.expect("the VM missed periods");
+        assert_eq!((rise.name.as_str(), rise.to.ppm()), ("web", 309_000));
+        rounds.push(saved);
+        let steady = round(1, vm("web", 309_000, 3));
+        let (none, saved) = decide(&mut manager, &steady, &mut SufficientShare(300_000));
+        assert_eq!(none, None);
+        rounds.push(saved);
+        let mut replay = Replay::new(Pace::default());
+        for saved in &rounds {
+            assert_eq!(replay.round(saved), Ok(None));
+        }
+        let mut changed = rounds[0].clone();
+        changed.vms[0].demand = vec![(4_000_000, 100)];
+        let difference = Replay::new(Pace::default()).round(&changed).expect("valid names");
+        let difference = difference.expect("another demand has another target");
+        assert_eq!(difference.saved, rounds[0].decision);
+        // The file has no prediction for that share.
+        assert_eq!(difference.again, None);
+    }
+
+    #[test]
+    fn replay_refuses_rounds_out_of_order_and_beyond_limits() {
+        let mut manager = Manager::new(Pace::default());
+        let (_, saved) = decide(&mut manager, &round(7, vm("web", 200_000, 1)), &mut Silent);
+        let mut replay = Replay::new(Pace::default());
+        assert_eq!(replay.round(&saved), Ok(None));
+        let again = replay.round(&saved);
+        assert_eq!(again, Err(SavedRoundError::Order { number: 7, last: 7 }));
+        let endless = SavedRound { length_ns: u64::MAX, ..saved };
+        let refused = Replay::default().round(&endless);
+        assert!(matches!(refused, Err(SavedRoundError::Round(_))), "{refused:?}");
+    }
+
+    #[test]
+    fn round_without_prediction_changes_nothing_and_is_saved() {
+        let mut manager = Manager::new(Pace::default());
+        let (decision, saved) = decide(&mut manager, &round(0, vm("web", 200_000, 3)), &mut Silent);
+        assert_eq!(decision, None);
+        assert_eq!(saved.predictions.len(), 1);
+        assert_eq!(saved.predictions[0].vms, None);
+    }
+
+    #[test]
+    fn rise_with_more_misses_than_predicted_is_undone_in_the_next_round() {
+        let mut manager = Manager::new(Pace::default());
+        let first = round(0, vm("web", 200_000, 3));
+        let (rise, _) = decide(&mut manager, &first, &mut SufficientShare(300_000));
+        assert!(rise.is_some());
+        // More misses than before the rise, though no period demanded more than the reservation.
+        let worse = VmRound { misses: 99, ..vm("web", 309_000, 3) };
+        let (undo, saved) = decide(&mut manager, &round(1, worse), &mut SufficientShare(300_000));
+        let undo = undo.expect("the canary failed");
+        assert_eq!((undo.from.ppm(), undo.to.ppm()), (309_000, 200_000));
+        assert!(saved.decision.expect("it is saved").says.contains("undone"));
+    }
+}

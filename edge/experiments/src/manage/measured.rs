@@ -1,0 +1,207 @@
+//! Demand and missed periods of VMs in a recording: measured, and predicted by simulating the
+//! recording again. The simulated manager and the live manager share this code.
+
+use slackline_demand::{Collector, Demand, DemandCounts, VcpuDemand, demand_per_period};
+use slackline_manager::PredictedVm;
+use slackline_units::{Span, Time};
+use slackline_whatif::{Form, Gate, Model, Recording};
+
+/// A job that has waited for longer than this number of periods counts as demand, even if it has
+/// not ended. A job with a shorter wait counts in the next round.
+const LONG_WAIT: u64 = 10;
+
+/// Name of a VM with one vCPU, and its period.
+pub type VmPeriod = (String, Span);
+
+/// Demand and missed periods of a VM in an interval.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MeasuredPeriods {
+    /// Number of periods by demand.
+    pub demand: DemandCounts,
+    /// Number of periods that ended with incomplete work of an earlier period.
+    pub misses: u64,
+    /// Time for which the VM was runnable.
+    pub runnable: Span,
+}
+
+/// A VM of a recording that a manager can change: it has one vCPU and a reservation, and stayed
+/// until the recording ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedVm {
+    /// Name of the VM.
+    pub name: String,
+    /// Period of its reservation.
+    pub period: Span,
+    /// Demand and missed periods in the second half of the recording.
+    pub measured: MeasuredPeriods,
+    /// CPU time received in the second half of the recording.
+    pub received: Span,
+}
+
+/// Predictor of missed periods, from a recording whose simulation repeats the recorded periods.
+#[derive(Debug)]
+pub struct PeriodPredictor {
+    vms: Vec<VmPeriod>,
+    /// Recorded demand, in which a job that took several periods is one job in each.
+    demand: Demand,
+    /// First form that repeats the recording, the open form before the closed form.
+    form: Form,
+}
+
+/// Measures the VMs in the second half of a recording, which is the part that the gate judges. Also
+/// returns the length of that part.
+#[must_use]
+pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
+    let end = Time::START + recording.demand.length;
+    let length = end.since(recording.split);
+    let is_there = |stay: &&VcpuDemand| stay.left.is_none();
+    let is_single = |stay: &&VcpuDemand| {
+        let mut of_vm = recording.demand.vcpus.iter().filter(is_there);
+        of_vm.all(|other| other.vcpu == stay.vcpu || other.domain != stay.domain)
+    };
+    let vm = |stay: &VcpuDemand| {
+        let judged = recording.judged.iter().find(|judged| judged.name == stay.name)?;
+        let period = judged.reserved?.period();
+        let received = u128::from(judged.share_ppm) * u128::from(length.ns()) / 1_000_000;
+        Some(RecordedVm {
+            name: stay.domain.clone(),
+            period,
+            measured: measure_periods(stay, period, (recording.split, end)),
+            received: Span::from_ns(u64::try_from(received).unwrap_or(u64::MAX)),
+        })
+    };
+    let stays = recording.demand.vcpus.iter().filter(is_there).filter(is_single);
+    (length, stays.filter_map(vm).collect())
+}
+
+/// Counts demand and missed periods of a VM from `from` until the recording ends.
+#[must_use]
+pub(super) fn measure_periods(
+    stay: &VcpuDemand,
+    period: Span,
+    (from, end): (Time, Time),
+) -> MeasuredPeriods {
+    let stay = without_unfinished_job(stay, period, end);
+    let misses = stay.missed_periods(period, (from, end));
+    let runnable = |(ready, blocked): (Time, Time)| blocked.min(end).since(ready.max(from));
+    let jobs = stay.jobs.iter().map(|job| (job.ready, job.blocked));
+    let runnable = jobs.filter(|(_, blocked)| *blocked > from).map(runnable).sum();
+    let mut stay = if stay.is_endless() { stay } else { stay.spread(period, end) };
+    let is_endless = stay.is_endless();
+    if let Some(last) = stay.jobs.last_mut().filter(|_| is_endless) {
+        last.ready = last.ready.max(from);
+    }
+    stay.jobs.retain(|job| job.ready >= from);
+    stay.joined = stay.joined.max(from);
+    MeasuredPeriods { demand: demand_per_period(&stay, period, end), misses, runnable }
+}
+
+/// Returns the demand without its last job, if that job has not ended and has not waited for long.
+fn without_unfinished_job(stay: &VcpuDemand, period: Span, end: Time) -> VcpuDemand {
+    let mut stay = stay.clone();
+    let is_short = |ready: Time| end.since(ready) < period * LONG_WAIT;
+    if stay.jobs.last().is_some_and(|job| !job.has_ended() && is_short(job.ready)) {
+        stay.jobs.pop();
+    }
+    stay
+}
+
+impl PeriodPredictor {
+    /// Prepares predictions for these VMs. `None` if the simulation of the recording does not
+    /// [repeat its periods](slackline_whatif::FormGate::repeats_periods).
+    #[must_use]
+    pub fn new(recording: &Recording, gate: &Gate, vms: Vec<VmPeriod>) -> Option<PeriodPredictor> {
+        let form = gate.forms.iter().find(|form| form.repeats_periods())?.form;
+        let mut demand = recording.demand.clone();
+        let end = Time::START + demand.length;
+        for vcpu in &mut demand.vcpus {
+            let of = vms.iter().find(|(name, _)| *name == vcpu.domain);
+            if let Some((_, period)) = of.filter(|_| !vcpu.is_endless()) {
+                *vcpu = vcpu.spread(*period, end);
+            }
+        }
+        Some(PeriodPredictor { vms, demand, form })
+    }
+
+    /// Predicts the missed periods of each VM under an edited model of the recording.
+    ///
+    /// # Errors
+    /// If the model cannot be simulated or admission refuses it, with the reason.
+    pub fn predict(&self, model: &Model) -> Result<Vec<PredictedVm>, String> {
+        let written = model.written(&self.demand, self.form, "jobs");
+        let scenario = written.map_err(|error| error.to_string())?.scenario();
+        let scenario = scenario.map_err(|error| error.to_string())?;
+        let mut collector = Collector::new(Time::START);
+        let finished = slackline_sim::run(&scenario, &mut collector);
+        let finished = finished.map_err(|error| error.to_string())?;
+        if let Some((.., error)) = finished.declined.first() {
+            return Err(format!("admission would refuse the change: {error}"));
+        }
+        let played = collector.finish();
+        let (length, end) = (scenario.length, Time::START + scenario.length);
+        let predicted = |(name, period): &VmPeriod| {
+            let (mut misses, mut used) = (0, Span::ZERO);
+            for stay in played.vcpus.iter().filter(|stay| stay.domain == *name) {
+                misses += stay.missed_periods(*period, (Time::START, end));
+                used += stay.work();
+            }
+            let share = u128::from(used.ns()) * 1_000_000 / u128::from(length.ns().max(1));
+            let share = u64::try_from(share).unwrap_or(u64::MAX);
+            let periods = length.ns() / period.ns().max(1);
+            PredictedVm { misses, periods, share_ppm: (share, share), length }
+        };
+        Ok(self.vms.iter().map(predicted).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use slackline_demand::Job;
+    use slackline_units::{DomId, VcpuId};
+
+    use super::*;
+
+    const PERIOD: Span = Span::from_ms(10);
+
+    fn ms(ms: u64) -> Time {
+        Time::START + Span::from_ms(ms)
+    }
+
+    fn stay(jobs: &[(u64, u64, Option<u64>)]) -> VcpuDemand {
+        let job = |&(ready, work, blocked): &(u64, u64, Option<u64>)| Job {
+            ready: ms(ready),
+            work: Span::from_ms(work),
+            blocked: blocked.map_or(Time::NEVER, ms),
+        };
+        VcpuDemand {
+            vcpu: VcpuId::new(0, DomId::new(0), 0),
+            name: "web".into(),
+            domain: "web".into(),
+            joined: Time::START,
+            left: None,
+            terms: None,
+            reserved: None,
+            starts_on: None,
+            changes: Vec::new(),
+            jobs: jobs.iter().map(job).collect(),
+        }
+    }
+
+    #[test]
+    fn measured_interval_counts_only_its_own_periods() {
+        let jobs = [(0, 3, Some(3)), (10, 6, Some(25)), (40, 2, Some(42)), (50, 2, Some(52))];
+        let measured = measure_periods(&stay(&jobs), PERIOD, (ms(40), ms(70)));
+        assert_eq!(measured.demand, DemandCounts::from([(Span::ZERO, 1), (Span::from_ms(2), 2)]));
+        assert_eq!((measured.misses, measured.runnable), (0, Span::from_ms(4)));
+        let all = measure_periods(&stay(&jobs), PERIOD, (ms(0), ms(70)));
+        assert_eq!((all.misses, all.demand.values().sum::<u64>()), (1, 7));
+    }
+
+    #[test]
+    fn endless_vm_demands_all_of_each_measured_period() {
+        let endless = stay(&[(0, 20, None)]);
+        let measured = measure_periods(&endless, PERIOD, (ms(500), ms(1_000)));
+        assert_eq!(measured.demand, DemandCounts::from([(PERIOD, 50)]));
+        assert!(measured.misses >= 49, "{measured:?}");
+    }
+}

@@ -1,0 +1,60 @@
+//! Mechanism that a request asks for: a mechanism by name, or `auto`.
+
+use std::fmt;
+
+use slackline_units::Enforcement;
+
+/// Mechanism that a request asks for: a mechanism by name, or `auto`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WantedMechanism {
+    by: Enforcement,
+    is_auto: bool,
+}
+
+impl WantedMechanism {
+    /// `auto`: the service chooses a mechanism that can enforce the reservation.
+    pub const AUTO: WantedMechanism =
+        WantedMechanism { by: Enforcement::Dispatcher, is_auto: true };
+
+    /// Returns the request for this mechanism only.
+    #[must_use]
+    pub const fn only(by: Enforcement) -> WantedMechanism {
+        WantedMechanism { by, is_auto: false }
+    }
+
+    /// Returns the mechanism that was named or chosen.
+    #[must_use]
+    pub const fn by(self) -> Enforcement {
+        self.by
+    }
+
+    /// Returns true if the service chooses the mechanism.
+    #[must_use]
+    pub const fn is_auto(self) -> bool {
+        self.is_auto
+    }
+
+    /// Sets the mechanism for `auto`. A mechanism by name stays.
+    pub(crate) fn choose(&mut self, by: Enforcement) {
+        if self.is_auto {
+            self.by = by;
+        }
+    }
+}
+
+impl fmt::Display for WantedMechanism {
+    /// Writes `auto` also after a mechanism was chosen, so that a repeated request has the same
+    /// text.
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_auto { out.write_str("auto") } else { self.by.fmt(out) }
+    }
+}
+
+/// Mechanism that is better on this host, with the reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MechanismChoice {
+    /// Mechanism that is tried first.
+    pub by: Enforcement,
+    /// Reason in words, for the log.
+    pub why: String,
+}
