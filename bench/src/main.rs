@@ -8,6 +8,7 @@ mod cpus;
 mod live;
 mod manager;
 mod policy;
+mod python;
 mod report;
 mod scale;
 mod service;
@@ -71,6 +72,13 @@ enum Bench {
         /// Only these numbers of vCPUs; default: the usual sizes.
         #[arg(long, value_delimiter = ',')]
         vcpus: Vec<usize>,
+    },
+    /// Compare policies written in Python with their built-in twins; needs the module of
+    /// `cargo xtask python`.
+    Python {
+        /// Number of runs of each form of a policy.
+        #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
+        rounds: u32,
     },
     /// Measure a run of each balancer on 8 to 256 CPUs.
     Balance {
@@ -143,6 +151,7 @@ fn main() -> Result<()> {
         Bench::Cpus { rounds, policies } => {
             ("cpus", of_one_machine(&cpus::run(rounds, &policies)?)?)
         }
+        Bench::Python { rounds } => ("python", of_one_machine(&python::run(rounds)?)?),
         Bench::Balance { rounds } => ("balance", of_one_machine(&balance::run(rounds)?)?),
         Bench::Commands { rounds } => ("commands", of_one_machine(&commands::run(rounds)?)?),
         Bench::Policy { rounds, policies, vcpus } => {

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use arrow_array::builder::{StringDictionaryBuilder, UInt16Builder, UInt64Builder};
 use arrow_array::ffi_stream::FFI_ArrowArrayStream;
 use arrow_array::types::UInt16Type;
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchIterator};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchIterator, RecordBatchOptions,
+};
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use pyo3::prelude::*;
 use pyo3::types::PyCapsule;
@@ -126,14 +128,21 @@ fn named(vcpus: &[VcpuId], names: &[String]) -> PyResult<ArrayRef> {
     Ok(Arc::new(column.finish()))
 }
 
-fn table(columns: Vec<(&str, ArrayRef)>) -> PyResult<Table> {
+/// Returns columns of equal length as a table.
+pub(crate) fn table(columns: Vec<(&str, ArrayRef)>) -> PyResult<Table> {
     let field = |(name, column): &(&str, ArrayRef)| {
         let kind: &DataType = column.data_type();
-        Field::new(*name, kind.clone(), false)
+        Field::new(*name, kind.clone(), column.null_count() > 0)
     };
     let schema = Schema::new(columns.iter().map(field).collect::<Vec<_>>());
-    let columns = columns.into_iter().map(|(_, column)| column).collect();
-    let batch = RecordBatch::try_new(Arc::new(schema), columns);
+    let rows = columns.first().map_or(0, |(_, column)| column.len());
+    table_of(schema, columns.into_iter().map(|(_, column)| column).collect(), rows)
+}
+
+/// Returns columns with a schema as a table. `rows` is the number of rows, also without columns.
+pub(crate) fn table_of(schema: Schema, columns: Vec<ArrayRef>, rows: usize) -> PyResult<Table> {
+    let options = RecordBatchOptions::new().with_row_count(Some(rows));
+    let batch = RecordBatch::try_new_with_options(Arc::new(schema), columns, &options);
     Ok(Table { batch: batch.map_err(|error| SlacklineError::new_err(error.to_string()))? })
 }
 

@@ -34,6 +34,20 @@ pub(crate) fn of_scenario(
     }
 }
 
+/// Returns an exception of Slackline with advice.
+pub(crate) fn hinted(raised: PyErr, hint: Option<&str>) -> PyErr {
+    let set = Python::attach(|py| raised.value(py).setattr("hint", hint));
+    match set {
+        Ok(()) => raised,
+        Err(error) => error,
+    }
+}
+
+/// Returns the exception for a wrong value of an argument.
+pub(crate) fn of_value(message: String, hint: &str) -> PyErr {
+    hinted(SlacklineError::new_err(message), Some(hint))
+}
+
 /// Returns the exception for a file that cannot be read.
 pub(crate) fn of_file(path: &str, error: &std::io::Error) -> PyErr {
     PyOSError::new_err(format!("cannot read {path}: {error}"))

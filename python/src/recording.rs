@@ -126,7 +126,7 @@ pub(crate) fn replay(py: Python<'_>, recording: PathBuf) -> PyResult<(u64, u64)>
     })
 }
 
-fn failed(file: &str, why: &dyn ToString) -> PyErr {
+pub(crate) fn failed(file: &str, why: &dyn ToString) -> PyErr {
     SlacklineError::new_err(format!("{file}: {}", why.to_string()))
 }
 
@@ -150,7 +150,7 @@ fn predict(file: &str, edits: &[Edit]) -> PyResult<(Gate, Option<Forecast>)> {
     Ok((gate, Some(forecast)))
 }
 
-fn read(file: &str) -> PyResult<Recording> {
+pub(crate) fn read(file: &str) -> PyResult<Recording> {
     let mut extent = Extent::default();
     // The whole trace is checked before it is used: damaged records could ask for endless work.
     open(file)?.pass_to(&mut extent).map_err(|error| failed(file, &error))?;

@@ -1,5 +1,7 @@
 //! Runs on the simulated host, and their results.
 
+mod batch;
+
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::ops::ControlFlow;
@@ -8,16 +10,20 @@ use std::path::PathBuf;
 use pyo3::exceptions::{PyKeyError, PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyType};
-use rayon::prelude::*;
 use slackline_experiments::{Meters, NamedMetric, Numbers, SimulateError};
 use slackline_metrics::FieldValue;
 use slackline_trace::{Exchange, Record, Sink, VcpuName, Writer};
 use slackline_units::Time;
 
+use batch::Subjects;
+
 use crate::columns::{Columns, Table};
 use crate::error::{self, SlacklineError};
+use crate::metrics::MetricColumns;
 use crate::policy::{PythonRun, python_policy};
 use crate::scenario::{Overrides, Scenario, changed};
+
+pub(crate) use batch::{run_many, run_rows};
 
 /// Results of one run. Metrics have the same names as in `slackline sim --json`.
 #[pyclass(frozen, name = "Run", module = "slackline")]
@@ -220,55 +226,6 @@ fn simulate_python(py: Python<'_>, job: &Job, python: &PythonRun) -> PyResult<Ru
     }
 }
 
-/// Simulates scenarios under built-in policies with several seeds, on all cores.
-///
-/// Returns one list of runs for each scenario and policy, in the order of
-/// `[(scenario, policy) for scenario in scenarios for policy in policies]`. Each list has one run
-/// a seed.
-#[pyfunction]
-#[pyo3(signature = (scenarios, policies, seeds, *, length=None))]
-pub(crate) fn run_many(
-    py: Python<'_>,
-    scenarios: Vec<PyRef<'_, Scenario>>,
-    policies: Vec<Option<String>>,
-    seeds: Vec<u64>,
-    length: Option<String>,
-) -> PyResult<Vec<Vec<RunResults>>> {
-    let mut jobs = Vec::new();
-    for scenario in &scenarios {
-        for policy in &policies {
-            let inner = match policy {
-                Some(policy) => scenario.under(py, policy)?,
-                None => scenario.inner.clone(),
-            };
-            for &seed in &seeds {
-                let overrides = Overrides { seed: Some(seed), length: length.clone() };
-                let scenario = changed(inner.clone(), &overrides)?;
-                jobs.push(Job { scenario, policy: None, has_columns: false, save: None });
-            }
-        }
-    }
-    let simulate = |job: &Job| {
-        let watch = |_| match Python::attach(|py| py.check_signals()) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(_) => ControlFlow::Break(()),
-        };
-        job.simulate(watch)
-    };
-    let finished: Vec<_> = py.detach(|| jobs.par_iter().map(simulate).collect());
-    let mut runs = Vec::new();
-    for result in finished {
-        match result {
-            Ok(Some(finished)) => runs.push(finished.into_run(py)?),
-            Ok(None) => return Err(SlacklineError::new_err("the runs were stopped by a signal")),
-            Err(error) => return Err(error::of_run(py, &error)),
-        }
-    }
-    let mut runs = runs.into_iter();
-    let each = seeds.len();
-    Ok((0..scenarios.len() * policies.len()).map(|_| runs.by_ref().take(each).collect()).collect())
-}
-
 /// Returns a row of metrics as a dictionary. An unknown value is None.
 fn row<'py>(
     py: Python<'py>,
@@ -331,6 +288,17 @@ impl RunResults {
     #[getter]
     fn clients<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
         rows(py, self.numbers.summary.client_fields())
+    }
+
+    /// Returns metrics as a table for Arrow: a row for each of "vcpus", "domains", "cpus", "tasks"
+    /// or "clients", or "summary" for one row.
+    #[pyo3(signature = (of="vcpus"))]
+    fn table(&self, of: &str) -> PyResult<Table> {
+        let mut columns = MetricColumns::default();
+        for row in Subjects::named(of)?.rows(&self.numbers) {
+            columns.push(&row)?;
+        }
+        columns.finish()
     }
 
     /// Number of events that the simulator handled.

@@ -1,12 +1,18 @@
 //! Scenarios: the VMs of a host, their shares, and what changes during the run.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+use slackline_experiments::room::{CpuRoom, RoomError, room};
 use slackline_experiments::{file_bytes, with_seed};
 use slackline_units::Span;
 
 use crate::error::{self, NotAdmitted, ScenarioError};
+use crate::files;
+use crate::interrupt::interruptible;
+use crate::value::span;
 
 /// A scenario: the VMs of a host, their shares, and what changes during the run.
 ///
@@ -16,6 +22,38 @@ use crate::error::{self, NotAdmitted, ScenarioError};
 #[derive(Clone)]
 pub(crate) struct Scenario {
     pub(crate) inner: slackline_scenario::Scenario,
+    pub(crate) files: NamedFiles,
+}
+
+/// Files that a scenario may name.
+#[derive(Clone)]
+pub(crate) enum NamedFiles {
+    /// The scenario names no files.
+    None,
+    /// Files in a folder.
+    Folder(PathBuf),
+    /// Files that were made from a recording, by name.
+    Made(Arc<Vec<(String, String)>>),
+}
+
+impl NamedFiles {
+    /// Reads a scenario that may name these files.
+    pub(crate) fn scenario(
+        &self,
+        text: &str,
+    ) -> Result<slackline_scenario::Scenario, slackline_scenario::ScenarioError> {
+        use slackline_scenario::Scenario;
+        match self {
+            NamedFiles::None => Scenario::read(text),
+            NamedFiles::Folder(folder) => {
+                Scenario::with_bytes(text, &|name| file_bytes(&folder.join(name)))
+            }
+            NamedFiles::Made(made) => Scenario::with_files(text, &|name| {
+                let file = made.iter().find(|(known, _)| known == name);
+                file.map(|(_, text)| text.clone()).ok_or_else(|| "there is no such file".into())
+            }),
+        }
+    }
 }
 
 /// Values for a run that replace the values in the scenario.
@@ -26,6 +64,24 @@ pub(crate) struct Overrides {
 }
 
 impl Scenario {
+    /// Reads a scenario from a text. `file` is its name in messages.
+    pub(crate) fn of_text(
+        py: Python<'_>,
+        (file, text): (Option<&str>, &str),
+        files: NamedFiles,
+    ) -> PyResult<Scenario> {
+        match files.scenario(text) {
+            Ok(inner) => Ok(Scenario { inner, files }),
+            Err(error) => Err(error::of_scenario(py, file, &error)),
+        }
+    }
+
+    /// Reads a scenario file whose text is known.
+    pub(crate) fn of_file(py: Python<'_>, path: &str, text: &str) -> PyResult<Scenario> {
+        let folder = Path::new(path).parent().unwrap_or(Path::new("")).to_owned();
+        Scenario::of_text(py, (Some(path), text), NamedFiles::Folder(folder))
+    }
+
     /// Returns the scenario with another built-in policy.
     pub(crate) fn under(
         &self,
@@ -60,23 +116,14 @@ pub(crate) fn changed(
 impl Scenario {
     #[new]
     fn new(py: Python<'_>, text: &str) -> PyResult<Scenario> {
-        match slackline_scenario::Scenario::read(text) {
-            Ok(inner) => Ok(Scenario { inner }),
-            Err(error) => Err(error::of_scenario(py, None, &error)),
-        }
+        Scenario::of_text(py, (None, text), NamedFiles::None)
     }
 
     /// Reads a scenario file. Paths in the scenario are relative to the folder of the file.
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Scenario> {
         let path = &path.display().to_string();
-        let text = std::fs::read_to_string(path).map_err(|error| error::of_file(path, &error))?;
-        let folder = Path::new(path).parent().unwrap_or(Path::new(""));
-        let load = |name: &str| file_bytes(&folder.join(name));
-        match slackline_scenario::Scenario::with_bytes(&text, &load) {
-            Ok(inner) => Ok(Scenario { inner }),
-            Err(error) => Err(error::of_scenario(py, Some(path), &error)),
-        }
+        Scenario::of_file(py, path, &files::text(path)?)
     }
 
     /// Title of the scenario.
@@ -134,7 +181,88 @@ impl Scenario {
         admitted.map_err(NotAdmitted::new_err)
     }
 
+    /// Returns the largest slice that each CPU can still admit with this period, for a VM that
+    /// joins beside the others and stays until the end.
+    ///
+    /// The answer has the fields of `Service.room`: `period_ns`, and `cpus` with `cpu` and
+    /// `slice_ns` for each CPU. `slice_ns` is 0 if the CPU admits nothing. `policy` is a built-in
+    /// policy as on the command line. Raises SlacklineError if its shares reserve no time.
+    #[pyo3(signature = (period="10ms", *, policy=None))]
+    fn room<'py>(
+        &self,
+        py: Python<'py>,
+        period: &str,
+        policy: Option<&str>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let period = span("period", period)?;
+        let inner = match policy {
+            Some(policy) => self.under(py, policy)?,
+            None => self.inner.clone(),
+        };
+        let read = |text: &str| self.files.scenario(text);
+        let found = interruptible(py, |stop| room(&inner, period, read, &|| stop.flow()))?;
+        let found = found.map_err(|error| match error {
+            RoomError::NotAdmitted(error) => NotAdmitted::new_err(error.to_string()),
+            RoomError::Scenario(error) => error::of_scenario(py, None, &error),
+            other => error::of_value(format!("cannot compute the room: {other}"), other.hint()),
+        })?;
+        let cpus = PyList::empty(py);
+        for CpuRoom { cpu, slice } in found {
+            let row = PyDict::new(py);
+            row.set_item("cpu", cpu)?;
+            row.set_item("slice_ns", slice.ns())?;
+            cpus.append(row)?;
+        }
+        let answer = PyDict::new(py);
+        answer.set_item("period_ns", period.ns())?;
+        answer.set_item("cpus", cpus)?;
+        Ok(answer)
+    }
+
     fn __repr__(&self) -> String {
         format!("Scenario({:?}, policy={:?})", self.inner.title, self.policy())
+    }
+}
+
+/// Reads a scenario and tests its admission, as `slackline check --json` does. Runs nothing.
+///
+/// Returns a dictionary: `title`, `policy`, the numbers of `cpus`, `domains`, `vcpus`, `changes`
+/// and `claims`, `length_ns`, `admitted`, and `refused` with the reason of a refusal or None.
+/// `scenario` is a Scenario or the path of a scenario file. `Scenario.check` raises NotAdmitted.
+#[pyfunction]
+pub(crate) fn check<'py>(
+    py: Python<'py>,
+    scenario: ScenarioOrPath<'py>,
+) -> PyResult<Bound<'py, PyDict>> {
+    let scenario = scenario.scenario(py)?;
+    let inner = &scenario.inner;
+    let refused = py.detach(|| inner.admit().err().map(|error| error.to_string()));
+    let answer = PyDict::new(py);
+    answer.set_item("title", &inner.title)?;
+    answer.set_item("policy", inner.policy.to_string())?;
+    answer.set_item("cpus", inner.host.cpus)?;
+    answer.set_item("domains", inner.domains.len())?;
+    answer.set_item("vcpus", inner.vcpus().count())?;
+    answer.set_item("changes", inner.changes.len())?;
+    answer.set_item("claims", inner.claims.len())?;
+    answer.set_item("length_ns", inner.length.ns())?;
+    answer.set_item("admitted", refused.is_none())?;
+    answer.set_item("refused", refused)?;
+    Ok(answer)
+}
+
+/// A scenario, or the path of its file.
+#[derive(FromPyObject)]
+pub(crate) enum ScenarioOrPath<'py> {
+    Scenario(PyRef<'py, Scenario>),
+    Path(PathBuf),
+}
+
+impl ScenarioOrPath<'_> {
+    fn scenario(&self, py: Python<'_>) -> PyResult<Scenario> {
+        match self {
+            ScenarioOrPath::Scenario(scenario) => Ok((**scenario).clone()),
+            ScenarioOrPath::Path(path) => Scenario::read(py, path.clone()),
+        }
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -101,3 +102,57 @@ def test_import_refuses_damaged_files_with_a_hint(tmp_path: Path) -> None:
     assert raised.value.hint == "a PlanetLab file has one number on each line"
     with pytest.raises(slackline.SlacklineError, match="there is no kind `csv`; there are"):
         slackline.import_workload("csv", [str(bad)])
+
+
+def test_eva_and_random_task_sets_are_simulated_and_fitted() -> None:
+    file = WORKLOADS / "eva.txt"
+    scenario, assumptions = slackline.import_workload("eva", [file])
+    assert scenario.vcpus == ["task0", "task1", "task2"]
+    assert "times are in ms; the file does not say" in assumptions
+    assert sum(vcpu["jobs_late"] for vcpu in slackline.run(scenario).vcpus) == 0
+    tasks, _ = slackline.import_task_set("eva", [file], unit="us")
+    assert [task.work_ns for task in tasks.tasks] == [10_000, 1_000, 2_500]
+    draw = {"tasks": 4, "utilisation": "60%", "periods": ("10ms", "100ms"), "seed": 3}
+    drawn, _ = slackline.import_task_set("uunifast", **draw)  # type: ignore[arg-type]
+    again, _ = slackline.import_task_set("uunifast", **draw)  # type: ignore[arg-type]
+    rows = [(task.work_ns, task.period_ns) for task in drawn.tasks]
+    assert rows == [(task.work_ns, task.period_ns) for task in again.tasks]
+    assert 598_000 <= drawn.utilisation_ppm <= 600_400 and len(drawn) == 4
+    assert slackline.fit(drawn).witnesses[0] == "proof"
+    many, _ = slackline.import_workload("uunifast", tasks=12, utilisation="250%")
+    assert len(many.vcpus) == 12 and many.cpus == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "exception", "message"),
+    [
+        ({"tasks": 0}, slackline.SlacklineError, "0 tasks; 1 to 200 are possible"),
+        ({"tasks": -1}, OverflowError, "out of range"),
+        ({"tasks": 2.5}, TypeError, "tasks"),
+        ({"utilisation": "nan"}, slackline.SlacklineError, "utilisation `nan`"),
+        ({"utilisation": "501%"}, slackline.SlacklineError, "utilisation 5.01cpu of 5 tasks"),
+        ({"utilisation": 0.7}, TypeError, "utilisation"),
+        ({"periods": ("1s", "10ms")}, slackline.SlacklineError, "periods 1s to 10ms"),
+        ({"periods": ("1ns", "10ms")}, slackline.SlacklineError, "periods 1ns to 10ms"),
+        ({"seed": -1}, OverflowError, "negative"),
+        ({"unit": "years"}, slackline.SlacklineError, "there is no unit `years`"),
+        ({"files": ["/no/such/file"]}, OSError, "cannot read /no/such/file"),
+        ({"files": [WORKLOADS / "eva.txt"]}, slackline.SlacklineError, "1 file for `uunifast`"),
+    ],
+)
+def test_wrong_argument_of_import_is_refused(
+    arguments: dict[str, Any], exception: type[Exception], message: str
+) -> None:
+    for convert in (slackline.import_workload, slackline.import_task_set):
+        with pytest.raises(exception, match=message) as raised:
+            convert("uunifast", **arguments)
+        assert not isinstance(raised.value, slackline.SlacklineError) or raised.value.hint
+    with pytest.raises(slackline.SlacklineError, match="cpus 0: must be from 1 to 256"):
+        slackline.import_workload("uunifast", cpus=0)
+
+
+def test_file_that_never_ends_is_refused() -> None:
+    with pytest.raises(slackline.SlacklineError, match="it has more than 268435456 bytes"):
+        slackline.Scenario.read("/dev/zero")
+    with pytest.raises(OSError, match="cannot read /dev"):
+        slackline.fit("/dev")

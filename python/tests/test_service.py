@@ -67,7 +67,7 @@ def stand_in() -> Iterator[StandIn]:
     # The path of a Unix socket must be short.
     with tempfile.TemporaryDirectory() as folder:
         server = StandIn(f"{folder}/socket")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
+        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
         yield server
         server.shutdown()
         server.server_close()

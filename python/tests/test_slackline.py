@@ -103,6 +103,53 @@ def test_run_intervals_reach_arrow_and_add_up_to_the_delivered_time() -> None:
     assert set(pyarrow.table(run.changes).column("event").to_pylist()) >= {"woke", "blocked"}
 
 
+def test_metrics_reach_arrow_with_the_values_of_the_rows() -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    run = slackline.run(mixed())
+    assert pyarrow.table(run.table()).to_pylist() == run.vcpus
+    assert pyarrow.table(run.table("summary")).to_pylist() == [run.summary]
+    assert len(run.table("tasks")) == len(run.tasks) == 0
+    with pytest.raises(slackline.SlacklineError, match="there are no rows `disks`"):
+        run.table("disks")
+    rows = pyarrow.table(slackline.run_rows([mixed(), mixed()], ["edf", None], [3, 4]))
+    heads = [(row["scenario"], row["policy"], row["seed"]) for row in rows.to_pylist()[::3]]
+    assert heads == [(at, policy, seed) for at in (0, 1) for policy in ("edf", "edf") for seed in (3, 4)]
+    second = slackline.run(mixed(), seed=4).vcpus
+    assert [{**row} for row in rows.slice(3, 3).drop(["scenario", "policy", "seed"]).to_pylist()] == second
+
+
+def test_tables_of_systing_have_its_columns_and_the_delivered_time(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    run = slackline.run(mixed(), columns=True)
+    paths = slackline.to_parquet(run, tmp_path / "out", tables="systing")
+    tables = {Path(path).stem: parquet.read_table(path) for path in paths}
+    assert {name: table.column_names for name, table in tables.items()} == {
+        "process": ["upid", "pid", "name", "parent_upid"],
+        "thread": ["utid", "tid", "name", "upid"],
+        "sched_slice": ["ts", "dur", "cpu", "utid", "end_state", "priority"],
+        "thread_state": ["ts", "dur", "utid", "state", "cpu"],
+    }
+    slices = tables["sched_slice"].to_pylist()
+    threads = {row["name"]: row["utid"] for row in tables["thread"].to_pylist()}
+    assert sorted(threads) == ["batch", "hog", "web"]
+    intervals = pyarrow.table(run.intervals).to_pylist()
+    for name, utid in threads.items():
+        ours = sum(row["to_ns"] - row["from_ns"] for row in intervals if row["vcpu"] == name)
+        assert sum(row["dur"] for row in slices if row["utid"] == utid) == ours
+    # A vCPU that never blocks is only preempted. A vCPU that sleeps blocks and wakes.
+    ends = {name: {row["end_state"] for row in slices if row["utid"] == utid} for name, utid in threads.items()}
+    assert ends["hog"] == {None} and 1 in ends["web"]
+    states = [row for row in tables["thread_state"].to_pylist() if row["utid"] == threads["web"]]
+    begins = {row["ts"] for row in slices if row["utid"] == threads["web"]}
+    woken = [row for row in states if row["state"] == 0 and row["dur"] > 0]
+    assert woken and all(row["ts"] + row["dur"] in begins for row in woken)
+    with pytest.raises(ValueError, match="use slackline or systing"):
+        slackline.to_parquet(run, tmp_path, tables="csv")  # type: ignore[arg-type]
+    with pytest.raises(slackline.SlacklineError, match="columns=True"):
+        slackline.to_parquet(slackline.run(mixed()), tmp_path, tables="systing")
+
+
 def test_round_robin_in_python_gives_the_metrics_of_the_built_in_policy() -> None:
     for cpus in (1, 2):
         scenario = mixed("round-robin", cpus)
