@@ -15,6 +15,7 @@ pub mod no_std;
 pub mod observe;
 pub mod python;
 pub mod quick;
+pub mod rt_app;
 pub mod scenarios;
 pub mod service;
 pub mod soak;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 use slackline_xtask::{
     browser, ci, contract, dist, fit, fuzz, guest, libvirt, manager, metadata, mutants, no_std,
-    observe, python, quick, scenarios, service, soak, tests, tidy,
+    observe, python, quick, rt_app, scenarios, service, soak, tests, tidy,
 };
 
 const USAGE: &str = "\
@@ -32,8 +32,9 @@ Long checks, run by hand:
            random event scripts under every policy, 20,000
   service  [--seeds N] [--from M]
            the simulated service with random requests and faults, 10,000 seeds
-  manager  [--seeds N]
-           the manager with N drawn predictors and lying measurements, a million
+  manager  [--seeds N | --runs N]
+           the manager with N drawn predictors and lying measurements, a million;
+           or N simulated hosts whose manager predicts with `whatif`
   fit      [--sets N]
            the proof and the trace of `fit` for N random task sets, 1,000
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
@@ -45,6 +46,8 @@ Long checks, run by hand:
   observe  [--minutes N]
            compare the daemon's reports with the kernel's counters while builds, scripts and an
            adversary are scheduled, 20 minutes; as root
+  rt-app   [--seconds N]
+           compare imported threads with rt-app itself, each run for 20 seconds; as root
   libvirt  reserve CPU time for a guest of a real libvirt; as root
 
 Tools:
@@ -101,10 +104,13 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["service", "--seeds", seeds, "--from", from] => service::run(seeds, from),
         ["manager"] => manager::run("1000000"),
         ["manager", "--seeds", seeds] => manager::run(seeds),
+        ["manager", "--runs", seeds] => manager::run_with_predictor(seeds),
         ["fit"] => fit::run("1000"),
         ["fit", "--sets", sets] => fit::run(sets),
         ["observe"] => observe::run("20"),
         ["observe", "--minutes", minutes] => observe::run(minutes),
+        ["rt-app"] => rt_app::run("20"),
+        ["rt-app", "--seconds", seconds] => rt_app::run(seconds),
         ["fuzz"] => fuzz::run("5", None),
         ["fuzz", "--minutes", minutes] => fuzz::run(minutes, None),
         ["fuzz", "--minutes", minutes, target] => fuzz::run(minutes, Some(target)),

@@ -14,14 +14,14 @@ const TOOLS: &str = "target/python-venv";
 /// Folder for the build of the module and for its wheel.
 const BUILD: &str = "target/python";
 
-/// Time limit of the whole step.
+/// Time that the whole step may take on two cores. A slower step is reported and does not fail.
 const BUDGET: Duration = Duration::from_secs(150);
 
 /// Builds the wheel, installs it, and runs the tests, the examples and the check of types.
 ///
 /// # Errors
 ///
-/// If a part fails, or all of them take too long.
+/// If a part fails.
 pub fn run() -> Result<String> {
     let tool = |name: &str| Command::new(Path::new(TOOLS).join("bin").join(name));
     if !Path::new(TOOLS).join("bin/maturin").exists() {
@@ -50,7 +50,6 @@ pub fn run() -> Result<String> {
     let mut types = tool("python");
     types.args(["-m", "mypy", "--config-file", "python/pyproject.toml", "python/module/slackline"]);
     step::run(types.args(["python/tests", "python/examples"]))?;
-    let took = began.elapsed();
-    ensure!(took <= BUDGET, "the step took {took:.0?}; at most {BUDGET:.0?} are allowed");
-    Ok(format!("a wheel of {} KiB passes its tests", size >> 10))
+    let late = step::late(began.elapsed(), BUDGET);
+    Ok(format!("a wheel of {} KiB passes its tests{late}", size >> 10))
 }

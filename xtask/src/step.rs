@@ -1,6 +1,7 @@
 //! Runs other programs, and turns their failures into errors.
 
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
@@ -51,6 +52,17 @@ pub fn output(command: &mut Command) -> Result<String> {
         bail!("{} ended with {}\n{}", shown(command), output.status, said.trim_end());
     }
     String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
+}
+
+/// Returns a note for the report of a step that took longer than its budget, otherwise an empty
+/// text. A slow step does not fail, because the machines of CI are shared.
+#[must_use]
+pub fn late(took: Duration, budget: Duration) -> String {
+    let over = took.saturating_sub(budget);
+    if over.is_zero() {
+        return String::new();
+    }
+    format!(", {} s over its budget of {} s", over.as_secs().max(1), budget.as_secs())
 }
 
 /// Returns the command line as a user would type it, without the folder of the program.

@@ -1,0 +1,40 @@
+//! Compares threads that are imported from rt-app with rt-app itself.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use crate::step;
+
+/// Shortest comparison: rt-app's threads are measured for two seconds less.
+const SHORTEST: u64 = 5;
+
+/// Runs workloads by rt-app, simulated and live, each for `seconds` seconds, and compares the CPU
+/// times of their threads. Needs root and the package `rt-app`.
+///
+/// # Errors
+/// If `seconds` is not a whole number of at least 5, or a program cannot be started.
+pub fn run(seconds: &str) -> Result<ExitCode> {
+    let seconds: u64 = seconds.parse().context("the number of seconds must be a whole number")?;
+    ensure!(seconds >= SHORTEST, "{seconds} seconds are too few; use at least {SHORTEST}");
+    let rt_app = Command::new("rt-app").arg("--help").output();
+    rt_app.context("cannot start rt-app: apt-get install rt-app")?;
+    let mut build = step::cargo();
+    step::run(build.args(["build", "--release", "--locked", "-p", "slackline"]))?;
+    let mut python = Command::new("python3");
+    python.args(["xtask/rt_app.py", "target/release/slackline"]).arg(seconds.to_string());
+    let status = python.status().context("cannot start python3")?;
+    Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn xtask_rt_app_refuses_invalid_seconds_before_it_builds() {
+        for seconds in ["4", "-1", "many", ""] {
+            assert!(run(seconds).is_err(), "{seconds}");
+        }
+    }
+}
