@@ -122,14 +122,29 @@ pub fn scenarios(metadata: &Metadata) -> Result<String> {
 
 /// Runs the page in a browser, with the program that the tests use.
 fn browser(_: &Metadata) -> Result<String> {
-    story::run(&tests::build()?.program)
+    let program = tests::build()?.program;
+    repeat_once(|| story::run(&program))
 }
 
 fn python(_: &Metadata) -> Result<String> {
-    crate::python::run()
+    repeat_once(crate::python::run)
+}
+
+/// Runs a step with real browsers or clusters again if it fails. The report names a step that
+/// passed only the second time, since this is a defect too.
+fn repeat_once(step: impl Fn() -> Result<String>) -> Result<String> {
+    step().or_else(|first| {
+        eprintln!("repeated, since it failed: {first:#}");
+        Ok(format!("{}, FLAKY: failed the first time", step()?))
+    })
 }
 
 fn all_tests(_: &Metadata) -> Result<String> {
     let tally = tests::run()?;
-    Ok(format!("{} passed, {} reasons to skip", tally.passed, tally.skipped.len()))
+    let flaky = if tally.flaky.is_empty() {
+        String::new()
+    } else {
+        format!(", {} FLAKY", tally.flaky.len())
+    };
+    Ok(format!("{} passed, {} reasons to skip{flaky}", tally.passed, tally.skipped.len()))
 }

@@ -14,6 +14,7 @@ use anyhow::{Result, ensure};
 use crate::step;
 pub use built::{BuildResults, Test, build, build_of};
 pub use tally::Tally;
+use tally::failed_tests;
 
 /// A part that runs on its own: a test program, or the examples in the documentation.
 enum TestPart<'a> {
@@ -45,13 +46,13 @@ impl TestPart<'_> {
         }
     }
 
-    /// Runs the part to its end. Each line of output is passed to `hear` as it arrives. Returns
-    /// true if all its tests passed.
-    fn play(&self, mut hear: impl FnMut(String)) -> Result<bool> {
+    /// Runs the part to its end, with more `options` for the test program. Each line of output is
+    /// passed to `hear` as it arrives. Returns true if all its tests passed.
+    fn play(&self, options: &[&str], mut hear: impl FnMut(String)) -> Result<bool> {
         let (output, input) = std::io::pipe()?;
         let mut command = self.command();
         // Tests that skip something say so. The output of passing tests is shown only on request.
-        command.arg("--show-output").stdin(Stdio::null());
+        command.arg("--show-output").args(options).stdin(Stdio::null());
         let mut child = command.stdout(input.try_clone()?).stderr(input).spawn()?;
         // The command holds the other end of the pipe, which would otherwise never end.
         drop(command);
@@ -60,6 +61,29 @@ impl TestPart<'_> {
         }
         Ok(child.wait()?.success())
     }
+}
+
+/// Largest number of failed tests of a program that are repeated. More of them are not flaky.
+const MOST_REPEATED: usize = 3;
+
+/// Repeats each failed test alone, and adds its output to `lines`. Returns true if all of them pass
+/// now.
+fn all_pass_alone(part: &TestPart<'_>, tests: &[String], lines: &mut Vec<String>) -> Result<bool> {
+    if matches!(part, TestPart::Examples) || tests.is_empty() || tests.len() > MOST_REPEATED {
+        return Ok(false);
+    }
+    for test in tests {
+        lines.push(format!("\n   Repeating {} {test}", part.name()));
+        let mut again = Vec::new();
+        let passes = part.play(&["--exact", test], |line| again.push(line))?;
+        // The counts of this run are not added to those of the first one.
+        again.retain(|line| !line.starts_with("test result: "));
+        lines.append(&mut again);
+        if !passes {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Results of the parts that have run.
@@ -143,6 +167,9 @@ fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     for skipped in &results.tally.skipped {
         println!("{skipped}");
     }
+    for test in &results.tally.flaky {
+        println!("FLAKY, mend it: {test} failed, and passed when repeated alone");
+    }
     println!("{}", results.tally.closing());
     let failed = &results.failed;
     ensure!(failed.is_empty(), "{} of {count} FAILED: {}", failed.len(), failed.join(", "));
@@ -156,9 +183,18 @@ fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results
     while let Some(part) = next() {
         let began = Instant::now();
         let mut lines = vec![format!("\n     Running {}", part.name())];
-        let is_good = part.play(|line| lines.push(line));
+        let mut is_good = part.play(&[], |line| lines.push(line));
+        let failed = if let Ok(false) = is_good { failed_tests(&lines) } else { Vec::new() };
+        let is_flaky = !failed.is_empty()
+            && matches!(all_pass_alone(&part, &failed, &mut lines), Ok(true));
+        if is_flaky {
+            is_good = Ok(true);
+        }
         let mut results = results.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().for_each(|line| results.print(line));
+        if is_flaky {
+            results.tally.take_repeated(&part.name(), &failed);
+        }
         results.end(&part, began.elapsed(), is_good);
     }
 }

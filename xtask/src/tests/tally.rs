@@ -9,6 +9,8 @@ pub struct Tally {
     pub failed: usize,
     /// Messages of skipped tests, without duplicates.
     pub skipped: Vec<String>,
+    /// Tests that failed and then passed when they were repeated alone.
+    pub flaky: Vec<String>,
     /// True while reading the section that repeats the output of passing tests.
     in_successes: bool,
 }
@@ -35,6 +37,14 @@ impl Tally {
         !self.in_successes
     }
 
+    /// Counts failed tests of a test program as passed, since all of them passed when they were
+    /// repeated alone.
+    pub fn take_repeated(&mut self, program: &str, tests: &[String]) {
+        self.failed -= tests.len();
+        self.passed += tests.len();
+        self.flaky.extend(tests.iter().map(|test| format!("{program} {test}")));
+    }
+
     /// Returns the last line of the report, with all counts.
     #[must_use]
     pub fn closing(&self) -> String {
@@ -43,6 +53,15 @@ impl Tally {
         // The words differ from cargo's: a reader that adds up cargo's lines would count twice.
         format!("tests in all crates: {verdict}. {passed} passed; {failed} failed")
     }
+}
+
+/// Returns the names of the tests that failed, from the output of a test program.
+#[must_use]
+pub fn failed_tests(lines: &[String]) -> Vec<String> {
+    let last_list = lines.iter().rposition(|line| line == "failures:");
+    let Some(first) = last_list.map(|heading| heading + 1) else { return Vec::new() };
+    let names = lines[first..].iter().map_while(|line| line.strip_prefix("    "));
+    names.map(str::to_owned).collect()
 }
 
 fn count(result: &str, what: &str) -> usize {
@@ -71,5 +90,22 @@ mod unit {
         assert_eq!((tally.passed, tally.failed), (15, 2));
         assert_eq!(tally.skipped, ["skipped: needs root"]);
         assert!(tally.closing().ends_with("FAILED. 15 passed; 2 failed"));
+    }
+
+    #[test]
+    fn failed_tests_are_read_from_the_last_list_of_the_output() {
+        let output = "test a::b ... FAILED\nfailures:\n\n---- a::b stdout ----\n    panicked\n\n\
+                      failures:\n    a::b\n    c\n\ntest result: FAILED. 1 passed; 2 failed";
+        let lines: Vec<String> = output.lines().map(str::to_owned).collect();
+        assert_eq!(failed_tests(&lines), ["a::b", "c"]);
+        assert!(failed_tests(&lines[..4]).is_empty(), "a program that died gives no list");
+    }
+
+    #[test]
+    fn repeated_test_that_passes_is_counted_as_passed_and_listed_as_flaky() {
+        let mut tally = Tally { passed: 3, failed: 2, ..Tally::default() };
+        tally.take_repeated("-p live --test live", &["a".to_owned()]);
+        assert_eq!((tally.passed, tally.failed), (4, 1));
+        assert_eq!(tally.flaky, ["-p live --test live a"]);
     }
 }
