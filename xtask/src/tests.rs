@@ -185,8 +185,8 @@ fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results
         let mut lines = vec![format!("\n     Running {}", part.name())];
         let mut is_good = part.play(&[], |line| lines.push(line));
         let failed = if let Ok(false) = is_good { failed_tests(&lines) } else { Vec::new() };
-        let is_flaky = !failed.is_empty()
-            && matches!(all_pass_alone(&part, &failed, &mut lines), Ok(true));
+        let is_flaky =
+            !failed.is_empty() && matches!(all_pass_alone(&part, &failed, &mut lines), Ok(true));
         if is_flaky {
             is_good = Ok(true);
         }

@@ -57,7 +57,7 @@ impl Tally {
 
 /// Returns the names of the tests that failed, from the output of a test program.
 #[must_use]
-pub fn failed_tests(lines: &[String]) -> Vec<String> {
+pub(super) fn failed_tests(lines: &[String]) -> Vec<String> {
     let last_list = lines.iter().rposition(|line| line == "failures:");
     let Some(first) = last_list.map(|heading| heading + 1) else { return Vec::new() };
     let names = lines[first..].iter().map_while(|line| line.strip_prefix("    "));
