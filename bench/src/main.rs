@@ -118,8 +118,8 @@ enum Bench {
     /// Compare the daemon with the kernel and the disk: changes, restarts, memory, a flood; needs
     /// root.
     Service {
-        /// Only these parts: idle, full, flood, gang, many, pairs, seeds. A saved result keeps its
-        /// other parts. All take about six minutes.
+        /// Only these parts: idle, full, flood, gang, many, pairs, seeds, whatif, changes. A saved
+        /// result keeps its other parts. All take about 20 minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },

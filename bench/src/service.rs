@@ -6,6 +6,7 @@
 //! burst.
 
 mod change;
+mod changes;
 mod daemon;
 mod flood;
 pub(crate) mod gang;
@@ -20,7 +21,7 @@ use crate::report::{self, Part, Row, quantile};
 use daemon::ServiceSetting;
 
 /// Parts that can be measured alone.
-const PARTS: [(&str, Part<ServiceSetting>); 8] = [
+const PARTS: [(&str, Part<ServiceSetting>); 9] = [
     ("idle", change::idle),
     ("full", change::full),
     ("flood", flood::rows),
@@ -29,6 +30,7 @@ const PARTS: [(&str, Part<ServiceSetting>); 8] = [
     ("pairs", many::come_and_go),
     ("seeds", seeds::rows),
     ("whatif", whatif::rows),
+    ("changes", changes::rows),
 ];
 
 /// Measures the named parts, or all if none is named. Returns Markdown with a section for each

@@ -1,0 +1,201 @@
+//! What was predicted about each change, and what the host then delivered, as rows of a table.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use crate::report::{Row, median};
+
+/// A change that was made, with the results of all vCPUs.
+pub(super) struct Measured {
+    pub(super) what: String,
+    pub(super) vcpus: Vec<Vcpu>,
+}
+
+/// Prediction and result of one vCPU. Shares are in millionths of a CPU, waits in nanoseconds.
+pub(super) struct Vcpu {
+    name: String,
+    /// Share before the change. `None` for a VM that came with the change.
+    before: Option<f64>,
+    /// Interval between the results of the two simulations.
+    simulated: Interval,
+    /// Interval that was stated: the simulated one, widened by the tolerance of the gate.
+    stated: Interval,
+    came: f64,
+    wait: Option<Wait>,
+}
+
+/// Prediction and result of the 99th percentile of a vCPU's waits.
+struct Wait {
+    simulated: Interval,
+    stated: Interval,
+    came: f64,
+}
+
+/// Interval between two numbers.
+#[derive(Clone, Copy)]
+struct Interval {
+    least: f64,
+    most: f64,
+}
+
+impl Interval {
+    fn read(pair: &Value) -> Option<Interval> {
+        Some(Interval { least: pair[0].as_f64()?, most: pair[1].as_f64()? })
+    }
+
+    /// Returns the interval of a number in the results of all simulations of a vCPU.
+    fn of(then: &Value, field: &str) -> Option<Interval> {
+        let values = then.as_object()?.values().filter_map(|it| it[field].as_f64());
+        values
+            .map(|it| Interval { least: it, most: it })
+            .reduce(|a, b| Interval { least: a.least.min(b.least), most: a.most.max(b.most) })
+    }
+
+    fn contains(self, value: f64) -> bool {
+        (self.least..=self.most).contains(&value)
+    }
+
+    /// Returns how far a value is outside.
+    fn distance(self, value: f64) -> f64 {
+        (self.least - value).max(value - self.most).max(0.0)
+    }
+}
+
+impl Vcpu {
+    /// Reads a vCPU from the prediction of `whatif --json` and from a record of `predictions`.
+    pub(super) fn read(prediction: &Value, record: &Value) -> Result<Vcpu> {
+        let stated = &record["prediction"];
+        let name = stated["vcpu"].as_str().context("a prediction names its vCPU")?;
+        let rows = prediction["vcpus"].as_array().context("whatif lists vCPUs")?;
+        // A vCPU that came with the change may be named after its VM.
+        let vm = name.split('.').next();
+        let is_it = |row: &&Value| row["name"] == name || row["name"].as_str() == vm;
+        let row = rows.iter().find(is_it).with_context(|| format!("whatif predicts no {name}"))?;
+        let outcome = &record["outcome"];
+        let wait = || {
+            Some(Wait {
+                simulated: Interval::of(&row["then"], "wait_p99_ns")?,
+                stated: Interval::read(&stated["wait_p99_ns"])?,
+                came: outcome["wait_p99_ns"].as_f64()?,
+            })
+        };
+        Ok(Vcpu {
+            name: name.to_owned(),
+            before: row["now"]["share_ppm"].as_f64(),
+            simulated: Interval::of(&row["then"], "share_ppm").context("a simulated share")?,
+            stated: Interval::read(&stated["share_ppm"]).context("a stated share")?,
+            came: outcome["share_ppm"].as_f64().context("a measured share")?,
+            wait: wait(),
+        })
+    }
+
+    /// Returns how far the share is from what was simulated, in points of a CPU.
+    fn error(&self) -> f64 {
+        points(self.simulated.distance(self.came))
+    }
+
+    /// Returns by how much the share changed, in points of a CPU.
+    fn moved(&self) -> f64 {
+        points((self.came - self.before.unwrap_or(0.0)).abs())
+    }
+}
+
+impl Wait {
+    /// Returns the factor between the measured wait and the nearest simulated one.
+    fn factor(&self) -> f64 {
+        let Interval { least, most } = self.simulated;
+        (self.came / most.max(1.0)).max(least / self.came.max(1.0)).max(1.0)
+    }
+}
+
+impl Measured {
+    fn worst(&self, of: impl Fn(&Vcpu) -> f64) -> (f64, &str) {
+        let values = self.vcpus.iter().map(|vcpu| (of(vcpu), vcpu.name.as_str()));
+        values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "no vCPU"))
+    }
+
+    fn worst_factor(&self) -> (f64, &str) {
+        self.worst(|vcpu| vcpu.wait.as_ref().map_or(1.0, Wait::factor))
+    }
+
+    fn is_in_interval(&self) -> bool {
+        self.vcpus.iter().all(|vcpu| vcpu.stated.contains(vcpu.came))
+    }
+
+    fn row(&self) -> Row {
+        let (moved, who) = self.worst(Vcpu::moved);
+        let (error, worst) = self.worst(Vcpu::error);
+        let (factor, waits) = self.worst_factor();
+        let got = format!(
+            "{who} moved by {moved:.2} points; largest error {error:.2} points ({worst}); \
+             p99 wait of {waits} wrong by a factor of {factor:.2}"
+        );
+        Row { what: self.what.clone(), got, promised: "", holds: None }
+    }
+}
+
+fn points(ppm: f64) -> f64 {
+    ppm / 1e4
+}
+
+/// Returns rows about all changes together, then a row for each.
+pub(super) fn rows(made: &[Measured], refused: &[String]) -> Result<Vec<Row>> {
+    ensure!(!made.is_empty(), "every recording was refused: {refused:?}");
+    let all = made.len() + refused.len();
+    let count = |is_good: &dyn Fn(&Measured) -> bool| made.iter().filter(|it| is_good(it)).count();
+    let row = |what: &str, got: usize, promised, least: usize| Row {
+        what: what.to_owned(),
+        got: format!("{got} of {all}, {} refused", refused.len()),
+        promised,
+        holds: Some(got >= least),
+    };
+    let vcpus = || made.iter().flat_map(|it| &it.vcpus);
+    let waits = || vcpus().filter_map(|vcpu| vcpu.wait.as_ref());
+    let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
+    let error = mean(vcpus().map(Vcpu::error).collect());
+    let unchanged = mean(vcpus().map(Vcpu::moved).collect());
+    let width = |it: &Interval| points(it.most - it.least);
+    let widths: Vec<f64> = vcpus().map(|vcpu| width(&vcpu.stated)).collect();
+    let factors: Vec<f64> = waits().map(|it| it.stated.most / it.stated.least.max(1.0)).collect();
+    let (width, factor) =
+        (median(&widths), if factors.is_empty() { 1.0 } else { median(&factors) });
+    let moved = |it: &Measured| it.worst(Vcpu::moved).0 > 5.0;
+    let mut rows = vec![
+        row("changes that move a share by more than 5 points", count(&moved), "15 of 30", 15),
+        row(
+            "changes after which each share is within 1 point of the prediction",
+            count(&|it| it.worst(Vcpu::error).0 <= 1.0),
+            "28 of 30",
+            28,
+        ),
+        row(
+            "changes after which each p99 wait is within a factor of 1.5",
+            count(&|it| it.worst_factor().0 <= 1.5),
+            "24 of 30",
+            24,
+        ),
+        row(
+            "changes after which each share is in its stated interval",
+            count(&Measured::is_in_interval),
+            "27 of 30",
+            27,
+        ),
+        Row {
+            what: "median width of a stated interval".to_owned(),
+            got: format!("{width:.2} points of share, a factor of {factor:.2} of the wait"),
+            promised: "2 points, a factor of 2",
+            holds: Some(width <= 2.0 && factor <= 2.0),
+        },
+        Row {
+            what: "mean error of a share".to_owned(),
+            got: format!("{error:.3} points, {unchanged:.3} if nothing changed"),
+            promised: "less than if nothing changed",
+            holds: Some(error < unchanged),
+        },
+    ];
+    rows.extend(made.iter().map(Measured::row));
+    let note =
+        |it: &String| Row { what: it.clone(), got: "refused".into(), promised: "", holds: None };
+    rows.extend(refused.iter().map(note));
+    Ok(rows)
+}
