@@ -187,7 +187,12 @@ impl HeldTree {
     /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
     /// of class forces the accounting, so each thread gets another class and then its own again. If
     /// that fails for a thread, it is accounted at the next tick.
-    pub fn count(&self, tids: impl Iterator<Item = Tid>) {
+    ///
+    /// If no other vCPU precedes the tree, its threads in `front` get a priority above the others.
+    /// If two of them wait for the same CPU, the kernel moves one to a CPU that runs a thread of
+    /// lower priority. With equal priorities it would wait behind the first one, and receive less
+    /// CPU time than the others.
+    pub fn count(&self, tids: impl Iterator<Item = Tid>, front: &[Tid]) {
         let orders = self.lock();
         let other = match orders.wanted {
             TreeTarget::Raised(priority) => Scheduling::Fifo { priority: priority.number().into() },
@@ -202,7 +207,8 @@ impl HeldTree {
             let _ = set_scheduling(tid, &other);
             let _ = match orders.wanted {
                 TreeTarget::Raised(priority) => {
-                    set_scheduling(tid, &round_robin(priority.number()))
+                    let above = u8::from(priority == FifoPriority::CHOSEN && front.contains(&tid));
+                    set_scheduling(tid, &round_robin(priority.number() + above))
                 }
                 TreeTarget::First | TreeTarget::Original => favour(tid),
             };

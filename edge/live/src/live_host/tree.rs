@@ -317,7 +317,8 @@ impl Decider {
                 (&vcpu.handle.threads, vcpu.held_since.is_some())
             {
                 // Each thread goes to the end of its CPU's queue as it is counted.
-                tree.count(vcpu.by_received().into_iter().map(|(_, tid, _)| tid));
+                let tids = vcpu.by_received().into_iter().map(|(_, tid, _)| tid);
+                tree.count(tids, &vcpu.front());
             }
             let Some(known) = vcpu.threads.values().next() else { continue };
             self.pcpus.unreported[vcpu.vcpu.slot()] += known.thread.more(now)?;
