@@ -16,8 +16,9 @@ const POLICIES: [&str; 3] = ["edf", "sedf", "credit"];
 const SIMULATED: [&str; 9] =
     ["file", "rule", "window", "seeds", "noise", "policy", "limited", "json", "csv"];
 
-/// Other uses of the command. An option that requires `--live` must also conflict with them, since
-/// clap does not check a requirement that conflicts with a given argument.
+/// Arguments that choose another use of the command. Options of `--live` are declared to conflict
+/// with them. `requires = "live"` is not enough: `--live` conflicts with these arguments, and clap
+/// ignores a missing requirement that conflicts with a given argument.
 const NOT_LIVE: [&str; 2] = ["file", "replay"];
 
 /// Change reservations as demand changes, in a simulation or for a daemon.

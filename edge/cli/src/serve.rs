@@ -45,7 +45,7 @@ pub(crate) struct Serve {
     /// After the daemon was killed: restore all threads, or keep those of `deadline`.
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnDeath::Restore)]
     pub(crate) on_death: OnDeath,
-    /// Longest time for which `--on-death keep` keeps them, unless a daemon adopts them.
+    /// With --on-death keep: time after which the keeper restores kept threads.
     #[arg(long, value_name = "TIME", default_value = "10min", value_parser = span)]
     pub(crate) keep_for: Span,
     /// Do not record the last minute, and save no recordings of missed deadlines.
