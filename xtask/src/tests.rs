@@ -63,7 +63,8 @@ impl TestPart<'_> {
     }
 }
 
-/// Largest number of failed tests of a program that are repeated. More of them are not flaky.
+/// Maximum number of failed tests of a program that are repeated. If more tests failed, none is
+/// repeated, since so many failures have a common cause.
 const MOST_REPEATED: usize = 3;
 
 /// Repeats each failed test alone, and adds its output to `lines`. Returns true if all of them pass

@@ -1,4 +1,4 @@
-//! `slackline demo`: a daemon with a page and four guests that act out days of two minutes.
+//! `slackline demo`: a daemon with a page and four guests, whose load repeats a day in two minutes.
 //!
 //! The daemon has a folder, a socket and an address of its own. All processes end with this one,
 //! also if it is killed, and the folder is removed then.
@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Length of an hour in the days that the guests act out.
+/// Length of an hour of the guests. A day of the guests has 24 such hours.
 const HOUR: Span = Span::from_secs(5);
 
 /// Number of days for which the guests have work. Then the demo ends.
@@ -36,8 +36,9 @@ const FOLDERS: &str = "/run";
 
 /// Show a daemon with four guests and a page. Needs root.
 ///
-/// The guests are processes that act out days of two minutes. The demo prints the address of the
-/// page and what to look at. Ctrl-C ends everything that it has started.
+/// The guests are processes. Their load changes as in the course of a day, but a day lasts two
+/// minutes. The demo prints the address of the page and what to look at. Ctrl-C ends everything
+/// that the demo has started.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// CPU to schedule [default: the last one].

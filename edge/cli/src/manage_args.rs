@@ -60,11 +60,11 @@ pub(crate) struct Manage {
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u64).range(1..=100))]
     pub(crate) window: u64,
-    /// Number of seeds, of which the table has the sums.
+    /// Number of seeds. The table shows sums over all seeds.
     #[arg(long, value_name = "N", default_value_t = 1,
           value_parser = clap::value_parser!(u64).range(1..=1000))]
     pub(crate) seeds: u64,
-    /// Largest difference of a job of a series from the demand, in % of it.
+    /// Largest random deviation of a job of a series from the demand, in % of the demand.
     #[arg(long, value_name = "PERCENT", default_value = "10%", value_parser = share)]
     pub(crate) noise: CpuShare,
     /// Policy of a series: edf, sedf or credit.

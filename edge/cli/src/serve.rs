@@ -27,7 +27,7 @@ use crate::tls::Tls;
 #[derive(Debug, Args)]
 #[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. With all CPUs, 5 % of one serves requests.
+    /// CPUs to schedule [default: all but the first]. If all, 5 % of one CPU is kept for requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.
@@ -65,7 +65,7 @@ pub(crate) struct Serve {
     pub(crate) page: Option<SocketAddr>,
 }
 
-/// Handling of what the kernel enforces after the daemon has died.
+/// Action of the keeper on threads of `deadline` after the daemon has died.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnDeath {
     /// The keeper restores all threads at once

@@ -344,14 +344,15 @@ pub(crate) fn revision(socket: &Path) -> Result<u64, Problem> {
     Ok(host.revision)
 }
 
-/// Checks that the dispatcher enforces all reservations. Waits of VMs that the kernel enforces are
-/// not recorded.
+/// Checks that the dispatcher enforces all reservations. If the kernel enforces a reservation, the
+/// waits of its VM are not recorded.
 pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), Problem> {
     let Some(of_kernel) = all.iter().find(|it| !it.enforce.is_dispatcher()) else { return Ok(()) };
     let (name, by) = (&of_kernel.name, of_kernel.enforce.word());
     Err(Problem::BadOption {
         message: format!(
-            "{cannot}: the kernel enforces {name} (`{by}`), so the waits of {name} are not recorded"
+            "{cannot}: the kernel enforces the reservation of {name} (`{by}`), so the waits of \
+             {name} are not recorded"
         ),
         hint: Some(format!(
             "run `slackline change {name} --enforce dispatcher`, and repeat this after a minute"

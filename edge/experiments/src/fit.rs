@@ -18,7 +18,7 @@ use slackline_fit::search::Fit;
 use slackline_fit::{Refutation, prove};
 use slackline_units::{Reservation, Span};
 
-/// Longest time until a deadline is missed that is simulated.
+/// Longest run that is simulated to show a deadline miss.
 const LONGEST_RUN: Span = Span::from_secs(600);
 
 /// A reservation that is too small, with the run in which it misses a deadline.

@@ -2,7 +2,8 @@
 
 use slackline_units::Span;
 
-/// Record of an audit (check of all threads) that found all threads blocked, and as ordered.
+/// Record of an audit (check of all threads) that found every thread blocked and in the class and
+/// on the CPUs that were ordered.
 #[derive(Debug)]
 pub(super) struct QuietRecord {
     /// CPU time that the tree had used at the time of that audit.
@@ -38,7 +39,7 @@ mod tests {
         let mut rest = QuietRecord::since(used);
         let looked = (0..20).map(|_| rest.lasts(used));
         assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
-        assert!(!rest.lasts(used), "until it has been looked at");
+        assert!(!rest.lasts(used), "nine audits were skipped, so the tenth is made");
         assert!(!QuietRecord::since(used).lasts(used + Span::from_us(1)));
     }
 }

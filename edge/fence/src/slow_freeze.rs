@@ -3,7 +3,8 @@
 //! To freeze a cgroup, the kernel takes a lock that covers all cgroups. The owner of that lock may
 //! be an ordinary thread, such as a program that creates a cgroup, on a CPU that the real-time
 //! threads of the tree occupy. The freeze would wait for the owner, and the owner for the tree. So
-//! if a freeze lasts too long, another thread takes the real-time class from the tree meanwhile.
+//! if a freeze lasts too long, a guard thread takes the real-time class from the tree. Then the
+//! owner can run, and the freeze ends.
 
 use std::cell::RefCell;
 use std::io;
@@ -57,7 +58,7 @@ struct FreezeState {
 pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
     GUARD.with_borrow_mut(|guard| {
         if guard.is_none() {
-            // Without a guard, freezes are as the kernel makes them.
+            // If no guard can be started, a slow freeze takes as long as the kernel needs.
             *guard = FreezeGuard::start().ok();
         }
         match guard {
@@ -97,7 +98,7 @@ impl FreezeGuard {
             it_interval: none,
             it_value: Timespec { tv_sec: 0, tv_nsec: nanoseconds },
         };
-        // A timer that cannot be set leaves freezes as the kernel makes them.
+        // If the timer cannot be set, a slow freeze takes as long as the kernel needs.
         let _ = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
     }
 }
@@ -128,8 +129,8 @@ fn guard_freezes(timer: &OwnedFd, shared: &Mutex<FreezeState>) {
 }
 
 impl GuardedTree {
-    /// Gives all threads of the tree the ordinary class, also threads that are started meanwhile.
-    /// Ignores errors: a thread may have exited.
+    /// Gives all threads of the tree the ordinary class, including threads that start during the
+    /// call. Ignores errors: a thread may have exited.
     fn lower(&self) {
         let mut done: Vec<Tid> = Vec::new();
         for _ in 0..ROUNDS {

@@ -248,8 +248,8 @@ impl HeldTree {
     /// If the tree was restored, or the kernel refuses.
     pub fn hold_back(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // One that waits in the kernel for a thread behind it spins there and cannot be frozen. It
-        // goes to the end of the queue.
+        // A thread that waits in the kernel for a thread behind it in the queue spins there and
+        // cannot be frozen. Setting its class again moves it to the end of the queue.
         let alone = std::mem::take(&mut orders.alone);
         if let TreeTarget::Raised(priority) = orders.wanted {
             for tid in alone {

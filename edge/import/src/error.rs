@@ -78,7 +78,10 @@ pub enum ImportError {
         missing: &'static str,
     },
     /// The event to which a sample belongs cannot be determined.
-    #[error("event {event} of {events} has samples of another form, and nothing tells them apart")]
+    #[error(
+        "event {event} of {events} has samples with other fields, and the samples do not name \
+         their event"
+    )]
     Ambiguous {
         /// Number of the event, from 1.
         event: usize,

@@ -467,9 +467,9 @@ fn dissolve(
     /// while other processes are moved out, and an exiting thread stays until it has ended.
     /// Normally a few rounds are enough.
     const ROUNDS: usize = 500;
-    /// Number of the first rounds, which follow each other at once.
+    /// Number of first rounds without a pause between them.
     const QUICK_ROUNDS: usize = 20;
-    /// Time between two later rounds. An exiting thread may need this CPU to end.
+    /// Pause between two later rounds. An exiting thread may need this CPU to end.
     const REST: Duration = Duration::from_millis(1);
     let mut last = Ok(());
     for round in 0..ROUNDS {

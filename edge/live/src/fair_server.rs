@@ -18,15 +18,15 @@ use slackline_units::{Span, Time};
 /// percent. It is the kernel's 5 % and a margin for time that the dispatcher does not see.
 const PERCENT: u64 = 7;
 
-/// Debt to ordinary threads from which it is paid, and maximum debt that is remembered. If the debt
-/// stays below this amount for a second, ordinary threads have received what the kernel reserves
-/// for them.
+/// Debt to ordinary threads at which a CPU starts to pay. If the debt stays below this amount for a
+/// second, ordinary threads have received what the kernel reserves for them.
 const MOST: Span = Span::from_ms(5);
+/// Maximum debt that is remembered.
 const EVER: Span = Span::from_ms(50);
 
-/// Debt from which it is paid while several vCPUs are entitled to the CPU. All of them wait while
-/// one pays, so payment is deferred as long as the kernel allows. 7 % of a second less this debt is
-/// still more than the kernel's 5 %.
+/// Debt at which a CPU starts to pay while several vCPUs are entitled to it. All of them wait while
+/// one vCPU pays, so payment is deferred as long as the kernel allows. 7 % of a second less this
+/// debt is still more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.

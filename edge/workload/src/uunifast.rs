@@ -7,10 +7,10 @@ use slackline_units::{CpuShare, Span};
 use crate::error::WorkloadError;
 use crate::task_vms::VmTask;
 
-/// Maximum number of tasks of a generated set, as for `slackline fit`.
+/// Maximum number of tasks to draw. It is the maximum that `slackline fit` accepts.
 const MOST_TASKS: u16 = 200;
 
-/// Smallest and largest period that a set may ask for.
+/// Limits of the periods that a user may choose.
 const PERIODS: (Span, Span) = (Span::from_us(100), Span::from_secs(3600));
 
 /// Description of a random task set.
@@ -57,7 +57,8 @@ impl SetOptions {
         let recipe = recipe.with_utilisation(self.utilisation);
         let set = task_set(&mut SetDraws::new(seed), &recipe).ok_or_else(|| {
             let why = format!(
-                "cannot draw {tasks} tasks with the sum {}: in 1000 draws a task exceeds one CPU",
+                "cannot draw {tasks} tasks with the sum {}: in each of 1000 draws a task exceeded \
+                 one CPU",
                 self.utilisation
             );
             let hint = "use more tasks, or a smaller utilisation";
@@ -97,7 +98,7 @@ impl SetOptions {
         let (shortest, longest) = self.periods;
         let deadlines = match self.has_constrained_deadlines {
             true => "uniform between the work and the period, but at least half of the period",
-            false => "the ends of the periods",
+            false => "at the ends of the periods",
         };
         vec![
             format!(

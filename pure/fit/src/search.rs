@@ -13,8 +13,8 @@ const PERIOD_STEPS: u64 = 1000;
 /// the dispatcher than they save.
 const SHORT_PERIOD: Span = Span::from_us(100);
 
-/// Longest delay that a reservation can be found for. The task that tests it has the longest period
-/// of a task.
+/// Longest delay for which a reservation can be found. A task tests the delay, and the period of
+/// that task is then the longest possible one.
 pub const LONGEST_DELAY: Span = Span::from_ns(LONGEST.ns() - 1);
 
 /// Question about the reservation of a task set.
@@ -54,10 +54,10 @@ pub struct Fit {
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NoFit {
     /// The tasks miss deadlines even with a whole CPU.
-    #[error("the tasks miss deadlines with a whole CPU")]
+    #[error("the tasks miss deadlines even with a whole CPU")]
     WholeCpu(Refutation),
     /// No period fits a share.
-    #[error("no period fits the share")]
+    #[error("with this share the tasks miss deadlines, however short the period is")]
     Share,
     /// The step of the search is zero, or longer than the period.
     #[error("the step {step} must be greater than zero and at most the period {period}")]

@@ -14,7 +14,7 @@ const LONGEST: Span = Span::from_secs(3600);
 /// Largest number of periods: one in each microsecond of the longest round.
 const MOST_PERIODS: u64 = 3_600_000_000;
 
-/// Largest number of a round.
+/// Largest round number. Rounds are numbered from 0.
 const LAST_ROUND: u64 = u32::MAX as u64;
 
 /// Reason why the manager cannot decide about a round.

@@ -312,7 +312,7 @@ fn write_revision(out: &mut fmt::Formatter<'_>, revision: Option<u64>) -> fmt::R
 }
 
 impl Request {
-    /// Returns the names of the reservations whose mechanism the service chooses.
+    /// Returns the names of the reservations for which the request has `auto`.
     pub(crate) fn names_with_auto(&self) -> Vec<&Name> {
         match self {
             Request::Reserve { name, enforce, .. } if enforce.is_auto() => vec![name],
@@ -327,7 +327,7 @@ impl Request {
         }
     }
 
-    /// Sets the mechanism of all reservations for which the service chooses it.
+    /// Sets the mechanism of all reservations for which the request has `auto`.
     pub(crate) fn choose_mechanism(&mut self, by: Enforcement) {
         match self {
             Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {

@@ -12,7 +12,7 @@ use crate::step;
 /// Name of a file in the copy. It lists the files that the last update copied, one path per line.
 const LIST: &str = "files.txt";
 
-/// Updates the copy. Returns its path.
+/// Updates the copy of the repository in the folder `to`. Returns the absolute path of the copy.
 pub(super) fn copy(to: &Path) -> Result<PathBuf> {
     let mut git = Command::new("git");
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);

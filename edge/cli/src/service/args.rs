@@ -287,7 +287,8 @@ pub(crate) struct Apply {
 /// Undo your last `apply` or `change`
 ///
 /// Either all of its changes are undone or none. They are undone only if no reservation has changed
-/// since. A plan whose first VM is still watched is given up.
+/// since. While the first VM of a plan is watched, this VM is restored, and the rest of the plan is
+/// never applied.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct UndoArgs {
@@ -395,12 +396,12 @@ pub(crate) enum AccessCommand {
     },
     /// Add or replace the grant of a local user or a remote client.
     Add(Add),
-    /// Make members of the group slackline without a grant tenants, after an upgrade.
+    /// After an upgrade: give the role tenant to members of group slackline that have no grant.
     Migrate {
         #[command(flatten)]
         at: DaemonArgs,
     },
-    /// Remove a grant. For a local user the groups then decide again.
+    /// Remove a grant. A local user then has the role of their groups again.
     Revoke {
         /// Number of a local user, or name of a remote client.
         #[arg(value_name = "WHOM")]
@@ -582,7 +583,8 @@ pub(crate) struct IncidentsArgs {
 /// Show the predictions of applied plans, and the values measured afterwards.
 ///
 /// `slackline whatif --save PLAN` writes predictions into a plan. After `slackline apply PLAN` the
-/// daemon measures the predicted values, for as long as the recording was, at most 30 s.
+/// daemon measures the predicted values. It measures for as long as the recording lasted, but at
+/// most 30 s.
 #[derive(Debug, Args)]
 pub(crate) struct PredictionsArgs {
     #[command(flatten)]

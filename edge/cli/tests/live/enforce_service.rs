@@ -55,7 +55,8 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
     let detail = refused["detail"].as_str().unwrap_or_default();
     assert!(detail.contains("`deadline` enforces web"), "{refused}");
     for command in ["whatif --since 1s", "manage --live"] {
-        daemon.run(command).ended_with(2).says("the kernel enforces web (`deadline`)");
+        let says = "the kernel enforces the reservation of web (`deadline`)";
+        daemon.run(command).ended_with(2).says(says);
     }
     daemon.run("change web --slice 2ms").ended_with(0).shows("by deadline");
     assert_eq!(slice(&victim), Some(Span::from_ms(2)));

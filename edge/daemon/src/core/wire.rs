@@ -26,7 +26,7 @@ pub(super) enum ValidRequest {
     Numbers(Ticket, Option<Principal>),
     /// List grants of access.
     Access(Ticket),
-    /// Make members of the operators' group without a grant tenants.
+    /// Give the role tenant to members of the operators' group that have no grant.
     MigrateAccess(Ticket, Principal),
     /// Add or revoke a grant.
     ChangeAccess(Ticket, Principal, Change),

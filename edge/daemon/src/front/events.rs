@@ -39,10 +39,11 @@ const ALIVE: u32 = 10;
 /// Maximum number of pages of past events that a stream sends when it begins.
 const LOOKED_BACK: usize = 10;
 
-/// Message to a client that has missed more events than a stream sends again. The older events are
-/// left out.
+/// Message to a client that has missed more events than a stream repeats. The stream repeats only
+/// the latest missed events.
 #[derive(Debug, Serialize)]
 struct MissedEvents {
+    /// Number of the oldest event that the stream repeats. All events before it are left out.
     before: u64,
 }
 

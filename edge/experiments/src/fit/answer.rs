@@ -114,13 +114,13 @@ pub enum FitError {
     #[error(transparent)]
     Run(#[from] RunPhaseError),
     /// The delay is too short for a period of a microsecond.
-    #[error("no period has so short a delay")]
+    #[error("no reservation with this share has so short a delay")]
     Delay,
     /// The delay is longer than [`search::LONGEST_DELAY`].
     #[error("the delay {0} is more than {longest}", longest = search::LONGEST_DELAY)]
     LongDelay(Span),
     /// The share is a whole CPU or more, which is never without CPU time.
-    #[error("a share of {0} is never without CPU time")]
+    #[error("a VM with a share of {0} is never without CPU time")]
     NoDelay(CpuShare),
 }
 
@@ -166,7 +166,7 @@ impl FitError {
                 ..refused(error.to_string(), None)
             },
             FitError::NoFit { error, least } => {
-                let whole = || "the tasks miss deadlines with a whole CPU".to_owned();
+                let whole = || "the tasks miss deadlines even with a whole CPU".to_owned();
                 let why = match (error, least) {
                     (NoFit::WholeCpu(_) | NoFit::Share, None) => whole(),
                     (_, Some(least)) => {
@@ -212,7 +212,9 @@ impl FitError {
             _ => format!("use a longer {}, or a larger {}", option("delay"), option("share")),
         };
         let message = match self {
-            FitError::Delay => "cannot fit the delay: its period is shorter than 1us".into(),
+            FitError::Delay => {
+                "cannot fit the delay: the period of the reservation would be below 1us".into()
+            }
             error => format!("cannot fit the delay: {error}"),
         };
         FitRefusal { message, hint: Some(hint), is_bad_question: true }

@@ -28,7 +28,7 @@ pub struct SearchedVm {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SearchedVmError {
     /// The scenario claims nothing about a run, or claims that it is refused.
-    #[error("it has no claims about a run that could fail")]
+    #[error("it has no [[claim]] that a run could break")]
     NoClaims,
     /// The scenario has no VM with this name.
     #[error("it has no such VM: `{name}`")]
@@ -92,7 +92,8 @@ impl SearchedVm {
     /// `period` the period is that of the VM's share.
     ///
     /// # Errors
-    /// If there is no such VM, no claim that a run could break, no slice or no period.
+    /// If the scenario has no such VM or no claim that a run could break, or if the VM has no slice
+    /// or no period.
     pub fn of(
         scenario: &Scenario,
         vm: Option<&str>,

@@ -42,14 +42,14 @@ pub struct RecordedVm {
 #[derive(Debug)]
 pub struct PeriodPredictor {
     vms: Vec<VmPeriod>,
-    /// Recorded demand, in which a job that took several periods is one job in each.
+    /// Recorded demand. A job that took several periods is divided into one job for each period.
     demand: Demand,
-    /// First form that repeats the recording, the open form before the closed form.
+    /// Open form if its simulation repeats the recording. Otherwise the closed form.
     form: Form,
 }
 
-/// Measures the VMs in the second half of a recording, which is the part that the gate judges. Also
-/// returns the length of that part.
+/// Measures the VMs in the second half of a recording. Also returns the length of that half. In the
+/// same half `whatif` compares the recording with its simulation.
 #[must_use]
 pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
     let end = Time::START + recording.demand.length;
@@ -96,7 +96,8 @@ pub(super) fn measure_periods(
     MeasuredPeriods { demand: demand_per_period(&stay, period, end), misses, runnable }
 }
 
-/// Returns the demand without its last job, if that job has not ended and has not waited for long.
+/// Returns the demand. Leaves out the last job if it has not ended and was ready for less than
+/// [`LONG_WAIT`] periods: it counts in the next round.
 fn without_unfinished_job(stay: &VcpuDemand, period: Span, end: Time) -> VcpuDemand {
     let mut stay = stay.clone();
     let is_short = |ready: Time| end.since(ready) < period * LONG_WAIT;

@@ -21,8 +21,8 @@ pub const BAD_AT_MOST: u32 = 8;
 /// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may catch up in one
-/// burst, up to the number of reports that this length of time allows.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send that
+/// many more at once, but at most 32: the reports that [`RATE`] allows in this time.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses since the session connected to it.

@@ -1,4 +1,4 @@
-//! Stopped vCPUs that still run: a stop takes effect only when a thread leaves the kernel.
+//! Stopped vCPUs whose threads still run: a stop takes effect only when a thread leaves the kernel.
 
 use slackline_units::{Span, Time, VcpuId};
 
@@ -19,8 +19,8 @@ impl Vcpu {
 
 impl Decider {
     /// Notes that a stopped vCPU still runs, if an event shows that one of its threads was
-    /// preempted after the stop. The dispatcher that reads the event preempts such a thread at the
-    /// latest.
+    /// preempted after the stop. There is such an event for each thread that still runs: the
+    /// dispatcher that reads the events preempts the thread, unless another thread did so before.
     pub(super) fn note_running_after_stop(
         &mut self,
         vcpu: VcpuId,

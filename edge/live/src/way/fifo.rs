@@ -15,7 +15,7 @@ pub(crate) struct Fifo;
 
 impl Way for Fifo {
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
-        // The number still to come in the line: the ladder must have room for them below.
+        // Each vCPU in line needs a priority of its own below that of the vCPU before it.
         let count = order.iter().filter(|assignment| assignment.place == Place::InLine).count();
         let mut ladder = Ladder::new(count);
         for assignment in order {
@@ -57,7 +57,7 @@ fn put_up(
     });
     and_then(raised, || let_go(handle, state))?;
     match &handle.threads {
-        // In reverse order, since each one is put before those moved already.
+        // In reverse order, since each thread is put before the threads that were moved already.
         HeldThreads::Tree(tree) if !was_up => assignment
             .front
             .iter()
@@ -67,8 +67,8 @@ fn put_up(
     }
 }
 
-/// Stops a vCPU. Its threads stay real-time: each of them stops as soon as the dispatcher sleeps,
-/// and later only has to be resumed.
+/// Stops a vCPU. Its threads stay real-time. Each thread stops as soon as the dispatcher sleeps. To
+/// start the next slice, the dispatcher only resumes the threads.
 ///
 /// A thread inside the kernel runs until it leaves the kernel. It may even spin there until another
 /// thread runs, for example if a process is reaped while another process is removed from `/proc`. A
@@ -81,13 +81,13 @@ fn hold(
 ) -> Result<(), ActError> {
     let held = and_then(keep_on(handle, assignment.cpu), || handle.hold_back(state));
     let is_stopping = assignment.place == Place::Stopping;
-    // Single threads do without the notice, which would cost 30 us in each slice.
+    // Only for trees: for single threads the notice would cost 30 us in each slice.
     if let (Some(notice), HeldThreads::Tree(_)) = (&mut state.notice, &handle.threads) {
         if is_stopping {
             notice.switch_off();
         } else {
-            // If the kernel has no descriptors left, only a late pass notices threads that still
-            // run.
+            // An error means that no file descriptors are left. Then a stopped thread that still
+            // runs is noticed only in the next dispatcher pass, which may be late.
             let _ = notice.switch_on(assignment.cpu);
         }
     }
@@ -107,15 +107,16 @@ fn put_down(
 ) -> Result<(), ActError> {
     state.priority = None;
     if let Some(notice) = &mut state.notice {
-        // If the kernel has no descriptors left, only a late pass notices the use.
+        // An error means that no file descriptors are left. Then CPU time that the vCPU uses is
+        // noticed only in the next dispatcher pass, which may be late.
         let _ = notice.switch_on(assignment.cpu);
     }
     let given =
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, HeldThread::favour),
             (HeldThreads::Tree(tree), Place::First) => tree.favour(),
-            // Only for single threads: what a tree starts meanwhile would stay behind ordinary
-            // threads forever.
+            // Only for single threads: processes that a tree starts would inherit this class and
+            // stay behind ordinary threads forever.
             (HeldThreads::Each(members), Place::Behind) => each(members, HeldThread::defer),
             _ => lower(handle),
         });

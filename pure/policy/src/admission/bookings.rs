@@ -175,8 +175,8 @@ impl Bookings {
     }
 
     /// Ends a reservation. Its share stays reserved (held) until the zero-lag time. `owed` is
-    /// excess that the vCPU still has if it rejoins. It does not extend the held time, since no
-    /// other vCPU waits for it.
+    /// excess that the vCPU pays back if it rejoins. This excess does not delay the zero-lag time,
+    /// since no other vCPU waits for the CPU time.
     pub(crate) fn remove(&mut self, now: Time, tenant: Tenant, owed: Span) {
         let Tenant { vcpu, cpu, share, advance } = tenant;
         self.holds.lapse(now, &mut self.loads);

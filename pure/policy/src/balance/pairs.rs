@@ -32,7 +32,7 @@ struct PairSearch<'a, C> {
     core_of: C,
     /// CPUs that have been in a pair in this run. A CPU is in at most one pair.
     used: CpuSet,
-    /// CPUs of cores that already have a thread which was the idle CPU of a pair.
+    /// CPUs of all cores of which one thread has been the idle CPU of a pair in this run.
     closed: CpuSet,
     moves: Vec<Move>,
 }

@@ -6,8 +6,8 @@
 //! Decisions are made at period boundaries, when a budget is exhausted and when the set changes
 //! [VSched §3.3]. A vCPU is bound to one CPU at admission. So each CPU is a single-CPU EDF queue,
 //! and the test `sum of slice/period <= 1 - reserve` is exact. Slack goes to the work-conserving
-//! vCPUs of the CPU; the one that has had the least comes first. An `exact` vCPU never gets more
-//! than its slice.
+//! vCPUs of the CPU. The vCPU that has received the least slack comes first. An `exact` vCPU never
+//! gets more than its slice.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one deadline queue of its CPU: in `owed` while it has budget left in
@@ -19,16 +19,17 @@
 //!
 //! Debt. Each stop of a vCPU is late, sometimes by more than usual. The least lateness of recent
 //! stops is deducted from the next slice. A stop with that lateness then falls at the end of the
-//! slice, and over many periods the error is that of a single stop. The rest is paid from slack,
-//! once the vCPUs that had to wait have received it: by the unreserved share of the CPU over time,
-//! and completely when the CPU is quiescent.
+//! slice, and over many periods the error is that of a single stop. The rest is paid from slack of
+//! the CPU, which the vCPUs that had to wait receive first. Over time that slack is the unreserved
+//! share of the CPU. When the CPU is quiescent, no vCPU has to wait any more.
 //!
-//! A vCPU with a hard limit (`exact`) is then forgiven a part of the rest: per period a quarter of
-//! a slice, at most 250 us, and up to 40 such amounts at once. Within that limit none of its slices
-//! is short, and its excess over the share is the difference between mean and least lateness. This
-//! is for vCPUs that prefer whole slices to an exact share. Debt beyond that limit is deducted from
-//! the next slices, which can be short. The debt is at most ten slices or the share of a second,
-//! whichever is more. With `repay` nothing is forgiven.
+//! A vCPU with a hard limit (`exact`) is then forgiven a limited part of the rest: in each period a
+//! quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at most 40.
+//! Within that limit none of its slices is short, and per period its mean excess over the slice is
+//! the mean lateness of stops less the least lateness. This is for vCPUs that prefer whole slices to
+//! an exact share. Debt beyond that limit is deducted from the next slices, which can be short. The
+//! debt is at most ten slices or the share of a second, whichever is more. With `repay` nothing is
+//! forgiven.
 //!
 //! New parameters start a new period at once and yield no CPU time. What was used of the old slice
 //! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
@@ -41,9 +42,9 @@
 //!
 //! With placement by splitting (`split`), a vCPU that fits on no CPU as a whole runs the subtasks
 //! of its slice one after the other, each on one CPU. A subtask has its own deadline, which gives
-//! it precedence. If a timer was late, the rest of it goes along to the next subtask. On CPUs with
-//! subtasks a vCPU that wakes keeps only the budget that it would have left had it run while it was
-//! blocked.
+//! it precedence. If a late timer leaves a subtask incomplete, its remaining budget is added to the
+//! next subtask. On CPUs with subtasks a vCPU that wakes keeps only the budget that it would have
+//! left had it run while it was blocked.
 //!
 //! Budget that vCPUs of a VM leave unused can be lent to siblings (`borrowing`). A loan comes out
 //! of the unreserved share of the borrower's CPU, as a larger slice of one period.

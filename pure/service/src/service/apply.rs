@@ -217,7 +217,8 @@ impl Service {
             phase: Some(*phase),
             vcpus: Some(vcpus),
             until: Some(*until),
-            // A mechanism that was chosen earlier is kept while it can express the terms.
+            // With `auto`, an existing reservation keeps its mechanism if that mechanism can
+            // express the new parameters.
             enforce: (!enforce.is_auto()).then_some(enforce.by()),
         };
         let by = TermsChange { enforce: Some(enforce.by()), ..change };

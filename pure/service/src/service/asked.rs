@@ -21,7 +21,8 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Like [`Service::asked`], for a request that was counted before its VM was looked up.
+    /// Handles a request whose VM has been looked up. The request was counted against the rate
+    /// limits before the look-up, so it is not counted again.
     pub(super) fn sought_and_asked(
         &mut self,
         now: Time,
@@ -116,8 +117,8 @@ impl Service {
         }
     }
 
-    /// Carries out a request that leaves the mechanism to the service. Tries the mechanism that is
-    /// better on this host, and then the dispatcher if the first attempt is refused. Logs the
+    /// Carries out a request with `auto`. First tries the mechanism that is better on this host. If
+    /// the service refuses the request with that mechanism, tries the dispatcher. Logs the
     /// mechanism of each reservation that changed.
     fn carry_out_by_best_mechanism(
         &mut self,
@@ -149,7 +150,7 @@ impl Service {
         outcome
     }
 
-    /// Returns the revisions of the reservations whose mechanism a request leaves to the service.
+    /// Returns the revisions of the reservations for which a request has `auto`.
     fn revisions<'a>(&self, asked: &'a ClientRequest) -> Vec<(&'a Name, u64)> {
         let names = asked.request.names_with_auto().into_iter();
         names.filter_map(|name| Some((name, self.book.row(name)?.revision))).collect()

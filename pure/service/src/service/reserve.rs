@@ -321,7 +321,8 @@ pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
         return false;
     };
     let vcpus = vcpus.unwrap_or(row.terms.vcpus());
-    // The service may choose another mechanism now. The request still means the existing one.
+    // With `auto`, the service might choose another mechanism today. A repeated request is still
+    // equal to the existing reservation, so compare with the mechanism of that reservation.
     let mut like_row = request.clone();
     like_row.choose_mechanism(row.terms.enforcement());
     *name == row.name

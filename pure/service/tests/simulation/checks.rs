@@ -464,7 +464,7 @@ fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     sent.principal == event.principal && event.after.is_none() && !is_listed && may
 }
 
-/// Returns true if a request leaves the mechanism of a reservation to the service.
+/// Returns true if a request has `auto` for a reservation.
 fn leaves_choice(request: &Request) -> bool {
     match request {
         Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {
@@ -478,8 +478,8 @@ fn leaves_choice(request: &Request) -> bool {
     }
 }
 
-/// Returns the mechanism that a request asks for. With `auto` every mechanism is correct, so the
-/// mechanism is that of the row.
+/// Returns the mechanism that a reservation must have after a request. With `auto` each mechanism
+/// is correct, so the function returns the one in `after`.
 fn wanted(enforce: WantedMechanism, after: &Row) -> Enforcement {
     if enforce.is_auto() { after.terms.enforcement() } else { enforce.by() }
 }

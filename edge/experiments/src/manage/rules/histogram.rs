@@ -1,7 +1,7 @@
-//! Decaying histogram, as the Vertical Pod Autoscaler of Kubernetes has: the share becomes the
-//! 90th percentile of the use and 15 %, if it is below the 50th or above the 95th percentile with
-//! that margin. A sample loses half of its weight in 12 rounds. The original has a half-life of a
-//! day and a sample a minute.
+//! Decaying histogram of the use, as the Vertical Pod Autoscaler of Kubernetes has. Percentiles of
+//! the histogram get a margin of 15 %. If the share is below the 50th or above the 95th percentile,
+//! it becomes the 90th. A sample loses half of its weight in 12 rounds. The original has a
+//! half-life of a day and a sample a minute.
 
 use std::collections::BTreeMap;
 

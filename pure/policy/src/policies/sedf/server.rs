@@ -233,8 +233,8 @@ impl SedfServer {
         }
     }
 
-    /// Deducts `ran`, slack that the vCPU received as compensation, from its missed budget and its
-    /// loss.
+    /// Handles slack of length `ran` that the vCPU received as compensation: deducts it from the
+    /// budget that the vCPU missed at deadlines, and then from the budget that it lost by blocking.
     pub(super) fn make_up(&mut self, ran: Span, rules: &SedfRules) {
         let missed = ran.min(self.missed);
         self.missed -= missed;
@@ -331,8 +331,9 @@ impl SedfServer {
         self.deadline = self.deadline.after(self.period);
     }
 
-    /// Makes the next period as long as the time between the last two wake-ups. Used time stays,
-    /// with the block counted as used, so the first short period is mostly skipped. [Xen 3.0, §6.7]
+    /// Makes the next period as long as the time between the last two wake-ups. The time used in
+    /// the old period, including the block, counts as used in the new period. So the first short
+    /// period is mostly skipped. [Xen 3.0, §6.7]
     fn begin_burst(&mut self, period: Span, full: Span, rules: &SedfRules) {
         self.shorten(period, full);
         if rules.carries_overrun {

@@ -6,8 +6,9 @@ use crate::policies::edf::overrun::history::UNTOLD;
 use crate::policies::edf::{EdfServer, SpareTime};
 
 /// Maximum debt of a vCPU with a hard limit, in slices. If the vCPU's share of [`MOST_DEBT_TIME`]
-/// is more, that share is the maximum. So a single long overrun, for example by a thread that the
-/// kernel cannot stop, throttles the vCPU for at most this number of periods or that time.
+/// is more than these slices, that share is the maximum. So after a single long overrun, for
+/// example by a thread that the kernel cannot stop, the vCPU is throttled for at most ten periods
+/// or one second.
 const MOST_DEBT: u64 = 10;
 const MOST_DEBT_TIME: Span = Span::from_secs(1);
 
@@ -28,8 +29,8 @@ impl EdfServer {
         }
     }
 
-    /// Returns the maximum debt. Overrun beyond it is not owed. [`Span::MAX`] for a work-conserving
-    /// vCPU, and with `repay`.
+    /// Returns the maximum debt. Overrun beyond the maximum is forgotten. [`Span::MAX`] for a
+    /// work-conserving vCPU, and with `repay`.
     fn most_debt(&self) -> Span {
         if !self.exact || self.repays {
             return Span::MAX;
@@ -85,18 +86,19 @@ impl EdfServer {
     }
 
     /// Returns the part of the debt that is forgiven. The urgent part, for which other vCPUs can
-    /// still have to wait, is never forgiven. For a vCPU with a hard limit, debt beyond the usual
-    /// lateness of its stops is forgiven, up to its leniency. For a work-conserving vCPU, debt
-    /// beyond that lateness and one slice is forgiven.
+    /// still have to wait, is never forgiven. Debt up to the usual lateness of a stop is not
+    /// forgiven either, since it is deducted from the next slice. The remaining debt of a vCPU with
+    /// a hard limit is forgiven up to its leniency. A work-conserving vCPU keeps another slice of
+    /// debt, and is forgiven all debt beyond that.
     fn forgive(&mut self, slice: Span, untold: Span, now: Time) -> Span {
         let kept = if self.exact { untold } else { untold + slice };
         let forgiven = self.debt.left_after(kept.max(self.urgent));
         if self.exact { self.leniency.take(forgiven, now) } else { forgiven }
     }
 
-    /// Returns the excess that a vCPU with a hard limit owes when it rejoins: its debt, and the
-    /// overrun that was forgiven and has not accrued again. So the vCPU gains nothing by leaving.
-    /// Zero for other vCPUs.
+    /// Returns the excess that a vCPU with a hard limit owes when it rejoins: its debt, plus the
+    /// part of its leniency that is used up. So the vCPU gains nothing by leaving. Zero for other
+    /// vCPUs.
     pub(in crate::policies::edf) fn owed_on_leave(&self, now: Time) -> Span {
         let spent = if self.repays { Span::ZERO } else { self.leniency.spent(now) };
         if self.exact { self.debt + spent } else { Span::ZERO }

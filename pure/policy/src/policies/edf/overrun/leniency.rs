@@ -6,12 +6,13 @@
 
 use slackline_units::{Reservation, Span, Time};
 
-/// Divisor of the slice: in each period, overrun of a quarter of the slice accrues, within
-/// [`LEAST_REFILL`] and [`MOST_REFILL`]. A quarter alone would be 2 ms for a slice of 8 ms.
+/// Divisor of the slice. In each period a quarter of the slice is added to the bucket (the refill),
+/// but at least [`LEAST_REFILL`] and at most [`MOST_REFILL`].
 const REFILL_PER_SLICE: u64 = 4;
 
-/// Lower bound of the refill, or the slice if that is shorter. Timers of a busy virtual host are 15
-/// to 80 us late, 35 us beyond the usual lateness. This lateness does not depend on the slice.
+/// Lower bound of the refill. For a slice below 50 us, the refill is the slice. Timers of a busy
+/// virtual host are 15 to 80 us late, which is on average 35 us more than their least lateness. The
+/// lateness of timers does not depend on the slice.
 const LEAST_REFILL: Span = Span::from_us(50);
 
 /// Upper bound of the refill: 2.5 % of a CPU at a period of 10 ms.
