@@ -99,7 +99,7 @@ serve() {
         done
     done
     exec 3<> $device
-    # Where nobody is at the other end there is nothing to read, and no waiting.
+    # If no program has the other end open, `read` returns at once without data. So pause.
     while :; do
         while read -r line <&3; do echo "$line" >&3; done
         /bin/busybox usleep 100000

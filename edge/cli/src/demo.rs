@@ -193,8 +193,8 @@ impl DemoFolder {
         let unwritable = |source| Problem::Unwritable { file: FOLDERS.into(), source };
         let folder = tempfile::Builder::new().prefix("slackline-demo-").tempdir_in(FOLDERS);
         let path = folder.map_err(unwritable)?.keep();
-        // It waits for the end of its input, which is that of this process. By then the daemon has
-        // ended too, or ends at once.
+        // The shell waits for the end of its input, and its input ends when this process ends. By
+        // then the daemon has ended too, or ends at once.
         let script = "trap '' INT TERM HUP; cat >/dev/null; sleep 1; rm -rf -- \"$0\"";
         let mut remover = Command::new("sh");
         remover.args(["-c", script]).arg(&path).stdin(Stdio::piped());

@@ -29,7 +29,7 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
     }
     let held = Path::new(KeeperCommand::STATE_DIRECTORY);
     if args.free {
-        // A keeper may still be restoring threads. One that hangs is not waited for.
+        // A keeper may still be restoring threads. The wait has a limit, in case a keeper hangs.
         let _ = keepers_have_ended(held, KEEPERS);
     }
     let mut found = leftovers(held);

@@ -308,8 +308,8 @@ pub(super) fn exists(pid: Tid, thread: TaskIdentity) -> io::Result<bool> {
 fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
     let first = set_affinity(tid, to);
     match first {
-        // None of the original CPUs exists any more. All CPUs are better than the one it was pinned
-        // to.
+        // None of the original CPUs exists any more. All CPUs are better for the thread than the
+        // CPU to which it was pinned.
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
             ignore_gone(set_affinity(tid, &CpuSet::first_n(CpuId::LIMIT)))
         }

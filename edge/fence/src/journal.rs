@@ -115,7 +115,7 @@ pub fn leftovers(directory: &Path) -> Leftovers {
         }
     };
     for (owner, path) in journals {
-        // An owner whose state cannot be read counts as alive; its threads are left to it.
+        // An owner whose state cannot be read counts as alive, so its threads are not restored.
         if exists(owner.id, owner).unwrap_or(true) {
             continue;
         }

@@ -371,7 +371,7 @@ impl Keeper {
             errors.clear();
             self.held.retain(|entry| match give_back(entry) {
                 Ok(_) => false,
-                // The thread has exited in the meantime, with everything that was held of it.
+                // The thread has exited in the meantime, so nothing is left to restore.
                 Err(_) if is_moot(entry) => false,
                 Err(error) => {
                     errors.push(error);

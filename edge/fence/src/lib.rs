@@ -534,7 +534,8 @@ impl Fence {
 
 impl Drop for Fence {
     fn drop(&mut self) {
-        // What fails here stays on the list of the keeper, which retries it and reports it.
+        // A thread that cannot be released stays on the list of the keeper. The keeper tries again
+        // and reports the error.
         let _ = self.release_all();
         self.keeper.end();
     }

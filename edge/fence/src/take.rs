@@ -21,7 +21,7 @@ impl Fence {
         let held = self.take_all(root, place, &mut taken);
         if held.is_err() {
             for thread in taken {
-                // What fails here stays on the list and is retried at the end.
+                // A thread that cannot be released stays on the list and is released at the end.
                 let _ = self.release(thread);
             }
         }

@@ -285,8 +285,8 @@ impl HeldTree {
         if at_last == fifo(priority.number()) {
             orders.alone.push(tid);
         }
-        // A thread whose priority is lowered is put before those that have the lower priority
-        // already.
+        // If its priority is lowered, the kernel puts a thread before the threads that have the
+        // lower priority already.
         let steps = [round_robin(priority.number() + 1), at_last];
         for step in &steps[..1 + usize::from(lowers)] {
             let done = set_scheduling(tid, step);

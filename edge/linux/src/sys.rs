@@ -379,7 +379,7 @@ pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
 pub fn clock_tick() -> Span {
     // SAFETY: it takes a number and returns one.
     let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    // It has always been a hundred a second on these architectures.
+    // If the C library does not answer: 100 ticks a second on all supported architectures.
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 

@@ -232,7 +232,7 @@ struct Play<'a> {
     origin: Time,
     outcome: PlayResults,
     records: Vec<Entry>,
-    /// Recorder of other threads. `None` if nobody keeps the trace.
+    /// Recorder of other threads. `None` if the trace is not saved.
     host_threads: Option<HostThreads>,
 }
 

@@ -183,8 +183,8 @@ impl Timeline {
         if promise.period() < fewest {
             return;
         }
-        // Periods before the window are not shown. One that ends in the window is, wherever it
-        // began.
+        // Periods that end before the window are not shown. A period that ends in the window is
+        // shown, even if it began before the window.
         let mut from = at;
         let mut end = periods.first_end(at, &clock);
         if end < window.from() {

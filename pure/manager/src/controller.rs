@@ -111,9 +111,9 @@ impl Manager {
 }
 
 /// Returns the change that undoes `made` if the VM did not do as predicted, and its old share is
-/// still allowed. Demand may move meanwhile. A VM that received what it demanded did as predicted.
-/// After a rise, periods that demanded more than the reservation, and as many misses as before,
-/// are not due to the rise.
+/// still allowed. The demand may have changed since the prediction. So a VM that received what it
+/// demanded did as predicted. After a rise, two kinds of misses do not count: those in periods that
+/// demanded more than the reservation, and as many misses as in the round before the rise.
 fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));

@@ -107,8 +107,8 @@ pub(crate) fn proposals(
     wanted.into_iter().filter_map(|(vm, _, to)| fit(round, memory, vm, to)).collect()
 }
 
-/// Fits a rise into what can be reserved. If that is too little, another VM falls first: one
-/// that wants less, else one with a lower priority.
+/// Limits a rise to the capacity that can be reserved. If that is too little, another VM falls
+/// first: a VM with a target below its share, otherwise a VM with a lower priority.
 fn fit(
     round: &Round,
     memory: &BTreeMap<Name, Memory>,

@@ -234,7 +234,7 @@ impl CulpritFinder {
         let remembered = Time::START + self.now.since(Time::START + MEMORY);
         let oldest = waits.min().unwrap_or(Time::NEVER).min(remembered);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
-        // One is kept: a wake may be told late.
+        // The latest entries are kept even if they are old: a wake may be reported late.
         while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
         {
             state.latest.pop_front();

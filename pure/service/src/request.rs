@@ -136,8 +136,8 @@ pub enum Request {
         /// True to return the changes without making them.
         dry_run: bool,
     },
-    /// Like [`Request::Apply`], but one VM first. It is watched, and the rest follows or the first
-    /// VM is restored.
+    /// Like [`Request::Apply`], but changes one VM first (the canary) and watches it. If the VM
+    /// does as predicted, the other changes follow. Otherwise the VM is restored.
     Canary {
         /// Reservations as they should be, each a [`Request::Reserve`].
         targets: Vec<Request>,

@@ -46,7 +46,7 @@ impl Timers {
             return;
         }
         let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
-        // A timer that was due while the one before was late expires at once.
+        // If this timer became due while the previous timer was late, it expires at once.
         *timer = ArmedTimer { due, rings: rings.max(now) };
     }
 

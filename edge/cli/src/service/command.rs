@@ -35,7 +35,7 @@ pub(super) fn reserve_command(args: &Reserve) -> Result<(), Problem> {
     match wait(&mut command, stop.as_fd()) {
         Some(status) => exit_code(status),
         None => {
-            // Its end would release the reservation too, if all that it started ends with it.
+            // Ends the command. If its child processes end too, this releases the reservation.
             drop(command);
             Err(Problem::Interrupted)
         }

@@ -183,8 +183,8 @@ fn fair_keeps_quotas_over_changes_and_leaves_no_cpu_idle() {
         let vcpu = run["vcpus"].as_array().expect("vCPUs").iter().find(|it| it["name"] == name);
         vcpu.expect("a vCPU")["delivered_ppm"].as_u64().expect("a share")
     };
-    // One CPU is that of `moved`. Of the other, `late` has what `capped` leaves, without its pause:
-    // 70 % of 2.5 s in 3 s.
+    // `moved` has a whole CPU. On the other CPU, `late` has the time that `capped` leaves, except
+    // during the pause of `late`: 70 % of 2.5 s in 3 s.
     let expected = [("capped", 300_000_u64), ("moved", 1_000_000), ("late", 583_333)];
     for (name, ppm) in expected {
         assert!(share(name).abs_diff(ppm) < 5_000, "{name}: {}", share(name));

@@ -111,7 +111,7 @@ fn check_sums(answer: &Value) {
             continue;
         }
         let check = |key: &str| vcpu["check"][key].as_u64().expect("a time");
-        // Within 2 %, and what is in progress at both ends.
+        // Within 2 %, plus waits that are in progress at the start and the end of the recording.
         let (ready, kernel) = (check("ready_ns"), check("kernel_ready_ns"));
         assert!(ready.abs_diff(kernel) <= kernel / 50 + 60_000_000, "{answer:#}");
     }

@@ -47,7 +47,7 @@ impl Incidents {
                 let file = Some(entry.path().display().to_string());
                 all.push(Incident { id: at_ms, at_ns, name, missed, bytes, file });
             } else if name.ends_with(".part") || name.starts_with("saved-") {
-                // We were killed while it was written, or nobody came for it.
+                // The daemon was killed while it wrote this file, or no client fetched the file.
                 let _ = fs::remove_file(entry.path());
             }
         }

@@ -451,8 +451,8 @@ impl Scheduler {
         (place.id == Some(id)).then_some((domain, number))
     }
 
-    /// Returns true if some place of the domain is empty although its VM, with `vcpus` vCPUs, has a
-    /// vCPU for it.
+    /// Returns true if a place of the domain has no vCPU thread although its VM, with `vcpus`
+    /// vCPUs, has another vCPU.
     pub(super) fn is_wanting(&self, domain: DomId, vcpus: usize) -> bool {
         let places = self.domains.get(&domain).map_or(&[][..], |known| &known.places);
         let seated = places.iter().filter(|place| place.vcpu.is_some()).count();

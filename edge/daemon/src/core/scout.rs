@@ -99,7 +99,7 @@ pub(super) struct ReservedVm {
     pub(super) domain: DomId,
     pub(super) machine: Machine,
     pub(super) pid: Tid,
-    /// True if a place of the VM's domain is empty although the VM has a vCPU for it.
+    /// True if a place of the VM's domain has no vCPU thread although the VM has another vCPU.
     pub(super) is_wanting: bool,
 }
 
@@ -464,7 +464,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("../web.xml", inside.join("link.xml")).unwrap();
         assert_eq!(notes_of(&inside, "link"), None);
-        // One that nobody writes to would be waited for without end.
+        // Reading a pipe without a writer would block forever.
         let pipe = inside.join("pipe.xml");
         let mode = Mode::from_raw_mode(0o600);
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();

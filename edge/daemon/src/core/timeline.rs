@@ -15,7 +15,8 @@ const STEP: Span = Span::from_ms(20);
 /// Maximum number of columns, which cover 15 s.
 const KEPT: usize = 750;
 
-/// Number of vCPUs ever named at which the picture begins anew.
+/// Maximum number of vCPUs that have names. When it is reached, the picture starts again without
+/// its past.
 const MOST_NAMES: usize = 4_096;
 
 /// Number that stands for all threads except vCPU threads.

@@ -70,8 +70,8 @@ pub(super) async fn grant(
     front.change_access(&caller, Request::Grant { whom, grant }).await
 }
 
-/// Makes members of the group `slackline` who have no grant tenants. With a ledger of an older
-/// version they are operators until this request. Administrators only.
+/// Gives the role tenant to members of the group `slackline` that have no grant. With a ledger of
+/// an older version they are operators until this request. Administrators only.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/access", responses(
     (status = 200, body = Vec<Access>), (status = "default", body = Problem))))]

@@ -535,7 +535,7 @@ fn damaged_ledger_is_rebuilt_from_intact_tables_and_the_backup() {
         let table = rebuilt.tables.iter().find(|table| table.name == name).unwrap();
         (table.rows, matches!(table.source, Source::Backup(_)))
     };
-    // Reservations are the current ones, events are those of the backup.
+    // Reservations come from the damaged ledger, events from the backup.
     assert_eq!((source("reservation"), source("event")), ((2, false), (1, true)));
     assert_eq!(fs::read(rebuilt.set_aside.join("ledger.db")).unwrap(), bytes);
     assert_eq!(check(folder.path()).unwrap().problems, [""; 0]);

@@ -48,7 +48,7 @@ fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
     }
     let opened = open(folder.path());
     assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
-    // So does a ledger of version 7, in which it was the version that said so.
+    // A ledger of version 7 also has tenants: its version number alone meant that it has them.
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();

@@ -56,7 +56,8 @@ pub fn clear(place: &Place) -> Result<(), CgroupError> {
     let switch = place.group.join(place.version.switch());
     let thawed = write(&switch, place.version.thawed(), Step::Thaw);
     let dissolved = place.dissolve();
-    // A group that is gone is thawed, whatever error came before.
+    // If the cgroup was removed, the thread is not frozen any more. An earlier error then does not
+    // matter.
     if dissolved.is_ok() { dissolved } else { thawed.and(dissolved) }
 }
 

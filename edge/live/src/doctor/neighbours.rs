@@ -40,7 +40,7 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
     let kernel = format!("{kernel_threads} of the kernel");
     let verdict = match kinds.keys().next() {
         None => Verdict::good(format!("none except {kernel}")),
-        // As urgent as a raised thread may be, or more.
+        // At least as urgent as the lowest priority that Slackline gives to threads.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
             Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
                 .hint("end these threads, or move them to CPUs that Slackline does not schedule")

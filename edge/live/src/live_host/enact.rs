@@ -167,7 +167,7 @@ impl Decider {
             // budget. It would never be chosen then and, unless it were stopped, would never stop
             // running.
             _ if must_not => known.stop_place(),
-            // As an ordinary thread it would receive as much of the slack as the chosen vCPU.
+            // As an ordinary thread this vCPU would receive as much slack as the chosen vCPU.
             _ if self.host.weighs_spare_time() && known.home.get().is_some() => Place::Behind,
             _ => Place::Original,
         };

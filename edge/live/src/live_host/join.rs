@@ -138,8 +138,8 @@ impl LiveHost {
             Body::Tree(tree) => HeldThreads::Tree(tree.clone()),
         };
         let handle = VcpuHandle::new(vcpu, threads);
-        // An order that the kernel never allows fails here. One that it refuses later is tried
-        // again.
+        // An order that the kernel never allows fails here. An order that the kernel refuses later
+        // is tried again.
         handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);

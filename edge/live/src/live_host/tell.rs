@@ -31,7 +31,8 @@ impl LiveHost {
     /// Passes a hint about a vCPU to the policy. A hint about a vCPU that is not present is
     /// ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
-        // Events of the CPU where it runs come first: what it used until now is counted with them.
+        // First read the events of the CPU on which the vCPU runs, so that the CPU time that it has
+        // used is charged before the hint is reported.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.drain_view(&self.views[cpu.index()])).transpose()?;
         let mut decider = self.decider();

@@ -86,8 +86,8 @@ impl LiveHost {
     fn meet(&self, thread: WatchedThread) -> Result<ThreadRecord, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
-        // Read only now that its events are delivered: no event reports what it did before, such as
-        // waking for the start of the run.
+        // The state is read after the start of the events. No event reports what the thread did
+        // before, such as its wake-up at the start of the run.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
         Ok(ThreadRecord::new(thread, is_awake, since, Span::ZERO))
     }

@@ -386,7 +386,7 @@ impl<I: Identify> Assembler<I> {
         if row.identity.process.is_none()
             && let Some(identity) = self.threads.get(&parent.raw()).map(|row| row.identity.clone())
         {
-            // It has ended before it could be asked: it was what its parent is.
+            // The child ended before its name could be read, so it gets the name of its parent.
             self.rename(child, identity, at, sink);
         }
         let process = self.process_of(child).map(Tid::raw);
@@ -414,7 +414,7 @@ impl<I: Identify> Assembler<I> {
         sink: &mut impl Sink,
     ) {
         let cpu = self.cpus[&real].index;
-        // An event that was told late may be older than what was recorded.
+        // An event that arrives late may be older than the latest record.
         let (from, to) = (self.of_trace(since.min(to)), self.of_trace(to));
         let Some(row) = self.threads.get_mut(&tid) else { return };
         row.last_cpu = Some(cpu);

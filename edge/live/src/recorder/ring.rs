@@ -40,7 +40,8 @@ impl FlightRing {
     /// Creates a ring that is limited to `most_bytes` bytes and to the time `length`.
     #[must_use]
     pub fn new(header: &Header, most_bytes: usize, length: Span) -> FlightRing {
-        // Each piece has it: what is long is told once, when the ring is written to a file.
+        // Each piece has this header, so long texts are left out. The full header is written when
+        // the ring is written to a file.
         let header = Header { scenario: String::new(), groups: Vec::new(), ..header.clone() };
         FlightRing {
             header,
@@ -101,7 +102,7 @@ impl FlightRing {
         {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.bytes -= piece.bytes.len();
-            // It was written right here.
+            // Reading cannot fail: this process has written the piece.
             let _ = piece.read(&mut self.before);
         }
     }

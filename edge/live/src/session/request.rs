@@ -277,7 +277,7 @@ impl Session {
 
     /// Removes the members whose threads have all ended.
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
-        // Those are found by their threads below. This list only shows where it was noticed first.
+        // Not needed: members that have ended are found by their threads below.
         drop(self.host.take_gone());
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         let has_ended = |row: &Row| {

@@ -17,7 +17,8 @@ pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let socket = rustix::net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
     let stream = UnixStream::from(socket);
-    // Also bounds connecting: otherwise a full queue of clients would block us forever.
+    // The timeout for sending also limits `connect`. Otherwise `connect` would block forever if the
+    // monitor's queue of clients is full.
     let patience = Some(Duration::from_secs(PATIENCE_SECONDS.into()));
     sockopt::set_socket_timeout(&stream, sockopt::Timeout::Send, patience)?;
     retry_on_intr(|| rustix::net::connect(&stream, &address))?;

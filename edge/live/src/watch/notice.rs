@@ -80,7 +80,7 @@ impl UseNotice {
     pub(crate) fn switch_off(&mut self) {
         for cpu in std::mem::take(&mut self.on) {
             for event in self.events.get(&cpu).into_iter().flatten() {
-                // One that stays on costs a pass and does no harm.
+                // An event that stays on costs a dispatcher pass and does no harm.
                 let _ = switch_off(event.as_fd());
             }
         }

@@ -185,8 +185,8 @@ fn limit_is_removed_if_the_process_that_set_it_is_killed() {
             owner.kill().unwrap();
             owner.wait().unwrap();
             if keeper_too {
-                // The owner may have had the time to replace its keeper. Then that one restores.
-                wait_until("it is known what is left, or nothing is", || {
+                // The owner may have started a new keeper in time. Then the new keeper restores.
+                wait_until("the journal lists the thread, or the keeper has restored it", || {
                     !leftovers(&state).threads.is_empty() || !is_limited(&way, &hog)
                 });
                 for left in &leftovers(&state).threads {

@@ -306,7 +306,8 @@ impl<'a> ScriptHardware<'a> {
                 let Some(who) = self.one(step, |row| row.cpu.is_some()) else { return Ok(()) };
                 let cpu =
                     self.body.books.open().row(who).cpu.expect("a vCPU was chosen that has a CPU");
-                // It had its timeslice, however short: its wait for the next begins here.
+                // The vCPU has had its timeslice, even if it used nothing of it. Its wait for the
+                // next timeslice begins now.
                 let now = self.body.now;
                 self.life(who).ran(now, now, false);
                 self.step(Fact::Yielded(cpu))
@@ -434,7 +435,8 @@ impl<'a> ScriptHardware<'a> {
         self.sleep(who);
         self.life(who).left = Some(now);
         self.living[who.slot()] = None;
-        // It runs until the hardware is ordered otherwise, and is charged for that.
+        // The vCPU runs until the hardware gets another order for its CPU, and is charged until
+        // then.
         let report = Report { now, used: &[], fact: Fact::Left(who) };
         let stepped = self.host.step(report, &mut self.body, &mut ());
         let row = self.body.books.open().rows.remove(&who).expect("a leaving vCPU is in the books");

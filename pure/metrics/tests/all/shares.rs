@@ -224,13 +224,14 @@ fn wakes_and_switches_in_the_warm_up_are_not_counted() {
     let vcpu = script.first_ended(1_000);
     let wakes = vcpu.wake_to_run.unwrap();
     assert_eq!((wakes.count, wakes.worst), (2, us(3)));
-    // These are the intervals that begin at 110, 161 and 203. That at 170 continues another one.
+    // The run intervals that begin at 110, 161 and 203 count. The run interval at 170 continues
+    // another one.
     assert_eq!(vcpu.switches, 3);
 }
 
 #[test]
 fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
-    // It joins runnable at the start of the run, later, and again after it left.
+    // The vCPU joins runnable at the start of the run, later, and again after it left.
     for joined in [0, 700] {
         let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
         let script = script.ran(0, joined + 50, joined + 100);

@@ -422,8 +422,8 @@ mod tests {
     fn share_of_a_migrating_vcpu_is_booked_on_both_cpus_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
-        // It migrates back. Its account at the old place is found again, and the share is booked
-        // once.
+        // The vCPU migrates back. Its account at the old place is found again, and the share is
+        // booked once.
         let lifted = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
         assert_eq!(notes.0, []);
         assert_eq!(lifted.advance(ms(2)), Span::from_ms(3));

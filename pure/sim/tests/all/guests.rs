@@ -228,8 +228,9 @@ fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
     assert_eq!(told, expected);
 }
 
-/// As in `guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue`: a task that runs on one vCPU is
-/// reported for that one only, a waiting task for both. Either vCPU reports for both when it runs.
+/// The scenario is that of `guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue`. A task that
+/// runs on a vCPU is reported for that vCPU only. A waiting task is reported for both vCPUs. Each
+/// vCPU sends the reports of both vCPUs when it runs.
 #[test]
 fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
     let (heard, _) = heard(scenario(

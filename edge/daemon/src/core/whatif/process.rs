@@ -269,7 +269,7 @@ mod tests {
     fn worker_that_hangs_is_killed_at_its_time_limit() {
         let within = Duration::from_millis(300);
         let began = Instant::now();
-        // One that reads nothing, one that answers nothing, and one that closes its pipes.
+        // The worker reads nothing, answers nothing, or closes its pipes.
         for script in ["sleep 60", "cat >/dev/null; sleep 60", "exec <&- >&-; sleep 60"] {
             let failure = ask(script, within).expect_err("no answer");
             assert!(matches!(failure, WorkerFailure::Hung), "{script}: {failure:?}");

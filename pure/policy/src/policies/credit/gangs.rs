@@ -347,7 +347,7 @@ mod tests {
     #[test]
     fn gang_siblings_are_dispatched_on_separate_cpus_at_the_same_time() {
         let (mut policy, at) = gang(2, 2);
-        // Both CPUs are invited to at once. Neither waits until the other has passed.
+        // CPUs 1 and 2 are rescheduled at once. Neither waits for the pass of the other.
         let asked = policy.prepare_pick(&at, CpuId::new(0));
         assert_eq!(asked, [1, 2].map(CpuId::new).into_iter().collect());
         let mut chosen = chosen(policy, &at);

@@ -35,7 +35,7 @@ impl Score {
     /// Returns `above / below`, rounded down.
     pub(super) fn fraction(above: u64, below: u64) -> Score {
         Score(match above.checked_mul(1 << PLACES) {
-            // As above.
+            // The division in 64 bits is faster.
             Some(short) => i128::from(short / below),
             None => {
                 let quotient = (u128::from(above) << PLACES) / u128::from(below);

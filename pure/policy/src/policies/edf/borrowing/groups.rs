@@ -155,7 +155,8 @@ impl EdfServer {
         let slept_through = begins > self.deadline;
         by_use.counted = begins;
         by_use.left = match (self.slept, slept_through) {
-            // It is still due what it did not receive although it was runnable.
+            // The vCPU was always runnable, so it left nothing unused: budget that it did not
+            // receive is still owed to it.
             (false, _) => Span::ZERO,
             (true, false) => own + by_use.forgone,
             // Skipped periods pay for excess and debt first.
