@@ -25,12 +25,12 @@ pub(crate) const TAU: Field = Field::choice(
 pub(crate) const CLOSE: Field = Field::choice(
     "close",
     &["1/2", "1/4", "1/8", "1/16"],
-    "largest difference of a swap from the ideal weight to move, as a part of that weight",
+    "largest error of the weight that a swap moves, as a part of the ideal weight to move",
 );
 pub(crate) const LEAST_DIFFERENCE: Field = Field::choice(
     "least-difference",
     &["1/8", "0", "1/16", "1/4", "1/2"],
-    "least difference of two CPUs that swap, as a part of the ideal slack per weight",
+    "slack per weight of two CPUs differs at least by this part of the ideal, or they do not swap",
 );
 pub(crate) const BALANCER_SLICE: Field = Field::span_within(
     "balancer-slice",

@@ -39,9 +39,9 @@ Rules:
 - Overrun: CPU time used past the end of a slice is debt. The part that recurs
   in every period is deducted from the next slice. The rest is paid from slack,
   or from later slices if there is no slack. An `exact` vCPU is forgiven a
-  quarter of its slice per period, but at least 50us and at most 250us, and up
-  to 40 times that at once. Debt beyond that, up to 10 slices or the share of
-  1s, is deducted from its later slices, which can be short.
+  quarter of its slice per period, but at least 50us and at most 250us. Unused
+  amounts add up, to at most 40. Debt beyond that is deducted from its later
+  slices, which can be short. It is at most 10 slices or the share of 1s.
   With overrun = \"repay\" all debt is deducted from later slices: the share is
   exact over time, but slices may be short.
 - Changing parameters takes effect at once and starts a new period. A change

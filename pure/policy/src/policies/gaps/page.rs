@@ -24,7 +24,7 @@ Rules:
   most urgent blocked tasks, and the tasks that I/O woke lately. The driver
   domain reports for which VM I/O is pending. On a live host an agent in the
   guest reports.
-- Urgency is 0 (most urgent) to 255. A task's `priority` counts the other way:
+- Urgency is 0 (most urgent) to 255. The urgency of a task is 255 - `priority`:
   priority 135 is urgency 120, which is ordinary work.
 - A vCPU claims the urgency of its most urgent runnable task, or of a blocked
   task that I/O woke lately if I/O is pending for its VM.

@@ -70,17 +70,17 @@ const FIRST_PERIOD: Field = Field::choice(
 const CATCH_UP: Field = Field::choice(
     "catch-up",
     &[AS_RULES, "whole", "one-period"],
-    "the period of a best-effort vCPU, if it ended long ago, advances to now, or by one period",
+    "if the period of a best-effort vCPU ended long ago, it advances to now, or by one period",
 );
 const OLD_RESERVATION: Field = Field::choice(
     "old-reservation",
     &[AS_RULES, "forgotten", "counted"],
-    "a slice given up for an extra-weight stops reducing slices by weight, or still does",
+    "slice that was given up for an extra-weight: free for slices by weight, or still counted",
 );
 const SLACK_SHARE: Field = Field::choice(
     "slack-share",
     &[AS_RULES, "slice", "set-slice", "one"],
-    "extra-weight 0 is slice/period for all slices, for slices without `weight`, or always 1",
+    "extra-weight 0 means slice/period, the same but 1 for slices by `weight`, or always 1",
 );
 const ADMISSION: Field = Field::choice(
     "admission",

@@ -30,7 +30,7 @@ pub(crate) const PHASE: Field =
 pub(crate) const ORDER: Field = Field::choice(
     "order",
     &["up", "down"],
-    "for `phase`: the previous CPU has the next lower number, or the next higher",
+    "order of the CPUs for `phase`: by rising number, or by falling number",
 );
 pub(crate) const OFFSET: Field = Field::span(
     "offset",
@@ -65,7 +65,7 @@ pub(crate) const OVER_CAP: Field = Field::choice(
 pub(crate) const FLOOR: Field = Field::choice(
     "floor",
     &["as-rules", "period", "turns"],
-    "debt is forgiven beyond one period, or beyond one per active vCPU",
+    "debt beyond one period is forgiven, or debt beyond one period per active vCPU",
 );
 pub(crate) const LEAVING: Field = Field::choice(
     "leaving",
