@@ -24,7 +24,7 @@ const RESERVE: &str = "\
 
 --enforce deadline lets the kernel enforce an exact slice of each vCPU:
   - A vCPU thread may then run on all CPUs. Its slice is reserved on each CPU.
-  - It cannot be paused, have a phase, or use slack.
+  - Such a reservation cannot be paused, have a phase, or use slack.
 
 --phase aligns the periods of VMs that work in step, on one or several hosts:
   - With --phase 3ms every period starts 3 ms after a multiple of the period on
@@ -135,8 +135,8 @@ Requests from other hosts, over TLS 1.3:
     RestrictAddressFamilies= and IPAddressDeny= in a drop-in.
 
 --on-death keep is for reservations with --enforce deadline. After the daemon
-was killed, the kernel goes on for --keep-for. The next daemon adopts the
-threads, and `slackline doctor --free` restores them.
+was killed, the kernel enforces them for the time of --keep-for. The next daemon
+adopts the threads, and `slackline doctor --free` restores them.
 
 --metrics serves nothing but metrics, for a Prometheus on this host. All users
 of the host can read them.
@@ -162,8 +162,7 @@ that predict what a change would do.
 Rules:
   - The code in the address works once, within a minute. The session lasts
     8 hours.
-  - The page may do what the user may do who ran `page`, except for granting
-    access.
+  - The page has the rights of the user who ran `page`, but cannot grant access.
   - `slackline access revoke` ends the sessions of a user or remote client.
   - To reach a page on another host: `ssh -L 9392:127.0.0.1:9392 HOST`.
 ";

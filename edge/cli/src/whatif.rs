@@ -166,7 +166,7 @@ fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {source}: its simulation does not repeat it, probably because \
+            "cannot predict from {source}: a simulation does not repeat it, probably because \
              {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
@@ -246,22 +246,22 @@ pub(crate) fn form_name(form: Form) -> &'static str {
 /// Returns statements about what a prediction from this recording does not cover, one line each.
 pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
     let mut lines = vec![
-        "how many more requests clients send if answers come sooner: the range covers it only if \
-         clients behave as in the open or the closed form"
+        "how many more requests clients send if answers come sooner: the predicted range covers \
+         this only if clients behave as in the open or the closed form"
             .to_owned(),
         "how caches, memory and devices respond to another schedule".to_owned(),
     ];
     let forms: Vec<&str> = answer.gate.passing().map(|form| form_name(form.form)).collect();
     if let [only] = forms[..] {
         lines.push(format!(
-            "a range between the open and the closed form: only the {only} form repeats the \
+            "the range between the open and the closed form: only the {only} form repeats the \
              recording"
         ));
     }
     if !answer.model.tolerance().judges_waits() {
         lines.push(
-            "how long vCPUs wait: the gate judges only shares under the scheduling of Linux, and \
-             no loss of waits is listed"
+            "how long vCPUs wait: under Linux's own scheduling only shares are checked against \
+             the recording, and longer waits are not listed as losses"
                 .into(),
         );
     }
@@ -270,7 +270,7 @@ pub(crate) fn limits(answer: &Answer<'_>, forecast: &Forecast) -> Vec<String> {
         (beyond.hints, "hints of guests about their tasks"),
         (beyond.services, "requests to devices behind a driver domain"),
         (beyond.spins, "waits for spin locks"),
-        (beyond.elsewhere, "intervals in which a vCPU was left to another program"),
+        (beyond.elsewhere, "intervals in which another program controlled a vCPU"),
     ];
     for (count, what) in counted.into_iter().filter(|(count, _)| *count > 0) {
         lines.push(format!("{what} under another schedule; the recording has {count} of them"));

@@ -154,7 +154,7 @@ impl WhatIf {
         let fields = self.set.iter().map(|set| set.fields.len()).sum::<usize>();
         let changes = fields + self.add.len() + self.remove.len() + self.moves.len();
         if changes > MOST_CHANGES {
-            return Err(format!("{changes} changes are asked; at most {MOST_CHANGES} are allowed"));
+            return Err(format!("{changes} changes are given; at most {MOST_CHANGES} are allowed"));
         }
         if let Some(set) = self.set.iter().find(|set| set.fields.is_empty()) {
             return Err(format!("`set` of `{}` has no parameter", set.name.escape_debug()));

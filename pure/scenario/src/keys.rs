@@ -341,7 +341,7 @@ pub(crate) const BSP: KeyTable = KeyTable {
     says: "A node of a bulk-synchronous parallel program. A node computes, exchanges messages with \
            all other nodes and waits for them, over and over. Each vCPU is a node. All domains \
            that name the program belong to it, with at least two nodes. Each round is a job. \
-           Nodes that leave are no longer waited for.",
+           The nodes do not wait for a node that has left.",
     keys: &[
         KIND,
         key("program", "name of the program; required"),

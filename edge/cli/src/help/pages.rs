@@ -171,7 +171,8 @@ which every job meets its deadline.
   - `scheduler` is the scheduler of the guest: \"edf\" runs the job with the
     earliest deadline, \"fixed\" the task with the highest priority.
   - With \"fixed\", `priority` (0 to 255, higher runs first) is given for all
-    tasks or for none. Without priorities the shortest deadline is the highest.
+    tasks or for none. Without priorities, the task with the shortest deadline
+    runs first.
   - A task needs work <= deadline <= period. A set has at most 200 tasks.
   - Tasks may be released at any time, also all at once. They share no locks and
     do not suspend themselves within a job.

@@ -151,7 +151,7 @@ pub(crate) fn join(args: &Join) -> Result<(), Problem> {
         let named = named.join(", ");
         return Err(refused(
             format!(
-                "cannot join {}: the files that its scenario names were others: {named}",
+                "cannot join {}: a file that its scenario names has changed since: {named}",
                 parts[0].file.display()
             ),
             "run `slackline join` in the folder of the sweep, with the files as they were",

@@ -120,7 +120,7 @@ fn join_refuses_parts_if_a_file_that_the_scenario_names_has_changed() {
     ["1/3", "2/3", "3/3"].iter().for_each(|part| run_part(&place, part));
     join(&place, &PARTS).ended_with(0);
     place.write("web.txt", b"run_ns,block_ns\n1000000,5000000\n");
-    join(&place, &PARTS).refused(2).says("the files that its scenario names were others: web.txt");
+    join(&place, &PARTS).refused(2).says("that its scenario names has changed since: web.txt");
 }
 
 #[test]
