@@ -1,5 +1,5 @@
-//! The workload manager beside fixed shares, an oracle and three rules of the field, on committed
-//! series of demand and on series that seeds draw.
+//! The workload manager beside fixed shares, an oracle and three rules of other programs, on the
+//! series of demand in `scenarios/demand` and on random series.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -95,7 +95,7 @@ fn listen(trace: Option<&Trace>) -> Receiver<Event> {
     let lines = trace.and_then(|trace| trace.lines().ok());
     std::thread::spawn(move || {
         let Some(lines) = lines else {
-            // Kept open, so that waiting for events waits.
+            // Keep the sender, so that a receiver waits for events instead of getting an error.
             let (_tell, (_never, never)) = (tell, channel::<()>());
             let _ = never.recv();
             return;

@@ -186,7 +186,7 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
             (_, removable) => format!("{}", removed * 100 / removable),
         };
         let settled = match (score.settled.is_empty(), score.slowest()) {
-            // Shares that never change follow no step.
+            // Fixed shares never change, so the time until they settle has no meaning.
             _ if score.changes == 0 => "-".into(),
             (true, _) => "-".into(),
             (false, Some(slowest)) => slowest.to_string(),

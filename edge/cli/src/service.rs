@@ -104,7 +104,7 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             ),
         });
     }
-    // The revision was that before the reservation had another VM.
+    // With --for, the reservation was rebound before, so its revision has changed already.
     let if_revision = args.if_revision.filter(|_| args.r#for.is_none());
     each(&args.at, &args.name, if_revision, |client, name, revision| {
         client.change(name, &change, revision)

@@ -158,10 +158,10 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     let frozen = place.freeze(true).map_err(failed);
     let default = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     let restored = restore(place, default);
-    // Thawed even after an error, since no other program would do it.
+    // Thaw the tree even after an error, since no other program would do it.
     let dissolved = place.dissolve().map_err(failed);
-    // A thread that was not frozen yet may have started others until now. They are no longer in a
-    // group of ours, unless the group was not made by us.
+    // A thread that was not frozen yet may have started other threads until now. In a cgroup that
+    // another program made (no `origin`), these are still found there, so restore them too.
     let again = if place.origin.is_none() { restore(place, default) } else { Ok(()) };
     frozen.and(restored).and(dissolved).and(again)
 }
@@ -321,8 +321,9 @@ fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
 fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     let first = ignore_gone(set_scheduling(tid, to));
     first.map_err(|source| {
-        // Its `SCHED_DEADLINE` bandwidth may be reserved by others by now. It must not stay
-        // real-time for that. The first error is returned in any case.
+        // The class was perhaps `SCHED_DEADLINE`, and other threads may have its bandwidth now. The
+        // thread must not stay real-time because of that, so it gets the ordinary class. The first
+        // error is returned in any case.
         let plain = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
         let _ = set_scheduling(tid, &plain);
         GiveBackError::Scheduling { tid, source }

@@ -508,7 +508,7 @@ mod tests {
 
     #[test]
     fn scheduling_class_of_a_thread_is_unchanged_if_set_and_read() {
-        // On a thread of its own, whose scheduling ends with it.
+        // A thread of its own is used, since the changed class ends with the thread.
         std::thread::spawn(|| {
             let own = own_tid();
             let before = get_scheduling(own).unwrap();

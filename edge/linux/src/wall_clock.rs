@@ -64,7 +64,8 @@ impl WallClock {
             let (before, shown, after) = (monotonic(), self.now(), monotonic());
             let within = after.since(before).max(LEAST);
             let middle = before.after(after.since(before) / 2);
-            // The kernel keeps its clock from being behind; only a shifted clock can be.
+            // The kernel refuses a wall clock that is behind the monotonic clock. Only a clock of
+            // `set_ahead` can be behind, and its offset is then zero.
             Offset { ahead: shown.since(middle), within }
         };
         let readings = (0..READINGS).map(read);

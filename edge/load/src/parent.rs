@@ -15,8 +15,8 @@ use crate::LoadError;
 pub fn end_with(parent: u32) -> Result<(), LoadError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LoadError::NotTied { parent, source: error.into() })?;
-    // Checked only after the kernel knows what to do: an end before that has changed our parent,
-    // and one after it is noticed by the kernel.
+    // Checked after the request to the kernel. If the parent ended before the request, this process
+    // has another parent now. If the parent ends later, the kernel kills this process.
     let now = getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     if now == Some(parent) { Ok(()) } else { Err(LoadError::Orphaned { parent }) }
 }

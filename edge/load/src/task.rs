@@ -89,7 +89,8 @@ impl<'a> Worker<'a> {
                 let next = match step {
                     Step::Device(step) => {
                         let next = self.with_devices(step)?;
-                        // The time of device steps is the operating system's, and not computing.
+                        // CPU time of device steps is used by the operating system. It does not
+                        // count towards the next computing step.
                         self.work.forget();
                         next
                     }

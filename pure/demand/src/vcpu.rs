@@ -146,8 +146,8 @@ impl VcpuDemand {
     }
 
     /// Returns the same demand in which a job that took longer than a period counts as one job in
-    /// each period that it took, with equal work. Such a job was several in fact: while it waited
-    /// for its budget, the work of later periods came.
+    /// each period that it took, with equal work. Such a job consists of several jobs: while the
+    /// first one waited for budget, the jobs of later periods became ready.
     #[must_use]
     pub fn spread(&self, period: Span, end: Time) -> VcpuDemand {
         let mut jobs = Vec::with_capacity(self.jobs.len());

@@ -139,7 +139,8 @@ fn fit(
     let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
     match lender.map(|(index, other)| (index, other.share, spare(other))) {
         Some((index, share, spare)) if spare > CpuShare::NONE => {
-            // A VM that wants less gives up all that it does not want.
+            // A VM with a lower priority gives up only what is needed. Otherwise the VM falls to
+            // its own target.
             let lends = round.vms[index].priority < this.priority;
             let given = if lends { spare.min(more.less(room)) } else { spare };
             let to = round.vms[index].within(share.less(given));

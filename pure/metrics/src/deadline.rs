@@ -132,8 +132,8 @@ impl Deadlines {
         self.missing -= made_up;
         let beyond = used - within - made_up;
         self.ahead += match (self.is_broken, exact, due) {
-            // After a block in the period the budget is up to the policy. Only the limit of the
-            // timeslice is known of it.
+            // After a block in the period the policy decides about the budget. The trace shows only
+            // the limit of the timeslice.
             (true, _, true) => late,
             (true, true, false) => used,
             (false, true, false) => beyond,

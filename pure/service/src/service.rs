@@ -275,7 +275,7 @@ impl Service {
     /// Finishes an input: retries reservations that did not fit, ends leases and reservations whose
     /// end has come, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
-        // A rest that is taken back may need room again at once.
+        // First, since undoing a canary can make reservations wait for capacity again.
         let next_look = self.look_at_canaries(now, world);
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);

@@ -286,7 +286,7 @@ impl Model {
             let kept = groups.iter().map(|&group| renumbered(group));
             let mut kept: Vec<CpuSet> = kept.filter(|group| !group.is_empty()).collect();
             match (&mut kept[..], groups.len()) {
-                // All CPUs share it, and so do new ones.
+                // All CPUs are in one group, so new CPUs join this group.
                 ([only], 1) => added.iter().for_each(|&cpu| only.insert(cpu)),
                 _ => kept.extend(added.iter().map(|&cpu| CpuSet::one(cpu))),
             }

@@ -179,7 +179,7 @@ pub fn report(
     for one in new {
         let _ = writeln!(text, "  new survivor: {}", one.name);
     }
-    // In a partial run, missing survivors mean nothing.
+    // A partial run does not try all listed mutants, so a missing survivor means nothing.
     for gone in listed.iter().filter(|_| is_whole) {
         let _ = writeln!(text, "  no longer survives: {}: {}", gone.file, gone.change);
     }

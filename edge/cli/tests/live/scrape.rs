@@ -32,7 +32,7 @@ fn metrics_without_tls_are_served_only_on_a_loopback_address() {
     let page = get(port, "/metrics");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("slackline_build_info"), "{page}");
     assert!(get(port, "/v1/reservations").starts_with("HTTP/1.1 404"));
-    // It is served again by the next front.
+    // After the front was killed, the next front serves the page.
     let front = daemon.process_of("serve-front").expect("a front");
     let front = rustix::process::Pid::from_raw(front).expect("a process");
     rustix::process::kill_process(front, rustix::process::Signal::KILL).unwrap();

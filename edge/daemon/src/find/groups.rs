@@ -70,8 +70,8 @@ fn machine(part: &[u8]) -> Option<Vec<u8>> {
     };
     let rest = whole.strip_prefix(b"qemu-")?;
     let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    // A name without letters, digits, dots and hyphens leaves nothing, not even the hyphen before
-    // it.
+    // libvirt leaves out all characters except letters, digits, dots and hyphens. If none of the
+    // name is left, the hyphen before the name is missing too.
     let name = match &rest[digits..] {
         [] => &[][..],
         rest => rest.strip_prefix(b"-")?,

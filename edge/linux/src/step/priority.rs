@@ -271,7 +271,7 @@ impl Pin {
         let to = std::mem::replace(&mut self.now, found);
         let done = self.set(to, Act::Confine);
         if done.is_err() {
-            // Kept as ordered, so that the difference is noticed and tried again.
+            // Keep the ordered state as current, so that a later check finds the difference again.
             self.now = to;
         }
         done

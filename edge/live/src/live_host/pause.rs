@@ -197,7 +197,7 @@ impl Decider {
             handle.put_back(&before);
             return Err(fault.into());
         }
-        // A CPU that chooses it afterwards becomes its home. Until then it has none.
+        // The vCPU has no home CPU until a CPU chooses it. That CPU then becomes its home.
         if let Some(known) = self.get(vcpu) {
             known.home.clear();
         }

@@ -282,7 +282,7 @@ impl Decider {
         for mut met in audit.met {
             met.is_awake |= is_unknown;
             met.received = least;
-            // An event may have reported it meanwhile, and then that state stays.
+            // If an event has reported the thread meanwhile, the state from the event stays.
             known.threads.entry(met.thread.tid).or_insert(met);
         }
         for (thread, is_awake) in audit.states.iter().filter(|_| !is_unknown) {

@@ -115,7 +115,7 @@ impl Endings {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         let room = rustix::buffer::spare_capacity(&mut events);
         if epoll::wait(&self.epoll, room, Some(&at_once)).is_err() {
-            // Nothing is lost: the reports stay.
+            // The reports stay in the kernel, so the next call finds them.
             return found;
         }
         for event in events {

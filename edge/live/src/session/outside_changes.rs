@@ -442,7 +442,7 @@ impl Session {
         let by_cpuset =
             matches!(row.changes.found, Some(ForeignChange::Cpus { cpuset: Some(_), .. }));
         let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
-        // Other programs have left it in this state, to which it is restored later.
+        // The present state, which other programs have set, is the state to restore later.
         let is_amended = row.tree.is_none() && !by_cpuset;
         for tid in tids.into_iter().filter(|_| is_amended) {
             let found = self.fence.thread(tid).and_then(|held| held.accept().ok());

@@ -61,7 +61,8 @@ impl UseNotice {
             return Ok(());
         }
         self.switch_off();
-        // Events for a vCPU that is pinned nowhere are many.
+        // A vCPU without a pinned CPU needs an event on each CPU. Later it needs fewer events, so
+        // the others are closed.
         if self.events.len() > cpus.len() {
             self.events.retain(|cpu, _| cpus.contains(cpu));
         }

@@ -138,8 +138,8 @@ impl Jobs {
                 self.total += if self.is_timed { Span::ZERO } else { span };
             }
             Event::Sleep(span) if self.is_timed => {
-                // A sleep before all jobs only delays the first. Later it would depend on the end
-                // of a job, which a list of ready times cannot say.
+                // A sleep before all jobs only delays the first job. The end of a later sleep would
+                // depend on the end of a job, which a list of ready times cannot express.
                 if !span.is_zero() && (!self.list.is_empty() || !self.work.is_zero()) {
                     return Err("the thread uses `sleep` after `run` and `timer`".to_owned());
                 }

@@ -82,7 +82,7 @@ fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     story.join(2, &[]);
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU1]);
-    // Later: the CPU where it ran last, if that is idle.
+    // At a later wake: the CPU on which the vCPU ran last, if that CPU is idle.
     let mut story = one_runs();
     story.wants(CPU2, run(2, 1));
     story.wake_new(2);

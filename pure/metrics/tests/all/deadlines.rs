@@ -241,7 +241,8 @@ fn overrun_of_a_vcpu_is_not_deducted_after_it_leaves_and_rejoins() {
 
 #[test]
 fn cpu_time_recorded_after_its_period_ended_counts_in_the_current_period() {
-    // Used before it blocked, but known only after it has woken again, in the third period.
+    // CPU time used before the block is recorded only after the vCPU has woken again, in the third
+    // period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
     let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);
     let vcpu = script.first_ended(30_000);

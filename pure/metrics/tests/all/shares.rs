@@ -65,7 +65,8 @@ fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
     let vcpu = sleeps(awake(3_000, 10_000)).first_ended(2 * S);
     let error = vcpu.second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm, vcpu.error_ppm), (1, 0, None));
-    // With a hard limit, it receives 600 ms of 300 ms in the third second, although it blocks.
+    // With a hard limit, the vCPU reserves 300 ms in the third second and receives 600 ms, although
+    // it blocks.
     let script = sleeps(awake_exact(3_000, 10_000)).ran(0, 2 * S, 2 * S + 600_000);
     let vcpu = script.blocked(0, 2 * S + 600_000).first_ended(3 * S);
     let error = vcpu.second_error.unwrap();

@@ -296,7 +296,7 @@ impl<'a> PlanPacking<'a> {
     fn next_piece(&self, item: &Item, left: u64, taken: &[(usize, u64)]) -> Option<usize> {
         let mut best: Option<(bool, bool, u64, usize)> = None;
         for &(room, place) in self.open.iter().rev().take_while(|&&(room, _)| room > 0) {
-            // The remaining places have less room.
+            // CPUs come in order of falling unplanned time, so all further CPUs have less.
             let is_best = |&(ends, is_free, most, _): &(bool, bool, u64, usize)| {
                 is_free && room < most && (ends || !self.may_hold(room, left))
             };

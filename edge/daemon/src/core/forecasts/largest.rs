@@ -43,7 +43,7 @@ impl Core {
         let terms = listed.row.terms;
         let period = period.unwrap_or(terms.each().period());
         if terms.enforcement().is_of_kernel() {
-            // A trial would take the threads from the kernel for a moment.
+            // Trying a change would end the kernel's enforcement for a moment.
             return None;
         }
         let too_long = period.left_after(Terms::LEAST);

@@ -60,7 +60,8 @@ impl FairQueue {
         let lag = self.take_lag(entity.vcpu);
         let weights: i128 = self.entities.iter().map(|it| i128::from(it.weight)).sum();
         let own = i128::from(entity.weight);
-        // Its own entry moves the average, so that a part of the lag would be lost.
+        // When the entity enters, it moves the average towards itself and would lose a part of its
+        // lag. So the lag is enlarged first.
         let behind = if weights > 0 { i128::from(lag) * (weights + own) / weights } else { 0 };
         entity.runtime = average.saturating_sub(i64::try_from(behind).unwrap_or(0));
         entity.deadline = entity.runtime.saturating_add(entity.virtual_time(entity.slice));

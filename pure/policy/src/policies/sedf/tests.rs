@@ -403,10 +403,10 @@ fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }
 
-/// A vCPU used half of the CPU until 100 ms in the first 50 ms and then gave it up. Its share stays
-/// reserved while another vCPU can be due a slice: one that blocks at 60 ms with 10 ms left. After
-/// 10 more ms it would have used them. The CPU is then quiescent, and all of the share is
-/// available.
+/// A vCPU reserves half of the CPU. It uses the budget of 100 ms in the first 50 ms and leaves. Its
+/// share stays reserved while another vCPU can have budget left. That vCPU blocks at 60 ms with
+/// 10 ms of budget. At 70 ms it would have used this budget had it run. The CPU is then quiescent,
+/// and all of the share is available.
 #[test]
 fn sedf_excess_of_a_departed_vcpu_stays_reserved_until_the_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {

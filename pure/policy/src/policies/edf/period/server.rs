@@ -13,7 +13,8 @@ impl EdfServer {
         let share = self.periods.reservation;
         // A period that is longer than the others has the same budget.
         let rest = self.deadline.since(now).min(share.period());
-        // The budget of a shortened period is an upper bound, also for the rounded-up rest.
+        // The result is rounded up, so it is limited to the budget of the period, which is small if
+        // the period was cut short.
         let to_come = share.over_rounded_up(rest).min(self.worth);
         let advance = to_come.left_after(self.own()) + self.advance;
         Tenant { vcpu, cpu: self.cpu, share, advance }
