@@ -177,7 +177,7 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
 
 /// Returns the command line that reproduces these results.
 fn made(args: &Alert, seeds: Option<u64>) -> FigureOrigin {
-    // The report names the commit anyway.
+    // `--commit` is left out: the report has the commit elsewhere.
     let mut words = Vec::new();
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {

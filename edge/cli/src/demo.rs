@@ -296,7 +296,7 @@ impl Guest {
         for hour in 0..days * 24 {
             let run = self.period.ns() * (self.needs)(hour % 24) / 100;
             for _ in 0..in_hour {
-                // A guest that needs nothing looks at its clock.
+                // A guest without work still computes a little, like an idle system with a timer.
                 let run = run.max(20_000);
                 let _ = writeln!(text, "{run},{}", self.period.ns() - run);
             }

@@ -127,7 +127,7 @@ fn of_the_daemon(args: &RecordArgs, since: Span) -> Result<(), Problem> {
         io::copy(&mut from, &mut to)?;
         to.sync_all()
     });
-    // The daemon removes it at its next start where we may not.
+    // If this process may not remove the file, the daemon removes it at its next start.
     let _ = fs::remove_file(&file);
     copied.map_err(|source| unwritable(args, source))?;
     let length = rounded(Span::from_ns(length_ns));

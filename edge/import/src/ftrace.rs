@@ -22,7 +22,7 @@ const SOME: u64 = 1;
 
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
     let is_head = |head: &&str| begin.starts_with(head.as_bytes());
-    // A text of anything may contain these words, but only ftrace begins a line so.
+    // Any text may contain these words, but only a text of ftrace begins with them.
     ["# tracer:", "cpus="].iter().any(is_head)
         || begin.split(|&byte| byte == b'\n').any(|line| {
             let line = printable(line);

@@ -357,7 +357,7 @@ impl LiveHost {
             if decider.is_over {
                 return Ok(None);
             }
-            // Before the run intervals that this time belongs to are reported.
+            // First, since the events below report the run intervals to which this time belongs.
             decider.count_wide(cpu, self.clock.now())?;
             decider.count_elsewhere(cpu, self.clock.now())?;
             self.apply_events(&mut decider, &news)?;

@@ -354,7 +354,8 @@ impl Session {
             let Some((id, threads)) = member.map(|(id, row)| (id, row.threads.clone())) else {
                 continue;
             };
-            // If no budget can be had, the kernel refuses again, and this is tried again.
+            // If the cgroup cannot get a budget, the kernel refuses the next order too, and this
+            // function tries again.
             let _ = self.fence.grant(&threads, self.most_of(id));
         }
     }
@@ -458,7 +459,7 @@ impl std::fmt::Debug for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.host.abandon();
-        // Nothing reports here why they had ended before.
+        // `drop` cannot report the error of a dispatcher that has ended before.
         let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
     }
 }

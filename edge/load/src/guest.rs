@@ -256,7 +256,7 @@ impl<'a> Vcpu<'a> {
 
     fn compute(&mut self, length: Span) {
         let due = thread_time() + length;
-        // There is no end that could come before the due time.
+        // The end is never, so `spin` always returns at the due time.
         let (SpinEnd::Due | SpinEnd::End) = self.spinner.spin(due, Time::NEVER);
     }
 }

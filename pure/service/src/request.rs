@@ -258,7 +258,8 @@ impl fmt::Display for Request {
                 binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
                 user.map_or(Ok(()), |user| write!(out, " of uid {user}"))?;
                 until.map_or(Ok(()), |until| write!(out, " until={until}"))?;
-                // The line of a request for the dispatcher is as it was before there were others.
+                // Older versions had only the dispatcher and wrote no mechanism. The line of such a
+                // request must stay the same, so that retries are recognised.
                 if *enforce != WantedMechanism::default() {
                     write!(out, " enforce={enforce}")?;
                 }

@@ -61,7 +61,7 @@ impl Encoder {
                 self.cpu(cpu);
                 self.difference(to, from);
                 self.difference(to, from + used);
-                // A turn is never empty, so zero can say that there was no limit.
+                // A timeslice is never empty, so zero stands for a timeslice without a limit.
                 self.number(granted.map_or(0, Span::ns));
                 self.number(late.ns());
                 self.number(end as u64 | u64::from(due) << 3);
@@ -363,7 +363,8 @@ impl Encoder {
         self.cpu(cpu);
         self.difference(to, self.last);
         self.difference(to, from);
-        // Mostly all of it; and what a machine says that is wrong is recorded as it is.
+        // The difference is mostly zero: the vCPU used the whole interval. It wraps around, since
+        // invalid reports of the hardware are recorded unchanged.
         let length = to.ns().wrapping_sub(from.ns());
         self.signed(length.wrapping_sub(ran.ns()).cast_signed());
     }

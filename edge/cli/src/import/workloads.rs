@@ -34,7 +34,8 @@ pub(super) fn import(
     if let Some(option) = args.workload.unused(kind) {
         return Err(not_for(option, args.kind));
     }
-    // The last file is written. If it was forgotten, the last file to read must not be lost.
+    // The file named last is written. If the user forgot to name it, the last input file must not
+    // be overwritten.
     if out.extension().is_none_or(|extension| extension != "toml") {
         let message = format!("cannot write a scenario to `{}`: not a .toml file", out.display());
         let hint = "name the scenario last: slackline import KIND FILE... OUT.toml";

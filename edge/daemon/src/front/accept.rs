@@ -104,7 +104,8 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     let (acceptor, router) = (TlsAcceptor::from(tls), pages::router(front));
     loop {
         let (stream, address) = next(|| listener.accept()).await;
-        // Closed without an answer if there is no place, since its caller is not identified yet.
+        // If no slot is free, the connection is closed without an answer, since its caller is not
+        // identified yet.
         let address = address.ip();
         if let Ok((held, end)) = Limits::connect_remote(&front.limits, address) {
             let place = ConnectionSlot { address, held, end };
@@ -129,7 +130,7 @@ pub(super) async fn accept_scrapers(
     let places = Arc::new(Semaphore::new(SCRAPERS));
     loop {
         let (stream, _) = next(|| listener.accept()).await;
-        // Closed without an answer if there is no place.
+        // If no slot is free, the connection is closed without an answer.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Loopback, Role::Viewer);
             let until = Instant::now();
@@ -150,7 +151,8 @@ pub(super) async fn accept_browsers(site: Option<PageSite>, front: &Arc<Front>) 
     let places = Arc::new(Semaphore::new(BROWSERS));
     loop {
         let (stream, _) = next(|| listener.accept()).await;
-        // Closed without an answer if there is no place, since its caller is not identified yet.
+        // If no slot is free, the connection is closed without an answer, since its caller is not
+        // identified yet.
         if let Ok(place) = Arc::clone(&places).try_acquire_owned() {
             let _ = stream.set_nodelay(true);
             tokio::spawn(serve(stream, Origin::Page, place, Arc::clone(front), router.clone()));
@@ -404,7 +406,8 @@ async fn identify(
         Err(refusal) => (Err(refusal.into_response()), None),
         Ok(Visitor::Program) => (from.caller(request, front, until).await, None),
         Ok(Visitor::Public) => {
-            // The core answers nothing but metrics to it, and no page asks for them.
+            // The core answers this caller's requests for metrics only, and no path without a
+            // session makes such a request.
             let (who, owner, role) = (CallerIdentity::Loopback, Owner::Visitor, Role::Viewer);
             (Ok(Caller { who, owner, role, until, session: None }), None)
         }

@@ -37,7 +37,7 @@ impl Cpuset {
     pub fn of(pid: Tid, tid: Tid) -> Result<Option<Cpuset>, CgroupError> {
         let mounts = mounts::parse(&read(Path::new("/proc/self/mountinfo"))?, Controller::Cpuset);
         let groups = read(&PathBuf::from(format!("/proc/{pid}/task/{tid}/cgroup")))?;
-        // Version 2 does not have the controller where version 1 has it.
+        // If version 1 has the controller, version 2 does not have it.
         let found = [Version::V1, Version::V2].into_iter().find_map(|version| {
             let group = mounts::group_of(&groups, version, Controller::Cpuset)?;
             let mut mounts = mounts.iter().filter(|mount| mount.version == version);

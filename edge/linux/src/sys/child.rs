@@ -19,8 +19,8 @@ pub fn die_with_us(command: &mut Command) {
     let us = std::process::id();
     let tie = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Checked only after the kernel knows what to do: if we had ended before, the signal would
-        // not come.
+        // Checked after the request to the kernel: if the parent ended before the request, the
+        // kernel sends no signal.
         let parent = getppid().map(|pid| pid.as_raw_nonzero().get());
         let is_ours = parent.and_then(|pid| u32::try_from(pid).ok()) == Some(us);
         if is_ours { Ok(()) } else { Err(io::Error::from_raw_os_error(libc::ESRCH)) }

@@ -106,7 +106,7 @@ impl HostRecorder {
     /// # Errors
     /// If the kernel's records cannot be parsed.
     pub fn step(&mut self, sink: &mut impl Sink) -> Result<(), WatchError> {
-        // Of what happened before this moment, all is in the rings.
+        // All events before this moment are in the rings.
         let until = monotonic();
         for loss in self.watch.drain(&mut self.waiting)? {
             self.lost += loss.events;

@@ -88,7 +88,7 @@ impl Endings {
     /// them are open.
     fn forget(&self, threads: &[OwnedFd]) {
         for thread in threads {
-            // Either it is there and is removed, or it was never there.
+            // An error means that the descriptor was never added.
             let _ = epoll::delete(&self.epoll, thread);
         }
     }

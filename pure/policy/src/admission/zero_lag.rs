@@ -209,7 +209,7 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
     /// Returns the held shares of the vCPU. Its current reservation counts as one more held share,
     /// unless a share is held at the same place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
-        // At its current place its own account replaces older ones.
+        // At the current place of the vCPU, its present account replaces older accounts.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
         let holds = self.holds.iter().copied();
         let holds = holds.filter(move |hold| hold.is_booked || !is_here(hold));

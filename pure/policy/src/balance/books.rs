@@ -131,7 +131,7 @@ impl LoadSamples {
         let Some(asleep) = had.asleep.take() else { return };
         match had.since {
             Some(since) => had.slept += now.since(asleep.max(since)),
-            // Its time before the first wake says nothing about it.
+            // The time before the first wake does not count.
             None => had.since = Some(now),
         }
     }

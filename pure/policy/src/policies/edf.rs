@@ -555,7 +555,7 @@ impl Edf {
     fn charge_part(&mut self, at: &Moment, vcpu: VcpuId, due: Span) -> CpuSet {
         let (server, is_awake) = (&mut self.servers[vcpu], at.is_awake(vcpu));
         let before = server.cpu;
-        // If its period has ended and the timer has not expired yet, it stays until then.
+        // If the period has ended, the vCPU stays on its CPU until the timer expires.
         if server.deadline > at.now() {
             server.go_on(due);
             server.catch_up(at.now());

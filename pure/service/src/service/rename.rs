@@ -23,7 +23,7 @@ impl Service {
         world: &mut impl World,
     ) {
         let are_names = [from, to].iter().all(|one| one.kind() == BindingKind::Libvirt);
-        // A reservation for the new name goes before one for the old name.
+        // If the new name has a reservation of its own, the old reservation keeps the old name.
         if !are_names || self.book.bound(to).is_some() {
             return;
         }

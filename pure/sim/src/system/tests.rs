@@ -121,7 +121,7 @@ proptest! {
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));
         prop_assert!(quick.0.len() > 4, "{}\n{text}", quick.0.len());
         prop_assert_eq!(&quick, &slow);
-        // CPUs whose speed could change and never does.
+        // With `bus` at 100 %, CPU speeds can change and never do.
         let mut scenario = scenario;
         scenario.host.bus = Some(1_000_000);
         prop_assert_eq!(quick, run(&scenario, false));

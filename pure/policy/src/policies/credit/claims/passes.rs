@@ -191,7 +191,7 @@ impl Credit {
         cpu: CpuId,
         (vcpu, claim): (VcpuId, Claim),
     ) {
-        // A turn of its own that was interrupted is not used up by this.
+        // The vCPU may have an unfinished timeslice of its own. This run does not use it up.
         let mut limit = self.within_bounds(vcpu, self.rules.slice);
         if let Some(claims) = &mut self.claims {
             claims.begin(vcpu, Some(claim));

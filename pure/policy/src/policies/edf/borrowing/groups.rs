@@ -102,7 +102,7 @@ impl EdfServer {
     /// used.
     pub(in crate::policies::edf) fn firm(&self, at: &Moment, who: VcpuId) -> (Span, Span) {
         let Some(by_use) = &self.by_use else { return (Span::ZERO, Span::ZERO) };
-        // Its CPU time since the last charge is not known yet.
+        // The CPU time since the last charge is not known yet, so all of that time counts as used.
         let uncharged = at.cpu_of(who).map_or(Span::ZERO, |_| at.now().since(by_use.charged));
         (self.earned(at.now()), by_use.loan.left_after(self.remaining.left_after(uncharged)))
     }
