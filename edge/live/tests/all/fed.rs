@@ -195,8 +195,7 @@ fn cpu_time_is_charged_only_once_if_switch_events_are_lost() {
     host.at(us(3500));
     host.reschedule(CPUS[1]).unwrap();
     let records = host.records();
-    // The charge is at most the length of the run intervals that are known since then, and at most
-    // the CPU time that the kernel counted.
+    // Charged: at most the run intervals known since then, and at most the kernel's count.
     let ran = ran(&records, vcpu(1));
     assert!(ran >= Span::from_us(310) && ran <= Span::from_us(1310), "{ran}: {records:?}");
 }

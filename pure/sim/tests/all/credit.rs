@@ -521,9 +521,9 @@ fn credit_vcpu_receives_its_cap_in_every_second_under_exact_rules() {
 }
 
 /// One accounting unparks both vCPUs with a cap, and both are in the queue before a CPU
-/// reschedules. As recorded of the original Xen, a vCPU beside them without a cap receives 75 % of
-/// a CPU. It would receive 100 % if an idle CPU rescheduled before the second vCPU was in the
-/// queue.
+/// reschedules. As in a recording of the original Xen, a vCPU beside them without a cap receives
+/// 75 % of a CPU. It would receive 100 % if an idle CPU rescheduled before the second vCPU was in
+/// the queue.
 #[test]
 fn xen_credit_queues_all_unparked_vcpus_before_any_cpu_reschedules() {
     let capped = Dom { cap: Some(50), vcpus: 2, ..HOG };
