@@ -117,7 +117,7 @@ def test_reservation_for_a_delay_never_waits_longer(tmp_path: Path) -> None:
     assert facts > 0 and decisions > 0
     with pytest.raises(TypeError, match="both `share` and `delay`"):
         slackline.fit(delay="15ms")
-    with pytest.raises(slackline.SlacklineError, match="its period is shorter than 1us"):
+    with pytest.raises(slackline.SlacklineError, match="the reservation would be below 1us"):
         slackline.fit(share="20%", delay="1us")
     with pytest.raises(slackline.SlacklineError, match="is more than 3599.999999999s"):
         slackline.fit(share="20%", delay="100000d")
@@ -138,7 +138,7 @@ def test_answer_about_a_scenario_has_seeds_and_a_run_that_breaks_the_claim() -> 
     with pytest.raises(slackline.SlacklineError, match="no such VM: `db`") as raised:
         slackline.fit(scenario, vm="db")
     assert raised.value.hint == "use one of: web, batch"
-    with pytest.raises(slackline.SlacklineError, match="it has no claims"):
+    with pytest.raises(slackline.SlacklineError, match="that a run could break"):
         slackline.fit(slackline.Scenario(HOST), vm="web")
     tight = slackline.Scenario((HOST + CLAIM).replace("uniform 1ms 4ms", "15ms"))
     with pytest.raises(slackline.NotAdmitted, match="with the largest slice that admission"):

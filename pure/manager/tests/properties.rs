@@ -1,4 +1,5 @@
-//! Random rounds with predictors that are right, wrong, late or silent, and with metrics that lie.
+//! Random rounds with wrong measurements, and with predictors whose answers are right, random, a
+//! round late, absent, or without one of the VMs.
 
 use std::collections::BTreeMap;
 
