@@ -123,7 +123,7 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
-    /// Compare the workload manager with fixed shares, an oracle and three rules of the field.
+    /// Compare the workload manager with fixed shares, an oracle and three other rules.
     Manager,
     /// Run a scale scenario and print its peak memory in KiB; started by `scale`.
     #[command(hide = true)]

@@ -81,8 +81,8 @@ impl Bursts {
         Bursts { model, interval, burst: burst.min(interval), stream, delay, count: 0 }
     }
 
-    /// Returns an upper limit of the number of jobs of an interval, in all models but `random`, and
-    /// the mean number of a busy interval in `random`.
+    /// Returns an upper limit of the number of jobs in an interval. In the model `random` there is
+    /// no limit, and the result is the mean number of jobs in a busy interval.
     pub(crate) fn most_jobs(interval: Span, burst: Span) -> u64 {
         interval.ns().div_ceil(burst.ns().max(1)).max(1)
     }

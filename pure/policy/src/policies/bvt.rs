@@ -155,7 +155,7 @@ struct BvtCpu {
     /// Earliest actual time of the runnable vCPUs. A vCPU that wakes starts from this time or
     /// later.
     floor: VirtualTime,
-    /// Time of the last pass that was requested for after all wakes of its instant.
+    /// Time of the latest pass that was requested to follow all wakes of its instant.
     pending: Time,
     floor_before: VirtualTime,
     /// Last position assigned at the head of the queue.
