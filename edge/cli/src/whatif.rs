@@ -166,8 +166,8 @@ fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {
         message: format!(
-            "cannot predict from {source}: a simulation does not repeat it, probably because \
-             {cause}"
+            "cannot predict from {source}: the simulation does not repeat the recording, probably \
+             because {cause}"
         ),
         hint: Some("record again on a host without other load, or for longer".into()),
     })
