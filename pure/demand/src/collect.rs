@@ -30,6 +30,10 @@ pub struct Collector {
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
 }
 
+/// Divisor of a slice. A timeslice below this part of a slice is the rest of a slice whose timer
+/// expired early.
+const REST: u64 = 8;
+
 /// Overhead of a CPU, as one record of the trace describes it.
 #[derive(Clone, Copy, Debug)]
 struct PaidOverhead {
@@ -48,6 +52,8 @@ struct Stay {
     is_paused: bool,
     /// Recorded overhead of a run interval of the vCPU that is not recorded yet.
     overhead: Span,
+    /// CPU time beyond the last reserved timeslice that reached its limit, up to now.
+    overrun: Option<Span>,
 }
 
 impl Collector {
@@ -89,7 +95,8 @@ impl Collector {
             (name.clone(), name)
         });
         let index = self.demand.vcpus.len();
-        let stay = Stay { index, is_runnable: false, is_paused: false, overhead: Span::ZERO };
+        let (overhead, overrun) = (Span::ZERO, None);
+        let stay = Stay { index, is_runnable: false, is_paused: false, overhead, overrun };
         self.here.insert(vcpu, stay);
         self.demand.vcpus.push(VcpuDemand {
             vcpu,
@@ -232,6 +239,32 @@ impl Collector {
         }
     }
 
+    /// Counts what a vCPU receives beyond a reserved timeslice that reaches its `limit`.
+    ///
+    /// Two kinds of later intervals of a live vCPU with a hard limit belong to the same timeslice. A
+    /// vCPU that is to stop gets the CPU once more, outside its slice, because it stops itself. If
+    /// its timer expired early, it receives the small rest of its slice.
+    fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
+        let Some((stay, demand)) = self.stay(vcpu) else { return };
+        let slice =
+            demand.reserved.filter(|it| it.exact).and_then(|it| Some(it.reservation?.slice()));
+        let is_rest = |limit: Span| slice.is_some_and(|slice| limit < slice / REST);
+        let ended = match (&mut stay.overrun, limit) {
+            (Some(overrun), None) if !due && slice.is_some() => {
+                *overrun += used;
+                None
+            }
+            (Some(overrun), Some(limit)) if is_rest(limit) => {
+                *overrun += used.left_after(limit);
+                None
+            }
+            (overrun, limit) => {
+                std::mem::replace(overrun, limit.map(|limit| used.left_after(limit)))
+            }
+        };
+        ended.into_iter().for_each(|overrun| self.demand.costs.overruns.add(overrun));
+    }
+
     fn declined(&mut self) {
         if let Some(vcpu) = self.changing.take()
             && let Some((_, demand)) = self.stay(vcpu)
@@ -257,9 +290,9 @@ impl Sink for Collector {
         self.others.record(record, self.fit_until);
         match *record {
             Record::Ran { vcpu, cpu, to, used, granted, end, due, .. } => {
-                let limit = granted.filter(|_| due && end == RanEnd::Limit && to <= self.fit_until);
-                if let Some(limit) = limit {
-                    self.demand.costs.overruns.add(used.left_after(limit));
+                if to <= self.fit_until {
+                    let limit = granted.filter(|_| due && end == RanEnd::Limit);
+                    self.overran(vcpu, used, due, limit);
                 }
                 self.demand.beyond.yields += u64::from(end == RanEnd::Yielded);
                 self.ran(vcpu, cpu, used);

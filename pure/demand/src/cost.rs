@@ -96,10 +96,19 @@ impl Samples {
     /// `percent` % of all values. `None` without values.
     #[must_use]
     pub fn percentile(&self, percent: usize) -> Option<Span> {
+        self.percentiles([percent as u64]).map(|[span]| span)
+    }
+
+    /// Returns several nearest-rank percentiles, as [`Samples::percentile`] does for one.
+    #[must_use]
+    pub fn percentiles<const N: usize>(&self, percents: [u64; N]) -> Option<[Span; N]> {
         let mut sorted = self.values.clone();
         sorted.sort_unstable();
-        let rank = (sorted.len() * percent.min(100)).div_ceil(100).max(1) - 1;
-        sorted.get(rank).copied().map(Span::from_ns)
+        let count = sorted.len() as u64;
+        let rank = |percent: u64| (count * percent.min(100)).div_ceil(100).max(1) - 1;
+        let at = |percent| usize::try_from(rank(percent)).ok().and_then(|rank| sorted.get(rank));
+        let found = percents.map(|percent| at(percent).copied().map(Span::from_ns));
+        found.iter().all(Option::is_some).then(|| found.map(Option::unwrap_or_default))
     }
 }
 

@@ -51,8 +51,8 @@ pub struct OtherDemand {
     /// Period of the kernel's tick, and the time of the first tick in the trace. `None` if the
     /// recorded preemptions do not show a tick.
     pub tick: Option<(Span, Span)>,
-    /// Time from a vCPU's wake until it ran, for each wake without waiting for another thread, in
-    /// the part of the recording from which costs are fitted.
+    /// Time from a vCPU's wake until it ran, for each wake after which it ran soon, in the part of
+    /// the recording from which costs are fitted.
     pub wake_latency: Samples,
 }
 
@@ -63,6 +63,8 @@ pub(crate) struct ThreadCollector {
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
     wake_latency: Samples,
+    /// Wakes of vCPUs that have not run since.
+    woken: BTreeMap<VcpuId, Time>,
     /// Times at which an ordinary thread lost a CPU to another ordinary thread.
     preempted: Vec<Time>,
 }
@@ -135,7 +137,13 @@ impl ThreadCollector {
                 self.on_cpu((thread, cpu), (from, to), end, to <= fit_until);
             }
             Record::Awoken { at, thread, .. } => self.awoken(at, thread),
+            Record::Woke { at, vcpu } => {
+                self.woken.insert(vcpu, at);
+            }
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
+                let latency = self.woken.remove(&vcpu).map(|at| from.since(at));
+                let latency = latency.filter(|&it| from <= fit_until && it < LATENCY);
+                latency.into_iter().for_each(|it| self.wake_latency.add(it));
                 self.ran((vcpu, cpu), (from, to), (end, due));
             }
             _ => {}
@@ -167,11 +175,6 @@ impl ThreadCollector {
         state.lost = (is_ordinary && end == OffCpu::Ready).then_some((thread, to));
         match row.role {
             Role::Dispatcher if is_fitted => self.passes.add(to.since(from)),
-            Role::Vcpu => {
-                let latency = row.woken.take().map(|at| from.since(at));
-                let latency = latency.filter(|&latency| is_fitted && latency < LATENCY);
-                latency.into_iter().for_each(|latency| self.wake_latency.add(latency));
-            }
             _ => {}
         }
         if matches!(row.role, Role::Dispatcher | Role::Vcpu) {
@@ -265,11 +268,14 @@ impl ThreadCollector {
         let competitors = ordinary.into_iter().map(sorted).flat_map(|(cpu, jobs)| {
             spread(jobs).into_iter().map(move |jobs| (cpu, competitor(jobs, begin)))
         });
+        // Without a dispatcher, only other vCPUs delay a wake.
+        let has_passes = self.passes.count() > 0;
+        let wake_latency = if has_passes { self.wake_latency } else { Samples::default() };
         OtherDemand {
             competitors: competitors.collect(),
             interference: above.into_iter().map(sorted).collect(),
             passes: self.passes,
-            wake_latency: self.wake_latency,
+            wake_latency,
             tick: ticks::find(&self.preempted),
         }
     }

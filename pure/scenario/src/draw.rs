@@ -34,17 +34,24 @@ pub enum Draw {
         /// Mean of the distribution.
         mean: Span,
     },
+    /// A measured distribution, given by its quantiles at [`PERCENTILES`]. Between two quantiles
+    /// every nanosecond has the same probability.
+    Quantiles([Span; PERCENTILES.len()]),
 }
 
+/// Percentiles that describe a measured distribution, from its minimum to its maximum.
+pub const PERCENTILES: [u64; 7] = [0, 25, 50, 75, 90, 99, 100];
+
 impl Draw {
-    /// Returns the maximum of a fixed or uniform draw, and the mean of an exponential draw. Zero
-    /// only if every draw is zero.
+    /// Returns the mean of an exponential draw, and the maximum of any other draw. Zero only if
+    /// every draw is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {
         match *self {
             Draw::Fixed(span) => span,
             Draw::Uniform { most, .. } => most,
             Draw::Exponential { mean } => mean,
+            Draw::Quantiles([.., most]) => most,
         }
     }
 }
@@ -56,6 +63,10 @@ impl fmt::Display for Draw {
             Draw::Fixed(span) => span.fmt(out),
             Draw::Uniform { least, most } => write!(out, "uniform {least} {most}"),
             Draw::Exponential { mean } => write!(out, "exponential {mean}"),
+            Draw::Quantiles(spans) => {
+                out.write_str(QUANTILES)?;
+                spans.iter().try_for_each(|span| write!(out, " {span}"))
+            }
         }
     }
 }
@@ -89,6 +100,14 @@ pub enum ParseDrawError {
         /// Reason why the duration is not valid.
         why: ParseSpanError,
     },
+    /// A quantile exceeds the next one.
+    #[error("the quantile {least} is more than the next one, {most}")]
+    Falling {
+        /// Quantile, as written in the text.
+        least: Span,
+        /// Next quantile, as written in the text, which is less.
+        most: Span,
+    },
     /// The minimum of a range exceeds its maximum.
     #[error("the minimum {least} is more than the maximum {most}")]
     LeastOverMost {
@@ -102,6 +121,7 @@ pub enum ParseDrawError {
 /// Name of the uniform distribution.
 const UNIFORM: &str = "uniform";
 const EXPONENTIAL: &str = "exponential";
+const QUANTILES: &str = "quantiles";
 
 impl FromStr for Draw {
     type Err = ParseDrawError;
@@ -123,6 +143,7 @@ impl FromStr for Draw {
                 Ok(Draw::Uniform { least, most })
             }
             (EXPONENTIAL, &[mean]) => Ok(Draw::Exponential { mean: span(mean)? }),
+            (QUANTILES, given) => quantiles(given),
             (UNIFORM, given) => Err(ParseDrawError::Count {
                 way: UNIFORM,
                 wants: "2 durations",
@@ -135,9 +156,23 @@ impl FromStr for Draw {
             }),
             _ => Err(ParseDrawError::UnknownWay {
                 word: way.to_owned(),
-                meant: nearest(way, [UNIFORM, EXPONENTIAL].into_iter()),
+                meant: nearest(way, [UNIFORM, EXPONENTIAL, QUANTILES].into_iter()),
             }),
         }
+    }
+}
+
+fn quantiles(given: &[&str]) -> Result<Draw, ParseDrawError> {
+    let spans = given.iter().map(|text| span(text)).collect::<Result<Vec<Span>, _>>()?;
+    let wrong = |spans: Vec<Span>| ParseDrawError::Count {
+        way: QUANTILES,
+        wants: "7 durations, the quantiles at 0, 25, 50, 75, 90, 99 and 100 %",
+        given: spans.len(),
+    };
+    let spans: [Span; PERCENTILES.len()] = spans.try_into().map_err(wrong)?;
+    match spans.windows(2).find(|pair| pair[0] > pair[1]) {
+        Some(pair) => Err(ParseDrawError::Falling { least: pair[0], most: pair[1] }),
+        None => Ok(Draw::Quantiles(spans)),
     }
 }
 
@@ -233,6 +268,7 @@ impl Stream {
             Draw::Fixed(span) => span,
             Draw::Uniform { least, most } => self.uniform(least, most),
             Draw::Exponential { mean } => exponential(mean, self.0.next_u64()),
+            Draw::Quantiles(spans) => between_quantiles(&spans, self.0.next_u64()),
         }
     }
 
@@ -298,6 +334,20 @@ impl Stream {
     }
 }
 
+/// Returns the duration at a random percentile: between two quantiles, a part of their difference.
+fn between_quantiles(spans: &[Span; PERCENTILES.len()], word: u64) -> Span {
+    // 48 random bits of a part of 100 %.
+    let at = u128::from(word >> 16) * 100;
+    let bound = |percent: u64| u128::from(percent) << 48;
+    let above = PERCENTILES.iter().position(|&percent| at < bound(percent));
+    let above = above.unwrap_or(PERCENTILES.len() - 1).max(1);
+    let (low, high) = (bound(PERCENTILES[above - 1]), bound(PERCENTILES[above]));
+    let width = u128::from((spans[above] - spans[above - 1]).ns());
+    // Less than `width`, which is a `u64`.
+    let part = u64::try_from(width * (at - low) / (high - low)).unwrap_or(u64::MAX);
+    spans[above - 1] + Span::from_ns(part)
+}
+
 /// Returns an exponentially distributed duration: `-mean ln u`, with `u` in (0, 1] from 53 random
 /// bits.
 #[allow(
@@ -338,7 +388,10 @@ mod tests {
 
     #[test]
     fn random_distribution_is_unchanged_if_printed_and_parsed() {
-        for text in ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms"] {
+        let quantiles = "quantiles 0s 1us 1us 2us 5us 1ms 2ms";
+        for text in
+            ["4ms", "0s", "uniform 1ms 3ms", "uniform 1ms 1ms", "exponential 4ms", quantiles]
+        {
             assert_eq!(text.parse::<Draw>().unwrap().to_string(), text);
         }
         assert_eq!("  uniform  1ms\t3ms ".parse::<Draw>(), "uniform 1ms 3ms".parse());
@@ -353,6 +406,15 @@ mod tests {
             ("uniform 4ms", "`uniform` takes 2 durations, not 1"),
             ("uniform", "`uniform` takes 2 durations, not 0"),
             ("exponential 4ms 5ms", "`exponential` takes 1 duration, not 2"),
+            (
+                "quantiles 1us 2us",
+                "`quantiles` takes 7 durations, the quantiles at 0, 25, 50, 75, 90, 99 and 100 %, \
+                 not 2",
+            ),
+            (
+                "quantiles 1us 2us 1us 3us 4us 5us 6us",
+                "the quantile 2us is more than the next one, 1us",
+            ),
             ("exponential 4", "`4` has no unit"),
             ("exponential -4ms", "`-4ms` is negative"),
             ("uniform 3ms 1ms", "the minimum 3ms is more than the maximum 1ms"),
@@ -427,6 +489,28 @@ mod tests {
     fn uniform_random_value_over_64_bits_is_the_next_output_of_the_generator() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
+    }
+
+    #[test]
+    fn random_values_of_quantiles_have_these_quantiles() {
+        let draw: Draw = "quantiles 10us 20us 20us 40us 100us 1ms 9ms".parse().unwrap();
+        let mut stream = stream();
+        let mut drawn: Vec<u64> = (0..100_000).map(|_| stream.draw(&draw).ns()).collect();
+        drawn.sort_unstable();
+        for (percent, least, most) in [
+            (0, 10_000, 10_100),
+            (24, 19_000, 20_000),
+            (50, 20_000, 20_200),
+            (75, 39_500, 40_500),
+            (90, 98_000, 110_000),
+            (99, 950_000, 1_300_000),
+        ] {
+            let value = drawn[percent * 1_000];
+            assert!((least..=most).contains(&value), "{percent} %: {value}");
+        }
+        assert!((8_500_000..9_000_000).contains(&drawn[99_999]), "{}", drawn[99_999]);
+        let spans = [Span::from_us(5); PERCENTILES.len()];
+        assert_eq!(between_quantiles(&spans, u64::MAX), Span::from_us(5));
     }
 
     #[test]

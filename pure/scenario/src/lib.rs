@@ -42,7 +42,7 @@ use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 pub use action::{Action, ActionKind, SharesInForce, actions};
 pub use admission::{DeclinedVcpu, NotAdmitted};
 pub use claim::{Amount, AmountOrPromised, Claim, ClaimHosts, Test};
-pub use draw::{Draw, ParseDrawError, Purpose, Stream};
+pub use draw::{Draw, PERCENTILES, ParseDrawError, Purpose, Stream};
 pub use error::{ErrorKind, Part, ScenarioError};
 pub use guest::{FalseTask, GuestReports, GuestScheduler, System, Task, TaskName};
 pub use recording::{FileBytes, NamedFile, RecordedSpan, Recording, RecordingReader};

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, Samples, VcpuDemand};
 use slackline_policy::{FieldError, Spec, Values, find, is_simulated_only};
-use slackline_scenario::Draw;
+use slackline_scenario::{Draw, PERCENTILES};
 use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
 use thiserror::Error;
@@ -326,18 +326,22 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
 }
 
-/// Returns a distribution with this mean. Of the available distributions, its 99th percentile is
-/// nearest to the 99th percentile of the samples. `None` if the mean is zero.
+/// Returns the distribution of the samples, scaled so that it has this mean. `None` if the mean is
+/// zero.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
-    let p99 = samples.percentile(99)?;
-    let hundredths = p99.ns().saturating_mul(100).checked_div(mean.ns())?;
-    Some(match hundredths {
-        0..105 => Draw::Fixed(mean),
-        105..200 => Draw::Uniform { least: (mean * 2).left_after(p99), most: p99 },
-        // An exponential distribution has its percentile at 4.6 of its mean.
-        200..330 => Draw::Uniform { least: Span::ZERO, most: mean * 2 },
-        _ => Draw::Exponential { mean },
-    })
+    let quantiles = samples.percentiles(PERCENTILES)?;
+    let between = PERCENTILES.windows(2).zip(quantiles.windows(2));
+    // Between two quantiles the mean is the midpoint. The sum is in 1/200 ns.
+    let sum: u128 = between
+        .map(|(percents, spans)| {
+            u128::from(percents[1] - percents[0]) * u128::from((spans[0] + spans[1]).ns())
+        })
+        .sum();
+    let scaled = |span: Span| {
+        let ns = u128::from(span.ns()) * 200 * u128::from(mean.ns()) / sum.max(1);
+        Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
+    };
+    (sum > 0 && !mean.is_zero()).then(|| Draw::Quantiles(quantiles.map(scaled)))
 }
 
 /// Fits the lateness of timers. Of the distributions with the recorded median, chooses the
