@@ -16,7 +16,7 @@ use slackline_linux::sys::die_with_us;
 
 use super::daemon::{Daemon, ServiceSetting};
 use crate::report::Row;
-use measured::{Measured, Vcpu};
+use measured::{MeasuredChange, VcpuResult};
 
 /// Number of changes that are drawn.
 const CHANGES: usize = 30;
@@ -49,12 +49,12 @@ struct Guest {
     child: Child,
 }
 
-/// What a process does.
+/// Load of a guest's process.
 #[derive(Clone, Copy)]
 enum Load {
-    /// It computes all the time.
+    /// Computes all the time.
     Spin,
-    /// It computes for a part of each period.
+    /// Computes for a part of each period.
     Periodic { period: &'static str, work: &'static str },
 }
 
@@ -248,7 +248,7 @@ impl<'a> Host<'a> {
     }
 
     /// Applies the plan of a change and waits for the measured results.
-    fn make(&mut self, change: &Change, what: &str, prediction: &Value) -> Result<Measured> {
+    fn make(&mut self, change: &Change, what: &str, prediction: &Value) -> Result<MeasuredChange> {
         let plan = self.setting.path("plan");
         let mut words = vec!["apply".to_owned(), plan.display().to_string()];
         match *change {
@@ -273,11 +273,11 @@ impl<'a> Host<'a> {
             self.guests.remove(guest);
         }
         let vcpus = self.results(prediction)?;
-        Ok(Measured { what: what.to_owned(), vcpus })
+        Ok(MeasuredChange { what: what.to_owned(), vcpus })
     }
 
-    /// Waits until the daemon has measured what it was told to expect, and returns the results.
-    fn results(&self, prediction: &Value) -> Result<Vec<Vcpu>> {
+    /// Waits until the daemon has measured the predicted numbers, and returns the results.
+    fn results(&self, prediction: &Value) -> Result<Vec<VcpuResult>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             sleep(Duration::from_secs(1));
@@ -287,7 +287,7 @@ impl<'a> Host<'a> {
             let last: Vec<&Value> =
                 records.iter().filter(|it| it["at_ns"].as_u64() == newest).collect();
             if !last.is_empty() && last.iter().all(|it| !it["outcome"].is_null()) {
-                return last.into_iter().map(|it| Vcpu::read(prediction, it)).collect();
+                return last.into_iter().map(|it| VcpuResult::read(prediction, it)).collect();
             }
             ensure!(Instant::now() < deadline, "the daemon measures for too long: {last:?}");
         }

@@ -241,9 +241,9 @@ impl Collector {
 
     /// Counts what a vCPU receives beyond a reserved timeslice that reaches its `limit`.
     ///
-    /// Two kinds of later intervals of a live vCPU with a hard limit belong to the same timeslice. A
-    /// vCPU that is to stop gets the CPU once more, outside its slice, because it stops itself. If
-    /// its timer expired early, it receives the small rest of its slice.
+    /// Two kinds of later intervals of a live vCPU with a hard limit belong to the same timeslice.
+    /// A vCPU that is to stop gets the CPU once more, outside its slice, because it stops itself.
+    /// If its timer expired early, it receives the small rest of its slice.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let slice =

@@ -1,4 +1,4 @@
-//! What was predicted about each change, and what the host then delivered, as rows of a table.
+//! Prediction and result of each change, as rows of a table.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -6,13 +6,13 @@ use serde_json::Value;
 use crate::report::{Row, median};
 
 /// A change that was made, with the results of all vCPUs.
-pub(super) struct Measured {
+pub(super) struct MeasuredChange {
     pub(super) what: String,
-    pub(super) vcpus: Vec<Vcpu>,
+    pub(super) vcpus: Vec<VcpuResult>,
 }
 
 /// Prediction and result of one vCPU. Shares are in millionths of a CPU, waits in nanoseconds.
-pub(super) struct Vcpu {
+pub(super) struct VcpuResult {
     name: String,
     /// Share before the change. `None` for a VM that came with the change.
     before: Option<f64>,
@@ -61,9 +61,9 @@ impl Interval {
     }
 }
 
-impl Vcpu {
+impl VcpuResult {
     /// Reads a vCPU from the prediction of `whatif --json` and from a record of `predictions`.
-    pub(super) fn read(prediction: &Value, record: &Value) -> Result<Vcpu> {
+    pub(super) fn read(prediction: &Value, record: &Value) -> Result<VcpuResult> {
         let stated = &record["prediction"];
         let name = stated["vcpu"].as_str().context("a prediction names its vCPU")?;
         let rows = prediction["vcpus"].as_array().context("whatif lists vCPUs")?;
@@ -79,7 +79,7 @@ impl Vcpu {
                 came: outcome["wait_p99_ns"].as_f64()?,
             })
         };
-        Ok(Vcpu {
+        Ok(VcpuResult {
             name: name.to_owned(),
             before: row["now"]["share_ppm"].as_f64(),
             simulated: Interval::of(&row["then"], "share_ppm").context("a simulated share")?,
@@ -108,8 +108,8 @@ impl Wait {
     }
 }
 
-impl Measured {
-    fn worst(&self, of: impl Fn(&Vcpu) -> f64) -> (f64, &str) {
+impl MeasuredChange {
+    fn worst(&self, of: impl Fn(&VcpuResult) -> f64) -> (f64, &str) {
         let values = self.vcpus.iter().map(|vcpu| (of(vcpu), vcpu.name.as_str()));
         values.max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or((0.0, "no vCPU"))
     }
@@ -123,8 +123,8 @@ impl Measured {
     }
 
     fn row(&self) -> Row {
-        let (moved, who) = self.worst(Vcpu::moved);
-        let (error, worst) = self.worst(Vcpu::error);
+        let (moved, who) = self.worst(VcpuResult::moved);
+        let (error, worst) = self.worst(VcpuResult::error);
         let (factor, waits) = self.worst_factor();
         let got = format!(
             "{who} moved by {moved:.2} points; largest error {error:.2} points ({worst}); \
@@ -139,10 +139,11 @@ fn points(ppm: f64) -> f64 {
 }
 
 /// Returns rows about all changes together, then a row for each.
-pub(super) fn rows(made: &[Measured], refused: &[String]) -> Result<Vec<Row>> {
+pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Row>> {
     ensure!(!made.is_empty(), "every recording was refused: {refused:?}");
     let all = made.len() + refused.len();
-    let count = |is_good: &dyn Fn(&Measured) -> bool| made.iter().filter(|it| is_good(it)).count();
+    let count =
+        |is_good: &dyn Fn(&MeasuredChange) -> bool| made.iter().filter(|it| is_good(it)).count();
     let row = |what: &str, got: usize, promised, least: usize| Row {
         what: what.to_owned(),
         got: format!("{got} of {all}, {} refused", refused.len()),
@@ -152,19 +153,19 @@ pub(super) fn rows(made: &[Measured], refused: &[String]) -> Result<Vec<Row>> {
     let vcpus = || made.iter().flat_map(|it| &it.vcpus);
     let waits = || vcpus().filter_map(|vcpu| vcpu.wait.as_ref());
     let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
-    let error = mean(vcpus().map(Vcpu::error).collect());
-    let unchanged = mean(vcpus().map(Vcpu::moved).collect());
+    let error = mean(vcpus().map(VcpuResult::error).collect());
+    let unchanged = mean(vcpus().map(VcpuResult::moved).collect());
     let width = |it: &Interval| points(it.most - it.least);
     let widths: Vec<f64> = vcpus().map(|vcpu| width(&vcpu.stated)).collect();
     let factors: Vec<f64> = waits().map(|it| it.stated.most / it.stated.least.max(1.0)).collect();
     let (width, factor) =
         (median(&widths), if factors.is_empty() { 1.0 } else { median(&factors) });
-    let moved = |it: &Measured| it.worst(Vcpu::moved).0 > 5.0;
+    let moved = |it: &MeasuredChange| it.worst(VcpuResult::moved).0 > 5.0;
     let mut rows = vec![
         row("changes that move a share by more than 5 points", count(&moved), "15 of 30", 15),
         row(
             "changes after which each share is within 1 point of the prediction",
-            count(&|it| it.worst(Vcpu::error).0 <= 1.0),
+            count(&|it| it.worst(VcpuResult::error).0 <= 1.0),
             "28 of 30",
             28,
         ),
@@ -176,7 +177,7 @@ pub(super) fn rows(made: &[Measured], refused: &[String]) -> Result<Vec<Row>> {
         ),
         row(
             "changes after which each share is in its stated interval",
-            count(&Measured::is_in_interval),
+            count(&MeasuredChange::is_in_interval),
             "27 of 30",
             27,
         ),
@@ -193,7 +194,7 @@ pub(super) fn rows(made: &[Measured], refused: &[String]) -> Result<Vec<Row>> {
             holds: Some(error < unchanged),
         },
     ];
-    rows.extend(made.iter().map(Measured::row));
+    rows.extend(made.iter().map(MeasuredChange::row));
     let note =
         |it: &String| Row { what: it.clone(), got: "refused".into(), promised: "", holds: None };
     rows.extend(refused.iter().map(note));

@@ -26,8 +26,8 @@
 //! A vCPU with a hard limit (`exact`) is then forgiven a limited part of the rest: in each period a
 //! quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at most 40.
 //! Within that limit none of its slices is short, and per period its mean excess over the slice is
-//! the mean lateness of stops less the least lateness. This is for vCPUs that prefer whole slices to
-//! an exact share. Debt beyond that limit is deducted from the next slices, which can be short. The
+//! the mean lateness of stops less the least lateness. This is for vCPUs that prefer whole slices
+//! to an exact share. Debt beyond that limit is deducted from the next slices, which can be short. The
 //! debt is at most ten slices or the share of a second, whichever is more. With `repay` nothing is
 //! forgiven.
 //!
