@@ -300,7 +300,7 @@ pub fn reservation(
     recent: Option<Delivery>,
     total: Option<Delivery>,
 ) -> Reservation {
-    let ListedReservation { row, state, reason, served } = listed;
+    let ListedReservation { row, state, reason, served, chosen } = listed;
     let (slice, period) = (row.terms.each().slice(), row.terms.each().period());
     Reservation {
         name: row.name.to_string(),
@@ -318,6 +318,7 @@ pub fn reservation(
         until: row.terms.until().map(Moment),
         until_ns: row.terms.until().map(units::WallTime::ns),
         enforce: row.terms.enforcement().into(),
+        chosen: chosen.clone(),
         gang: row.gang.as_ref().map(|gang| gang.name.to_string()),
         vcpus: row.terms.vcpus(),
         served: *served,

@@ -121,6 +121,10 @@ pub struct Reservation {
     /// Mechanism that enforces the reservation. Absent for the dispatcher.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     pub enforce: Mechanism,
+    /// Reason for which `auto` chose the mechanism. Absent if a request named the mechanism, or if
+    /// the daemon has restarted since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
     /// Name of the gang to which the reservation belongs, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gang: Option<String>,

@@ -92,6 +92,9 @@ pub struct ListedReservation {
     pub reason: Option<Reason>,
     /// Number of vCPUs of the VM that are scheduled for this reservation at present.
     pub served: u16,
+    /// Reason for which the service chose the mechanism. `None` if a request named it, or if the
+    /// daemon has restarted since.
+    pub chosen: Option<String>,
 }
 
 /// Warning that comes with a successful answer.

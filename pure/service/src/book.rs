@@ -7,6 +7,7 @@ use slackline_units::{DomId, Span, Time};
 use crate::answer::ListedReservation;
 use crate::binding::Binding;
 use crate::machine::{Identity, Machine, Seats};
+use crate::mechanism::MechanismChoice;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
@@ -29,6 +30,9 @@ pub(crate) struct Entry {
     pub(crate) not_seated: Option<String>,
     /// State of the guest as the VM's monitor names it. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
+    /// Mechanism that the service chose for `auto`, with the reason. `None` if a request named the
+    /// mechanism, or if the daemon has restarted since.
+    pub(crate) chosen: Option<MechanismChoice>,
     /// Time of the last event which reported that changes to the VM's threads were undone.
     meddled: Option<Time>,
 }
@@ -78,6 +82,7 @@ impl Entry {
             contested: BTreeMap::new(),
             not_seated: None,
             suspended: None,
+            chosen: None,
             meddled: None,
         }
     }
@@ -173,7 +178,11 @@ impl Entry {
                 (State::Waiting, Some(reason.clone()), 0)
             }
         };
-        ListedReservation { row: self.row.clone(), state, reason, served }
+        // A change to another mechanism may have been reverted since.
+        let by = self.row.terms.enforcement();
+        let chosen = self.chosen.as_ref().filter(|chosen| chosen.by == by);
+        let chosen = chosen.map(|chosen| chosen.why.clone());
+        ListedReservation { row: self.row.clone(), state, reason, served, chosen }
     }
 }
 
@@ -183,7 +192,7 @@ fn count(vcpus: usize) -> u16 {
 
 /// Returns a reservation that has ended, as clients see it.
 pub(crate) const fn ended(row: Row) -> ListedReservation {
-    ListedReservation { row, state: State::Ended, reason: None, served: 0 }
+    ListedReservation { row, state: State::Ended, reason: None, served: 0, chosen: None }
 }
 
 /// All reservations by name.

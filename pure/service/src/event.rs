@@ -19,7 +19,8 @@ pub struct Event {
     pub principal: Principal,
     /// Kind of the change.
     pub what: EventKind,
-    /// Reservation that changed. `None` if the event concerns no reservation.
+    /// Reservation that changed, or whose mechanism was chosen. `None` if the event concerns no
+    /// reservation.
     pub name: Option<Name>,
     /// The reservation before the change. `None` if it did not exist.
     pub before: Option<Row>,
@@ -74,8 +75,8 @@ pub enum EventKind {
     GangBroken(String),
     /// Stage of a plan with a canary. Says which.
     Canary(String),
-    /// The service chose the mechanisms of reservations with `auto`. Says which mechanisms, and
-    /// why.
+    /// The service chose the mechanism of a reservation with `auto`. Says which mechanism, and why.
+    /// It follows the event of the change, and has no reservation before and after it.
     Chosen(String),
     /// The keeper died and was replaced.
     KeeperReplaced,

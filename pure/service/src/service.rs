@@ -360,12 +360,23 @@ impl Service {
 
     /// Writes an event that concerns no reservation.
     fn note(&mut self, now: Time, principal: Principal, what: EventKind) {
+        self.note_about(now, principal, None, what);
+    }
+
+    /// Writes an event that changes no reservation, with the name that it concerns, if any.
+    fn note_about(
+        &mut self,
+        now: Time,
+        principal: Principal,
+        name: Option<&Name>,
+        what: EventKind,
+    ) {
         let event = Event {
             seq: self.writer.number(),
             at: now,
             principal,
             what,
-            name: None,
+            name: name.cloned(),
             before: None,
             after: None,
             was_late: false,

@@ -1,5 +1,7 @@
 //! Answers of the daemon, formatted as tables.
 
+use std::collections::BTreeMap;
+
 use slackline_control::{
     Access, AppliedChange, Cost, Delivery, Event, Host, Machine, Overload, Reservation, Room,
 };
@@ -57,8 +59,11 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
         ],
     ];
     let mut groups = groups;
-    if all.iter().any(|one| !one.enforce.is_dispatcher()) {
-        groups[1].push(column(ENFORCE, all, |one| text(one.enforce.word())));
+    if all.iter().any(|one| !one.enforce.is_dispatcher() || one.chosen.is_some()) {
+        groups[1].push(column(ENFORCE, all, |one| match one.chosen {
+            Some(_) => text(format!("auto: {}", one.enforce.word())),
+            None => text(one.enforce.word()),
+        }));
     }
     if all.iter().any(|one| one.cost.is_some()) {
         let cost = |cell: fn(&Cost) -> String| {
@@ -72,13 +77,33 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
     Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
-/// Returns the reason for each reservation's state, one sentence each.
+/// Returns the reason for each reservation's state, one sentence each, and the reasons for which
+/// `auto` chose mechanisms.
 pub(super) fn reasons(all: &[Reservation]) -> String {
     let reason = |one: &Reservation| {
         let why = one.why.as_ref()?;
         Some(format!("{} is {}: {why}\n", one.name, one.state.word()))
     };
-    all.iter().filter_map(reason).collect()
+    all.iter().filter_map(reason).collect::<String>() + &choices(all)
+}
+
+/// Returns a sentence for each reason for which `auto` chose a mechanism. It names at most three of
+/// the reservations.
+fn choices(all: &[Reservation]) -> String {
+    let mut names: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for one in all {
+        if let Some(why) = &one.chosen {
+            names.entry((one.enforce.word(), why)).or_default().push(&one.name);
+        }
+    }
+    let line = |((by, why), names): ((&str, &str), Vec<&str>)| {
+        let shown = names.iter().take(3).copied().collect::<Vec<&str>>().join(", ");
+        match names.len().saturating_sub(3) {
+            0 => format!("auto chose {by} for {shown}: {why}\n"),
+            more => format!("auto chose {by} for {shown} and {more} more: {why}\n"),
+        }
+    };
+    names.into_iter().map(line).collect()
 }
 
 /// Returns one line for each CPU that cannot deliver its reservations.
@@ -105,9 +130,10 @@ pub(super) fn one(one: &Reservation) -> String {
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     let until = one.until_ns.map(|ns| format!(", until {} UTC", moment(ns))).unwrap_or_default();
-    let by = match one.enforce.is_dispatcher() {
-        true => String::new(),
-        false => format!(", by {}", one.enforce.word()),
+    let by = match (&one.chosen, one.enforce.is_dispatcher()) {
+        (Some(why), _) => format!(", by {} (auto: {why})", one.enforce.word()),
+        (None, true) => String::new(),
+        (None, false) => format!(", by {}", one.enforce.word()),
     };
     format!(
         "{}: {} in every {}{each}{by_use}{exact}{phase}, {} % of a CPU, for {}{until}{by}; {}, \

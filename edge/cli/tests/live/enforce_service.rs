@@ -98,6 +98,16 @@ fn auto_chooses_a_possible_mechanism_and_logs_the_reason() {
     let log = log.shows(&format!("web by {by}: ")).shows("db by dispatcher: ");
     let chosen = log.out.matches("chosen").count();
     assert_eq!(chosen, 2, "{}", log.out);
+    // The log of a reservation has its own choice only.
+    let log = daemon.run("log web").ended_with(0).shows(&format!("chosen: web by {by}: "));
+    assert_eq!(log.out.matches("chosen").count(), 1, "{}", log.out);
+    let listed = daemon.run("list").ended_with(0).shows(&format!("auto: {by}"));
+    assert!(
+        listed.out.contains(&format!("auto chose {by} for ")) || listed.err.contains("auto chose")
+    );
+    assert!(daemon.one("web")["chosen"].is_string());
+    daemon.run(&format!("change web --enforce {by}")).ended_with(0);
+    assert!(daemon.one("web")["chosen"].is_null());
     daemon.run("change web --slice 2ms --enforce auto").ended_with(0);
     daemon.run("release web").ended_with(0);
     victim.is_given_back();

@@ -133,7 +133,7 @@ mod tests {
             identity: None,
             by_uuid: None,
         };
-        ListedReservation { row, state: State::Active, reason, served: 1 }
+        ListedReservation { row, state: State::Active, reason, served: 1, chosen: None }
     }
 
     #[test]

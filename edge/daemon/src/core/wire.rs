@@ -230,6 +230,7 @@ pub(super) fn hidden_machine(machine: control::Machine) -> control::Machine {
 /// CPUs.
 pub(super) fn hidden_reservation(mut reservation: control::Reservation) -> control::Reservation {
     (reservation.gang, reservation.why, reservation.warning) = (None, None, None);
+    reservation.chosen = None;
     (reservation.recent, reservation.total, reservation.cost) = (None, None, None);
     control::Reservation {
         name: ANOTHER.into(),

@@ -250,6 +250,7 @@ pub fn reservation(name: &str) -> Reservation {
         phase: None,
         phase_ns: None,
         enforce: slackline_control::Mechanism::Dispatcher,
+        chosen: None,
         until: None,
         until_ns: None,
         gang: None,

@@ -110,11 +110,15 @@ impl Service {
             let why = "too many changes wait to be written to the ledger".to_owned();
             return Err(Refusal::NotNow { why, again: crate::writer::REST });
         }
-        if asked.request.names_with_auto().is_empty() {
+        let outcome = if asked.request.names_with_auto().is_empty() {
             self.carry_out_as_named(now, asked, world)
         } else {
             self.carry_out_by_best_mechanism(now, asked, world)
+        };
+        if outcome.is_ok() {
+            self.forget_choices(&asked.request);
         }
+        outcome
     }
 
     /// Carries out a request with `auto`. First tries the mechanism that is better on this host. If
@@ -140,14 +144,32 @@ impl Service {
         }
         let after = self.revisions(asked);
         let changed = after.into_iter().filter(|row| !before.contains(row));
-        let changed = changed.filter_map(|(name, _)| self.book.row(name));
-        let changed = changed.map(|row| format!("{} by {}", row.name, row.terms.enforcement()));
-        let changed: Vec<String> = changed.collect();
-        if !changed.is_empty() {
-            let says = format!("{}: {why}", changed.join(", "));
-            self.note(now, asked.principal, EventKind::Chosen(says));
+        for (name, _) in changed {
+            let Some(entry) = self.book.get_mut(name) else { continue };
+            let by = entry.row.terms.enforcement();
+            let says = format!("{name} by {by}: {why}");
+            entry.chosen = Some(MechanismChoice { by, why: why.clone() });
+            self.note_about(now, asked.principal, Some(name), EventKind::Chosen(says));
         }
         outcome
+    }
+
+    /// Forgets the choice of the mechanism of each reservation whose mechanism a request names.
+    fn forget_choices(&mut self, request: &Request) {
+        match request {
+            Request::Reserve { name, enforce, .. }
+            | Request::Change { name, enforce: Some(enforce), .. }
+                if !enforce.is_auto() =>
+            {
+                if let Some(entry) = self.book.get_mut(name) {
+                    entry.chosen = None;
+                }
+            }
+            Request::Apply { targets, dry_run: false, .. } => {
+                targets.iter().for_each(|target| self.forget_choices(target));
+            }
+            _ => {}
+        }
     }
 
     /// Returns the revisions of the reservations for which a request has `auto`.

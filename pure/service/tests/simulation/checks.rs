@@ -248,7 +248,8 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
 fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
-        for event in commit.events.iter().filter(|event| event.name.as_ref() == Some(name)) {
+        let of_row = commit.events.iter().filter(|event| event.name.as_ref() == Some(name));
+        for event in of_row.filter(|event| !matches!(event.what, EventKind::Chosen(_))) {
             hold!(
                 event.before == now,
                 "{name}: event {} begins with {:?}, not {now:?}",
@@ -260,7 +261,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
         hold!(now == *row, "{name} is written as {row:?}; its events say {now:?}");
     }
     for event in &commit.events {
-        if let Some(name) = &event.name {
+        if let (Some(name), false) = (&event.name, matches!(event.what, EventKind::Chosen(_))) {
             let is_written = commit.rows.iter().any(|(one, _)| one == name);
             hold!(is_written, "event {} is of {name}, which is not written", event.seq);
         }
