@@ -1,6 +1,7 @@
 //! Bodies of HTTP requests.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use slackline_service::{Name, WantedMechanism};
@@ -75,7 +76,7 @@ pub struct ReservationParameters {
 /// Mechanism that a request asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "kebab-case")]
+#[serde(rename_all = "kebab-case", try_from = "String")]
 pub enum RequestedMechanism {
     /// The mechanism that was better in the last trial of the host (`slackline doctor --trial`). If
     /// that mechanism cannot enforce the reservation, the dispatcher.
@@ -85,6 +86,31 @@ pub enum RequestedMechanism {
     Dispatcher,
     /// `SCHED_DEADLINE` of the kernel.
     Deadline,
+}
+
+impl FromStr for RequestedMechanism {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<RequestedMechanism, String> {
+        match text.parse::<Enforcement>() {
+            Ok(Enforcement::Dispatcher) => Ok(RequestedMechanism::Dispatcher),
+            Ok(Enforcement::Deadline) => Ok(RequestedMechanism::Deadline),
+            Ok(by @ (Enforcement::Quota | Enforcement::Weight)) => Err(format!(
+                "`{by}` guarantees no share of its own; use auto, dispatcher or deadline, or \
+                 limit a VM by `slackline hold --at-most`"
+            )),
+            Err(_) if text == "auto" => Ok(RequestedMechanism::Auto),
+            Err(_) => Err(format!("`{text}` is not a mechanism; use auto, dispatcher or deadline")),
+        }
+    }
+}
+
+impl TryFrom<String> for RequestedMechanism {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<RequestedMechanism, String> {
+        text.parse()
+    }
 }
 
 impl From<Mechanism> for RequestedMechanism {

@@ -10,7 +10,7 @@ use slackline_control::{
     End, Length, Moment, Phase, RequestedMechanism, ReservationParameters, Role, Share,
 };
 use slackline_top::SortKey;
-use slackline_units::{Enforcement, Span, WallTime};
+use slackline_units::{Span, WallTime};
 
 use super::view::View;
 use crate::enforce::Enforce;
@@ -477,15 +477,9 @@ fn role(text: &str) -> Result<Role, String> {
 
 /// Parses the mechanism of a reservation.
 pub(crate) fn mechanism(text: &str) -> Result<RequestedMechanism, String> {
-    match text.parse::<Enforce>()? {
-        Enforce::Auto => Ok(RequestedMechanism::Auto),
-        Enforce::Named(Enforcement::Dispatcher) => Ok(RequestedMechanism::Dispatcher),
-        Enforce::Named(Enforcement::Deadline) => Ok(RequestedMechanism::Deadline),
-        other => Err(format!(
-            "`{other}` guarantees no share of its own; use auto, dispatcher or deadline, or limit \
-             a VM by `slackline hold --at-most`"
-        )),
-    }
+    // Suggests the nearest name if there is no such mechanism.
+    text.parse::<Enforce>()?;
+    text.parse()
 }
 
 fn length(text: &str) -> Result<Length, String> {

@@ -79,6 +79,24 @@ fn apply_command_refuses_an_invalid_list_with_file_line_and_vm() {
     refused(big, 4).says("big: no room").says("nothing was changed");
 }
 
+/// A reservation guarantees CPU time, which a quota or a weight cannot do alone.
+#[test]
+fn reservation_by_quota_or_weight_is_refused_with_the_command_for_limits() {
+    let Some(daemon) = Daemon::new(applies) else { return };
+    for by in ["quota", "weight"] {
+        let says = format!("`{by}` guarantees no share of its own");
+        let limit = "limit a VM by `slackline hold --at-most`";
+        let list = format!("[web]\nslice = \"3ms\"\nenforce = \"{by}\"\n");
+        daemon.write("list.toml", &list);
+        let file = daemon.path("list.toml");
+        daemon.run(&["apply", &file]).refused(2).says("list.toml:3:11: ").says(&says).says(limit);
+        for command in ["reserve", "change"] {
+            let more = [command, "web", "--slice", "3ms", "--enforce", by];
+            daemon.run(&more).ended_with(2).says(&says).says(limit);
+        }
+    }
+}
+
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]

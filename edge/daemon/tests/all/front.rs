@@ -103,6 +103,8 @@ fn front_process_refuses_an_invalid_request_before_the_core_sees_it() {
         ("{\"slice\":\"2ms\",\"root\":true}", "unknown field `root`"),
         ("{\"slice\":\"2ms\",\"slice\":\"3ms\"}", "duplicate field"),
         ("{\"slice\":\"2ms\"} {}", "trailing characters"),
+        ("{\"slice\":\"2ms\",\"enforce\":\"quota\"}", "`quota` guarantees no share of its own"),
+        ("{\"slice\":\"2ms\",\"enforce\":\"magic\"}", "use auto, dispatcher or deadline"),
         ("\u{0}", "expected value"),
         ("{\"slice\":\"2ms\",\"vcpus\":99999999999}", "expected u16"),
     ] {
