@@ -41,6 +41,8 @@ Long checks, run by hand:
            random untrusted input, 5 minutes for each target
   soak     [--minutes N]
            a live session whose processes are killed in turn, 5 minutes; as root
+  soak-mechanisms [--rounds N]
+           kills each process of each mechanism of `--enforce` in turn, 200 times each; as root
   soak-service [--minutes N] [--kills N]
            a daemon whose VMs start and end: N kills, then a fault each minute, 10 minutes; as root
   observe  [--minutes N]
@@ -98,6 +100,8 @@ fn command(arguments: &[String]) -> Result<ExitCode> {
         ["contract", rest @ ..] => contract::run(&contract::Scripts::read(rest)?),
         ["soak"] => soak::session("5"),
         ["soak", "--minutes", minutes] => soak::session(minutes),
+        ["soak-mechanisms"] => soak::mechanisms("200"),
+        ["soak-mechanisms", "--rounds", rounds] => soak::mechanisms(rounds),
         ["soak-service", options @ ..] => soak::service(options),
         ["service"] => service::run("10000", "0"),
         ["service", "--seeds", seeds] => service::run(seeds, "0"),

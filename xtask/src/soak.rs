@@ -12,6 +12,9 @@ const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 /// Environment variable that tells a test how many kills it starts with, one after the other.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
+/// Environment variable that tells a test how often it kills for each mechanism.
+const ROUNDS: &str = "SLACKLINE_SOAK_ROUNDS";
+
 /// Environment variable that tells a test the path of the program to be tested.
 const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
@@ -54,6 +57,18 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
+/// Kills each process of each mechanism of `--enforce` in turn, `rounds` times a mechanism.
+///
+/// # Errors
+///
+/// If `rounds` is no integer above zero.
+pub fn mechanisms(rounds: &str) -> Result<ExitCode> {
+    let mut cargo = step::cargo();
+    cargo.args(["test", "-p", "slackline", "--locked", "--test", "live", "soak_mechanisms::"]);
+    cargo.args(["--", "--nocapture"]).env(ROUNDS, number(rounds)?.to_string());
+    Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
 fn seconds(minutes: &str) -> Result<String> {
     Ok((number(minutes)? * 60).to_string())
 }
@@ -72,7 +87,7 @@ mod tests {
         for options in [&["--minutes", "0"][..], &["--kills", "many"], &["--hours", "1"], &["1"]] {
             assert!(service(options).is_err(), "{options:?}");
         }
-        assert!(session("-1").is_err());
+        assert!(session("-1").is_err() && mechanisms("0").is_err());
         assert_eq!(seconds("2").ok().as_deref(), Some("120"));
     }
 }

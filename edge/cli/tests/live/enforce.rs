@@ -7,14 +7,14 @@ use rustix::process::Signal;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 
 /// Options that hold the vCPU threads of a VM by the kernel, each with a name.
-const WAYS: [(&str, &[&str]); 3] = [
+pub(crate) const WAYS: [(&str, &[&str]); 3] = [
     ("deadline", &["--vcpus", "--slice", "1ms", "--period", "20ms", "--enforce", "deadline"]),
     ("quota", &["--cpu", "20%", "--at-most", "--enforce", "quota"]),
     ("weight", &["--weight", "50"]),
 ];
 
 /// Returns true if the kernel enforces something for the victim, or if it is in a cgroup of ours.
-fn is_enforced(victim: &Victim) -> bool {
+pub(crate) fn is_enforced(victim: &Victim) -> bool {
     let pid = Tid::new(victim.pid()).unwrap();
     let threads = slackline_linux::thread::threads_of(pid).unwrap();
     let is_deadline = |tid: &Tid| {

@@ -26,6 +26,7 @@ mod rebind;
 mod scrape;
 mod service;
 mod service_people;
+mod soak_mechanisms;
 mod soak_service;
 mod terms;
 mod thousand;
