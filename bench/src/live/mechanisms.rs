@@ -2,6 +2,7 @@
 //! a weight. The target always computes. Beside it, other processes compute on its CPU, each in a
 //! cgroup of its own, so that they are siblings whatever the kernel's autogroups do.
 
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
@@ -10,14 +11,15 @@ use slackline_linux::sys::{Scheduling, SchedulingOf, Tid, set_scheduling};
 use slackline_linux::thread::ThreadRef;
 use slackline_live::Punctual;
 use slackline_live::mechanism::{
-    CpuWeight, Demand, EnforceTarget, KernelEnforcement, kernel_mechanism,
+    CpuWeight, Demand, EnforceTarget, KernelEnforcement, TrialResult, better, kernel_mechanism,
+    mechanism,
 };
 use slackline_live::meter::{Sampler, own_cpu_time};
 use slackline_play::limit::{LimitInterface, LimitedProcess, target};
 use slackline_units::{CpuShare, Enforcement, Reservation, Span, Weight};
 
 use super::{LiveSetting, LoadProcess};
-use crate::report::table;
+use crate::report::{median, spread, table};
 
 /// Load beside the target.
 #[derive(Clone, Copy, Debug)]
@@ -67,7 +69,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
                 format!("{}{fifo}", beside.hogs),
                 enforcement.to_string(),
             ];
-            row.extend(measured.unwrap_or_else(cannot));
+            row.extend(measured.map_or_else(cannot, |measured| measured.cells(seconds)));
             eprintln!("{}", row.join(" | "));
             rows.push(row);
         }
@@ -96,13 +98,92 @@ fn cannot(why: String) -> Vec<String> {
     cells
 }
 
-/// Measures one scenario by one mechanism. Returns the cells of its row, or the reason why the
-/// mechanism cannot express it.
+/// Shares of a CPU at which `auto` is compared with the best mechanism, in percent.
+const AUTO_SHARES: [u32; 5] = [1, 5, 20, 40, 90];
+
+/// Difference between `auto` and the best mechanism that MECH-12 allows, in percent of a CPU.
+const AUTO_BEYOND: f64 = 0.02;
+
+/// Compares `auto` with each mechanism that guarantees CPU time, beside one busy process. Measures
+/// each share `rounds` times, each for `seconds` whole seconds. The mechanisms take turns. Returns
+/// Markdown.
+pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
+    let setting = LiveSetting::new(seconds)?;
+    let (by, why) = better(&TrialResult::read_all(Path::new(TrialResult::FILE)));
+    let guaranteed = |one: &Enforcement| mechanism(*one).abilities().guarantees;
+    let mechanisms: Vec<Enforcement> = Enforcement::ALL.into_iter().filter(guaranteed).collect();
+    let mut rows = Vec::new();
+    for percent in AUTO_SHARES {
+        let each = target(CpuShare::from_ppm(percent * 10_000), Span::from_ms(10))?;
+        let mut errors: Vec<Result<Vec<f64>, String>> = vec![Ok(Vec::new()); mechanisms.len()];
+        for round in 1..=rounds {
+            for (&one, errors) in mechanisms.iter().zip(&mut errors) {
+                let Ok(all) = errors else { continue };
+                match measure(&setting, one, (each, ONE))? {
+                    Ok(measured) => all.push(measured.worst as f64 / 1e4),
+                    Err(why) => *errors = Err(why),
+                }
+            }
+            eprintln!("{percent} %: round {round} of {rounds}");
+        }
+        let medians = errors.iter().map(|all| all.as_ref().ok().map(|all| median(all)));
+        let medians: Vec<Option<f64>> = medians.collect();
+        let best = medians.iter().flatten().copied().fold(f64::INFINITY, f64::min);
+        // The dispatcher takes what the better mechanism cannot express.
+        let is_possible = |at: &usize| medians[*at].is_some();
+        let auto = mechanisms.iter().position(|&one| one == by).filter(is_possible).unwrap_or(0);
+        for (at, (one, errors)) in mechanisms.iter().zip(&errors).enumerate() {
+            let mut row = vec![format!("{percent} %"), one.to_string()];
+            row.push(errors.as_ref().map_or_else(String::clone, |all| spread(all, 3)));
+            let beyond = medians[at].filter(|_| at == auto).map(|median| median - best);
+            row.push(beyond.map_or_else(String::new, |beyond| {
+                let is_held = if beyond <= AUTO_BEYOND { "held" } else { "missed" };
+                format!("{beyond:.3} points beyond the best: {is_held}")
+            }));
+            rows.push(row);
+        }
+    }
+    Ok(format!(
+        "Error of the worst of {seconds} whole seconds in each of {rounds} interleaved runs, in\n\
+         percent of a CPU, beside a busy process and with a period of 10 ms. `auto` runs the\n\
+         mechanism that was better in the last trial, so its errors are those of that mechanism:\n\
+         {by} ({why}). Allowed: {AUTO_BEYOND:.2} points beyond the best.\n\n{}",
+        table(&["asked", "mechanism", "error (range)", "auto"], &rows)
+    ))
+}
+
+/// Numbers of one scenario by one mechanism. Shares are in millionths of a CPU.
+struct Measured {
+    /// Mean of the delivered shares of the seconds.
+    delivered: u64,
+    /// Number of seconds below [`MISSED_BELOW`] percent of the share.
+    missed: u64,
+    /// Largest difference between a second's share and the requested share.
+    worst: u64,
+    /// CPU time of all threads of Slackline.
+    cost: u64,
+}
+
+impl Measured {
+    fn cells(&self, seconds: u64) -> Vec<String> {
+        let percent = |ppm: u64| format!("{:.2} %", ppm as f64 / 1e4);
+        vec![
+            percent(self.delivered),
+            format!("{} of {seconds}", self.missed),
+            percent(self.worst),
+            percent(self.cost),
+            String::new(),
+        ]
+    }
+}
+
+/// Measures one scenario by one mechanism. Returns its numbers, or the reason why the mechanism
+/// cannot express it.
 fn measure(
     setting: &LiveSetting,
     enforcement: Enforcement,
     (each, beside): (Reservation, OtherLoad),
-) -> Result<Result<Vec<String>, String>> {
+) -> Result<Result<Measured, String>> {
     let load = setting.spin()?;
     let crowd = Crowd::start(setting, beside)?;
     let mut limited = match Limit::begin(setting, enforcement, &load, (each, beside))? {
@@ -125,14 +206,7 @@ fn measure(
     let cost = spent.ns() * 1_000_000 / Span::from_secs(setting.seconds).ns();
     drop(limited);
     drop(crowd);
-    let percent = |ppm: u64| format!("{:.2} %", ppm as f64 / 1e4);
-    Ok(Ok(vec![
-        percent(sum / setting.seconds),
-        format!("{missed} of {}", setting.seconds),
-        percent(worst),
-        percent(cost),
-        String::new(),
-    ]))
+    Ok(Ok(Measured { delivered: sum / setting.seconds, missed, worst, cost }))
 }
 
 /// Other processes on the CPU of the target.
