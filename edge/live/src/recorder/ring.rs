@@ -84,8 +84,9 @@ impl FlightRing {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, &self.header);
         self.after.names().for_each(|named| writer.named(named));
-        let mut local =
-            PieceWriter { writer, threads: &mut self.threads, numbers: BTreeMap::new() };
+        let vcpus = self.after.names().map(|named| (named.vcpu.slot(), named.vcpu)).collect();
+        let (threads, numbers) = (&mut self.threads, BTreeMap::new());
+        let mut local = PieceWriter { writer, threads, numbers, vcpus };
         for entry in entries {
             entry.pass_to(&mut local);
             entry.pass_to(&mut self.after);
@@ -142,6 +143,9 @@ struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
     numbers: BTreeMap<HostThreadId, HostThreadId>,
+    /// vCPU of each slot. A thread may run on after its vCPU has left, and another vCPU may then
+    /// have the slot.
+    vcpus: BTreeMap<usize, VcpuId>,
 }
 
 impl PieceWriter<'_> {
@@ -151,7 +155,8 @@ impl PieceWriter<'_> {
         }
         let known = self.threads.get(&thread)?;
         let id = HostThreadId::new(u32::try_from(self.numbers.len()).ok()?);
-        self.writer.host_thread(&HostThread { id, ..known.clone() });
+        let vcpu = known.vcpu.filter(|vcpu| self.vcpus.get(&vcpu.slot()) == Some(vcpu));
+        self.writer.host_thread(&HostThread { id, vcpu, ..known.clone() });
         self.numbers.insert(thread, id);
         Some(id)
     }
@@ -166,6 +171,7 @@ impl Sink for PieceWriter<'_> {
     }
 
     fn named(&mut self, named: &VcpuName) {
+        self.vcpus.insert(named.vcpu.slot(), named.vcpu);
         self.writer.named(named);
     }
 
@@ -357,5 +363,32 @@ mod tests {
         assert!(from > at(0) && to == at(100));
         assert_eq!(small.threads.len(), 1);
         assert_eq!(ring(usize::MAX, Span::from_secs(60)).replay(at(200), &mut ()).ok(), Some(None));
+    }
+
+    /// A thread runs on after its vCPU has left. The event of it may be in a later piece, in which
+    /// no vCPU has the slot, or another vCPU has it.
+    #[test]
+    fn recording_ring_stays_readable_if_a_thread_outlives_its_vcpu() {
+        for next in [None, Some(VcpuId::new(0, DomId::new(1), 0))] {
+            let mut ring = FlightRing::new(&header(), usize::MAX, Span::from_secs(60));
+            let named = |at, vcpu| {
+                Entry::Named(VcpuName { at, vcpu, name: "web.0".into(), domain: "web".into() })
+            };
+            let Entry::HostThread(thread) = thread(0) else { panic!("a thread is a thread") };
+            let thread = Entry::HostThread(Box::new(HostThread { vcpu: Some(WEB), ..*thread }));
+            let left = Entry::Record(Record::Left { at: at(9), vcpu: WEB });
+            let joined = |vcpu| Entry::Record(Record::Joined { at: at(0), vcpu });
+            let mut first = vec![named(at(0), WEB), joined(WEB), thread, on_cpu(0, 1), left];
+            first.extend(next.map(|next| named(at(9), next)));
+            ring.push(&first, (at(0), at(10)), |_| true);
+            ring.push(&[on_cpu(0, 11)], (at(10), at(20)), |_| true);
+            let mut entries: Vec<Entry> = Vec::new();
+            ring.replay(at(15), &mut entries).expect("a whole ring");
+            let vcpus = entries.iter().filter_map(|entry| match entry {
+                Entry::HostThread(thread) => Some(thread.vcpu),
+                _ => None,
+            });
+            assert_eq!(vcpus.collect::<Vec<_>>(), [None], "{next:?}");
+        }
     }
 }
