@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use slackline_control::convert::is_unseen;
 use slackline_experiments::grid::GridProgress;
 use slackline_terminal::Paint;
 use slackline_units::{Span, Time};
@@ -68,10 +69,12 @@ pub(crate) fn tell(text: &str) {
     let _ = io::stderr().write_all(fold(text, told_columns()).as_bytes());
 }
 
-/// Returns text without control characters other than `allowed`. Text of a file could otherwise
-/// move the cursor of a terminal, or change its title.
+/// Returns text without control characters other than `allowed`, and without invisible characters.
+/// Text of a file or of a daemon could otherwise move the cursor of a terminal, change its title or
+/// reverse text.
 pub(crate) fn printable(text: &str, allowed: &[char]) -> String {
-    let is_plain = |letter: &char| !letter.is_control() || allowed.contains(letter);
+    let is_plain =
+        |letter: &char| !letter.is_control() && !is_unseen(*letter) || allowed.contains(letter);
     let shown = |letter: char| Some(letter).filter(is_plain).unwrap_or('\u{fffd}');
     text.chars().map(shown).collect()
 }

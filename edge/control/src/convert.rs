@@ -227,10 +227,16 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     })
 }
 
+/// Returns true if the character is invisible or changes how other characters are shown, as marks
+/// of direction do. Control characters are not among these.
+#[must_use]
+pub fn is_unseen(letter: char) -> bool {
+    service::UNSEEN.iter().any(|range| range.contains(&letter))
+}
+
 /// Escapes invisible characters as their code points. Ledgers of older versions can contain names
 /// with such characters.
 fn seen(text: &str) -> String {
-    let is_unseen = |letter: char| service::UNSEEN.iter().any(|range| range.contains(&letter));
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
         if is_unseen(letter) { shown.extend(letter.escape_unicode()) } else { shown.push(letter) }

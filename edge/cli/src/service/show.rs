@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use slackline_control::convert::is_unseen;
 use slackline_control::{
     Access, AppliedChange, Cost, Delivery, Event, Host, Machine, Overload, Reservation, Room,
 };
@@ -297,10 +298,10 @@ pub(super) fn column<T>(heading: &'static str, rows: &[T], cell: impl FnMut(&T) 
     Plain { heading, cells: rows.iter().map(cell).collect() }
 }
 
-/// Returns a table cell for a text that another user may have chosen. Control characters are
-/// removed.
+/// Returns a table cell for a text that another user may have chosen. Control characters and
+/// invisible characters are removed.
 pub(super) fn text(text: impl AsRef<str>) -> Cell {
-    let is_plain = |letter: char| !letter.is_control();
+    let is_plain = |letter: char| !letter.is_control() && !is_unseen(letter);
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
 }
 
@@ -337,6 +338,13 @@ pub(super) fn moment(ns: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn name_in_an_answer_is_shown_without_escape_and_direction_characters() {
+        let name = "\u{1b}[2Jweb\u{202e}gnp\u{200b}";
+        assert_eq!(text(name), Cell::Text("[2Jwebgnp".into()));
+        assert_eq!(crate::terminal::printable(name, &[]).matches('\u{fffd}').count(), 3);
+    }
 
     #[test]
     fn list_command_reports_an_overloaded_cpu_below_its_table() {

@@ -27,9 +27,9 @@
 //! quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at most 40.
 //! Within that limit none of its slices is short, and per period its mean excess over the slice is
 //! the mean lateness of stops less the least lateness. This is for vCPUs that prefer whole slices
-//! to an exact share. Debt beyond that limit is deducted from the next slices, which can be short. The
-//! debt is at most ten slices or the share of a second, whichever is more. With `repay` nothing is
-//! forgiven.
+//! to an exact share. Debt beyond that limit is deducted from the next slices, which can be short.
+//! The debt is at most ten slices or the share of a second, whichever is more. With `repay` nothing
+//! is forgiven.
 //!
 //! New parameters start a new period at once and yield no CPU time. What was used of the old slice
 //! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
