@@ -1,13 +1,13 @@
 //! The controller: one proposal, one prediction and at most one change in each round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use slackline_service::{MeasuredVm, Name, VmPrediction};
 use slackline_units::CpuShare;
 
 use crate::decision::{ChangeReason, Decision, why};
-use crate::input::{PredictedVm, Predictor, Round, uncovered};
-use crate::proposal::{Memory, Pace, Proposal, proposals};
+use crate::input::{PredictedVm, Predictor, Round, short_periods, uncovered};
+use crate::proposal::{Memory, Pace, PredictedFall, Proposal, proposals};
 use crate::target::target;
 
 /// The last change with its prediction, and the misses of the VM in the round before.
@@ -33,7 +33,7 @@ impl Manager {
         self.remember(round);
         let last = self.canary.take();
         if let Some(undo) = last.as_ref().and_then(|canary| undo(round, canary)) {
-            self.note(&undo);
+            self.note(&undo, None);
             return Some(undo);
         }
         let proposals = proposals(round, &self.pace, &self.memory);
@@ -66,12 +66,21 @@ impl Manager {
             memory.targets.push_back(target(vm));
             let most = self.pace.rise_after.max(self.pace.most_patience).max(3);
             memory.targets.drain(..memory.targets.len().saturating_sub(most));
+            if let Some(fall) = &mut memory.fall {
+                fall.observe(vm, self.pace.evidence);
+            }
         }
     }
 
     /// Notes a change. A fall that is taken back soon makes the next fall of the VM wait longer.
-    fn note(&mut self, made: &Decision) {
+    /// A fall with a prediction is watched until the next change.
+    fn note(&mut self, made: &Decision, said: Option<&PredictedVm>) {
         let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
+        memory.fall = said.filter(|_| made.to < made.from).map(|said| PredictedFall {
+            to: made.to,
+            predicted: (said.misses, said.periods),
+            rounds: VecDeque::new(),
+        });
         if matches!(made.why, ChangeReason::Undo(_)) && made.to < made.from {
             memory.rests_until = made.round + pace.rest;
         }
@@ -104,7 +113,7 @@ impl Manager {
             missed: Some(said.misses),
             length: said.length,
         };
-        self.note(&made);
+        self.note(&made, Some(said));
         self.canary = Some((made.clone(), prediction, vm.misses));
         made
     }
@@ -150,9 +159,7 @@ fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[Pred
     let is_worse = before.iter().zip(after).enumerate().any(|(index, (now, then))| {
         then.misses > now.misses.max(allowed(index, then)) && !is_below(index)
     });
-    let least = vm.within(vm.goals.at_least.unwrap_or(CpuShare::NONE));
-    let is_short = uncovered(vm, vm.share).max(vm.misses) > vm.allowed()
-        || vm.share < least
-        || vm.goals.use_ppm.is_some();
+    let is_short =
+        short_periods(vm) > vm.allowed() || vm.share < vm.least() || vm.goals.use_ppm.is_some();
     !is_worse && (it.to < vm.share || is_short || after[it.vm].misses < before[it.vm].misses)
 }

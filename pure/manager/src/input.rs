@@ -109,11 +109,22 @@ impl VmRound {
         self.periods() * u64::from(self.goals.misses_ppm.unwrap_or(0)) / 1_000_000
     }
 
+    /// Returns the smallest share of the VM's goals, brought between floor and ceiling.
+    #[must_use]
+    pub fn least(&self) -> CpuShare {
+        self.within(self.goals.at_least.unwrap_or(CpuShare::NONE))
+    }
+
     /// Returns the share brought between floor and ceiling. The floor has precedence.
     #[must_use]
     pub fn within(&self, share: CpuShare) -> CpuShare {
         share.min(self.ceiling).max(self.floor)
     }
+}
+
+/// Returns the number of periods that missed, or that demanded more than the reservation.
+pub(crate) fn short_periods(vm: &VmRound) -> u64 {
+    uncovered(vm, vm.share).max(vm.misses)
 }
 
 /// Returns the number of periods that demanded more than a share.

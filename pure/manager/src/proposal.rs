@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use slackline_service::Name;
+use slackline_service::{Name, exceeds_prediction};
 use slackline_units::CpuShare;
 
-use crate::input::{Round, VmRound};
+use crate::input::{Round, VmRound, short_periods};
 
 /// Number of times that a rise is more urgent than a fall by as much.
 const RISE_HASTE: u64 = 4;
@@ -26,6 +26,8 @@ pub struct Pace {
     pub regret: u64,
     /// Largest number of rounds in which a VM must want less.
     pub most_patience: usize,
+    /// Number of the last rounds whose misses can take back a fall.
+    pub evidence: usize,
 }
 
 impl Default for Pace {
@@ -37,6 +39,7 @@ impl Default for Pace {
             rest: 4,
             regret: 6,
             most_patience: 4,
+            evidence: 6,
         }
     }
 }
@@ -59,6 +62,39 @@ pub(crate) struct Memory {
     pub(crate) patience: usize,
     /// Round of the last fall. `None` after a rise.
     pub(crate) fell: Option<u64>,
+    /// The last fall with its prediction. `None` after another change.
+    pub(crate) fall: Option<PredictedFall>,
+}
+
+/// A fall, and the misses since then.
+#[derive(Clone, Debug)]
+pub(crate) struct PredictedFall {
+    /// Share after the fall.
+    pub(crate) to: CpuShare,
+    /// Predicted number of missed periods, and number of periods of the prediction.
+    pub(crate) predicted: (u64, u64),
+    /// For each of the last rounds since the fall: number of periods that missed or that demanded
+    /// more than the reservation, and number of periods. Oldest first.
+    pub(crate) rounds: VecDeque<(u64, u64)>,
+}
+
+impl PredictedFall {
+    /// Adds the misses of a round, and forgets all but the last `most` rounds.
+    pub(crate) fn observe(&mut self, vm: &VmRound, most: usize) {
+        self.rounds.push_back((short_periods(vm), vm.periods()));
+        self.rounds.drain(..self.rounds.len().saturating_sub(most));
+    }
+
+    /// Returns true if more periods were missed than the prediction and chance explain.
+    fn is_refuted(&self) -> bool {
+        let add = |(missed, periods): (u64, u64), round: &(u64, u64)| {
+            (missed.saturating_add(round.0), periods.saturating_add(round.1))
+        };
+        let (missed, periods) = self.rounds.iter().fold((0, 0), add);
+        let (predicted, of) = self.predicted;
+        let scaled = (u128::from(predicted) * u128::from(periods)).div_ceil(of.max(1).into());
+        exceeds_prediction(missed, u64::try_from(scaled).unwrap_or(u64::MAX), periods)
+    }
 }
 
 /// A change that is proposed, not predicted yet.
@@ -70,6 +106,13 @@ pub(crate) struct Proposal {
 }
 
 impl Memory {
+    /// Returns true if a rise would not take back a fall without a reason: the VM has not fallen,
+    /// has another goal than misses, or misses more than chance and the prediction explain.
+    fn may_rise(&self, vm: &VmRound) -> bool {
+        let Some(fall) = self.fall.as_ref().filter(|fall| fall.to == vm.share) else { return true };
+        vm.share < vm.least() || vm.goals.use_ppm.is_some() || fall.is_refuted()
+    }
+
     /// Returns the share that the VM has wanted for long enough. Its present share if none.
     fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
         let targets = &self.targets;
@@ -79,7 +122,7 @@ impl Memory {
         let rise = last(pace.rise_after).min().unwrap_or(vm.share);
         let fall = last(pace.fall_after.max(self.patience)).max().unwrap_or(vm.share);
         match () {
-            () if rise > vm.share => {
+            () if rise > vm.share && self.may_rise(vm) => {
                 vm.within(CpuShare::from_ppm(rise.ppm().saturating_add(growth(targets))))
             }
             () if fall < pace.margin_below(vm) => vm.within(fall),

@@ -58,7 +58,7 @@ pub use name::{Holder, Key, Name, NameError};
 pub use overload::{CpuLoad, OVERHEAD_WINDOW, OverheadWindow};
 pub use plan::{
     LONGEST_WATCH, MeasuredVm, Plan, PlanStage, PlanStep, SHARE_LIMIT_PPM, SHORTEST_WATCH,
-    VmPrediction,
+    VmPrediction, exceeds_prediction,
 };
 pub use principal::{NoPrincipal, Principal, Role, Verb};
 pub use refusal::Refusal;

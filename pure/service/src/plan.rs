@@ -177,17 +177,23 @@ impl VmPrediction {
         let scaled = u128::from(predicted) * u128::from(present.ns());
         let scaled = scaled.div_ceil(u128::from(self.length.ns().max(1)));
         let predicted = u64::try_from(scaled).unwrap_or(u64::MAX);
-        let more = missed.saturating_sub(predicted);
-        let is_worse = missed > predicted.saturating_mul(2)
-            && more >= 3
-            && u128::from(more) * 200 > u128::from(deadlines);
-        if is_worse {
+        if exceeds_prediction(missed, predicted, deadlines) {
             return Err(format!(
                 "{name} missed {missed} of {deadlines} deadlines, not {predicted}"
             ));
         }
         Ok(())
     }
+}
+
+/// Returns true if so many of the deadlines were missed that it is not chance: more than twice as
+/// many as predicted, at least 3 more, and more by over 0.5 % of the deadlines.
+#[must_use]
+pub fn exceeds_prediction(missed: u64, predicted: u64, deadlines: u64) -> bool {
+    let more = missed.saturating_sub(predicted);
+    missed > predicted.saturating_mul(2)
+        && more >= 3
+        && u128::from(more) * 200 > u128::from(deadlines)
 }
 
 /// Formats millionths as percent with two digits.

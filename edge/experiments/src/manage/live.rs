@@ -406,4 +406,45 @@ mod tests {
         assert_eq!((undo.from.ppm(), undo.to.ppm()), (309_000, 200_000));
         assert!(saved.decision.expect("it is saved").says.contains("undone"));
     }
+
+    /// Lets the manager reduce `web` to 20.6 %, and returns it.
+    fn manager_after_a_fall() -> Manager {
+        let mut manager = Manager::new(Pace::default());
+        let first = round(0, vm("web", 400_000, 2));
+        assert_eq!(decide(&mut manager, &first, &mut SufficientShare(100_000)).0, None);
+        let second = round(1, vm("web", 400_000, 2));
+        let (fall, _) = decide(&mut manager, &second, &mut SufficientShare(100_000));
+        assert_eq!(fall.map(|fall| fall.to.ppm()), Some(206_000));
+        manager
+    }
+
+    /// Returns `web` after the fall, with this number of late periods among 100.
+    fn with_late_periods(late: u64) -> VmRound {
+        let demand = [(Span::from_ms(2), 100 - late), (Span::from_ms(5), late)];
+        VmRound { demand: DemandCounts::from(demand), misses: late, ..vm("web", 206_000, 2) }
+    }
+
+    #[test]
+    fn late_period_after_a_fall_does_not_take_back_the_fall() {
+        let mut manager = manager_after_a_fall();
+        let mut decided = |number, late| {
+            let round = round(number, with_late_periods(late));
+            let (decision, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
+            decision.map(|decision| decision.to.ppm())
+        };
+        assert_eq!(decided(2, 1), None);
+        assert_eq!((3..8).find_map(|number| decided(number, 0)), None);
+        // The first late period has left the evidence of six rounds.
+        assert_eq!([decided(8, 1), decided(9, 1), decided(10, 1)], [None; 3]);
+        // Four of 600 periods are more than 0.5 %, and none was predicted.
+        assert_eq!(decided(11, 1), Some(515_000));
+    }
+
+    #[test]
+    fn fall_with_three_unpredicted_misses_is_taken_back_at_once() {
+        let mut manager = manager_after_a_fall();
+        let round = round(2, with_late_periods(3));
+        let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));
+        assert!(rise.is_some_and(|rise| rise.to > rise.from));
+    }
 }
