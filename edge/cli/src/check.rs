@@ -190,7 +190,7 @@ fn number(processes: usize) -> String {
 }
 
 /// Formats a number with its noun, such as `1 CPU` or `2 CPUs`.
-fn number_of(count: usize, what: &str) -> String {
+pub(crate) fn number_of(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }

@@ -89,22 +89,23 @@ impl fmt::Display for Decision {
         write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
         match why {
             ChangeReason::Rise { misses: 0, uncovered: 0, predicted, from, .. } => {
-                write!(out, "its floor or goal is higher, {predicted} misses predicted")?;
+                write!(out, "its floor or goal is higher, {} predicted", misses(*predicted))?;
                 taken(out, from.as_ref())
             }
             ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
-                write!(out, "{uncovered} periods demanded more, {predicted} misses predicted")?;
+                let periods = Counted(*uncovered, "period", "s");
+                write!(out, "{periods} demanded more, {} predicted", misses(*predicted))?;
                 taken(out, from.as_ref())
             }
-            ChangeReason::Rise { misses, seconds, predicted, from, .. } => {
-                write!(out, "{misses} misses in {seconds} s, predicted {predicted}")?;
+            ChangeReason::Rise { misses: missed, seconds, predicted, from, .. } => {
+                write!(out, "{} in {seconds} s, predicted {predicted}", misses(*missed))?;
                 taken(out, from.as_ref())
             }
             ChangeReason::Fall { used, predicted } => {
-                write!(out, "{used} % of it was demanded, {predicted} misses predicted")
+                write!(out, "{used} % of it was demanded, {} predicted", misses(*predicted))
             }
             ChangeReason::Room { of, predicted } => {
-                write!(out, "room for {of}, {predicted} misses predicted")
+                write!(out, "room for {of}, {} predicted", misses(*predicted))
             }
             ChangeReason::Undo(why) => write!(out, "undone, {why}"),
         }
@@ -118,6 +119,20 @@ fn taken(out: &mut fmt::Formatter<'_>, from: Option<&(Name, CpuShare)>) -> fmt::
             write!(out, "; {name}'s reservation fell by {part} points")
         }
         None => Ok(()),
+    }
+}
+
+fn misses(count: u64) -> Counted {
+    Counted(count, "miss", "es")
+}
+
+/// Number with its noun, and the ending of the noun in the plural.
+struct Counted(u64, &'static str, &'static str);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counted(count, noun, plural) = self;
+        write!(out, "{count} {noun}{}", if *count == 1 { "" } else { plural })
     }
 }
 

@@ -10,6 +10,7 @@ use slackline_experiments::manage::{Replay, SavedDecision, SavedRound};
 use slackline_manager::Pace;
 use slackline_units::Span;
 
+use crate::check::number_of;
 use crate::manage_args::Mode;
 use crate::problem::Problem;
 use crate::{input, terminal};
@@ -56,20 +57,17 @@ impl RoundFile {
         let unwritable = |source| Problem::Unwritable { file: path.into(), source };
         let file = File::create(path).map_err(unwritable)?;
         let mut file = RoundFile { file, path: path.into(), length: 0 };
-        let (format, mode) = (FORMAT.into(), mode.word().into());
-        file.line(&Header { format, mode, round_ns: round.ns() })?;
+        file.append(&header_line(mode, round))?;
         Ok(file)
     }
 
     /// Appends the line of a round.
     pub(super) fn write(&mut self, line: &RoundLine) -> Result<(), Problem> {
-        self.line(line)
+        self.append(&json_line(line))
     }
 
     /// Appends a line. If only a part of it can be written, the file ends with the line before.
-    fn line(&mut self, value: &impl Serialize) -> Result<(), Problem> {
-        let mut text = serde_json::to_string(value).expect("the line can be written as JSON");
-        text.push('\n');
+    fn append(&mut self, text: &str) -> Result<(), Problem> {
         if let Err(source) = self.file.write_all(text.as_bytes()) {
             let is_file = self.file.metadata().is_ok_and(|it| it.is_file());
             let _ = is_file.then(|| self.file.set_len(self.length));
@@ -78,6 +76,18 @@ impl RoundFile {
         self.length += text.len() as u64;
         Ok(())
     }
+}
+
+/// Returns the first line of the rounds of a manager.
+pub(super) fn header_line(mode: Mode, round: Span) -> String {
+    let (format, mode) = (FORMAT.into(), mode.word().into());
+    json_line(&Header { format, mode, round_ns: round.ns() })
+}
+
+/// Returns a value as one line of JSON.
+pub(super) fn json_line(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("the line can be written as JSON");
+    text + "\n"
 }
 
 /// Makes the decisions of a file again, and prints them.
@@ -124,7 +134,10 @@ pub(super) fn replay(path: &Path) -> Result<(), Problem> {
             terminal::say(&format!("{after:>6} s  {}\n", text_of(Some(decision))))?;
         }
     }
-    terminal::say(&format!("{rounds} rounds replayed, {differences} decisions differ\n"))?;
+    let rounds = number_of(rounds, "round");
+    let differ = if differences == 1 { "differs" } else { "differ" };
+    let decisions = number_of(differences, "decision");
+    terminal::say(&format!("{rounds} replayed, {decisions} {differ}\n"))?;
     if differences == 0 { Ok(()) } else { Err(Problem::ReplayDiffers) }
 }
 

@@ -97,7 +97,7 @@ fn replay_refuses_rounds_with_impossible_numbers() {
     let place = Place::with("");
     let (header, good) = saved_rounds();
     let told = replay(&place, &header, std::slice::from_ref(&good)).good();
-    assert!(told.contains("1 rounds replayed, 0 decisions differ"), "{told}");
+    assert!(told.contains("1 round replayed, 0 decisions differ"), "{told}");
     let most = u64::MAX;
     let changes = [
         ("/vms/0/demand", serde_json::json!([[3_000_000, most], [4_000_000, most]]), "`demand`"),
@@ -141,7 +141,7 @@ fn replay_with_gigantic_predictions_differs_and_prints_no_control_characters() {
     }
     round["decision"]["says"] = "web \u{1b}[31m\nrises".into();
     let told = replay(&place, &header, &[round]).ended_with(1).out;
-    assert!(told.contains("1 rounds replayed, 1 decisions differ"), "{told}");
+    assert!(told.contains("1 round replayed, 1 decision differs"), "{told}");
     assert!(told.contains("[31m\u{fffd}rises") && !told.contains('\u{1b}'), "{told:?}");
 }
 

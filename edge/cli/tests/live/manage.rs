@@ -101,7 +101,7 @@ fn live_manager_raises_a_vm_that_misses_and_its_file_replays() {
     let other = text.replacen(&format!("\"to_ppm\":{to}"), "\"to_ppm\":1", 1);
     live.place.write("other.jsonl", other.as_bytes());
     let differs = live.run(&["manage", "--replay", "other.jsonl"]).ended_with(1);
-    assert!(differs.out.contains("1 decisions differ"), "{}", differs.out);
+    assert!(differs.out.contains("1 decision differs"), "{}", differs.out);
     let log = daemon.run("log web").ended_with(0);
     assert!(log.out.contains("change: manager: web 10 to "), "{}", log.out);
     drop(web);
