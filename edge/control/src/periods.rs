@@ -8,14 +8,14 @@ use serde::{Deserialize, Serialize};
 pub struct RecordedPeriods {
     /// Length of the measured time in nanoseconds: the second half of the recording.
     pub length_ns: u64,
-    /// VMs with one vCPU that have a reservation, and were present when the recording ended.
+    /// VMs that have a reservation, and were present when the recording ended.
     pub vms: Vec<VmPeriods>,
     /// Reason why nothing is predicted. Absent if there is a prediction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<String>,
 }
 
-/// Periods of one VM.
+/// Periods of one VM. For a VM with several vCPUs, all values are those of the most demanding vCPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct VmPeriods {
@@ -24,7 +24,8 @@ pub struct VmPeriods {
     /// Period of its reservation, in nanoseconds.
     pub period_ns: u64,
     /// Demand of a period in nanoseconds, rounded up to a thousandth of the period, and number of
-    /// measured periods with that demand.
+    /// measured periods with that demand. For any n, the nth largest demand is the largest of the
+    /// nth largest demands of the vCPUs.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u64>>))]
     pub demand: Vec<(u64, u64)>,
     /// Number of measured periods that ended with incomplete work of an earlier period.
@@ -36,7 +37,7 @@ pub struct VmPeriods {
     pub predicted: Option<PredictedPeriods>,
 }
 
-/// Predicted periods of one VM.
+/// Predicted periods of one VM, with the values of its most demanding vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PredictedPeriods {

@@ -49,7 +49,7 @@ pub struct WhatIf {
     #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MovedVm>,
     /// True if the answer has, instead of the ordinary prediction, the measured and predicted
-    /// demand and missed periods of each VM with one vCPU.
+    /// demand and missed periods of each VM.
     #[serde(default, skip_serializing_if = "is_false")]
     pub periods: bool,
     /// True if the daemon takes a new recording, even if it keeps a recording for the caller.

@@ -37,7 +37,7 @@ pub(super) struct MeasuredRound {
     pub(super) round: Round,
     /// Reservations of the measured VMs, in the same order.
     pub(super) reservations: Vec<Reservation>,
-    /// Largest share of each VM that admission would accept.
+    /// Largest share of each vCPU of each VM that admission would accept.
     largest: Vec<CpuShare>,
     /// Prediction without a change.
     unchanged: Option<Vec<PredictedVm>>,
@@ -70,8 +70,7 @@ impl ManagedHost {
         let managed = all.iter().filter(|it| host.reason_to_leave(it).is_none()).count();
         if managed == 0 {
             return Err(Problem::BadOption {
-                message: "cannot manage: no running VM has a reservation with one vCPU and goals"
-                    .into(),
+                message: "cannot manage: no running VM has a reservation and goals".into(),
                 hint: Some("see `slackline list`, and `leave` in the goals".into()),
             });
         }
@@ -97,11 +96,10 @@ impl ManagedHost {
 
     /// Returns the reason why the manager leaves a VM as it is. `None` if it manages the VM.
     pub(super) fn reason_to_leave(&self, vm: &Reservation) -> Option<String> {
-        match (self.goals.of(&vm.name), vm.vcpus, vm.state) {
-            (None, ..) => Some("its goals have `leave = true`".into()),
-            (_, vcpus, _) if vcpus != 1 => Some(format!("it has {vcpus} vCPUs")),
-            (.., State::Active) => None,
-            (.., state) => Some(format!("it is {}", state.word())),
+        match (self.goals.of(&vm.name), vm.state) {
+            (None, _) => Some("its goals have `leave = true`".into()),
+            (_, State::Active) => None,
+            (_, state) => Some(format!("it is {}", state.word())),
         }
     }
 
@@ -134,10 +132,7 @@ impl ManagedHost {
             let Some(of) = measured(it).map(|at| &periods.vms[at]) else { continue };
             let vm = self.vm(it, of)?;
             let largest = largest.iter().find(|largest| largest.name == it.name);
-            let largest = largest.and_then(|it| u32::try_from(it.largest_ppm).ok());
-            // A managed VM has one vCPU.
-            let largest = largest.map(|ppm| CpuShare::from_ppm(ppm).min(CpuShare::ONE));
-            most.push(largest.unwrap_or(vm.share));
+            most.push(largest.and_then(share_of_each_vcpu).unwrap_or(vm.share));
             unchanged.push(predicted(of));
             vms.push(vm);
         }
@@ -193,6 +188,13 @@ impl ManagedHost {
         let none = || ClientError::Garbled("the answer has no `periods`".into());
         Ok((answer.periods().ok_or_else(none)?, answer.largest))
     }
+}
+
+/// Returns the largest share of each vCPU of a VM. `None` if the answer has no period.
+fn share_of_each_vcpu(largest: &LargestShare) -> Option<CpuShare> {
+    let ppm = u128::from(largest.slice_ns) * 1_000_000;
+    let ppm = u32::try_from(ppm.checked_div(largest.period_ns.into())?).ok()?;
+    Some(CpuShare::from_ppm(ppm).min(CpuShare::ONE))
 }
 
 /// Returns the prediction for a VM. `None` if there is none.

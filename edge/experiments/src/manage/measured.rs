@@ -1,16 +1,18 @@
 //! Demand and missed periods of VMs in a recording: measured, and predicted by simulating the
 //! recording again. The simulated manager and the live manager share this code.
 
+use std::collections::BTreeMap;
+
 use slackline_demand::{Collector, Demand, DemandCounts, VcpuDemand, demand_per_period};
 use slackline_manager::PredictedVm;
-use slackline_units::{Span, Time};
+use slackline_units::{Span, Time, VcpuId};
 use slackline_whatif::{Form, Gate, Model, Recording};
 
 /// A job that has waited for longer than this number of periods counts as demand, even if it has
 /// not ended. A job with a shorter wait counts in the next round.
 const LONG_WAIT: u64 = 10;
 
-/// Name of a VM with one vCPU, and its period.
+/// Name of a VM, and the period of its reservation.
 pub type VmPeriod = (String, Span);
 
 /// Demand and missed periods of a VM in an interval.
@@ -24,17 +26,19 @@ pub struct MeasuredPeriods {
     pub runnable: Span,
 }
 
-/// A VM of a recording that a manager can change: it has one vCPU and a reservation, and stayed
-/// until the recording ended.
+/// A VM of a recording that a manager can change: it has a reservation, and stayed until the
+/// recording ended. All vCPUs of a reservation have the same slice, so the values are those of the
+/// most demanding vCPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedVm {
     /// Name of the VM.
     pub name: String,
     /// Period of its reservation.
     pub period: Span,
-    /// Demand and missed periods in the second half of the recording.
+    /// Demand and missed periods in the second half of the recording. For any n, the nth largest
+    /// demand is the largest of the nth largest demands of the vCPUs.
     pub measured: MeasuredPeriods,
-    /// CPU time received in the second half of the recording.
+    /// CPU time that the vCPU with the most CPU time received in the second half of the recording.
     pub received: Span,
 }
 
@@ -55,10 +59,6 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
     let end = Time::START + recording.demand.length;
     let length = end.since(recording.split);
     let is_there = |stay: &&VcpuDemand| stay.left.is_none();
-    let is_single = |stay: &&VcpuDemand| {
-        let mut of_vm = recording.demand.vcpus.iter().filter(is_there);
-        of_vm.all(|other| other.vcpu == stay.vcpu || other.domain != stay.domain)
-    };
     let vm = |stay: &VcpuDemand| {
         let judged = recording.judged.iter().find(|judged| judged.name == stay.name)?;
         let period = judged.reserved?.period();
@@ -70,8 +70,48 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
             received: Span::from_ns(u64::try_from(received).unwrap_or(u64::MAX)),
         })
     };
-    let stays = recording.demand.vcpus.iter().filter(is_there).filter(is_single);
-    (length, stays.filter_map(vm).collect())
+    let mut vms: Vec<RecordedVm> = Vec::new();
+    for vcpu in recording.demand.vcpus.iter().filter(is_there).filter_map(vm) {
+        match vms.iter_mut().find(|vm| vm.name == vcpu.name) {
+            Some(vm) => vm.join(vcpu),
+            None => vms.push(vcpu),
+        }
+    }
+    (length, vms)
+}
+
+impl RecordedVm {
+    /// Adds another vCPU of the VM.
+    fn join(&mut self, vcpu: RecordedVm) {
+        let of = &mut self.measured;
+        of.demand = envelope(&of.demand, &vcpu.measured.demand);
+        of.misses = of.misses.max(vcpu.measured.misses);
+        of.runnable = of.runnable.max(vcpu.measured.runnable);
+        self.received = self.received.max(vcpu.received);
+    }
+}
+
+/// Returns the demand whose nth largest period is the larger of the nth largest periods of both.
+fn envelope(one: &DemandCounts, other: &DemandCounts) -> DemandCounts {
+    let mut levels = [one, other].map(|demand| demand.iter().rev().map(|(a, n)| (*a, *n)));
+    let mut next = levels.each_mut().map(Iterator::next);
+    let mut all = DemandCounts::new();
+    loop {
+        let (amount, count) = match next {
+            [Some((a, n)), Some((b, m))] => (a.max(b), n.min(m)),
+            [Some(rest), None] | [None, Some(rest)] => rest,
+            [None, None] => return all,
+        };
+        *all.entry(amount).or_default() += count;
+        for (next, levels) in next.iter_mut().zip(&mut levels) {
+            if let Some((_, left)) = next {
+                *left -= count;
+                if *left == 0 {
+                    *next = levels.next();
+                }
+            }
+        }
+    }
 }
 
 /// Counts demand and missed periods of a VM from `from` until the recording ends.
@@ -141,11 +181,15 @@ impl PeriodPredictor {
         let played = collector.finish();
         let (length, end) = (scenario.length, Time::START + scenario.length);
         let predicted = |(name, period): &VmPeriod| {
-            let (mut misses, mut used) = (0, Span::ZERO);
+            // A vCPU that joins again is another stay.
+            let mut vcpus: BTreeMap<VcpuId, (u64, Span)> = BTreeMap::new();
             for stay in played.vcpus.iter().filter(|stay| stay.domain == *name) {
-                misses += stay.missed_periods(*period, (Time::START, end));
-                used += stay.work();
+                let (misses, used) = vcpus.entry(stay.vcpu).or_default();
+                *misses += stay.missed_periods(*period, (Time::START, end));
+                *used += stay.work();
             }
+            let misses = vcpus.values().map(|(misses, _)| *misses).max().unwrap_or(0);
+            let used = vcpus.values().map(|(_, used)| *used).max().unwrap_or(Span::ZERO);
             let share = u128::from(used.ns()) * 1_000_000 / u128::from(length.ns().max(1));
             let share = u64::try_from(share).unwrap_or(u64::MAX);
             let periods = length.ns() / period.ns().max(1);
@@ -158,7 +202,7 @@ impl PeriodPredictor {
 #[cfg(test)]
 mod tests {
     use slackline_demand::Job;
-    use slackline_units::{DomId, VcpuId};
+    use slackline_units::DomId;
 
     use super::*;
 
@@ -196,6 +240,24 @@ mod tests {
         assert_eq!((measured.misses, measured.runnable), (0, Span::from_ms(4)));
         let all = measure_periods(&stay(&jobs), PERIOD, (ms(0), ms(70)));
         assert_eq!((all.misses, all.demand.values().sum::<u64>()), (1, 7));
+    }
+
+    #[test]
+    fn joined_vcpus_need_at_each_quantile_what_the_most_demanding_needs() {
+        let demand = |levels: &[(u64, u64)]| {
+            let levels = levels.iter().map(|&(ms, count)| (Span::from_ms(ms), count));
+            levels.collect::<DemandCounts>()
+        };
+        let one = demand(&[(1, 90), (2, 8), (9, 2)]);
+        let other = demand(&[(0, 70), (5, 29)]);
+        let both = demand(&[(1, 71), (5, 27), (9, 2)]);
+        assert_eq!(envelope(&one, &other), both);
+        assert_eq!(envelope(&other, &one), both);
+        assert_eq!(envelope(&one, &DemandCounts::new()), one);
+        for allowed in 0..100 {
+            let of = |demand| slackline_manager::quantile(demand, allowed);
+            assert_eq!(of(&both), of(&one).max(of(&other)), "{allowed}");
+        }
     }
 
     #[test]
