@@ -58,7 +58,7 @@ fn simulate(args: &Manage, file: &Path) -> Result<(), Problem> {
         let text = as_csv(shown);
         pending.keep(out.write_all(text.as_bytes()).and_then(|()| out.flush()))?;
     }
-    if args.json {
+    if args.at.daemon.json {
         return terminal::print(&as_json(args, &compared));
     }
     terminal::say(&as_text(args, &compared, shown))

@@ -7,19 +7,22 @@ use slackline_units::{CpuShare, Span};
 
 use crate::input;
 use crate::parse::{share, span};
-use crate::service::args::Trust;
+use crate::service::args::DaemonArgs;
 
 /// Policies that a series of demand can be run under.
 const POLICIES: [&str; 3] = ["edf", "sedf", "credit"];
 
 /// Options of a simulation that a live manager does not have.
-const SIMULATED: [&str; 9] =
-    ["file", "rule", "window", "seeds", "noise", "policy", "limited", "json", "csv"];
+const SIMULATED: [&str; 8] =
+    ["file", "rule", "window", "seeds", "noise", "policy", "limited", "csv"];
 
 /// Arguments that choose another use of the command. Options of `--live` are declared to conflict
 /// with them. `requires = "live"` is not enough: `--live` conflicts with these arguments, and clap
 /// ignores a missing requirement that conflicts with a given argument.
 const NOT_LIVE: [&str; 2] = ["file", "replay"];
+
+/// Help of `--json`, which a simulation and a live manager have.
+const JSON_HELP: &str = "Print JSON: the results of every rule; with --live the lines of --save";
 
 /// Change reservations as demand changes, in a simulation or for a daemon.
 ///
@@ -41,6 +44,11 @@ const NOT_LIVE: [&str; 2] = ["file", "replay"];
 ///   slackline manage --replay rounds.jsonl
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
+#[command(mut_arg("socket", |socket| {
+    socket.help("With --live: Unix socket of the daemon").requires("live").conflicts_with_all(NOT_LIVE)
+}))]
+#[command(mut_arg("host", |host| host.help("With --live: daemon of another host")))]
+#[command(mut_arg("json", |json| json.help(JSON_HELP)))]
 pub(crate) struct Manage {
     /// Scenario (TOML) or series of demand (`*.csv`); `-` is a scenario on standard input.
     #[arg(value_name = "FILE", value_parser = input::file)]
@@ -73,9 +81,6 @@ pub(crate) struct Manage {
     /// Make the shares of a series hard limits.
     #[arg(long)]
     pub(crate) limited: bool,
-    /// Print JSON: decisions, rounds and scores of every rule.
-    #[arg(long)]
-    pub(crate) json: bool,
     /// Write share, use, need and misses of each VM and round to a CSV file.
     #[arg(long, value_name = "FILE")]
     pub(crate) csv: Option<PathBuf>,
@@ -86,7 +91,7 @@ pub(crate) struct Manage {
     pub(crate) at: LiveArgs,
     /// Make the decisions of a --save file again; a different decision is an error.
     #[arg(long, value_name = "FILE", value_parser = input::file, conflicts_with_all = SIMULATED)]
-    #[arg(conflicts_with_all = ["live", "goals", "round"])]
+    #[arg(conflicts_with_all = ["live", "goals", "round", "json"])]
     pub(crate) replay: Option<PathBuf>,
 }
 
@@ -104,16 +109,8 @@ pub(crate) struct LiveArgs {
     /// With --live: write measurements and decisions to a file, one JSON object per line.
     #[arg(long, value_name = "FILE", requires = "live", conflicts_with_all = NOT_LIVE)]
     pub(crate) save: Option<PathBuf>,
-    /// With --live: Unix socket of the daemon.
-    #[arg(long, value_name = "PATH", default_value = slackline_control::SOCKET)]
-    #[arg(requires = "live", conflicts_with_all = NOT_LIVE)]
-    pub(crate) socket: PathBuf,
-    /// With --live: daemon of another host, e.g. `https://web:7443`.
-    #[arg(long, value_name = "URL", env = "SLACKLINE_HOST", hide_env_values = true)]
-    #[arg(conflicts_with = "socket")]
-    pub(crate) host: Option<String>,
     #[command(flatten)]
-    pub(crate) trust: Trust,
+    pub(crate) daemon: DaemonArgs,
 }
 
 /// Actions that a live manager may take.

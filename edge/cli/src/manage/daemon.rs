@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use slackline_control::client::{Client, ClientError};
 use slackline_control::{
-    FieldValue, Kind, LargestShare, Length, MOST_CHANGES, RecordedPeriods, Reservation,
+    Apply, FieldValue, Kind, LargestShare, Length, MOST_CHANGES, RecordedPeriods, Reservation,
     SetParameters, State, VmPeriods, WhatIf,
 };
 use slackline_experiments::manage::{GoalList, slice_of};
@@ -81,6 +81,25 @@ impl ManagedHost {
             });
         }
         Ok(host)
+    }
+
+    /// Checks that the caller may change reservations: a dry run without any change needs that right.
+    ///
+    /// # Errors
+    /// If the caller's role has no such right, or the daemon does not answer.
+    pub(super) fn check_right_to_change(&mut self) -> Result<(), Problem> {
+        let nothing = Apply { dry_run: true, ..Apply::default() };
+        let asked = self.client()?.apply(&nothing).map(|_| ());
+        Ok(asked.map_err(|error| match error {
+            ClientError::Refused(mut refused) if refused.kind == Kind::NotAllowed => {
+                refused.detail = "cannot manage in mode act: the caller's role has no right to \
+                                  change reservations"
+                    .into();
+                refused.hint = Some("use --mode recommend, or see `slackline help service`".into());
+                ClientError::Refused(refused)
+            }
+            error => error,
+        })?)
     }
 
     /// Returns all reservations.

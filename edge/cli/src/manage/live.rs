@@ -11,11 +11,10 @@ use slackline_manager::{Decision, Manager, Pace, VmRound};
 use slackline_units::{CpuShare, Span};
 
 use super::daemon::{DaemonPredictor, ManagedHost, MeasuredRound, is_final, may_be_done};
-use super::rounds::{RoundFile, RoundLine};
+use super::rounds::{RoundFile, RoundLine, header_line, json_line};
 use crate::manage_args::{Manage, Mode};
 use crate::places::Places;
 use crate::problem::Problem;
-use crate::service::args::DaemonArgs;
 use crate::signals::stop_flag;
 use crate::terminal;
 
@@ -74,10 +73,10 @@ pub(super) fn live(args: &Manage) -> Result<(), Problem> {
     let places = Places::of(&[("--save", args.at.save.as_deref())])?;
     args.goals.as_ref().map_or(Ok(()), |file| places.read("--goals", file))?;
     let goals = super::goals(args.goals.as_deref())?;
-    let (socket, host, trust) =
-        (args.at.socket.clone(), args.at.host.clone(), args.at.trust.clone());
-    let at = DaemonArgs { socket, host, trust, json: false };
-    let host = ManagedHost::open(at, goals, args.round)?;
+    let mut host = ManagedHost::open(args.at.daemon.clone(), goals, args.round)?;
+    if args.at.mode == Mode::Act {
+        host.check_right_to_change()?;
+    }
     let save = args.at.save.as_deref();
     let file = save.map(|path| RoundFile::create(path, (args.at.mode, args.round))).transpose()?;
     // Opening a pipe waits for its reader. Until then a signal ends the program at once.
@@ -105,7 +104,11 @@ impl LiveManager<'_> {
         let all = self.host.reservations()?;
         let managed = all.iter().filter(|it| self.host.reason_to_leave(it).is_none());
         let managed: Vec<&str> = managed.map(|it| it.name.as_str()).collect();
-        let (mode, round) = (self.args.at.mode.word(), self.args.round);
+        let (mode, round) = (self.args.at.mode, self.args.round);
+        if self.args.at.daemon.json {
+            return terminal::print(&header_line(mode, round));
+        }
+        let mode = mode.word();
         let mut text = format!("{mode}: {} in rounds of {round}\n", managed.join(", "));
         for it in &all {
             if let Some(why) = self.host.reason_to_leave(it) {
@@ -318,16 +321,20 @@ impl LiveManager<'_> {
 
     /// Returns the options that name the daemon. Empty for the default socket.
     fn daemon_options(&self) -> String {
-        match &self.args.at.host {
+        match &self.args.at.daemon.host {
             Some(host) => format!(" --host {host}"),
-            None if self.args.at.socket.as_os_str() == slackline_control::SOCKET => String::new(),
-            None => format!(" --socket {}", self.args.at.socket.display()),
+            None if self.args.at.daemon.socket.as_os_str() == slackline_control::SOCKET => {
+                String::new()
+            }
+            None => format!(" --socket {}", self.args.at.daemon.socket.display()),
         }
     }
 
     fn tell(&mut self, result: &RoundResult) -> Result<(), Problem> {
         let line = &result.line;
-        if result.is_news || line.says != self.quiet {
+        if self.args.at.daemon.json {
+            terminal::print(&json_line(line))?;
+        } else if result.is_news || line.says != self.quiet {
             let after = line.after_ns / 1_000_000_000;
             terminal::print(&format!("{after:>6} s  {}\n", line.says))?;
         }

@@ -67,7 +67,7 @@ fn helper_process_runs_as_qemu_guest() {
 
 /// Starts a process that looks like a guest with three vCPUs, of which the last vCPU sleeps.
 /// Returns the process and the ids of the vCPU threads.
-fn guest() -> (Ended, Vec<i32>) {
+pub(crate) fn guest() -> (Ended, Vec<i32>) {
     let mut guest = std::process::Command::new(std::env::current_exe().unwrap());
     guest
         .args(["--exact", "hold::helper_process_runs_as_qemu_guest", "--quiet"])
@@ -81,7 +81,7 @@ fn guest() -> (Ended, Vec<i32>) {
 }
 
 /// A process that is killed when this value is dropped.
-struct Ended(Child);
+pub(crate) struct Ended(pub(crate) Child);
 
 impl Drop for Ended {
     fn drop(&mut self) {

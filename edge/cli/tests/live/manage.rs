@@ -1,13 +1,16 @@
 //! Tests of `slackline manage --live` with a real daemon. Needs root.
 
+use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use serde_json::Value;
 
+use crate::common::Ran;
 use crate::common::live::{self, Live, PATIENCE, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
+use crate::hold::guest;
 
 /// Goals with a floor and a ceiling for `web`.
 const GOALS: &[u8] = b"[vm.web]\nfloor = \"10%\"\nceiling = \"60%\"\n[vm.db]\nleave = true\n";
@@ -180,6 +183,70 @@ fn live_manager_holds_after_another_client_changed_a_reservation() {
     assert!(manager.wait().expect("it was started").success());
     assert_eq!(daemon.one("web")["slice"], "2ms");
     drop(web);
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+/// Group of the viewers. Only the daemon sees a host with this group.
+const VIEWERS: u32 = 54_324;
+
+#[test]
+fn live_manager_of_a_viewer_observes_and_recommends_but_cannot_act() {
+    let Some(live) = live::begin() else { return };
+    let groups = live.place.path("group");
+    let known = std::fs::read_to_string("/etc/group").expect("the groups of this host");
+    let known = known.lines().filter(|line| !line.starts_with("slackline"));
+    let known: String = known.map(|line| format!("{line}\n")).collect();
+    live.place.write("group", format!("{known}slackline:x:{VIEWERS}:\n").as_bytes());
+    let Some(daemon) = Daemon::start_with_groups(&live, &groups) else { return };
+    daemon.run("access add 65534 --role viewer").ended_with(0);
+    let web = Worker::start(&live);
+    web.reserve(&daemon, "web");
+    let manage = |words: &str| {
+        let words = format!("manage --live --round 1s --socket socket {words}");
+        let command = live.place.command_of_nobody(&words.split(' ').collect::<Vec<_>>());
+        Ran::new(&command.expect("we are root").gid(VIEWERS).output().expect("it can be started"))
+    };
+    let refused = manage("--mode act --rounds 1");
+    refused.refused(5).says("cannot manage in mode act: the caller's role has no right");
+    let rounds = |mode: &str| {
+        let ran = manage(&format!("--mode {mode} --rounds 2 --json")).ended_with(0);
+        let lines = ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.collect::<Vec<Value>>()
+    };
+    for mode in ["observe", "recommend"] {
+        let lines = rounds(mode);
+        assert_eq!((lines.len(), &lines[0]["mode"]), (3, &Value::from(mode)), "{lines:?}");
+        assert!(lines[1..].iter().all(|line| line["is_done"] == false), "{lines:?}");
+        let measured = lines.iter().filter_map(|line| line["round"]["vms"].as_array());
+        assert!(measured.flatten().any(|vm| vm["name"] == "web"), "{lines:?}");
+    }
+    assert_eq!(daemon.one("web")["revision"], 1);
+    drop(web);
+    assert_eq!(daemon.end().code, Some(0));
+    live.nothing_is_left();
+}
+
+#[test]
+fn live_manager_measures_the_most_demanding_vcpu_of_a_vm() {
+    let Some(live) = live::begin() else { return };
+    let daemon = Daemon::start(&live);
+    // Two of the three vCPUs are busy.
+    let (vm, _) = guest();
+    daemon.run(&format!("reserve web --slice 1ms --for pid:{}", vm.0.id())).ended_with(0);
+    assert_eq!(daemon.one("web")["vcpus"], 3);
+    let_pass(Duration::from_secs(2));
+    let words = "manage --live --mode observe --round 1s --rounds 2 --json";
+    let ran = daemon.run(words).ended_with(0);
+    let lines = ran.out.lines().map(|line| serde_json::from_str(line).expect("JSON"));
+    let lines: Vec<Value> = lines.collect();
+    let mut vms = lines.iter().filter_map(|line| line["round"]["vms"].as_array()).flatten();
+    let web = vms.find(|vm| vm["name"] == "web").expect("a measured VM");
+    assert_eq!(web["share_ppm"], 100_000);
+    let demand = web["demand"].as_array().expect("periods");
+    let most = demand.iter().filter_map(|level| level[0].as_u64()).max();
+    assert!(most.is_some_and(|most| most > 1_000_000), "{web:#}");
+    drop(vm);
     assert_eq!(daemon.end().code, Some(0));
     live.nothing_is_left();
 }
