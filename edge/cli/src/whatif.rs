@@ -158,7 +158,14 @@ impl RecordingReader<'_> {
 }
 
 fn no_model(error: &ModelError) -> Problem {
-    Problem::NoForecast { message: error.to_string(), hint: None }
+    let hint = match error {
+        ModelError::OfKernel { name, .. } => Some(format!(
+            "record again under the dispatcher, for a reservation after \
+             `slackline change {name} --enforce dispatcher`"
+        )),
+        _ => None,
+    };
+    Problem::NoForecast { message: error.to_string(), hint }
 }
 
 /// Refuses a prediction from a recording that does not pass the gate.

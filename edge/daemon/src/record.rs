@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use slackline_control as control;
-use slackline_linux::sys::{Tid, process_of};
+use slackline_linux::sys::{Scheduling, Tid, get_scheduling, process_of};
 use slackline_linux::thread::threads_of;
 use slackline_linux::with_causes;
 use slackline_live::recorder::assembler::RecordedVcpu;
 use slackline_metrics::{Answer, Blame, Culprit};
 use slackline_service::{Binding, BindingKind};
-use slackline_units::{DomId, VcpuId};
+use slackline_units::{DomId, Enforcement, VcpuId};
 use thiserror::Error;
 
 use crate::find::{self, Machine};
@@ -116,8 +116,17 @@ impl Targets {
         if let Some(vcpu) = VcpuId::checked(self.slots, domain, number) {
             self.slots += 1;
             let (domain, name) = (name.to_owned(), format!("{name}.{number}"));
-            self.vcpus.push(RecordedVcpu { tid, vcpu, name, domain });
+            self.vcpus.push(RecordedVcpu { tid, vcpu, name, domain, by: mechanism(tid) });
         }
+    }
+}
+
+/// Returns the mechanism that enforces CPU time of a thread, as far as its scheduling class shows
+/// it: `deadline` or, for any other class, the dispatcher.
+fn mechanism(tid: Tid) -> Enforcement {
+    match get_scheduling(tid).map(|scheduling| scheduling.class) {
+        Ok(Scheduling::Deadline { .. }) => Enforcement::Deadline,
+        _ => Enforcement::Dispatcher,
     }
 }
 

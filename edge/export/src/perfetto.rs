@@ -343,11 +343,12 @@ impl<W: Write> Perfetto<W> {
     }
 
     fn promised(&mut self, (at, vcpu): (Time, VcpuId), record: &Record) {
-        let Record::Promised { reservation, exact, phase, .. } = *record else { return };
+        let Record::Promised { reservation, exact, phase, by, .. } = *record else { return };
         let promise = reservation.map_or("nothing".into(), |promise| promise.to_string());
         let extra = if exact { "no more" } else { "and what is left" };
         let mut more = vec![("reservation", promise), ("beyond it", extra.into())];
         more.extend(phase.map(|phase| ("phase", phase.to_string())));
+        more.extend(by.is_of_kernel().then(|| ("enforced by", by.to_string())));
         self.instant(vcpu, at, "promised", &more);
     }
 

@@ -10,7 +10,7 @@ use prost::Message as _;
 use slackline_export::Perfetto;
 use slackline_export::proto::{FtraceEvent, TYPE_INSTANT, TYPE_SLICE_BEGIN, TYPE_SLICE_END, Trace};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 const WEB_0: VcpuId = VcpuId::new(0, DomId::new(1), 0);
 const WEB_1: VcpuId = VcpuId::new(1, DomId::new(1), 1);
@@ -68,7 +68,14 @@ fn records() -> Vec<Record> {
     let woke = |us, vcpu| Record::Woke { at: at(us), vcpu };
     let blocked = |us, vcpu| Record::Blocked { at: at(us), vcpu };
     vec![
-        Record::Promised { at: at(0), vcpu: WEB_0, reservation, exact: false, phase: None },
+        Record::Promised {
+            at: at(0),
+            vcpu: WEB_0,
+            reservation,
+            exact: false,
+            phase: None,
+            by: Enforcement::Dispatcher,
+        },
         woke(1000, WEB_0),
         woke(2000, BATCH),
         woke(3000, WEB_1),

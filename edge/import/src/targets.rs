@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::RecordedVcpu;
-use slackline_units::{DomId, VcpuId};
+use slackline_units::{DomId, Enforcement, VcpuId};
 
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEventKind, ForeignThread};
@@ -284,7 +284,9 @@ fn numbered(vms: Vec<Vm>) -> Result<Vec<RecordedVcpu>, ImportError> {
             let too_many = || ImportError::TooManyVcpus { vcpus: all, most: vcpus.len() };
             let (vcpu, tid) = vcpu.zip(Tid::new(tid)).ok_or_else(too_many)?;
             let name = format!("{domain}.{index}");
-            vcpus.push(RecordedVcpu { tid, vcpu, name, domain: domain.clone() });
+            // Recordings of other programs do not name the mechanism.
+            let by = Enforcement::Dispatcher;
+            vcpus.push(RecordedVcpu { tid, vcpu, name, domain: domain.clone(), by });
         }
     }
     Ok(vcpus)

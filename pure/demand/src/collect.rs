@@ -303,8 +303,8 @@ impl Sink for Collector {
                 self.spent(PaidOverhead { cpu, vcpu, kind, from, to });
             }
             Record::Joined { at, vcpu } => self.joined(at, vcpu),
-            Record::Promised { at, vcpu, reservation, exact, phase } => {
-                self.promised(at, vcpu, RecordedReservation { reservation, exact, phase });
+            Record::Promised { at, vcpu, reservation, exact, phase, by } => {
+                self.promised(at, vcpu, RecordedReservation { reservation, exact, phase, by });
             }
             Record::Left { at, vcpu } => self.left(at, vcpu),
             Record::Paused { at, vcpu } => self.paused(at, vcpu),

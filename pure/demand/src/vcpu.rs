@@ -1,7 +1,7 @@
 //! Demand of one vCPU.
 
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, Enforcement, Reservation, Span, Time, VcpuId};
 
 /// Demand of a vCPU during one stay on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +60,8 @@ pub struct RecordedReservation {
     /// Phase: offset of the periods from multiples of the period on the clock. `None` if periods
     /// count from the time of the reservation.
     pub phase: Option<Span>,
+    /// Mechanism that enforces the reservation.
+    pub by: Enforcement,
 }
 
 /// Kind of a change.

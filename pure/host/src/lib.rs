@@ -22,7 +22,7 @@ use slackline_policy::{
     VcpuHint,
 };
 use slackline_trace::{RanEnd, Record, Sink};
-use slackline_units::{CpuId, CpuSet, CpuShare, ReservationError, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Enforcement, ReservationError, Span, Time, VcpuId};
 
 use boosts::Boosts;
 pub use check::{Broken, Fault, NotEligible};
@@ -360,6 +360,7 @@ impl Host {
             reservation: promise.map(|promise| promise.reservation),
             exact: promise.is_some_and(|promise| promise.exact),
             phase: promise.and_then(|promise| promise.phase),
+            by: Enforcement::Dispatcher,
         });
     }
 

@@ -148,7 +148,7 @@ fn is_plausible(record: &Record) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use slackline_units::{CpuId, DomId, Reservation};
+    use slackline_units::{CpuId, DomId, Enforcement, Reservation};
 
     use super::*;
     use crate::record::RanEnd;
@@ -162,7 +162,8 @@ mod tests {
         let (vcpu, at) = (vcpu(), Time::START);
         effort.named(&VcpuName { at, vcpu, name: "a".into(), domain: "a".into() });
         let reservation = Reservation::new(Span::from_ns(1), period).ok();
-        effort.record(&Record::Promised { at, vcpu, reservation, exact: true, phase: None });
+        let by = Enforcement::Dispatcher;
+        effort.record(&Record::Promised { at, vcpu, reservation, exact: true, phase: None, by });
         effort
     }
 

@@ -1,6 +1,6 @@
 //! Encoding of entries as bytes: a tag, numbers and texts. `write` describes the format.
 
-use slackline_units::{CpuId, CpuSet, Entitlement, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, Enforcement, Entitlement, Reservation, Span, Time, VcpuId};
 use slackline_units::{Pending, Task, TaskId, Tasks, VcpuHint};
 
 use crate::exchange::{CpuUse, Exchange, Fact, KeptFact, Order, Outcome};
@@ -17,6 +17,10 @@ pub(crate) const END: u8 = 0;
 /// Number of bits of the kind of overhead in a [`Record::Spent`]. The bit above them is set if a
 /// vCPU follows.
 pub(crate) const KIND_BITS: u32 = 3;
+
+/// Number of bits below the mechanism in the flags of a [`Record::Promised`]. The mechanism is its
+/// position in [`Enforcement::ALL`]: zero for the dispatcher.
+pub(crate) const MECHANISM_SHIFT: u32 = 2;
 
 /// Flag of an order that was refused.
 pub(crate) const REFUSED: u64 = 4;
@@ -50,10 +54,10 @@ impl Encoder {
                 self.time(at);
                 self.vcpu(vcpu);
             }
-            Record::Promised { at, vcpu, reservation, exact, phase } => {
+            Record::Promised { at, vcpu, reservation, exact, phase, by } => {
                 self.time(at);
                 self.vcpu(vcpu);
-                self.promise(reservation, exact, phase);
+                self.promise(reservation, (exact, by), phase);
             }
             Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due } => {
                 self.time(to);
@@ -430,10 +434,16 @@ impl Encoder {
         self.last = at;
     }
 
-    fn promise(&mut self, reservation: Option<Reservation>, exact: bool, phase: Option<Span>) {
+    fn promise(
+        &mut self,
+        reservation: Option<Reservation>,
+        (exact, by): (bool, Enforcement),
+        phase: Option<Span>,
+    ) {
         self.number(reservation.map_or(NOTHING, |reservation| reservation.slice().ns()));
         self.number(reservation.map_or(NOTHING, |reservation| reservation.period().ns()));
-        self.number(u64::from(exact) | u64::from(phase.is_some()) << 1);
+        let by = (by as u64) << MECHANISM_SHIFT;
+        self.number(u64::from(exact) | u64::from(phase.is_some()) << 1 | by);
         if let Some(phase) = phase {
             self.number(phase.ns());
         }

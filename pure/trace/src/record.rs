@@ -1,6 +1,6 @@
 //! Records of a trace. Times are on the run's own clock, which starts at zero.
 
-use slackline_units::{ClientId, CpuId, Reservation, Span, TaskId, Time, VcpuId};
+use slackline_units::{ClientId, CpuId, Enforcement, Reservation, Span, TaskId, Time, VcpuId};
 
 use crate::host_thread::HostThreadId;
 
@@ -27,6 +27,8 @@ pub enum Record {
         exact: bool,
         /// Phase of the vCPU's periods. `None` if they do not begin at fixed times.
         phase: Option<Span>,
+        /// Mechanism that enforces the reservation. On a simulated host it is the dispatcher.
+        by: Enforcement,
     },
     /// From now on, the clock to which phases refer is ahead of the run's own clock by this much.
     /// Until the first such record the two clocks are equal.

@@ -9,8 +9,8 @@ use slackline_trace::{
     Record, Service, Sink, VcpuName, WakeMark, Writer, WrittenTerms,
 };
 use slackline_units::{
-    ClientId, CpuId, CpuSet, DomId, Entitlement, Pending, Reservation, Span, Task, TaskId, Tasks,
-    Time, Urgency, VcpuHint, VcpuId,
+    ClientId, CpuId, CpuSet, DomId, Enforcement, Entitlement, Pending, Reservation, Span, Task,
+    TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId,
 };
 
 fn vcpu() -> VcpuId {
@@ -67,9 +67,30 @@ fn records() -> Vec<Record> {
     };
     vec![
         Record::Joined { at: at(0), vcpu },
-        Record::Promised { at: at(0), vcpu, reservation, exact: true, phase: None },
-        Record::Promised { at: at(0), vcpu, reservation, exact: false, phase: Some(Span::ZERO) },
-        Record::Promised { at: at(1), vcpu, reservation: None, exact: false, phase: None },
+        Record::Promised {
+            at: at(0),
+            vcpu,
+            reservation,
+            exact: true,
+            phase: None,
+            by: Enforcement::Deadline,
+        },
+        Record::Promised {
+            at: at(0),
+            vcpu,
+            reservation,
+            exact: false,
+            phase: Some(Span::ZERO),
+            by: Enforcement::Weight,
+        },
+        Record::Promised {
+            at: at(1),
+            vcpu,
+            reservation: None,
+            exact: false,
+            phase: None,
+            by: Enforcement::Dispatcher,
+        },
         Record::ClockSet { at: at(1), ahead: Span::MAX },
         Record::Woke { at: at(10), vcpu },
         Record::Refused { at: at(10), vcpu, cpu },

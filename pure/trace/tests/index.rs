@@ -7,7 +7,7 @@ use slackline_trace::{
     Entry, Header, IndexedTrace, Knowledge, RanEnd, ReadError, Reader, Record, Sink, VcpuName,
     Writer,
 };
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 const INTERVALS: u64 = 400_000;
 
@@ -59,8 +59,15 @@ fn entries() -> Vec<Entry> {
         })
     };
     for slot in 0..3 {
-        let (at, vcpu, phase) = (at(0), vcpu(slot), None);
-        all.push(Entry::Record(Record::Promised { at, vcpu, reservation, exact: false, phase }));
+        let (at, vcpu, phase, by) = (at(0), vcpu(slot), None, Enforcement::Dispatcher);
+        all.push(Entry::Record(Record::Promised {
+            at,
+            vcpu,
+            reservation,
+            exact: false,
+            phase,
+            by,
+        }));
         all.push(Entry::Record(Record::Woke { at, vcpu }));
     }
     for count in 0..INTERVALS {

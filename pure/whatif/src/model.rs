@@ -6,7 +6,7 @@ use slackline_demand::{Change, ChangeKind, Demand, RecordedReservation, Samples,
 use slackline_policy::{FieldError, Spec, Values, find, is_simulated_only};
 use slackline_scenario::{Draw, PERCENTILES};
 use slackline_trace::WrittenTerms;
-use slackline_units::{CpuId, CpuSet, Reservation, Span, Time};
+use slackline_units::{CpuId, CpuSet, Enforcement, Reservation, Span, Time};
 use thiserror::Error;
 
 use crate::recording::Recording;
@@ -47,6 +47,18 @@ pub enum ModelError {
     NoTerms {
         /// Name of the vCPU.
         name: String,
+    },
+    /// A mechanism of the kernel enforced the CPU time of a VM, for a part of the recording or all
+    /// of it. The simulation has only the dispatcher.
+    #[error(
+        "cannot model `{name}`: `{by}` enforced its CPU time during the recording, and only the \
+         dispatcher is simulated"
+    )]
+    OfKernel {
+        /// Name of the VM.
+        name: String,
+        /// Mechanism that enforced its CPU time.
+        by: Enforcement,
     },
     /// A VM joined more than once during the recording.
     #[error("cannot model `{name}`: the VM left and joined again during the recording")]
@@ -370,6 +382,11 @@ fn competitors(recording: &Recording) -> Vec<Competitor> {
 fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain>, ModelError> {
     let mut order: Vec<usize> = (0..recording.demand.vcpus.len()).collect();
     order.sort_by_key(|&index| recording.demand.vcpus[index].vcpu);
+    for stay in order.iter().map(|&index| &recording.demand.vcpus[index]) {
+        if let Some(by) = kernel_mechanism(stay) {
+            return Err(ModelError::OfKernel { name: stay.domain.clone(), by });
+        }
+    }
     let mut domains: Vec<ModelDomain> = Vec::new();
     for index in order {
         let stay = &recording.demand.vcpus[index];
@@ -397,6 +414,17 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
         domain.vcpus.push(vcpu(index, stay, spec)?);
     }
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
+}
+
+/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time of its stay.
+/// `None` if only the dispatcher did.
+fn kernel_mechanism(stay: &VcpuDemand) -> Option<Enforcement> {
+    let changes = stay.changes.iter().filter_map(|change| match change.what {
+        ChangeKind::Reserved(reserved) => Some(reserved),
+        _ => None,
+    });
+    let mut all = stay.reserved.into_iter().chain(changes).map(|reserved| reserved.by);
+    all.find(|by| by.is_of_kernel())
 }
 
 fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVcpu, ModelError> {

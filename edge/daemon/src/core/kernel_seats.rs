@@ -17,7 +17,7 @@ use slackline_trace::{Entry, Record};
 use slackline_units::{CpuShare, DomId, Reservation, Span};
 
 use super::kernel::{SeatedThread, cannot_pause};
-use super::scheduler::{Scheduler, ShrunkDomain};
+use super::scheduler::{Place, Scheduler, ShrunkDomain};
 use super::shares::FRONT_PERIOD;
 
 fn refused(error: &MechanismError) -> WorldError {
@@ -250,6 +250,19 @@ impl Scheduler {
             let _ = self.join(&[JoiningDomain { domain, name: &name, terms: &before, seats }]);
         }
         joined
+    }
+
+    /// Writes the mechanism into the records of new reservations, since the session does not know
+    /// it. Such records are rare, unlike the others.
+    pub(super) fn name_mechanisms(&self, records: &mut [Entry]) {
+        for entry in records {
+            let Entry::Record(Record::Promised { vcpu, by, .. }) = entry else { continue };
+            let has_it = |place: &Place| place.id.is_some_and(|id| id.vcpu() == *vcpu);
+            let domain = self.domains.values().find(|known| known.places.iter().any(has_it));
+            if let Some(domain) = domain {
+                *by = domain.terms.enforcement();
+            }
+        }
     }
 
     /// Adds the CPU time of deadline threads since the last reading to the session's records.

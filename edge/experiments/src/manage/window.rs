@@ -96,10 +96,10 @@ impl Window {
                 sink.exchange(&Exchange::Reported { now: at, fact });
             }
             sink.record(&Record::Joined { at, vcpu });
-            if let Some(&Record::Promised { reservation, exact, phase, .. }) =
+            if let Some(&Record::Promised { reservation, exact, phase, by, .. }) =
                 state.promised.get(&vcpu)
             {
-                sink.record(&Record::Promised { at, vcpu, reservation, exact, phase });
+                sink.record(&Record::Promised { at, vcpu, reservation, exact, phase, by });
             }
             if state.runnable.contains(&vcpu) {
                 sink.record(&Record::Woke { at, vcpu });

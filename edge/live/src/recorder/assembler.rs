@@ -15,7 +15,7 @@ use slackline_linux::thread::Stat;
 use slackline_trace::{
     HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink, VcpuName, WakeMark,
 };
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
@@ -51,6 +51,9 @@ pub struct RecordedVcpu {
     pub name: String,
     /// Name of the vCPU's VM.
     pub domain: String,
+    /// Mechanism that enforces CPU time of the thread: `deadline` for a thread that was under
+    /// `SCHED_DEADLINE` when the recording began, or else the dispatcher.
+    pub by: Enforcement,
 }
 
 /// Converts events of threads to records of a trace.
@@ -260,8 +263,8 @@ impl<I: Identify> Assembler<I> {
         self.next_slot = self.next_slot.max(u32::try_from(vcpu.slot()).unwrap_or(u32::MAX) + 1);
         sink.named(&VcpuName { at: at_trace, vcpu, name, domain });
         sink.record(&Record::Joined { at: at_trace, vcpu });
-        let (exact, phase) = (false, None);
-        sink.record(&Record::Promised { at: at_trace, vcpu, reservation: None, exact, phase });
+        let (exact, phase, by) = (false, None, watched.by);
+        sink.record(&Record::Promised { at: at_trace, vcpu, reservation: None, exact, phase, by });
         let tid = watched.tid;
         self.threads.remove(&tid.raw());
         self.vcpus.insert(tid.raw(), watched);
@@ -396,7 +399,9 @@ impl<I: Identify> Assembler<I> {
             let slot = self.next_slot;
             if let Some(vcpu) = VcpuId::checked(slot, domain_id, vcpu_number) {
                 let name = format!("{domain}.{vcpu_number}");
-                self.join(RecordedVcpu { tid: child, vcpu, name, domain }, at, sink);
+                // A child of a thread under `SCHED_DEADLINE` is an ordinary thread.
+                let by = Enforcement::Dispatcher;
+                self.join(RecordedVcpu { tid: child, vcpu, name, domain, by }, at, sink);
             }
         }
         let cpu = self.cpus.get(&cpu).map(|state| state.index);

@@ -5,7 +5,7 @@ use std::fs;
 
 use slackline_linux::sys::{Tid, monotonic, process_of};
 use slackline_trace::{Header, Note, Sink, WakeMark};
-use slackline_units::{CpuId, Time, VcpuId};
+use slackline_units::{CpuId, Enforcement, Time, VcpuId};
 
 use super::assembler::{Assembler, RecordedVcpu};
 use super::identity::Procfs;
@@ -35,7 +35,8 @@ pub fn follow(
         if let Ok(process) = process_of(tid) {
             assembler.identities().add_vm(process, &domain);
         }
-        assembler.know(RecordedVcpu { tid, vcpu, name, domain });
+        let by = Enforcement::Dispatcher;
+        assembler.know(RecordedVcpu { tid, vcpu, name, domain, by });
     }
 }
 

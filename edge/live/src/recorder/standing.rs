@@ -67,8 +67,8 @@ impl Standing {
                 sink.exchange(&Exchange::Reported { now: at, fact });
             }
             sink.record(&Record::Joined { at, vcpu });
-            if let Some(Record::Promised { reservation, exact, phase, .. }) = *promised {
-                sink.record(&Record::Promised { at, vcpu, reservation, exact, phase });
+            if let Some(Record::Promised { reservation, exact, phase, by, .. }) = *promised {
+                sink.record(&Record::Promised { at, vcpu, reservation, exact, phase, by });
             }
         }
         for StandingVcpu { named, has_joined, state, .. } in self.vcpus.values() {
@@ -179,7 +179,7 @@ impl Sink for Standing {
 #[cfg(test)]
 mod tests {
     use slackline_trace::Entry;
-    use slackline_units::{CpuId, CpuSet, DomId, Reservation};
+    use slackline_units::{CpuId, CpuSet, DomId, Enforcement, Reservation};
 
     use super::*;
 
@@ -204,11 +204,11 @@ mod tests {
         standing.named(&VcpuName { at: at(3), vcpu: WEB, name, domain });
         let first = CpuSet::one(CpuId::new(1));
         let reservation = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();
-        let (exact, phase) = (false, None);
+        let (exact, phase, by) = (false, None, Enforcement::Deadline);
         let entries = [
             reported(Fact::Joined(WEB, terms("2ms", Some(first)))),
             Entry::Record(Record::Joined { at: at(3), vcpu: WEB }),
-            Entry::Record(Record::Promised { at: at(3), vcpu: WEB, reservation, exact, phase }),
+            Entry::Record(Record::Promised { at: at(3), vcpu: WEB, reservation, exact, phase, by }),
             reported(Fact::TermsChanged(WEB, terms("9ms", None))),
             Entry::Exchange(Exchange::Declined),
             reported(Fact::Woke(WEB)),

@@ -6,7 +6,7 @@ use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
 use slackline_live::recorder::identity::{Identify, Identity};
 use slackline_live::watch::{Event, ThreadEventKind};
 use slackline_trace::{Entry, HostThread, HostThreadKind, OffCpu, RanEnd, Record, WakeMark};
-use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
@@ -54,8 +54,8 @@ fn records(events: &[Event], end: u64) -> Vec<Entry> {
     let cpus = [(CpuId::new(3), CpuId::new(0))];
     let mut assembler = Assembler::new(ORIGIN, cpus, (WakeMark::Waking, Numbered));
     let mut entries: Vec<Entry> = Vec::new();
-    let (name, domain) = ("web.0".into(), "web".into());
-    assembler.begin(vec![RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain }], &mut entries);
+    let (name, domain, by) = ("web.0".into(), "web".into(), Enforcement::Deadline);
+    assembler.begin(vec![RecordedVcpu { tid: tid(0), vcpu: WEB, name, domain, by }], &mut entries);
     assembler.take(events, &mut entries);
     assembler.finish(at(end), &mut entries);
     entries

@@ -2,7 +2,7 @@
 
 use slackline_terminal::{Glyphs, Listing, Paint, RunList, RunListError, Timeline, WindowError};
 use slackline_trace::{Header, Knowledge, RanEnd, Record, Sink, VcpuName};
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 const WEB: VcpuId = VcpuId::new(0, DomId::new(1), 0);
 const DB: VcpuId = VcpuId::new(1, DomId::new(2), 0);
@@ -35,7 +35,14 @@ fn us(us: u64) -> Time {
 
 fn promised(vcpu: VcpuId, slice: u64, period: u64) -> Record {
     let reservation = Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
-    Record::Promised { at: us(0), vcpu, reservation, exact: false, phase: None }
+    Record::Promised {
+        at: us(0),
+        vcpu,
+        reservation,
+        exact: false,
+        phase: None,
+        by: Enforcement::Dispatcher,
+    }
 }
 
 /// Records of 40 ms. `web` reserves 4 ms in every 10 ms and blocks when its work is done. `db`

@@ -5,7 +5,9 @@ use crate::story::{CPU0, CPU1, CPU2, Story, at, no_share, run, vcpu};
 use slackline_host::policy::Pick;
 use slackline_host::{Broken, Fact, NextInLine, Report, VcpuTerms};
 use slackline_trace::Record;
-use slackline_units::{CpuId, CpuSet, Reservation, Span, Tasks, Time, VcpuHint, VcpuId};
+use slackline_units::{
+    CpuId, CpuSet, Enforcement, Reservation, Span, Tasks, Time, VcpuHint, VcpuId,
+};
 
 /// Starts a host with three CPUs: vCPU 0 runs on the first CPU, and vCPU 1 waits.
 fn one_runs() -> Story {
@@ -280,11 +282,25 @@ fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
     let (at, vcpu) = (at(3), vcpu(0));
     assert_eq!(
         promised("edf", &[("slice", "2ms"), ("period", "10ms")]),
-        Record::Promised { at, vcpu, reservation, exact: false, phase: None }
+        Record::Promised {
+            at,
+            vcpu,
+            reservation,
+            exact: false,
+            phase: None,
+            by: Enforcement::Dispatcher
+        }
     );
     assert_eq!(
         promised("round-robin", &[]),
-        Record::Promised { at, vcpu, reservation: None, exact: false, phase: None }
+        Record::Promised {
+            at,
+            vcpu,
+            reservation: None,
+            exact: false,
+            phase: None,
+            by: Enforcement::Dispatcher
+        }
     );
 }
 

@@ -3,7 +3,7 @@
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::VcpuSummary;
 use slackline_trace::Record;
-use slackline_units::{Reservation, Time};
+use slackline_units::{Enforcement, Reservation, Time};
 
 /// Returns a script with one vCPU that is runnable from the start and reserves 2 ms in every 10 ms.
 fn awake() -> Script {
@@ -33,7 +33,14 @@ fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
 fn deadlines_with_a_phase_follow_the_clock_when_it_is_set() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
-    let promised = Record::Promised { at, vcpu, reservation, exact: false, phase };
+    let promised = Record::Promised {
+        at,
+        vcpu,
+        reservation,
+        exact: false,
+        phase,
+        by: Enforcement::Dispatcher,
+    };
     let clock = Record::ClockSet { at: at + us(14_000), ahead: us(2_000) };
     let ran = |got: u64| {
         let script = Script::new(&["a"]).with(promised).woke(0, 0).ran(0, 0, 1_000);

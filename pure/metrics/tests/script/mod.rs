@@ -4,7 +4,7 @@
 
 use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
 use slackline_trace::{Entry, Header, Knowledge, RanEnd, Record, VcpuName};
-use slackline_units::{CpuId, DomId, Reservation, Span, Time, VcpuId};
+use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
 /// Records as a run would write them.
 pub struct Script {
@@ -116,6 +116,7 @@ impl Script {
             reservation,
             exact,
             phase: None,
+            by: Enforcement::Dispatcher,
         })
     }
 

@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use slackline_units::{Reservation, Span};
+use slackline_units::{Enforcement, Reservation, Span};
 
 use super::{Damage, Part, Reader};
-use crate::encode::{KIND_BITS, NOTHING, tag};
+use crate::encode::{KIND_BITS, MECHANISM_SHIFT, NOTHING, tag};
 use crate::exchange::WrittenTerms;
 use crate::record::{OverheadKind, Record};
 
@@ -90,11 +90,10 @@ impl<R: Read> Reader<R> {
             Some(Reservation::new(slice, period).map_err(|_| Damage::Damaged)?)
         };
         let flags = self.number()?;
-        if flags > 3 {
-            return Err(Damage::Damaged);
-        }
+        let by = usize::try_from(flags >> MECHANISM_SHIFT).ok();
+        let by = by.and_then(|by| Enforcement::ALL.get(by)).copied().ok_or(Damage::Damaged)?;
         let phase = if flags & 2 == 0 { None } else { Some(Span::from_ns(self.number()?)) };
-        Ok(Record::Promised { at, vcpu, reservation, exact: flags & 1 != 0, phase })
+        Ok(Record::Promised { at, vcpu, reservation, exact: flags & 1 != 0, phase, by })
     }
 
     pub(super) fn terms(&mut self) -> Part<Box<WrittenTerms>> {

@@ -3,8 +3,8 @@
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
-use slackline_units::{Span, Time};
-use slackline_whatif::{Cause, Gate, Model, Recorder, Recording, gate};
+use slackline_units::{Enforcement, Span, Time};
+use slackline_whatif::{Cause, Gate, Model, ModelError, Recorder, Recording, gate};
 
 use crate::record::{THREE, entries, recorded, recording, scenario};
 
@@ -46,10 +46,10 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
         }
         Entry::Record(Record::Ended { at }) => Record::Ended { at: later(at) },
         Entry::Record(Record::Joined { at, vcpu }) => Record::Joined { at: later(at), vcpu: *vcpu },
-        Entry::Record(Record::Promised { at, vcpu, reservation, exact, phase }) => {
+        Entry::Record(Record::Promised { at, vcpu, reservation, exact, phase, by }) => {
             let (at, vcpu) = (later(at), *vcpu);
             let (reservation, exact, phase) = (*reservation, *exact, *phase);
-            Record::Promised { at, vcpu, reservation, exact, phase }
+            Record::Promised { at, vcpu, reservation, exact, phase, by: *by }
         }
         Entry::Named(named) => {
             return Some(Entry::Named(VcpuName { at: later(&named.at), ..named.clone() }));
@@ -151,4 +151,21 @@ fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
     let gate = gated(&recording(&trace_header(&scenario), &changed, scenario.length));
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
+}
+
+#[test]
+fn whatif_refuses_a_vm_that_a_mechanism_of_the_kernel_enforced() {
+    let scenario = scenario(THREE);
+    let mut all = entries(&scenario);
+    for entry in &mut all {
+        if let Entry::Record(Record::Promised { vcpu, by, .. }) = entry
+            && vcpu.slot() == 1
+        {
+            *by = Enforcement::Deadline;
+        }
+    }
+    let recording = recording(&trace_header(&scenario), &all, scenario.length);
+    let refused = Model::new(&recording).expect_err("only the dispatcher is simulated");
+    assert_eq!(refused, ModelError::OfKernel { name: "db".into(), by: Enforcement::Deadline });
+    assert!(refused.to_string().contains("`db`: `deadline` enforced"), "{refused}");
 }
