@@ -76,6 +76,29 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
     live.nothing_is_left();
 }
 
+/// The recording still has the VM after its reservation was changed or released.
+#[test]
+fn whatif_refuses_recorded_seconds_with_a_vm_that_deadline_enforced() {
+    let Some(live) = live::begin() else { return };
+    let (victim, other) = (Victim::start(), Victim::start());
+    let daemon = start(&live, &[]);
+    reserve(&daemon, &victim);
+    assert_eq!(daemon.reserve("db", &other, "1ms").0, 201);
+    let_pass(Duration::from_secs(2));
+    daemon.run("record last.trace --since 1s").ended_with(0);
+    daemon.run("release web").ended_with(0);
+    for command in ["whatif last.trace", "whatif --since 30s"] {
+        let refused = daemon.run(command).ended_with(2);
+        refused.says("`web`: `deadline` enforced").says("change web --enforce dispatcher");
+    }
+    let asked = json!({ "since": "30s", "set": [{ "name": "db", "slice": "2ms" }] });
+    let (_, refused) = daemon.ask("POST", "/v1/whatif", Some(&asked));
+    let detail = refused["detail"].as_str().unwrap_or_default();
+    assert!(detail.contains("`web`: `deadline` enforced"), "{refused}");
+    daemon.end().ended_with(0);
+    live.nothing_is_left();
+}
+
 /// The dispatcher is always possible. Which mechanism is better depends on the last trial of the
 /// host.
 #[test]
