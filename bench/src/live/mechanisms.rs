@@ -153,7 +153,7 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
 }
 
 /// Numbers of one scenario by one mechanism. Shares are in millionths of a CPU.
-struct Measured {
+struct MeasuredRun {
     /// Mean of the delivered shares of the seconds.
     delivered: u64,
     /// Number of seconds below [`MISSED_BELOW`] percent of the share.
@@ -164,7 +164,7 @@ struct Measured {
     cost: u64,
 }
 
-impl Measured {
+impl MeasuredRun {
     fn cells(&self, seconds: u64) -> Vec<String> {
         let percent = |ppm: u64| format!("{:.2} %", ppm as f64 / 1e4);
         vec![
@@ -183,7 +183,7 @@ fn measure(
     setting: &LiveSetting,
     enforcement: Enforcement,
     (each, beside): (Reservation, OtherLoad),
-) -> Result<Result<Measured, String>> {
+) -> Result<Result<MeasuredRun, String>> {
     let load = setting.spin()?;
     let crowd = Crowd::start(setting, beside)?;
     let mut limited = match Limit::begin(setting, enforcement, &load, (each, beside))? {
@@ -206,7 +206,7 @@ fn measure(
     let cost = spent.ns() * 1_000_000 / Span::from_secs(setting.seconds).ns();
     drop(limited);
     drop(crowd);
-    Ok(Ok(Measured { delivered: sum / setting.seconds, missed, worst, cost }))
+    Ok(Ok(MeasuredRun { delivered: sum / setting.seconds, missed, worst, cost }))
 }
 
 /// Other processes on the CPU of the target.

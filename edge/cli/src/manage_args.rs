@@ -45,7 +45,8 @@ const JSON_HELP: &str = "Print JSON: the results of every rule; with --live the 
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 #[command(mut_arg("socket", |socket| {
-    socket.help("With --live: Unix socket of the daemon").requires("live").conflicts_with_all(NOT_LIVE)
+    let socket = socket.help("With --live: Unix socket of the daemon");
+    socket.requires("live").conflicts_with_all(NOT_LIVE)
 }))]
 #[command(mut_arg("host", |host| host.help("With --live: daemon of another host")))]
 #[command(mut_arg("json", |json| json.help(JSON_HELP)))]

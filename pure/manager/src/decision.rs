@@ -93,7 +93,7 @@ impl fmt::Display for Decision {
                 taken(out, from.as_ref())
             }
             ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
-                let periods = Counted(*uncovered, "period", "s");
+                let periods = CountedNoun(*uncovered, "period", "s");
                 write!(out, "{periods} demanded more, {} predicted", misses(*predicted))?;
                 taken(out, from.as_ref())
             }
@@ -122,16 +122,16 @@ fn taken(out: &mut fmt::Formatter<'_>, from: Option<&(Name, CpuShare)>) -> fmt::
     }
 }
 
-fn misses(count: u64) -> Counted {
-    Counted(count, "miss", "es")
+fn misses(count: u64) -> CountedNoun {
+    CountedNoun(count, "miss", "es")
 }
 
 /// Number with its noun, and the ending of the noun in the plural.
-struct Counted(u64, &'static str, &'static str);
+struct CountedNoun(u64, &'static str, &'static str);
 
-impl fmt::Display for Counted {
+impl fmt::Display for CountedNoun {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Counted(count, noun, plural) = self;
+        let CountedNoun(count, noun, plural) = self;
         write!(out, "{count} {noun}{}", if *count == 1 { "" } else { plural })
     }
 }

@@ -48,9 +48,13 @@ fn named(slot: u32, at: Time, name: &str) -> VcpuName {
     VcpuName { at, vcpu, name: name.into(), domain: "web".into() }
 }
 
+fn promised(time: u64, (exact, phase): (bool, Option<Span>), by: Enforcement) -> Record {
+    let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
+    Record::Promised { at: at(time), vcpu: vcpu(), reservation, exact, phase, by }
+}
+
 fn records() -> Vec<Record> {
     let (vcpu, cpu) = (vcpu(), CpuId::new(1));
-    let reservation = Reservation::new(Span::from_ms(1), Span::from_ms(10)).ok();
     let kind = OverheadKind::Balancing;
     let (used, late, deadline) = (Span::from_ns(900), Span::from_ns(7), at(8));
     let service = Service { used, received: 1, sent: u32::MAX, requests: 3, events: 4 };
@@ -67,22 +71,8 @@ fn records() -> Vec<Record> {
     };
     vec![
         Record::Joined { at: at(0), vcpu },
-        Record::Promised {
-            at: at(0),
-            vcpu,
-            reservation,
-            exact: true,
-            phase: None,
-            by: Enforcement::Deadline,
-        },
-        Record::Promised {
-            at: at(0),
-            vcpu,
-            reservation,
-            exact: false,
-            phase: Some(Span::ZERO),
-            by: Enforcement::Weight,
-        },
+        promised(0, (true, None), Enforcement::Deadline),
+        promised(0, (false, Some(Span::ZERO)), Enforcement::Weight),
         Record::Promised {
             at: at(1),
             vcpu,

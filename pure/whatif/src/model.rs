@@ -416,8 +416,8 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
 }
 
-/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time of its stay.
-/// `None` if only the dispatcher did.
+/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time of its
+/// stay. `None` if only the dispatcher did.
 fn kernel_mechanism(stay: &VcpuDemand) -> Option<Enforcement> {
     let changes = stay.changes.iter().filter_map(|change| match change.what {
         ChangeKind::Reserved(reserved) => Some(reserved),

@@ -83,7 +83,8 @@ impl ManagedHost {
         Ok(host)
     }
 
-    /// Checks that the caller may change reservations: a dry run without any change needs that right.
+    /// Checks that the caller may change reservations: a dry run without any change needs that
+    /// right.
     ///
     /// # Errors
     /// If the caller's role has no such right, or the daemon does not answer.

@@ -1,5 +1,5 @@
-//! Soak test of the mechanisms: each process of `hold` and of the daemon is killed while a mechanism
-//! enforces. Afterwards no thread differs from its state before. Needs root.
+//! Soak test of the mechanisms: each process of `hold` and of the daemon is killed while a
+//! mechanism enforces. Afterwards no thread differs from its state before. Needs root.
 //!
 //! By default each process is killed once for each mechanism. `cargo xtask soak-mechanisms --rounds
 //! 200` kills more often.

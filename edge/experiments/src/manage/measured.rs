@@ -73,7 +73,7 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
     let mut vms: Vec<RecordedVm> = Vec::new();
     for vcpu in recording.demand.vcpus.iter().filter(is_there).filter_map(vm) {
         match vms.iter_mut().find(|vm| vm.name == vcpu.name) {
-            Some(vm) => vm.join(vcpu),
+            Some(vm) => vm.join(&vcpu),
             None => vms.push(vcpu),
         }
     }
@@ -82,7 +82,7 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
 
 impl RecordedVm {
     /// Adds another vCPU of the VM.
-    fn join(&mut self, vcpu: RecordedVm) {
+    fn join(&mut self, vcpu: &RecordedVm) {
         let of = &mut self.measured;
         of.demand = envelope(&of.demand, &vcpu.measured.demand);
         of.misses = of.misses.max(vcpu.measured.misses);
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_vcpus_need_at_each_quantile_what_the_most_demanding_needs() {
+    fn joined_vcpus_need_at_each_quantile_the_demand_of_the_most_demanding() {
         let demand = |levels: &[(u64, u64)]| {
             let levels = levels.iter().map(|&(ms, count)| (Span::from_ms(ms), count));
             levels.collect::<DemandCounts>()
