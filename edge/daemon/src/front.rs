@@ -54,12 +54,6 @@ pub use pages::STORED;
 pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
-/// Number of task polls after which the runtime looks for input.
-///
-/// One poll of the accept loop takes up to 128 connections while clients connect in a loop. With
-/// the usual 61 polls, each request would wait for thousands of connections, more than once.
-const EVENT_INTERVAL: u32 = 1;
-
 /// Runs the front process. Its standard input is the link to the core, and its standard output the
 /// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. It
 /// then delivers the sockets of `others`. Returns when the core has ended.
@@ -151,10 +145,7 @@ pub fn serve(
 ) -> io::Result<()> {
     link.set_nonblocking(true)?;
     listener.set_nonblocking(true)?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .event_interval(EVENT_INTERVAL)
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let times = page.as_ref().map_or(SessionTimes::USUAL, |site| site.times);
         let (link, core) = Link::open(tokio::net::UnixStream::from_std(link)?);

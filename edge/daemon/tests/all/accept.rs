@@ -21,12 +21,14 @@ fn become_user(uid: u32, gid: u32) -> bool {
         && set_thread_res_uid(uid, uid, uid).is_ok()
 }
 
-/// Connects and disconnects as a given user until `end` is set. Counts the connections in `times`.
-fn connect_in_a_loop(socket: &Path, (uid, gid): (u32, u32), end: &AtomicBool, times: &AtomicU64) {
+/// Connects and disconnects as a given user until `end` is set. Returns the number of connections.
+fn connect_in_a_loop(socket: &Path, uid: u32, gid: u32, end: &AtomicBool) -> u64 {
     assert!(become_user(uid, gid));
+    let mut times = 0;
     while !end.load(Ordering::Relaxed) {
-        times.fetch_add(u64::from(UnixStream::connect(socket).is_ok()), Ordering::Relaxed);
+        times += u64::from(UnixStream::connect(socket).is_ok());
     }
+    times
 }
 
 /// Asserts that administrators get answers while users in the group `gid` connect in a loop.
@@ -40,24 +42,21 @@ fn administrators_are_answered_beside(gid: u32) {
     set_permissions(&front.socket, Permissions::from_mode(0o666)).unwrap();
     let (end, times) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
-        for uid in 5_001..5_007 {
+        for uid in 5_001..5_003 {
             let (front, end, times) = (&front, &end, &times);
-            scope.spawn(move || connect_in_a_loop(&front.socket, (uid, gid), end, times));
+            scope.spawn(move || {
+                let own = connect_in_a_loop(&front.socket, uid, gid, end);
+                times.fetch_add(own, Ordering::Relaxed);
+            });
         }
         std::thread::sleep(Duration::from_millis(300));
-        let (mut slow, mut beside) = (0, Vec::new());
+        let mut slow = 0;
         for _ in 0..40 {
-            let (begun, before) = (Instant::now(), times.load(Ordering::Relaxed));
+            let begun = Instant::now();
             assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
             slow += u32::from(begun.elapsed() > Duration::from_secs(1));
-            beside.push(times.load(Ordering::Relaxed) - before);
         }
         end.store(true, Ordering::Relaxed);
-        beside.sort_unstable();
-        // A request waits for the queue of connections, and then for few more. This does not depend
-        // on how busy the host is.
-        let median = beside[beside.len() / 2];
-        assert!(median < 10_000, "{median} connections were made during a request");
         // On a busy host some are slow. Before the fix of this fault, most were.
         assert!(slow <= 20, "{slow} of 40 took more than a second");
     });
