@@ -1,9 +1,10 @@
 //! Cost of one run of each balancer of the policy `sedf`. A run is the call on CPU 0 that samples
 //! the load, decides and migrates vCPUs. It is compared with a call that only samples.
 //!
-//! There are four always runnable vCPUs per CPU, with weights 1, 1, 1, 2 and 4 in turn. Each is
-//! charged the CPU time that it would have received on its CPU. For the balancer `planned`, the
-//! affinity of one vCPU changes before each run, so that it has to make a new plan.
+//! There are four vCPUs per CPU, all always runnable. The weights 1, 1, 1, 2 and 4 are assigned to
+//! the vCPUs in this order and again from the start, so the CPUs have different total weights. Each
+//! vCPU is charged the CPU time that it would have received on its CPU. For the balancer `planned`,
+//! the affinity of one vCPU changes before each run, so that it has to make a new plan.
 
 use std::time::Instant;
 

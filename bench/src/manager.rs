@@ -1,5 +1,7 @@
-//! The workload manager beside fixed shares, an oracle and three rules of other programs, on the
-//! series of demand in `scenarios/demand` and on random series.
+//! Compares the workload manager with fixed shares, an oracle and three rules of other programs.
+//! All rules run on the series of demand in `scenarios/demand`, on random series, and on a *steady
+//! series*, whose demand is the same in each round. On the steady series, a good rule changes
+//! nothing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -16,13 +18,14 @@ use crate::report::table;
 
 const ROUND: Span = Span::from_secs(5);
 
-/// Seeds of the drawn series. The manager was tuned with the seeds 1 to 20, so these are others.
+/// Seeds of the random series. The manager was tuned on the random series of the seeds 1 to 20, so
+/// the seeds here are different ones.
 const DRAWN: std::ops::Range<u64> = 101..121;
 
-/// Number of rounds of the steady series.
+/// Number of rounds of the steady series, whose demand is the same in each round.
 const STEADY_ROUNDS: usize = 100;
 
-/// Number of seeds of the noise of the steady series.
+/// Number of runs of the steady series. Each has another seed for the 10 % noise of the jobs.
 const STEADY_SEEDS: u64 = 10;
 
 /// Scores of one series under each rule.
@@ -157,7 +160,8 @@ fn verdicts(text: &mut String, managed: &Score, fixed: u64, removable: u64) {
     text.push('\n');
 }
 
-/// Measures reversals at steady demand.
+/// Runs all rules on the steady series, and counts the reversals: changes that take back the change
+/// before, although the demand was steady.
 fn steady(text: &mut String) -> Result<()> {
     let mut series = String::from("# steady\nweb,db@20ms,app,cache@50ms\n");
     for _ in 0..STEADY_ROUNDS {

@@ -75,7 +75,8 @@ pub(crate) fn sweep(args: &Sweep) -> Result<(), Problem> {
     Err(Problem::Interrupted)
 }
 
-/// Returns the runs that this command makes: those of its part, or all.
+/// Returns the indices of the runs that this command makes. With `--part K/N` that is every N-th
+/// run, otherwise every run of the sweep.
 fn own_jobs(args: &Sweep, jobs: &Jobs) -> impl Iterator<Item = usize> {
     let part = args.part;
     (0..jobs.count()).filter(move |&job| part.is_none_or(|part| part.has(job)))

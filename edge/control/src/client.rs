@@ -341,7 +341,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// Returns the largest slice in every `period` that each CPU would admit now.
+    /// Returns the available capacity of each CPU: the largest slice per `period` that one more
+    /// vCPU on this CPU could reserve now.
     ///
     /// # Errors
     /// If the request is refused or not answered.

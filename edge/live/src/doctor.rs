@@ -131,15 +131,16 @@ impl Report {
         })
     }
 
-    /// Adds one line for each thread that is still changed because a run was killed. The report
-    /// prints these lines at its end.
+    /// Adds one line for each thread whose scheduling is still changed because a run of Slackline
+    /// was killed before it could restore the thread. The report prints these lines at its end.
     #[must_use]
     pub fn with_leftovers(mut self, lines: Vec<String>) -> Report {
         self.leftovers = lines;
         self
     }
 
-    /// Returns the lines about threads that killed runs left changed.
+    /// Returns the lines about threads whose scheduling is still changed because a run of Slackline
+    /// was killed before it could restore them. See [`Report::with_leftovers`].
     #[must_use]
     pub fn leftovers(&self) -> &[String] {
         &self.leftovers

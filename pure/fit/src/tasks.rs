@@ -88,15 +88,17 @@ impl PeriodicTask {
         self.deadline
     }
 
-    /// Returns the CPU time of all jobs that are released in an interval of this length. Jobs at
-    /// its start count, jobs at its end do not.
+    /// Returns the CPU time of all jobs that are released in the interval from 0 to `length`, if
+    /// the first job is released at time zero. A job that is released exactly at `length` does not
+    /// count.
     #[must_use]
     pub fn requested_in(&self, length: Span) -> Span {
         self.work * length.ns().div_ceil(self.period.ns())
     }
 
-    /// Returns the CPU time of all jobs that are released and due in an interval of this length:
-    /// the demand bound function of the task.
+    /// Returns the CPU time of all jobs whose release and deadline are both in the interval from 0
+    /// to `length`, if the first job is released at time zero. This is the task's demand bound
+    /// function.
     #[must_use]
     pub fn demand_in(&self, length: Span) -> Span {
         if length < self.deadline {

@@ -46,6 +46,8 @@ pub trait Hardware {
     /// Carries out an order at once, or refuses it.
     fn carry_out(&mut self, order: Order) -> Outcome;
 
-    /// Sets the policy's timer for a CPU, which can be the same as before. `None` clears the timer.
+    /// Replaces the timer of a CPU by one that expires at `alarm`. At that time the hardware
+    /// reports that the timer has expired, and the host asks the policy to pick a vCPU. `None`
+    /// clears the timer. The call may repeat the time that is already set.
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>);
 }

@@ -39,9 +39,10 @@ const WAITING: usize = 64;
 pub(crate) struct Deadlines {
     /// Largest shortfall that can be due to measurement alone.
     resolution: Span,
-    /// Budget of the current period, in CPU time.
+    /// CPU time that the vCPU must receive in the current period: the slice, prorated if the period
+    /// is cut short, less `taken_off`.
     owed: Span,
-    /// Budget left in the current period.
+    /// Part of `owed` that the vCPU has not received yet.
     left: Span,
     /// Shortfall of the previous period that is not made up yet. CPU time beyond this shortfall and
     /// the budget is excess.

@@ -259,16 +259,17 @@ pub enum Record {
         /// CPU time used by scheduling on the CPU.
         used: Span,
     },
-    /// Kernel accounting of a CPU that other programs may use as well. The first record of a CPU
-    /// covers no time and marks the start of its accounting.
+    /// How a live CPU spent an interval of time, from the kernel's counters. The record counts the
+    /// time since the previous record about this CPU. The first record about a CPU covers no time.
     Accounted {
-        /// CPU whose time the kernel counted.
+        /// CPU that the counters are about.
         cpu: CpuId,
-        /// Start of the interval that the kernel counted.
+        /// Time of the previous reading of the counters, from which `idle`, `stolen` and
+        /// `dispatching` are counted.
         from: Time,
-        /// End of the interval that the kernel counted.
+        /// Time of this reading of the counters.
         to: Time,
-        /// Time in which the CPU was idle.
+        /// Time between `from` and `to` in which the CPU was idle.
         idle: Span,
         /// Steal: time that a hypervisor below this host gave to other guests.
         stolen: Span,

@@ -8,8 +8,8 @@ use crate::model::{Competitor, Share, written};
 /// since VM names of the service are lower case.
 const PREFIX: &str = "OTHERS-";
 
-/// Parameters without a reservation, for different policies. The first set that a policy accepts is
-/// used.
+/// Sets of parameters that give a domain slack but no reservation, or only the smallest possible
+/// one. Policies differ in their parameters, so the first set that a policy accepts is used.
 const SHARES: [&[(&str, &str)]; 4] = [
     &[("slice", "1ns"), ("budget", "1ns"), ("period", "1s"), ("extra", "true")],
     &[("slice", "1ns"), ("period", "1s")],
@@ -27,7 +27,8 @@ pub(crate) fn is_other(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns parameters without a reservation. `None` if the policy has no such parameters.
+/// Returns the parameters under which an ordinary program competes with the VMs in a simulation of
+/// this policy: the first set in [`SHARES`] that the policy accepts. `None` if it accepts none.
 pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
     let fits = |pairs: &&[(&str, &str)]| {
         let share = of(spec, pairs);

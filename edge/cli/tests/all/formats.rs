@@ -1,5 +1,6 @@
-//! Tests that files of earlier versions, stored in `tests/fixtures`, can still be read. A fixture
-//! is never created again. A new version of a format gets a new fixture.
+//! Tests that this version reads the files that earlier versions of Slackline wrote. Such files are
+//! stored in `tests/fixtures`. A stored file is never replaced: for a new version of a format, a
+//! new file is added.
 
 use std::fs;
 use std::io::Write;

@@ -1,5 +1,6 @@
-//! Changes to the scheduling of reserved VMs' threads that the daemon did not make, but other
-//! programs or the threads themselves.
+//! Changes that other programs, or a VM's own threads, make to the scheduling of threads that the
+//! daemon schedules: for example another class, priority or affinity. The session undoes or
+//! respects each change, and this module logs it.
 
 use slackline_live::session::{ForeignChange, SessionEvents};
 use slackline_service::{Input, State};

@@ -216,7 +216,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts threads of a VM into empty places of its domain.
+    /// Puts threads of a VM into empty places of its domain. `places` has the numbers of these
+    /// places.
     fn fill(
         &mut self,
         domain: DomId,
@@ -239,7 +240,9 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Puts the previous threads back into some places of a domain, if the threads still exist.
+    /// Puts threads back into the places of a domain after a change of the domain has failed.
+    /// `before` has all places as they were before the change. Only the places with the numbers
+    /// `places` are restored, each only if its thread still exists.
     fn restore(&mut self, domain: DomId, before: &[Place], places: &[usize]) {
         let Some(known) = self.domains.get(&domain) else { return };
         let (name, terms, identity) = (known.name.clone(), known.terms, known.identity);

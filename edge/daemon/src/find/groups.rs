@@ -107,8 +107,9 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 ///
 /// The comparison detects a process in the cgroup of one VM that claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
-    /// Length from which a name in a cgroup may have been shortened. Systemd allows 64 bytes for
-    /// the whole name, which begins with the driver and a number before the VM's name.
+    /// Length from which a VM's name in a cgroup may have been shortened. Systemd allows 64 bytes
+    /// for the whole name `qemu-NUMBER-NAME`, and the NUMBER has a varying length. So a shortened
+    /// NAME has somewhat less than 64 bytes, and 40 is a safe lower bound.
     const CUT: usize = 40;
     let plain = |text: &[u8]| -> Vec<u8> {
         text.iter().copied().filter(u8::is_ascii_alphanumeric).collect()

@@ -23,7 +23,8 @@ pub fn usual_cases(form: Form) -> Vec<&'static str> {
     }
 }
 
-/// Period of shares that have a period, as in the paper.
+/// Period of all shares in a test, under policies whose shares have a period. The paper used the
+/// same period.
 const PERIOD: Span = Span::from_ms(10);
 
 /// Share to which Dom0 (the driver domain) is limited.

@@ -40,22 +40,26 @@ pub struct SavedVm {
     pub period_ns: u64,
     /// Reserved share, in millionths of a CPU.
     pub share_ppm: u32,
-    /// Smallest share, in millionths of a CPU.
+    /// Floor: the manager never reserves less than this share, in millionths of a CPU.
     pub floor_ppm: u32,
-    /// Largest share, in millionths of a CPU.
+    /// Ceiling: the manager never reserves more than this share, in millionths of a CPU.
     pub ceiling_ppm: u32,
-    /// Priority of the VM.
+    /// Priority of the VM. The manager may take CPU time from VMs of a lower priority.
     pub priority: u8,
-    /// Goal: largest part of the periods that may be missed, in millionths.
+    /// Goal: at most this part of the VM's periods is missed, in millionths. `None` if the VM does
+    /// not have this goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses_goal_ppm: Option<u32>,
-    /// Goal: smallest reservation, in millionths of a CPU.
+    /// Goal: at least this share is reserved, in millionths of a CPU. `None` if the VM does not
+    /// have this goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_ppm: Option<u32>,
-    /// Goal: use of the reservation, in millionths of it.
+    /// Goal: the VM uses this part of its reservation, in millionths of the reservation. `None` if
+    /// the VM does not have this goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_ppm: Option<u32>,
-    /// Demand of a period in nanoseconds, and number of periods with that demand.
+    /// Histogram of the demand per period: pairs of a demand in nanoseconds and the number of
+    /// periods with that demand.
     pub demand: Vec<(u64, u64)>,
     /// Number of missed periods.
     pub misses: u64,

@@ -27,8 +27,8 @@ pub struct MeasuredPeriods {
 }
 
 /// A VM of a recording that a manager can change: it has a reservation, and stayed until the
-/// recording ended. All vCPUs of a reservation have the same slice, so the values are those of the
-/// most demanding vCPU.
+/// recording ended. All vCPUs of a reservation have the same slice, so each value is the largest of
+/// the VM's vCPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedVm {
     /// Name of the VM.
@@ -38,7 +38,8 @@ pub struct RecordedVm {
     /// Demand and missed periods in the second half of the recording. For any n, the nth largest
     /// demand is the largest of the nth largest demands of the vCPUs.
     pub measured: MeasuredPeriods,
-    /// CPU time that the vCPU with the most CPU time received in the second half of the recording.
+    /// CPU time received in the second half of the recording. For a VM of several vCPUs, that of
+    /// the vCPU that received the most.
     pub received: Span,
 }
 

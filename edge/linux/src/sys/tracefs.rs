@@ -107,9 +107,9 @@ fn detached_mount() -> Result<OwnedFd, Errno> {
     fsmount(&filesystem, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
 }
 
-/// Mounts tracefs on kernels before Linux 5.2, where a mount always needs a directory. A thread
-/// with its own mount namespace makes the mount. It ends with the thread, except that the returned
-/// descriptor remains usable.
+/// Mounts tracefs on kernels before Linux 5.2, where a mount always needs a directory. A new thread
+/// with its own mount namespace makes the mount, so no other thread sees it. When the thread ends,
+/// the namespace ends too. The returned file descriptor keeps the mounted tracefs usable.
 fn mount_of_a_thread() -> io::Result<OwnedFd> {
     let mount_and_open = || {
         // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
@@ -128,8 +128,9 @@ fn mount_of_a_thread() -> io::Result<OwnedFd> {
 mod tests {
     use super::*;
 
-    /// The mount remains visible through the descriptor after the thread has ended, and is visible
-    /// nowhere else.
+    /// The function `mount_of_a_thread` mounts tracefs in a thread with its own mount namespace,
+    /// and returns a file descriptor of the mount. The descriptor is usable after the thread has
+    /// ended. The mounts of this process are the same as before.
     #[test]
     fn private_tracefs_mount_is_visible_only_through_its_file_descriptor() {
         let mounts =

@@ -38,8 +38,8 @@ pub(crate) struct NotReplaced {
 }
 
 impl LiveHost {
-    /// Adds groups of vCPUs at the same instant. Each group is added as a whole or not at all.
-    /// Returns the result of each group, in order.
+    /// Adds groups of vCPUs in one scheduling decision. Each group is added as a whole or not at
+    /// all. Returns the result of each group, in order.
     pub(crate) fn join(
         &self,
         groups: Vec<Vec<Joining>>,
@@ -57,8 +57,9 @@ impl LiveHost {
         Ok(results)
     }
 
-    /// Replaces vCPUs without threads by a group of vCPUs, at one instant. If the group cannot
-    /// join, the replaced vCPUs join again with their old parameters.
+    /// Replaces the vCPUs `before` by the vCPUs of `group`, in one scheduling decision. A vCPU of
+    /// `before` holds a reservation but has no thread yet. If the group cannot join, the vCPUs of
+    /// `before` join again with their old parameters.
     pub(crate) fn replace(
         &self,
         before: Vec<Joining>,

@@ -1,6 +1,7 @@
-//! Enforcement with `SCHED_FIFO`. Entitled vCPUs are real-time: the chosen vCPU has the highest
-//! priority, and the vCPUs that would be picked after it have lower priorities. A vCPU that must
-//! not run is stopped or frozen.
+//! Enforcement with `SCHED_FIFO`. A vCPU to which the policy guarantees CPU time now, such as one
+//! with budget left, is real-time. The vCPU that the policy picked has the highest priority. The
+//! vCPUs that the policy would pick next have lower priorities, in that order. A vCPU that must not
+//! run, such as one with a hard limit and no budget left, is stopped by a signal or frozen.
 
 use slackline_units::CpuId;
 

@@ -49,7 +49,7 @@ const KEYS: [&str; 14] = [
 #[derive(Debug)]
 pub(crate) struct Task {
     pub(crate) name: String,
-    /// Number of threads that do the same.
+    /// Number of identical threads that rt-app starts for this entry of the file.
     pub(crate) instances: u64,
     pub(crate) policy: RtPolicy,
     /// Affinity. Empty for all CPUs.

@@ -293,8 +293,10 @@ impl Search<'_> {
         (!longest.is_zero()).then_some(SplitPlan { parts, most })
     }
 
-    /// Takes the CPU time by which a plan exceeds the slice evenly from its subtasks, so that each
-    /// CPU has some margin for overruns. `None` if the resulting subtasks do not fit.
+    /// Shortens the subtasks of a plan, so that their slices add up to the requested slice. A plan
+    /// uses all capacity of its CPUs, so its slices can add up to more. Each subtask is shortened
+    /// by an equal part of this surplus, so that each CPU has some margin for overruns. `None` if
+    /// the shortened subtasks do not fit.
     fn even(&self, plan: &SplitPlan, asked: Reservation) -> Option<Vec<Subtask>> {
         let left = (plan.most - asked.slice()) / plan.parts.len() as u64;
         let (last, others) = plan.parts.split_last()?;

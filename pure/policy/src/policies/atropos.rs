@@ -195,9 +195,11 @@ struct AtroposServer {
     debt: Span,
     /// Time at which the vCPU last blocked.
     asleep_since: Time,
-    /// True if the vCPU woke before its deadline, so that vCPUs in `Ready` precede it.
+    /// True if the vCPU blocked and woke within its current period. It then uses the rest of its
+    /// budget only when no other vCPU with budget is runnable, in the queue `Unblocked`.
     is_unblocked: bool,
-    /// Position of the vCPU in the turns of slack. The lowest ticket is first.
+    /// Position of the vCPU in the queue for slack: of the vCPUs that may use slack, the one with
+    /// the lowest ticket runs first.
     ticket: u64,
     /// CPU time that the vCPU has used of its current quantum of slack.
     slack_used: Span,

@@ -59,7 +59,9 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     Ok(())
 }
 
-/// Checks that reservations and reserves together never exceed the CPUs, by plain arithmetic.
+/// Checks that admission never overbooks the host: slice/period, summed over the vCPUs of all
+/// reservations, is at most the number of CPUs × (1 - [`RESERVE`]). The sum is computed in whole
+/// [`PARTS`], without the policy's own arithmetic.
 fn capacity(model: &Model) -> Checked {
     let mut sum = 0;
     for domain in model.scheduler.domains.values() {

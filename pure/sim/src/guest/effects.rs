@@ -24,7 +24,9 @@ pub(crate) struct Effects {
     pub(crate) records: Vec<Record>,
     /// CPU time that interrupts take from the vCPUs that run on the target CPUs.
     pub(crate) stolen: Vec<(InterruptTarget, Span)>,
-    /// CPU whose guest caused the effects. `None` if no CPU caused them.
+    /// CPU on which the effects were caused, by a guest or by the interrupt of a device. A vCPU on
+    /// another CPU is alerted by an interprocessor interrupt, which takes time from that CPU.
+    /// `None` if the effects come from no CPU, so that no such interrupt is needed.
     pub(crate) signals_from: Option<CpuId>,
     /// Operating systems whose pending I/O has changed.
     pub(crate) pending: Vec<SystemId>,

@@ -10,8 +10,9 @@ use slackline_units::{DomId, Reservation, Span};
 use super::super::Core;
 
 impl Core {
-    /// Returns the largest shares for the VMs whose parameters a question sets. Names without a
-    /// reservation are left out.
+    /// Returns the largest share that admission would accept now for each VM of `asked.set`: the
+    /// VMs for which a request to `/v1/whatif` sets other parameters. A name without a reservation
+    /// is left out, and a name outside `own`, if that is given.
     pub(super) fn largest_of(
         &mut self,
         asked: &WhatIf,
@@ -33,7 +34,8 @@ impl Core {
         largest
     }
 
-    /// Asks the scheduler for a slice that no policy admits. The refusal says which one would be.
+    /// Returns the largest share of one VM. It requests a slice that is nearly the whole period,
+    /// which no policy admits. The refusal names the largest slice that would be admitted.
     fn largest(
         &mut self,
         domain: DomId,

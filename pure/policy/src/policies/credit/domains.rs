@@ -22,9 +22,11 @@ pub(super) struct Domain {
     pub(super) active_vcpus: Vec<VcpuId>,
     /// Index in the list of active VMs.
     place: usize,
-    /// CPU time left under the cap until the next accounting, less the parts that vCPUs have taken.
+    /// CPU time left under the cap until the next accounting that no vCPU holds. A vCPU that gets a
+    /// CPU takes a part of this budget for its timeslice, which moves from `budget` to `held`.
     pub(super) budget: i64,
-    /// CPU time that vCPUs of the VM have taken from its budget and not used yet.
+    /// CPU time that the vCPUs of the VM have taken from `budget` for their timeslices, and have
+    /// not used yet.
     pub(super) held: i64,
     /// Value of the credit level (`exact::level`) up to which the VM has received credit.
     pub(super) level: u64,

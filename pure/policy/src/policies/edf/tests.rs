@@ -46,8 +46,9 @@ fn edf_slack_is_divided_among_work_conserving_vcpus_only() {
     );
 }
 
-/// The first period of `a` is half a period, with half a slice. Later periods begin at fixed times,
-/// even while `a` is blocked.
+/// With `phase=5ms`, the periods of `a` begin at 5 and 15 ms. Its first period, from 0 to 5 ms, is
+/// cut short to half a period, with half a slice. The periods of `b` begin at 3, 8, 13 and 18 ms,
+/// although `b` is blocked until 13 ms.
 #[test]
 fn edf_periods_of_a_vcpu_with_phase_begin_at_fixed_clock_times() {
     picture(

@@ -112,7 +112,8 @@ impl SedfServer {
         self.seen = full;
     }
 
-    /// Returns the budget, lost or missed, that slack is to make up for.
+    /// Returns the budget that the vCPU is still to receive from slack: the budget that it lost by
+    /// blocking, and the budget that it had not received at its deadlines.
     pub(super) fn due_from_slack(&self) -> Span {
         self.loss + self.missed
     }
