@@ -104,8 +104,9 @@ pub(crate) enum Problem {
     /// At least one claim does not hold. The claims that failed have already been printed.
     #[error("{0} of the claims failed")]
     ClaimsFailed(usize),
-    /// A run is worse than another. The differences have already been printed.
-    #[error("{0} of the differences are worse by more than noise")]
+    /// The second run of `diff --check` is worse than the first in this number of lines. The lines
+    /// have already been printed.
+    #[error("B is worse than A by more than noise (number of worse lines: {0})")]
     Worse(usize),
 }
 

@@ -482,7 +482,7 @@ mod tests {
         for (name, text, says) in [
             ("web", "{}", "no amount of CPU time is given"),
             ("web", r#"{"slice":"2ms","for":"pid"}"#, "does not begin with libvirt:"),
-            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has an invalid '.' at character 1"),
+            ("../web", r#"{"slice":"2ms"}"#, "the name `../web` has '.' at character 1"),
             ("web", r#"{"slice":"2ms","cpu":"1cpu"}"#, "`slice` and `cpu` cannot be combined"),
         ] {
             let problem = reserve(name, text).unwrap_err();

@@ -129,8 +129,9 @@ pub enum ActError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The thread was restored already, so it accepts no more orders.
-    #[error("thread {tid} is restored and no longer scheduled")]
+    /// Slackline has restored the thread's original scheduling, so the thread accepts no more
+    /// orders.
+    #[error("cannot schedule thread {tid}: Slackline has restored its original scheduling")]
     GivenBack {
         /// Id of the thread.
         tid: Tid,

@@ -23,7 +23,7 @@ pub enum NameError {
         most: usize,
     },
     /// A character is not allowed, or not allowed at the beginning.
-    #[error("has an invalid {found:?} at character {place}")]
+    #[error("has {found:?} at character {place}, which is not allowed there")]
     Character {
         /// Character that was found.
         found: char,
@@ -174,7 +174,8 @@ mod tests {
         {
             assert_eq!(wrong(bad), NameError::Character { found, place }, "{bad}");
         }
-        assert_eq!(wrong("a\n").to_string(), "has an invalid '\\n' at character 2");
+        let says = "has '\\n' at character 2, which is not allowed there";
+        assert_eq!(wrong("a\n").to_string(), says);
     }
 
     #[test]

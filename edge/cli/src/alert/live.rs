@@ -277,8 +277,8 @@ fn is_too_fine(error: &LimitError) -> bool {
 
 fn gone(error: &SampleError) -> Problem {
     Problem::HostCannot {
-        message: format!("cannot limit the process: {error}"),
-        hint: Some("check whether another program ended the process".into()),
+        message: format!("cannot measure the CPU time of the tested process: {error}"),
+        hint: Some("check whether another program ended the tested process".into()),
     }
 }
 

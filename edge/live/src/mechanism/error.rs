@@ -47,7 +47,10 @@ pub enum MechanismError {
         count: usize,
     },
     /// The mechanism acts on one thread, and the process has children.
-    #[error("cannot limit process {pid} by `deadline`: it has started {count} processes, not 0")]
+    #[error(
+        "cannot limit process {pid} by `deadline`: it has started {count} other processes, which \
+         would have no limit"
+    )]
     Children {
         /// Process to be limited.
         pid: Tid,
