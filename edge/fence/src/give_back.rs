@@ -84,7 +84,7 @@ pub enum GiveBackError {
         source: CgroupError,
     },
     /// The helper program that limits the process could not be ended.
-    #[error("cannot end helper process {helper}: it would stop thread {tid} again")]
+    #[error("cannot end helper process {helper}, which still limits thread {tid}")]
     Helper {
         /// Process id of the helper.
         helper: Tid,
