@@ -259,8 +259,9 @@ pub enum Record {
         /// CPU time used by scheduling on the CPU.
         used: Span,
     },
-    /// How a live CPU spent an interval of time, from the kernel's counters. The record counts the
-    /// time since the previous record about this CPU. The first record about a CPU covers no time.
+    /// Use of a live CPU in an interval of time, from the counters of the kernel. The record covers
+    /// the time since the previous record about this CPU. The first record about a CPU covers no
+    /// time.
     Accounted {
         /// CPU that the counters are about.
         cpu: CpuId,
