@@ -6,20 +6,23 @@ use slackline_units::Span;
 
 use crate::{PeriodicSupply, Proof, Refutation, TaskSet};
 
-/// Maximum number of points of a proof, and of deadlines in a search for the first miss.
+/// Maximum number of points of a proof, and maximum number of deadlines that the search for the
+/// first miss tests.
 const MOST_POINTS: usize = 1_000_000;
 
-/// Number of deadlines that are tested in order before a proof is tried. Most reservations that are
-/// too small miss one of these.
+/// Number of earliest deadlines that are tested before the search for a proof begins. Most
+/// reservations that are too small already miss one of these deadlines.
 const FIRST_DEADLINES: usize = 500;
 
-/// A step of a proof. In intervals whose length is at least `from` and at most `until`, the demand
-/// is at most `demand`. An interval of length `from` supplies that much already.
+/// A step of a proof under EDF: in every interval whose length is between `from` and `until`, the
+/// demand of the tasks is at most `demand`. An interval of length `from` already supplies that CPU
+/// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DemandPoint {
     /// Shortest interval that always supplies `demand`.
     pub from: Span,
-    /// Interval for which `demand` was computed: the distance of a deadline from a common release.
+    /// Length of the interval for which `demand` was computed. It starts at a common release of all
+    /// tasks and ends at a deadline.
     pub until: Span,
     /// CPU time of all jobs that are released and due in an interval of length `until`.
     pub demand: Span,
@@ -32,11 +35,12 @@ pub struct DemandShortfall {
     pub within: Span,
     /// CPU time of the jobs that are released and due in the interval.
     pub demand: Span,
-    /// CPU time that the VM receives in the interval in the worst phase.
+    /// CPU time that the VM receives in the interval in the worst phase of its reservation.
     pub supply: Span,
 }
 
-/// Tests a task set whose utilisation is below the share of the supply.
+/// Tests a task set under EDF. The utilisation of the set must be below the share of the
+/// reservation.
 pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, Refutation> {
     if let Some(short) = shortfall_among_first(tasks, supply, FIRST_DEADLINES) {
         return Err(Refutation::Shortfall(short));
@@ -48,7 +52,7 @@ pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, R
         let demand = tasks.demand_in(until);
         let from = supply.time_for(demand);
         if from > until {
-            // This deadline is missed, but an earlier one may be missed too.
+            // An earlier deadline may be missed too, and the first one is reported.
             let short = DemandShortfall { within: until, demand, supply: supply.least_in(until) };
             let short = first_shortfall(tasks, supply).unwrap_or(short);
             return Err(Refutation::Shortfall(short));
@@ -62,7 +66,7 @@ pub(crate) fn prove(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Proof, R
     Ok(Proof::Demand { points, busy })
 }
 
-/// Returns the longest time for which the VM can be busy with the tasks.
+/// Returns the longest time for which the VM can be busy with the tasks without a pause.
 fn longest_busy(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Span, Refutation> {
     let limit = search_limit(tasks);
     let workload = |time: Duration| {
@@ -74,12 +78,13 @@ fn longest_busy(tasks: &TaskSet, supply: &PeriodicSupply) -> Result<Span, Refuta
     Ok(Span::from_ns(u64::from(busy)))
 }
 
-/// Returns the longest busy time for which the search goes on.
+/// Returns the busy time beyond which the search for the longest busy time gives up.
 fn search_limit(tasks: &TaskSet) -> Span {
     (tasks.longest_period() * 1000).max(Span::from_secs(10))
 }
 
-/// Returns the first deadline by which the demand exceeds the supply, after a common release.
+/// Returns the first deadline, after a common release of all tasks, by which the demand exceeds the
+/// supply.
 pub(crate) fn first_shortfall(tasks: &TaskSet, supply: &PeriodicSupply) -> Option<DemandShortfall> {
     shortfall_among_first(tasks, supply, MOST_POINTS)
 }

@@ -11,7 +11,7 @@ use crate::{PeriodicSupply, PeriodicTask, Refutation, TaskSet};
 pub struct TaskResponse {
     /// Longest time from a release until the job is done.
     pub response: Span,
-    /// CPU time of the job and of all jobs of higher priority in that time.
+    /// CPU time that the job and all jobs of higher priority need during the response time.
     pub demand: Span,
     /// Time from a release until the job must be done.
     pub deadline: Span,
@@ -20,13 +20,13 @@ pub struct TaskResponse {
 /// A task that cannot always meet its deadline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LateResponse {
-    /// Index of the task in its set.
+    /// Index of the late task in its task set.
     pub task: usize,
     /// Time from a release until the job must be done.
     pub deadline: Span,
 }
 
-/// Tests a task set, and returns the response time of each task.
+/// Tests a task set under fixed priorities, and returns the response time of each task.
 pub(crate) fn prove(
     tasks: &TaskSet,
     supply: &PeriodicSupply,
@@ -40,7 +40,7 @@ pub(crate) fn prove(
         let limit = Duration::from(deadline.ns());
         let found = fixed_point::search(supply.model(), limit, workload).map_err(|_| late)?;
         let response = Span::from_ns(u64::from(found));
-        // The search stops at a response that is longer than the limit, if it is a fixed point.
+        // The search accepts a fixed point that is longer than the limit, so compare again here.
         if response > deadline {
             return Err(late);
         }
@@ -49,8 +49,8 @@ pub(crate) fn prove(
     tasks.tasks().iter().enumerate().map(one).collect()
 }
 
-/// Returns the CPU time of one job of a task, and of all jobs of higher priority that are released
-/// in an interval of this length.
+/// Returns the CPU time of one job of a task, plus that of all jobs of higher priority that are
+/// released in an interval of length `length`.
 fn requested(tasks: &TaskSet, task: usize, length: Span) -> Span {
     let (higher, from) = tasks.tasks().split_at(task);
     higher.iter().map(|task| task.requested_in(length)).sum::<Span>() + from[0].work()

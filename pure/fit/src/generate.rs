@@ -12,7 +12,8 @@ use slackline_units::{CpuShare, Span};
 
 use crate::{PeriodicTask, TaskScheduler, TaskSet};
 
-/// Number of tries after which utilisations above one task's limit are given up.
+/// Number of tries to draw utilisations of at most one CPU for each task. Drawing fails after that
+/// number.
 const MOST_TRIES: usize = 1000;
 
 /// Stream of random numbers for task sets.
@@ -22,9 +23,10 @@ pub struct SetDraws(Pcg64);
 /// Kind of the deadlines of a random task set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deadlines {
-    /// Each deadline is the next release.
+    /// The deadline of each job is the next release of its task.
     Implicit,
-    /// Each deadline is uniform between the work and the period, but at least half of the period.
+    /// Each deadline is drawn between the work and the period of its task. It is at least half of
+    /// the period.
     Constrained,
 }
 
@@ -39,7 +41,8 @@ pub struct SetRecipe {
     pub utilisation: (f64, f64),
     /// Kind of the deadlines.
     pub deadlines: Deadlines,
-    /// Scheduler of the guest. Under fixed priorities the shortest deadline has the highest one.
+    /// Scheduler of the guest. Under fixed priorities, the task with the shortest deadline has the
+    /// highest priority.
     pub scheduler: TaskScheduler,
 }
 
@@ -58,7 +61,7 @@ impl Default for SetRecipe {
 }
 
 impl SetRecipe {
-    /// Returns the recipe with this sum of the utilisations.
+    /// Returns the recipe with `sum` as the sum of the utilisations.
     #[must_use]
     pub fn with_utilisation(self, sum: CpuShare) -> SetRecipe {
         let sum = f64::from(sum.ppm()) / 1e6;
@@ -67,10 +70,10 @@ impl SetRecipe {
 }
 
 impl SetDraws {
-    /// Creates the stream of a seed.
+    /// Creates the stream of random numbers of a seed.
     #[must_use]
     pub fn new(seed: u64) -> SetDraws {
-        // An odd multiplier spreads seeds that differ in a few low bits only.
+        // An odd multiplier spreads seeds that differ only in a few low bits.
         let spread = u128::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
         SetDraws(Pcg64::new(spread, 1))
     }
@@ -88,9 +91,9 @@ impl SetDraws {
     }
 }
 
-/// Draws the utilisations of `tasks` tasks with the sum `total`, uniform among all such vectors.
-/// Vectors in which a task has more than one CPU are discarded. `None` if all of 1,000 vectors were
-/// discarded, or if there are no tasks.
+/// Draws the utilisations of `tasks` tasks. Their sum is `total`, and all vectors with that sum are
+/// equally likely. Vectors in which a task uses more than one CPU are discarded. `None` if 1,000
+/// vectors in a row were discarded, or if there are no tasks.
 pub fn uunifast_discard(draws: &mut SetDraws, tasks: usize, total: f64) -> Option<Vec<f64>> {
     let vector = |draws: &mut SetDraws| {
         let mut sum = total;
@@ -109,8 +112,8 @@ pub fn uunifast_discard(draws: &mut SetDraws, tasks: usize, total: f64) -> Optio
     (0..MOST_TRIES).map(|_| vector(draws)).find(|parts| parts.iter().all(|&part| part <= 1.0))
 }
 
-/// Draws a task set. Each job has at least a microsecond of work, in whole microseconds. `None` if
-/// [`uunifast_discard`] finds no utilisations.
+/// Draws a task set. The work of each job is a whole number of microseconds, at least one. `None`
+/// if [`uunifast_discard`] finds no utilisations.
 pub fn task_set(draws: &mut SetDraws, recipe: &SetRecipe) -> Option<TaskSet> {
     let tasks = usize::try_from(draws.whole(&recipe.tasks)).ok()?;
     let (least, most) = recipe.utilisation;
@@ -135,7 +138,7 @@ pub fn task_set(draws: &mut SetDraws, recipe: &SetRecipe) -> Option<TaskSet> {
     TaskSet::new(set, recipe.scheduler).ok()
 }
 
-/// Returns a number that is not negative as a whole number, rounded down.
+/// Converts a number that is not negative to a whole number, rounded down.
 #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // In the callers' ranges.
 fn whole(number: f64) -> u64 {
     number as u64
@@ -146,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uunifast_draws_parts_with_the_given_sum_and_equal_means() {
+    fn uunifast_draws_utilisations_with_the_given_sum_and_equal_means() {
         let mut draws = SetDraws::new(7);
         let mut means = [0.0; 4];
         for _ in 0..2000 {
@@ -154,12 +157,12 @@ mod tests {
             assert!((parts.iter().sum::<f64>() - 0.8).abs() < 1e-9);
             means.iter_mut().zip(&parts).for_each(|(mean, part)| *mean += part / 2000.0);
         }
-        // The standard deviation of a part is 0.155, so of these means 0.0035.
+        // The standard deviation of one utilisation is 0.155, so that of these means is 0.0035.
         assert!(means.iter().all(|mean| (mean - 0.2).abs() < 0.02), "{means:?}");
     }
 
     #[test]
-    fn uunifast_discards_vectors_in_which_a_task_has_more_than_a_cpu() {
+    fn uunifast_discards_vectors_in_which_a_task_exceeds_one_cpu() {
         let mut draws = SetDraws::new(1);
         for _ in 0..200 {
             let parts = uunifast_discard(&mut draws, 3, 1.8).unwrap();
@@ -170,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn random_task_sets_keep_to_their_recipe_and_depend_on_the_seed_only() {
+    fn random_task_sets_follow_their_recipe_and_depend_on_the_seed_only() {
         let recipe = SetRecipe { deadlines: Deadlines::Constrained, ..SetRecipe::default() };
         let sets = |seed| {
             let mut draws = SetDraws::new(seed);

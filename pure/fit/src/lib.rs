@@ -3,14 +3,15 @@
 //!
 //! A vCPU has a reservation (slice, period) with a hard limit, and the guest schedules its tasks on
 //! the vCPU by deadline (EDF) or by fixed priority. The supply of the reservation is bounded from
-//! below by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). Its
-//! worst phase begins directly after a slice that came early, and before a slice that comes late:
-//! `2 × (period - slice)` without CPU time. For EDF the demand bound function of Baruah, Mok and
-//! Rosier (RTSS 1990) is compared with the supply at the points of QPA (Zhang and Burns 2009). For
-//! fixed priorities the response times come from the crate `response-time-analysis`.
+//! below by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). In
+//! the worst phase one slice comes as early as possible in its period, and the next slice comes as
+//! late as possible. Between these two slices the VM is without CPU time for `2 × (period -
+//! slice)`. For EDF the demand bound function of Baruah, Mok and Rosier (RTSS 1990) is compared
+//! with the supply at the points of QPA (Zhang and Burns 2009). For fixed priorities the response
+//! times come from the crate `response-time-analysis`.
 //!
-//! Both tests are exact for tasks that can be released together: if a test fails, then the worst
-//! phase of the supply with a common release of all tasks misses a deadline. All arithmetic is in
+//! Both tests are exact for tasks that can be released together. If a test fails, a common release
+//! of all tasks in the worst phase of the supply leads to a missed deadline. All arithmetic is in
 //! whole nanoseconds. Only [`generate`] uses floats.
 
 #![forbid(unsafe_code)]
@@ -34,36 +35,40 @@ use slackline_units::{Reservation, Span};
 pub enum Proof {
     /// For EDF: the demand of the tasks is at most the supply in intervals of every length.
     Demand {
-        /// Points that together cover all lengths up to `busy`, longest first.
+        /// Points that together cover all interval lengths up to `busy`. The longest interval comes
+        /// first.
         points: Vec<DemandPoint>,
         /// Longest time for which the VM can be busy with the tasks. Longer intervals need no test.
         busy: Span,
     },
-    /// For fixed priorities: the longest response time of each task, in the order of the
-    /// priorities.
+    /// For fixed priorities: the longest response time of each task. The task with the highest
+    /// priority comes first.
     Responses(Vec<TaskResponse>),
 }
 
 /// Reason why a reservation has no proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refutation {
-    /// The tasks use at least the share of the reservation, so their backlog grows or never ends.
+    /// The tasks use at least the whole share of the reservation, so the VM may never finish its
+    /// backlog of work.
     Overload,
     /// For EDF: an interval in which the demand exceeds the supply.
     Shortfall(DemandShortfall),
     /// For fixed priorities: a task whose response time exceeds its deadline.
     Late(LateResponse),
-    /// The VM may be busy for longer than this time, beyond which nothing was tested.
+    /// No proof was found up to `limit`. The VM may be busy for longer than that, and longer
+    /// intervals were not tested.
     Undecided {
         /// Longest interval that was tested.
         limit: Span,
     },
 }
 
-/// Tests a task set in a reservation.
+/// Tests whether a task set meets its deadlines in a reservation.
 ///
 /// # Errors
-/// If no proof was found. The error says which deadline is missed, unless it is undecided.
+/// If no proof was found. The error names the missed deadline, except for
+/// [`Refutation::Undecided`].
 pub fn prove(tasks: &TaskSet, reservation: Reservation) -> Result<Proof, Refutation> {
     let supply = PeriodicSupply::of(reservation);
     if tasks.fills(reservation) && reservation.slice() < reservation.period() {
@@ -75,7 +80,8 @@ pub fn prove(tasks: &TaskSet, reservation: Reservation) -> Result<Proof, Refutat
     }
 }
 
-/// Returns the first deadline that a task set misses in the worst phase of a reservation.
+/// Returns the first deadline that a task set misses in the worst phase of a reservation. `None` if
+/// no missed deadline was found.
 fn first_miss(tasks: &TaskSet, supply: &PeriodicSupply) -> Option<Refutation> {
     match tasks.scheduler() {
         TaskScheduler::Edf => edf::first_shortfall(tasks, supply).map(Refutation::Shortfall),
@@ -84,8 +90,8 @@ fn first_miss(tasks: &TaskSet, supply: &PeriodicSupply) -> Option<Refutation> {
 }
 
 impl Refutation {
-    /// Returns the time from a common release of all tasks, in the worst phase of the supply, until
-    /// a deadline is missed. `None` if no such deadline is known.
+    /// Returns the time from a common release of all tasks to the missed deadline, in the worst
+    /// phase of the supply. `None` if no missed deadline is known.
     #[must_use]
     pub fn misses_within(&self) -> Option<Span> {
         match self {
@@ -97,8 +103,8 @@ impl Refutation {
 }
 
 impl Proof {
-    /// Returns true if the proof holds for a task set in a reservation. Recomputes each demand,
-    /// each supply and each response, and does not depend on the search that found them.
+    /// Returns true if the proof holds for a task set in a reservation. Each demand, supply and
+    /// response time is computed again, independently of the search that found the proof.
     #[must_use]
     pub fn is_valid(&self, tasks: &TaskSet, reservation: Reservation) -> bool {
         let supply = PeriodicSupply::of(reservation);

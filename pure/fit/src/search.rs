@@ -6,73 +6,77 @@ use thiserror::Error;
 use crate::tasks::LONGEST;
 use crate::{PeriodicTask, Proof, Refutation, TaskScheduler, TaskSet, prove};
 
-/// Number of steps into which the search for the largest period divides the longest one.
+/// Number of steps into which the search for the largest period divides the longest possible
+/// period.
 const PERIOD_STEPS: u64 = 1000;
 
-/// Period with which the smallest usable share is computed. Shorter periods cost more CPU time for
-/// the dispatcher than they save.
+/// Period with which [`least_share`] computes the smallest share. With shorter periods the
+/// dispatcher would cost more CPU time than the reservation saves.
 const SHORT_PERIOD: Span = Span::from_us(100);
 
-/// Longest delay for which a reservation can be found. A task tests the delay, and the period of
-/// that task is then the longest possible one.
+/// Longest delay for which [`fit_delay`] can find a reservation. A task tests the delay, and the
+/// period of that task is one nanosecond longer than the delay.
 pub const LONGEST_DELAY: Span = Span::from_ns(LONGEST.ns() - 1);
 
-/// Question about the reservation of a task set.
+/// Goal of a search for a reservation of a task set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Goal {
-    /// Smallest slice for a period.
+    /// Find the smallest slice for a given period.
     Slice {
         /// Period of the reservation.
         period: Span,
     },
-    /// Largest period for a share.
+    /// Find the largest period for a given share.
     Period {
-        /// Part of a CPU, at most one CPU.
+        /// Share of one CPU, at most a whole CPU.
         share: CpuShare,
     },
-    /// Most equal VMs on a CPU, of which a part is never reserved. Periods of an eighth to twice
-    /// the shortest period of a task are tried.
+    /// Find the reservation with which the most equal VMs fit on one CPU. A part of that CPU is
+    /// never reserved. The search tries periods of an eighth to twice the shortest period of a
+    /// task.
     Vms {
         /// Part of the CPU that is never reserved.
         reserve: CpuShare,
     },
 }
 
-/// Reservation with which all jobs meet their deadlines, and the next smaller one.
+/// Reservation with which all jobs meet their deadlines, and the reservation one step below, which
+/// was refuted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fit {
-    /// The answer of the search.
+    /// Reservation that the search found.
     pub reservation: Reservation,
-    /// Proof that the answer suffices.
+    /// Proof that all jobs meet their deadlines in `reservation`.
     pub proof: Proof,
-    /// Reservation one step worse than the answer, and the reason why it has no proof. `None` if
-    /// there is no such reservation.
+    /// Reservation one step worse than `reservation`, and the reason why it has no proof. `None` if
+    /// there is no worse reservation.
     pub below: Option<(Reservation, Refutation)>,
 }
 
 /// Reason why no reservation fits a task set.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum NoFit {
-    /// The tasks miss deadlines even with a whole CPU.
+    /// The tasks miss deadlines even if they have a whole CPU.
     #[error("the tasks miss deadlines even with a whole CPU")]
     WholeCpu(Refutation),
-    /// No period fits a share.
+    /// With this share the tasks miss deadlines in every period.
     #[error("with this share the tasks miss deadlines, however short the period is")]
     Share,
-    /// The step of the search is zero, or longer than the period.
+    /// The step of the search is zero, or is longer than the period.
     #[error("the step {step} must be greater than zero and at most the period {period}")]
     Step {
-        /// Step of the search.
+        /// Step by which the search changes the slice.
         step: Span,
         /// Period of the reservation.
         period: Span,
     },
 }
 
-/// Returns the answer to a question. Slices are multiples of `step`, except for a share.
+/// Returns the reservation that reaches the goal. For [`Goal::Slice`] and [`Goal::Vms`], slices are
+/// multiples of `step`.
 ///
 /// # Errors
-/// If nothing fits, or the step is not valid.
+/// If no reservation reaches the goal, or if the step is not valid.
 pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
     match goal {
         Goal::Slice { period } => smallest_slice(tasks, period, step),
@@ -81,8 +85,8 @@ pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
     }
 }
 
-/// Returns the usual periods for a task set, shortest first: an eighth of the shortest period of a
-/// task, a quarter, half of it, all of it and twice it. Periods are whole microseconds.
+/// Returns the usual periods for a task set, shortest first: an eighth, a quarter, a half, one and
+/// two times the shortest period of a task. Each is a whole number of microseconds.
 #[must_use]
 pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     let eighths = [1, 2, 4, 8, 16];
@@ -91,12 +95,13 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
 }
 
-/// Returns the reservation with the most equal VMs on a CPU among the [usual
-/// periods](usual_periods). Of equal numbers the longest period is chosen, because it has the
-/// fewest context switches. The step below the answer is an equal part of the CPU for one more VM.
+/// Returns the reservation with which the most equal VMs fit on one CPU. It is searched among the
+/// [usual periods](usual_periods). If several periods fit the same number of VMs, the longest is
+/// chosen, because it has the fewest context switches. The reservation below the answer is an equal
+/// share of the CPU for one more VM.
 ///
 /// # Errors
-/// If nothing fits, or the step is not valid.
+/// If no reservation fits, or if the step is not valid.
 pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, NoFit> {
     let mut best: Option<(u64, Fit)> = None;
     let mut failed = None;
@@ -121,8 +126,8 @@ pub fn most_vms(tasks: &TaskSet, reserve: CpuShare, step: Span) -> Result<Fit, N
     Ok(fit)
 }
 
-/// Returns the smallest slice, in multiples of `step`, with which all jobs meet their deadlines in
-/// this period.
+/// Returns the smallest slice with which all jobs meet their deadlines in a given period. The slice
+/// is a multiple of `step`.
 ///
 /// # Errors
 /// If a whole CPU does not suffice, or the step is not valid.
@@ -133,7 +138,7 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
     let of = |slice: Span| {
         Reservation::new(slice.min(period), period).expect("a slice within the period")
     };
-    // The slice `step * low` has no proof, and `step * high` has one.
+    // Invariant: the slice `step * low` has no proof, and the slice `step * high` has one.
     let (mut low, mut high) = (0, period.ns().div_ceil(step.ns()));
     let mut proof = prove(tasks, of(period)).map_err(NoFit::WholeCpu)?;
     let mut below = None;
@@ -150,8 +155,9 @@ pub fn smallest_slice(tasks: &TaskSet, period: Span, step: Span) -> Result<Fit, 
     Ok(Fit { reservation: of(step * high), proof, below })
 }
 
-/// Returns the largest period with which a share suffices, to a thousandth of the longest period
-/// that its blackout allows.
+/// Returns the largest period with which a share suffices. It is exact to a thousandth of the
+/// longest possible period. With a longer period, the time without CPU time would be too long for a
+/// task.
 ///
 /// # Errors
 /// If no period fits the share.
@@ -177,13 +183,14 @@ pub fn largest_period(tasks: &TaskSet, share: CpuShare) -> Result<Fit, NoFit> {
     Err(NoFit::Share)
 }
 
-/// Returns the longest period of a share whose blackout leaves each task time to do its work.
+/// Returns the longest possible period of a share: even after the longest time without CPU time,
+/// each task still has time for its work.
 fn longest_period(tasks: &TaskSet, share: CpuShare) -> Span {
     period_for_delay(share, tasks.longest_delay()).unwrap_or_else(|| tasks.longest_period())
 }
 
-/// Returns the reservation of a share with this period. `None` if its slice is shorter than a
-/// nanosecond. The slice is rounded down.
+/// Returns the reservation of a share in a given period. The slice is rounded down. `None` if the
+/// slice would be shorter than a nanosecond.
 #[must_use]
 pub fn reservation_of(share: CpuShare, period: Span) -> Option<Reservation> {
     let ns = u128::from(period.ns()) * u128::from(share.ppm()) / 1_000_000;
@@ -191,8 +198,9 @@ pub fn reservation_of(share: CpuShare, period: Span) -> Option<Reservation> {
     Reservation::new(slice.min(period), period).ok()
 }
 
-/// Returns the longest period with which a share is never without CPU time for longer than `delay`:
-/// `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which has no delay.
+/// Returns the longest period with which a reservation of this share is never without CPU time for
+/// longer than `delay`: `delay / (2 × (1 - share))`, rounded down. `None` for a whole CPU, which
+/// never waits.
 #[must_use]
 pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
     let rest = u128::from(CpuShare::ONE.less(share).ppm());
@@ -203,9 +211,9 @@ pub fn period_for_delay(share: CpuShare, delay: Span) -> Option<Span> {
     Some(Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX)))
 }
 
-/// Returns the reservation of a share that is never without CPU time for longer than `delay`. Its
-/// period is a multiple of a microsecond, and its slice is rounded up. `None` if the period would
-/// be shorter than a microsecond, or for a whole CPU.
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`. The
+/// period is a whole number of microseconds, and the slice is rounded up. `None` for a whole CPU,
+/// or if the period would be shorter than a microsecond.
 #[must_use]
 pub fn for_delay(share: CpuShare, delay: Span) -> Option<Reservation> {
     let period = period_for_delay(share, delay)?;
@@ -223,10 +231,10 @@ pub fn least_share(tasks: &TaskSet) -> Option<CpuShare> {
     Some(fit.reservation.share())
 }
 
-/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and
-/// the task set that tests it: a job of a nanosecond that is due when the delay ends. The
-/// reservation below it has a longer period. `None` as for [`for_delay`], or if the delay is longer
-/// than [`LONGEST_DELAY`].
+/// Returns the reservation of a share that is never without CPU time for longer than `delay`, and a
+/// task set that proves it. The only task has a job of one nanosecond, which is due when the delay
+/// ends. The reservation one step below has a longer period. `None` if [`for_delay`] returns
+/// `None`, or if the delay is longer than [`LONGEST_DELAY`].
 #[must_use]
 pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
     if delay > LONGEST_DELAY {
@@ -243,8 +251,8 @@ pub fn fit_delay(share: CpuShare, delay: Span) -> Option<(TaskSet, Fit)> {
     Some((tasks, Fit { reservation, proof, below }))
 }
 
-/// Returns the number of equal VMs with this reservation that fit on one CPU of which `reserve` is
-/// never reserved.
+/// Returns the number of equal VMs with this reservation that fit on one CPU. The part `reserve` of
+/// that CPU is never reserved.
 #[must_use]
 pub fn vms_per_cpu(reservation: Reservation, reserve: CpuShare) -> u64 {
     let capacity = u128::from(CpuShare::ONE.less(reserve).ppm());
@@ -253,7 +261,8 @@ pub fn vms_per_cpu(reservation: Reservation, reserve: CpuShare) -> u64 {
     u64::try_from(vms).expect("a slice has at least a nanosecond")
 }
 
-/// Returns the smallest step of at least `ns` that is one digit and zeros, in nanoseconds.
+/// Returns the smallest number of nanoseconds that is at least `ns` and consists of one digit and
+/// zeros.
 fn round_up(ns: u64) -> Span {
     let unit = 10u64.pow(ns.ilog10());
     Span::from_ns(ns.div_ceil(unit) * unit)
@@ -271,10 +280,10 @@ mod tests {
         TaskSet::new(tasks.iter().map(task).collect(), scheduler).unwrap()
     }
 
-    /// In the worst phase one slice ends after 10 ms - S, and the next one begins after 10 ms. So
-    /// one slice must do all the work, although half of it would be the utilisation.
+    /// In the worst phase, one slice ends at 10 ms − S and the next slice begins at 10 ms. So one
+    /// slice must do all the work, although half a slice would cover the utilisation.
     #[test]
-    fn smallest_slice_for_a_task_does_its_work_in_one_slice_if_two_come_too_late() {
+    fn smallest_slice_covers_a_whole_job_if_a_second_slice_comes_late() {
         let (us, step) = (Span::from_us, Span::from_us(1));
         for scheduler in [TaskScheduler::Edf, TaskScheduler::Fixed] {
             let tasks = set(scheduler, &[(1000, 10_000, 10_000)]);
@@ -289,23 +298,24 @@ mod tests {
     }
 
     #[test]
-    fn largest_period_for_a_share_is_limited_by_the_blackout() {
+    fn largest_period_of_a_share_is_limited_by_the_longest_supply_gap() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let half = CpuShare::from_ppm(500_000);
         let fit = largest_period(&tasks, half).unwrap();
-        // The blackout of half a CPU is one period, after which 1 ms follows at once.
+        // With half a CPU, the longest time without CPU time is one period. 1 ms of CPU time
+        // follows at once.
         assert_eq!(fit.reservation.period(), Span::from_ms(9));
         assert!(fit.proof.is_valid(&tasks, fit.reservation));
         assert!(fit.below.unwrap().0.period() > Span::from_ms(9));
         assert_eq!(largest_period(&tasks, CpuShare::from_ppm(90_000)), Err(NoFit::Share));
-        // The period may be longer than that of the task.
+        // The period of the reservation may be longer than the period of the task.
         let fit = largest_period(&tasks, CpuShare::from_ppm(600_000)).unwrap();
         assert_eq!(fit.reservation.to_string(), "6.744ms/11.24ms");
         assert!(fit.below.unwrap().1.misses_within().is_some());
     }
 
     #[test]
-    fn reservation_for_a_delay_is_never_without_cpu_time_for_longer() {
+    fn reservation_for_a_delay_has_no_supply_gap_above_the_delay() {
         let share = CpuShare::from_ppm(200_000);
         let reservation = for_delay(share, Span::from_ms(15)).unwrap();
         assert_eq!(reservation.to_string(), "1.875ms/9.375ms");
@@ -321,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_that_need_more_than_a_cpu_fit_in_no_reservation() {
+    fn tasks_that_need_more_than_one_cpu_fit_in_no_reservation() {
         let tasks = set(TaskScheduler::Edf, &[(6000, 10_000, 10_000), (5000, 10_000, 10_000)]);
         let error = smallest_slice(&tasks, Span::from_ms(5), Span::from_us(1)).unwrap_err();
         let NoFit::WholeCpu(refutation) = error else { panic!("{error}") };
@@ -331,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn most_vms_that_fit_on_a_cpu_leave_too_little_for_one_more() {
+    fn most_vms_on_a_cpu_leave_no_capacity_for_one_more() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let reserve = CpuShare::from_ppm(50_000);
         let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();
@@ -343,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn number_of_vms_that_fit_on_a_cpu_is_rounded_down() {
+    fn number_of_equal_vms_on_a_cpu_is_rounded_down() {
         let third = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
         assert_eq!(vms_per_cpu(third, CpuShare::from_ppm(0)), 3);
         assert_eq!(vms_per_cpu(third, CpuShare::from_ppm(100_000)), 3);

@@ -19,29 +19,31 @@ impl PeriodicSupply {
         PeriodicSupply { model: Periodic::new(budget, period) }
     }
 
-    /// Returns the least CPU time that the VM receives in an interval of this length while it is
-    /// runnable.
+    /// Returns the least CPU time that the VM receives in any interval of length `length` in which
+    /// it is always runnable.
     #[must_use]
     pub fn least_in(&self, length: Span) -> Span {
         let supplied = self.model.provided_service(Duration::from(length.ns()));
         Span::from_ns(u64::from(supplied))
     }
 
-    /// Returns the shortest interval that always supplies this CPU time. Zero for no CPU time.
+    /// Returns the length of the shortest interval that always supplies the CPU time `work`. Zero
+    /// if `work` is zero.
     #[must_use]
     pub fn time_for(&self, work: Span) -> Span {
         let time = self.model.service_time(Service::from(work.ns()));
         Span::from_ns(u64::from(time))
     }
 
-    /// Returns the longest time without any CPU time: `2 × (period - slice)`.
+    /// Returns the longest time for which the VM can be without any CPU time: `2 × (period -
+    /// slice)`.
     #[must_use]
     pub fn blackout(&self) -> Span {
         let (period, slice) = (u64::from(self.model.period), u64::from(self.model.budget));
         Span::from_ns(period - slice) * 2
     }
 
-    /// Returns the model of this supply for the crate `response-time-analysis`.
+    /// Returns this supply in the form that the crate `response-time-analysis` uses.
     pub(crate) fn model(&self) -> &Periodic {
         &self.model
     }
@@ -52,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn supply_in_the_worst_phase_begins_after_a_blackout_of_two_gaps() {
+    fn supply_in_the_worst_phase_starts_after_two_period_remainders() {
         let ms = Span::from_ms;
         let supply = PeriodicSupply::of(Reservation::new(ms(3), ms(10)).unwrap());
         assert_eq!(supply.blackout(), ms(14));

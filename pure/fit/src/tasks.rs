@@ -3,14 +3,14 @@
 use slackline_units::{Reservation, Span};
 use thiserror::Error;
 
-/// Longest period of a task and of a reservation: an hour. Sums and multiples of it stay far below
-/// the longest span.
+/// Longest period of a task and of a reservation: one hour. Sums and multiples of it cannot
+/// overflow a [`Span`].
 pub(crate) const LONGEST: Span = Span::from_secs(3600);
 
-/// Maximum number of tasks of a set. Each has a priority of its own below 255.
+/// Maximum number of tasks of a set. Each task has its own priority, and priorities are below 255.
 const MOST_TASKS: usize = 200;
 
-/// A task that releases a job in every period.
+/// A periodic task, which releases one job in every period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeriodicTask {
     work: Span,
@@ -21,10 +21,10 @@ pub struct PeriodicTask {
 /// Reason why a task is not valid.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BadTask {
-    /// The task does nothing.
+    /// The CPU time of a job is zero.
     #[error("work must be greater than zero")]
     NoWork,
-    /// A job needs more CPU time than there is until its deadline.
+    /// A job needs more CPU time than the time between its release and its deadline.
     #[error("work {work} is more than the deadline {deadline}")]
     WorkOverDeadline {
         /// Longest CPU time of a job.
@@ -32,7 +32,7 @@ pub enum BadTask {
         /// Time from release to deadline.
         deadline: Span,
     },
-    /// A deadline is later than the next release.
+    /// The deadline of a job is later than the next release of its task.
     #[error("deadline {deadline} is more than the period {period}")]
     DeadlineOverPeriod {
         /// Time from release to deadline.
@@ -40,7 +40,7 @@ pub enum BadTask {
         /// Time between two releases.
         period: Span,
     },
-    /// The period is too long for the analysis.
+    /// The period is longer than the analysis supports.
     #[error("period {period} is more than {LONGEST}")]
     LongPeriod {
         /// Time between two releases.
@@ -49,8 +49,8 @@ pub enum BadTask {
 }
 
 impl PeriodicTask {
-    /// Creates a task. `work` is the longest CPU time of a job, and `deadline` is the time from its
-    /// release until it must be done.
+    /// Creates a periodic task. `work` is the longest CPU time of a job. `deadline` is the time
+    /// from the release of a job to its deadline.
     ///
     /// # Errors
     /// Unless `0 < work ≤ deadline ≤ period`, and the period is at most an hour.
@@ -76,13 +76,13 @@ impl PeriodicTask {
         self.work
     }
 
-    /// Returns the shortest time between two releases.
+    /// Returns the shortest time between two releases of the task.
     #[must_use]
     pub fn period(&self) -> Span {
         self.period
     }
 
-    /// Returns the time from a release until the job must be done.
+    /// Returns the time from the release of a job to its deadline.
     #[must_use]
     pub fn deadline(&self) -> Span {
         self.deadline
@@ -118,10 +118,10 @@ impl PeriodicTask {
 /// Rule by which the guest chooses the task that runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TaskScheduler {
-    /// The job with the earliest deadline runs.
+    /// The guest runs the job with the earliest deadline.
     #[default]
     Edf,
-    /// The job of the first task of the set runs: tasks are in the order of their priorities.
+    /// The guest runs the runnable task that comes first in the set: tasks are ordered by priority.
     Fixed,
 }
 
@@ -146,10 +146,10 @@ pub struct TaskSet {
 /// Reason why tasks are not a valid set.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum BadTaskSet {
-    /// There are no tasks.
+    /// The set has no task.
     #[error("a task set needs at least one task")]
     NoTask,
-    /// There are too many tasks.
+    /// The set has more tasks than the analysis supports.
     #[error("a task set has at most {MOST_TASKS} tasks, but this set has {tasks}")]
     TooManyTasks {
         /// Number of tasks in the set.
@@ -158,7 +158,7 @@ pub enum BadTaskSet {
 }
 
 impl TaskSet {
-    /// Creates a set of tasks. For fixed priorities the first task has the highest priority.
+    /// Creates a task set. For fixed priorities, the first task has the highest priority.
     ///
     /// # Errors
     /// If there are no tasks, or more than 200.
@@ -170,7 +170,7 @@ impl TaskSet {
         }
     }
 
-    /// Returns the tasks, for fixed priorities in the order of the priorities.
+    /// Returns the tasks of the set. For fixed priorities, the first task has the highest priority.
     #[must_use]
     pub fn tasks(&self) -> &[PeriodicTask] {
         &self.tasks
@@ -182,7 +182,7 @@ impl TaskSet {
         self.scheduler
     }
 
-    /// Returns the part of a CPU that the tasks use, in millionths, to the nearest.
+    /// Returns the utilisation of the tasks in millionths of a CPU, rounded to the nearest.
     #[must_use]
     pub fn utilisation_ppm(&self) -> u64 {
         let fine: u128 = self.tasks.iter().map(|task| part(task.work, task.period).1).sum();
@@ -201,16 +201,16 @@ impl TaskSet {
         self.tasks.iter().map(PeriodicTask::period).max().expect("a set has a task")
     }
 
-    /// Returns the longest delay that leaves each task time to do its work: the least of the
-    /// differences of deadline and work.
+    /// Returns the longest delay after a release that leaves every task time to do its work: the
+    /// smallest value of `deadline - work`.
     #[must_use]
     pub fn longest_delay(&self) -> Span {
         let slack = |task: &PeriodicTask| task.deadline - task.work;
         self.tasks.iter().map(slack).min().expect("a set has a task")
     }
 
-    /// Returns true if the tasks use at least the whole share of a reservation. Differences below
-    /// 2^-40 of a CPU count as equal.
+    /// Returns true if the utilisation of the tasks is at least the share of a reservation.
+    /// Differences below 2^-40 of a CPU count as equal.
     pub(crate) fn fills(&self, reservation: Reservation) -> bool {
         let used: u128 = self.tasks.iter().map(|task| part(task.work, task.period).1).sum();
         used >= part(reservation.slice(), reservation.period()).0
@@ -232,10 +232,10 @@ impl TaskSet {
     }
 }
 
-/// One whole CPU in the fixed-point numbers of [`part`].
+/// One whole CPU in the fixed-point numbers that [`part`] returns.
 const FINE: u128 = 1 << 48;
 
-/// Returns `work / period` as a fixed-point number, rounded down and rounded up.
+/// Returns `work / period` as two fixed-point numbers: one rounded down, one rounded up.
 fn part(work: Span, period: Span) -> (u128, u128) {
     let fine = u128::from(work.ns()) * FINE;
     let period = u128::from(period.ns());

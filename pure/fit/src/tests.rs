@@ -7,7 +7,7 @@ use super::*;
 use crate::generate::{Deadlines, SetDraws, SetRecipe, task_set};
 use crate::search::smallest_slice;
 
-/// Recipe of small task sets, for which a simulation of every nanosecond would be possible.
+/// Recipe of small task sets, for which the tests can check every instant.
 fn recipe(scheduler: TaskScheduler) -> SetRecipe {
     SetRecipe {
         periods_us: (1_000, 20_000),
@@ -17,8 +17,8 @@ fn recipe(scheduler: TaskScheduler) -> SetRecipe {
     }
 }
 
-/// Returns true if the tasks meet all deadlines up to `until` in the worst phase of the supply, by
-/// the definition: each time is tested.
+/// Returns true if the tasks meet all deadlines up to `until` in the worst phase of the supply.
+/// Tests each instant, without the points of a proof.
 fn meets_by_definition(tasks: &TaskSet, reservation: Reservation, until: Span) -> bool {
     let supply = PeriodicSupply::of(reservation);
     let us = Span::from_us;
@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn proof_agrees_with_the_definition_and_the_step_below_does_not_fit(
+    fn proof_agrees_with_the_definition_and_next_smaller_slice_misses(
         seed in any::<u64>(),
         is_edf in any::<bool>(),
         divisor in 1u64..6,
@@ -65,7 +65,7 @@ proptest! {
 }
 
 #[test]
-fn proof_with_a_left_out_point_is_not_valid() {
+fn proof_without_one_of_its_points_is_not_valid() {
     let ms = Span::from_ms;
     let task = |(work, period)| PeriodicTask::new(ms(work), ms(period), ms(period)).unwrap();
     let tasks = [(1, 4), (2, 6), (3, 13)].map(task).to_vec();

@@ -10,7 +10,8 @@ use crate::input::{PredictedVm, Predictor, Round, short_periods, uncovered};
 use crate::proposal::{Memory, Pace, PredictedFall, Proposal, proposals};
 use crate::target::target;
 
-/// The last change with its prediction, and the misses of the VM in the round before.
+/// The last change, its prediction, and the missed periods of its VM in the round before the
+/// change.
 type Canary = (Decision, VmPrediction, u64);
 
 /// The workload manager. The same inputs give the same decisions.
@@ -28,7 +29,7 @@ impl Manager {
         Manager { pace, ..Manager::default() }
     }
 
-    /// Judges the last change and proposes the next. Returns the change to make, if any.
+    /// Judges the last change and proposes the next change. Returns the change to make, or `None`.
     pub fn round(&mut self, round: &Round, predictor: &mut dyn Predictor) -> Option<Decision> {
         self.remember(round);
         let last = self.canary.take();
@@ -58,7 +59,7 @@ impl Manager {
         })
     }
 
-    /// Remembers the last targets of each VM.
+    /// Adds this round's target of each VM to the manager's memory.
     fn remember(&mut self, round: &Round) {
         self.memory.retain(|name, _| round.vms.iter().any(|vm| vm.name == *name));
         for vm in &round.vms {
@@ -72,8 +73,8 @@ impl Manager {
         }
     }
 
-    /// Notes a change. A fall that is taken back soon makes the next fall of the VM wait longer.
-    /// A fall with a prediction is watched until the next change.
+    /// Records a change of a reservation. If the reservation fell recently and rises now, the next
+    /// fall of that VM must wait longer. A fall with a prediction is watched until the next change.
     fn note(&mut self, made: &Decision, said: Option<&PredictedVm>) {
         let (pace, memory) = (self.pace, self.memory.entry(made.name.clone()).or_default());
         memory.fall = said.filter(|_| made.to < made.from).map(|said| PredictedFall {
@@ -93,7 +94,7 @@ impl Manager {
         }
     }
 
-    /// Makes a change, and watches it in the next round.
+    /// Makes a change, and records its prediction for the comparison in the next round.
     fn change(
         &mut self,
         round: &Round,
@@ -104,7 +105,7 @@ impl Manager {
         let vm = &round.vms[it.vm];
         let made =
             Decision { round: round.number, name: vm.name.clone(), from: vm.share, to: it.to, why };
-        // A larger reservation lets the VM use as much as it reserves, if it wants that.
+        // With a larger reservation the VM may use all of it, whatever the prediction says.
         let (least, most) = said.share_ppm;
         let share_ppm = (least, most.max(u64::from(it.to.max(vm.share).ppm())));
         let prediction = VmPrediction {
@@ -119,10 +120,11 @@ impl Manager {
     }
 }
 
-/// Returns the change that undoes `made` if the VM did not do as predicted, and its old share is
-/// still allowed. The demand may have changed since the prediction. So a VM that received what it
-/// demanded did as predicted. After a rise, two kinds of misses do not count: those in periods that
-/// demanded more than the reservation, and as many misses as in the round before the rise.
+/// Returns the change that undoes `made`, if the VM did not do as predicted and may still have its
+/// old share. The demand may have changed since the prediction, so a VM that received what it
+/// demanded counts as predicted. After a rise, two kinds of missed periods are excused. The first
+/// are periods that demanded more than the reservation. The second is the number of periods that
+/// the VM missed in the round before the rise.
 fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name && vm.share == made.to)?;
     let demand = u128::from(vm.demanded().ns()) * 1_000_000 / u128::from(round.length.ns().max(1));
@@ -143,9 +145,9 @@ fn undo(round: &Round, (made, said, missed): &Canary) -> Option<Decision> {
     is_allowed.then_some(Decision { round: round.number, name, from, to, why })
 }
 
-/// Returns true if the prediction with the change is better by a margin. No VM misses more than
-/// its goal allows, or else more than it would without the change. In exchange one VM misses less,
-/// has more of its demand covered, reaches its floor or another goal, or leaves more to others.
+/// Returns true if the prediction with the change is better than the prediction without it. A VM
+/// may miss at most what its goal allows, or what it would miss without the change. In return, the
+/// changed VM must have a smaller reservation, fewer misses, or an unmet goal or floor.
 fn is_better(round: &Round, it: &Proposal, before: &[PredictedVm], after: &[PredictedVm]) -> bool {
     let allowed = |index: usize, said: &PredictedVm| {
         let goal = u64::from(round.vms[index].goals.misses_ppm.unwrap_or(0));

@@ -1,4 +1,4 @@
-//! A decision of the manager, with its explanation.
+//! A decision of the manager, with the reason for it.
 
 use std::fmt;
 
@@ -26,38 +26,39 @@ pub struct Decision {
 /// Reason for a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChangeReason {
-    /// The VM needs more.
+    /// The VM needs a larger reservation.
     Rise {
-        /// Number of missed periods in the recorded seconds, without the change.
+        /// Number of missed periods in the recorded seconds, with the old share.
         misses: u64,
         /// Number of recorded seconds.
         seconds: u64,
-        /// PredictedVm number of missed periods with the change.
+        /// Predicted number of missed periods with the new share.
         predicted: u64,
-        /// Number of periods of the last round that demanded more than the reservation.
+        /// Number of periods of the last round whose demand exceeded the reservation.
         uncovered: u64,
-        /// VM that gave up a part of its reservation in the round before, and the part.
+        /// VM whose reservation was reduced in the round before to make room, and the share it gave
+        /// up.
         from: Option<(Name, CpuShare)>,
     },
-    /// The VM needs less.
+    /// The VM needs a smaller reservation.
     Fall {
         /// Part of its reservation that the VM demands, in percent.
         used: u64,
-        /// PredictedVm number of missed periods with the change.
+        /// Predicted number of missed periods with the new share.
         predicted: u64,
     },
-    /// Another VM needs the room.
+    /// Another VM needs capacity that this VM gives up.
     Room {
-        /// VM that needs the room.
+        /// VM that needs the capacity.
         of: Name,
-        /// PredictedVm number of missed periods with the change.
+        /// Predicted number of missed periods with the new share.
         predicted: u64,
     },
-    /// The last change did not do as predicted. Says in which way.
+    /// The VM did not do as predicted after the last change. The text says in which way.
     Undo(String),
 }
 
-/// Explains a proposal. `given` is the change of the round before.
+/// Returns the reason for a proposal. `given` is the change of the round before.
 pub(crate) fn why(
     round: &Round,
     it: &Proposal,
@@ -126,7 +127,7 @@ fn misses(count: u64) -> CountedNoun {
     CountedNoun(count, "miss", "es")
 }
 
-/// Number with its noun, and the ending of the noun in the plural.
+/// A number with its noun and the plural ending of the noun.
 struct CountedNoun(u64, &'static str, &'static str);
 
 impl fmt::Display for CountedNoun {
@@ -136,7 +137,7 @@ impl fmt::Display for CountedNoun {
     }
 }
 
-/// Share in percent of a CPU, with a decimal place if it needs one.
+/// A share in percent of a CPU, with one decimal place if it is not a whole number.
 struct Percent(CpuShare);
 
 impl fmt::Display for Percent {

@@ -4,18 +4,19 @@ use slackline_demand::DemandCounts;
 use slackline_service::Name;
 use slackline_units::{CpuShare, Span};
 
-/// Goals of a VM. Without any, its reservation is left as it is.
+/// Goals of a VM. The manager does not change the reservation of a VM without goals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goals {
-    /// Largest part of the periods that may be missed, in millionths.
+    /// Largest part of the periods that the VM may miss, in millionths.
     pub misses_ppm: Option<u32>,
-    /// Smallest reservation. It is a wish, while a floor is never broken.
+    /// Smallest reservation that the VM should have. The manager may give less, but never less than
+    /// the floor.
     pub at_least: Option<CpuShare>,
-    /// Wanted use of the reservation, in millionths of the reservation. Not zero.
+    /// Part of the reservation that the VM should use, in millionths of the reservation. Not zero.
     pub use_ppm: Option<u32>,
 }
 
-/// A VM in one round.
+/// Measurements, goals and limits of a VM in one round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmRound {
     /// Name of the reservation.
@@ -24,24 +25,25 @@ pub struct VmRound {
     pub period: Span,
     /// Reserved share of a CPU.
     pub share: CpuShare,
-    /// The manager reserves at least this share.
+    /// Floor: the manager never reserves less than this share of a CPU.
     pub floor: CpuShare,
-    /// The manager reserves at most this share.
+    /// Ceiling: the manager never reserves more than this share of a CPU.
     pub ceiling: CpuShare,
-    /// VMs with a higher priority are served first, and may take from those with a lower one.
+    /// Priority of the VM. VMs with a higher priority are served first, and may take CPU time from
+    /// VMs with a lower priority.
     pub priority: u8,
     /// Goals of the VM.
     pub goals: Goals,
-    /// Number of periods of this round by demand.
+    /// Number of periods of this round, counted by the CPU time that they demanded.
     pub demand: DemandCounts,
-    /// Number of periods of this round at whose end the VM still waited for work of the period
-    /// before.
+    /// Number of missed periods in this round. A period is missed if the VM still waits at its end
+    /// for work of the period before.
     pub misses: u64,
     /// CPU time received in this round.
     pub received: Span,
 }
 
-/// One round: what was measured, and what can be reserved.
+/// Measurements of one round, and the capacity that can be reserved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Round {
     /// Number of the round, counted from zero.
@@ -57,32 +59,32 @@ pub struct Round {
 /// Prediction for a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PredictedVm {
-    /// Largest number of missed periods.
+    /// Largest number of periods that the VM is predicted to miss.
     pub misses: u64,
-    /// Number of periods for which the prediction is made.
+    /// Number of periods that the prediction covers.
     pub periods: u64,
-    /// Smallest and largest share that the VM would receive, in millionths of a CPU.
+    /// Smallest and largest share that the VM is predicted to receive, in millionths of a CPU.
     pub share_ppm: (u64, u64),
-    /// Time for which the prediction is made.
+    /// Length of the time that the prediction covers.
     pub length: Span,
 }
 
 /// Source of the manager's predictions.
 pub trait Predictor {
-    /// Returns the prediction for each VM of the round, in the same order, if the VMs had these
-    /// shares over the last seconds. `None` if there is no prediction, or admission refuses the
-    /// shares.
+    /// Returns the prediction for each VM of the round, in the order of the round. It says what
+    /// would have happened in the last seconds if the VMs had had the shares `shares`. `None` if no
+    /// prediction is possible, or if admission refuses the shares.
     fn predict(&mut self, shares: &[CpuShare]) -> Option<Vec<PredictedVm>>;
 }
 
 impl Round {
-    /// Returns the shares of all VMs.
+    /// Returns the reserved shares of all VMs of the round.
     #[must_use]
     pub fn shares(&self) -> Vec<CpuShare> {
         self.vms.iter().map(|vm| vm.share).collect()
     }
 
-    /// Returns the share that can still be reserved.
+    /// Returns the share of a CPU that can still be reserved.
     #[must_use]
     pub fn room(&self) -> CpuShare {
         let reserved = self.vms.iter().fold(0, |sum: u32, vm| sum.saturating_add(vm.share.ppm()));
@@ -103,31 +105,33 @@ impl VmRound {
         self.demand.iter().fold(Span::ZERO, |sum, (&amount, &count)| sum + amount * count)
     }
 
-    /// Returns the number of periods that may be missed.
+    /// Returns the number of periods that the VM may miss by its goal.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.periods() * u64::from(self.goals.misses_ppm.unwrap_or(0)) / 1_000_000
     }
 
-    /// Returns the smallest share of the VM's goals, brought between floor and ceiling.
+    /// Returns the smallest share that the goals of the VM want, limited to its floor and ceiling.
     #[must_use]
     pub fn least(&self) -> CpuShare {
         self.within(self.goals.at_least.unwrap_or(CpuShare::NONE))
     }
 
-    /// Returns the share brought between floor and ceiling. The floor has precedence.
+    /// Returns `share`, limited to the floor and ceiling of the VM. If the floor is above the
+    /// ceiling, the floor wins.
     #[must_use]
     pub fn within(&self, share: CpuShare) -> CpuShare {
         share.min(self.ceiling).max(self.floor)
     }
 }
 
-/// Returns the number of periods that missed, or that demanded more than the reservation.
+/// Returns the larger of two numbers of periods: those that were missed, and those that demanded
+/// more than the reservation.
 pub(crate) fn short_periods(vm: &VmRound) -> u64 {
     uncovered(vm, vm.share).max(vm.misses)
 }
 
-/// Returns the number of periods that demanded more than a share.
+/// Returns the number of periods that demanded more than the share `share`.
 pub(crate) fn uncovered(vm: &VmRound, share: CpuShare) -> u64 {
     let slice = u128::from(vm.period.ns()) * u128::from(share.ppm()) / 1_000_000;
     let above = vm.demand.iter().filter(|(amount, _)| u128::from(amount.ns()) > slice);

@@ -4,11 +4,11 @@
 //! Each *round* takes a few seconds. At its end the [`Manager`] gets the demand of each VM per
 //! period, as exact counts, and proposes one change. A [`Predictor`] simulates the last seconds
 //! with the change and without. The change is made only if the prediction is better by a margin.
-//! The round after is its canary: the change is undone if the VM does not do as predicted, by the
-//! rule of the service's own canaries.
+//! The next round tests the change. If the VM does not do as predicted, the manager undoes the
+//! change, by the same rule as the canaries of the service.
 //!
-//! Holds after every round, whatever predictor and measurements say: no reservation is changed to
-//! less than its floor or to more than its ceiling, and a change never makes the sum of the
+//! After every round the following holds, also with wrong measurements and predictions. No change
+//! sets a reservation below its floor or above its ceiling. No change makes the sum of the
 //! reservations exceed the capacity.
 
 #![forbid(unsafe_code)]

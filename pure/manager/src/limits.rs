@@ -1,5 +1,6 @@
-//! Limits of measurements and predictions. Beyond them the arithmetic of the controller would
-//! overflow. So such a round is refused, and such a prediction is ignored.
+//! Limits of measurements and predictions. Beyond these limits the arithmetic of the controller
+//! would overflow. So the manager refuses a round that exceeds them, and ignores a prediction that
+//! exceeds them.
 
 use std::fmt;
 
@@ -11,7 +12,7 @@ use crate::input::{PredictedVm, Round, VmRound};
 /// Longest round, and longest predicted time.
 const LONGEST: Span = Span::from_secs(3600);
 
-/// Largest number of periods: one in each microsecond of the longest round.
+/// Largest number of periods of a VM in a round: one period per microsecond of the longest round.
 const MOST_PERIODS: u64 = 3_600_000_000;
 
 /// Largest round number. Rounds are numbered from 0.
@@ -20,9 +21,9 @@ const LAST_ROUND: u64 = u32::MAX as u64;
 /// Reason why the manager cannot decide about a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RoundError {
-    /// The number of the round is too large.
+    /// The number of the round exceeds the largest round number.
     Number(u64),
-    /// The length is zero or too long.
+    /// The length of the round is zero or too long.
     Length(Span),
     /// Two VMs have the same name.
     Twice(Name),
@@ -37,9 +38,9 @@ pub enum RoundError {
         /// The count. `None` if the sum exceeds 64 bits.
         count: Option<u64>,
     },
-    /// The demand of all periods, or their length, exceeds 584 years.
+    /// The sum of the periods of a VM, or the sum of their demand, exceeds 584 years.
     Sum(Name),
-    /// A VM received more than the longest round.
+    /// A VM received more CPU time than the longest round lasts.
     Received(Name, Span),
 }
 
@@ -125,7 +126,7 @@ impl VmRound {
 }
 
 impl PredictedVm {
-    /// Returns true if the numbers are within their limits.
+    /// Returns true if the numbers of the prediction are within their limits.
     pub(crate) fn is_plausible(&self) -> bool {
         self.misses <= MOST_PERIODS && self.periods <= MOST_PERIODS && self.length <= LONGEST
     }
@@ -160,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn round_beyond_a_limit_is_refused() {
+    fn manager_round_beyond_a_limit_is_refused() {
         assert_eq!(round(vec![vm()]).check(), Ok(()));
         let (most, forever) = (u64::MAX, Span::from_ns(u64::MAX));
         let demand = |amount, count| DemandCounts::from([(amount, count)]);
@@ -184,7 +185,7 @@ mod tests {
         assert!(Round { number: most, ..round(vec![vm()]) }.check().is_err());
     }
 
-    /// Predictor whose numbers are as large as they can be.
+    /// Predictor that predicts the largest possible numbers.
     struct Gigantic;
 
     impl Predictor for Gigantic {
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn prediction_beyond_its_limits_changes_nothing() {
+    fn manager_ignores_a_prediction_beyond_its_limits() {
         let mut manager = Manager::new(Pace::default());
         assert_eq!(manager.round(&round(vec![vm()]), &mut Gigantic), None);
     }

@@ -1,4 +1,4 @@
-//! Proposals: what each VM wants, and how it fits into what can be reserved.
+//! Proposals: the share that each VM wants, limited to the capacity that can be reserved.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,26 +7,29 @@ use slackline_units::CpuShare;
 
 use crate::input::{Round, VmRound, short_periods};
 
-/// Number of times that a rise is more urgent than a fall by as much.
+/// Weight of a rise against a fall of equal size, when the manager chooses the most urgent change.
+/// The priority of the VM is added.
 const RISE_HASTE: u64 = 4;
 
-/// Pace of the manager, in rounds.
+/// Delays and margins of the manager. Times are in rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
-    /// Number of rounds in which a VM must want more before it gets more.
+    /// Number of consecutive rounds in which a VM must want a larger share before its reservation
+    /// rises.
     pub rise_after: usize,
-    /// Number of rounds in which a VM must want less before it gets less.
+    /// Number of consecutive rounds in which a VM must want a smaller share before its reservation
+    /// falls.
     pub fall_after: usize,
-    /// A reservation falls only if it falls by more than this part of itself, in millionths.
+    /// Smallest fall, in millionths of the reservation. Smaller falls are not made.
     pub margin_ppm: u32,
-    /// Number of rounds for which a VM is left alone after a rise was undone.
+    /// Number of rounds in which a VM is not changed after a rise of its reservation was undone.
     pub rest: u64,
-    /// A fall that is taken back within this number of rounds doubles the number of rounds in which
-    /// the VM must want less.
+    /// Number of rounds after a fall in which a rise counts as taking the fall back. The VM must
+    /// then want a smaller share for twice the number of rounds before its next fall.
     pub regret: u64,
-    /// Largest number of rounds in which a VM must want less.
+    /// Largest number of rounds for which a VM must want a smaller share before a fall.
     pub most_patience: usize,
-    /// Number of the last rounds whose misses can take back a fall.
+    /// Number of last rounds after a fall. Only their misses can show that the fall was wrong.
     pub evidence: usize,
 }
 
@@ -51,41 +54,43 @@ impl Pace {
     }
 }
 
-/// Memory of one VM.
+/// Targets and changes that the manager remembers of one VM.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memory {
-    /// Last targets, oldest first.
+    /// Targets of the VM in the last rounds, oldest first.
     pub(crate) targets: VecDeque<CpuShare>,
-    /// Round from which the VM may change again after its rise was undone.
+    /// First round in which the VM may change again after its rise was undone.
     pub(crate) rests_until: u64,
-    /// Number of rounds in which the VM must want less, if it is more than usual.
+    /// Number of rounds for which the VM must want less before a fall. Used if it exceeds
+    /// `Pace::fall_after`.
     pub(crate) patience: usize,
-    /// Round of the last fall. `None` after a rise.
+    /// Number of the round of the last fall. `None` after a rise.
     pub(crate) fell: Option<u64>,
-    /// The last fall with its prediction. `None` after another change.
+    /// Last fall of the reservation, with its prediction. `None` after another change.
     pub(crate) fall: Option<PredictedFall>,
 }
 
-/// A fall, and the misses since then.
+/// A fall of a reservation, with its prediction and the misses since then.
 #[derive(Clone, Debug)]
 pub(crate) struct PredictedFall {
-    /// Share after the fall.
+    /// Share of the VM after the fall.
     pub(crate) to: CpuShare,
-    /// Predicted number of missed periods, and number of periods of the prediction.
+    /// Predicted number of missed periods, and number of periods that the prediction covers.
     pub(crate) predicted: (u64, u64),
-    /// For each of the last rounds since the fall: number of periods that missed or that demanded
-    /// more than the reservation, and number of periods. Oldest first.
+    /// Two counts for each of the last rounds since the fall, oldest first. The first count is the
+    /// number of periods that were missed or demanded more than the reservation. The second is the
+    /// number of all periods.
     pub(crate) rounds: VecDeque<(u64, u64)>,
 }
 
 impl PredictedFall {
-    /// Adds the misses of a round, and forgets all but the last `most` rounds.
+    /// Adds the misses of a round, and keeps only the last `most` rounds.
     pub(crate) fn observe(&mut self, vm: &VmRound, most: usize) {
         self.rounds.push_back((short_periods(vm), vm.periods()));
         self.rounds.drain(..self.rounds.len().saturating_sub(most));
     }
 
-    /// Returns true if more periods were missed than the prediction and chance explain.
+    /// Returns true if the VM missed more periods than the prediction and chance can explain.
     fn is_refuted(&self) -> bool {
         let add = |(missed, periods): (u64, u64), round: &(u64, u64)| {
             (missed.saturating_add(round.0), periods.saturating_add(round.1))
@@ -97,23 +102,25 @@ impl PredictedFall {
     }
 }
 
-/// A change that is proposed, not predicted yet.
+/// A proposed change that has no prediction yet.
 pub(crate) struct Proposal {
     pub(crate) vm: usize,
     pub(crate) to: CpuShare,
-    /// VM that needs the room which the change makes.
+    /// VM for which the change makes room. `None` if the change is for its own VM.
     pub(crate) room_for: Option<usize>,
 }
 
 impl Memory {
-    /// Returns true if a rise would not take back a fall without a reason: the VM has not fallen,
-    /// has another goal than misses, or misses more than chance and the prediction explain.
+    /// Returns true if the reservation may rise. A rise that takes back the last fall needs a
+    /// reason: the VM is below its smallest share, has a goal for its use, or misses more periods
+    /// than the prediction and chance explain.
     fn may_rise(&self, vm: &VmRound) -> bool {
         let Some(fall) = self.fall.as_ref().filter(|fall| fall.to == vm.share) else { return true };
         vm.share < vm.least() || vm.goals.use_ppm.is_some() || fall.is_refuted()
     }
 
-    /// Returns the share that the VM has wanted for long enough. Its present share if none.
+    /// Returns the share that the VM has wanted for enough rounds. Its present share if there is
+    /// none.
     fn wanted(&self, vm: &VmRound, pace: &Pace) -> CpuShare {
         let targets = &self.targets;
         let last = |count: usize| {
@@ -131,7 +138,8 @@ impl Memory {
     }
 }
 
-/// Returns the proposals, the most urgent first: the largest change, where a rise counts more.
+/// Returns the proposals, the most urgent first. The largest change is the most urgent, and a rise
+/// weighs more than a fall.
 pub(crate) fn proposals(
     round: &Round,
     pace: &Pace,
@@ -150,8 +158,9 @@ pub(crate) fn proposals(
     wanted.into_iter().filter_map(|(vm, _, to)| fit(round, memory, vm, to)).collect()
 }
 
-/// Limits a rise to the capacity that can be reserved. If that is too little, another VM falls
-/// first: a VM with a target below its share, otherwise a VM with a lower priority.
+/// Limits a rise to the capacity that can be reserved. If too little capacity is left, proposes a
+/// fall of another VM first. Its target must be below its share, or its priority below that of the
+/// VM that rises.
 fn fit(
     round: &Round,
     memory: &BTreeMap<Name, Memory>,
@@ -165,7 +174,7 @@ fn fit(
     }
     let part = CpuShare::from_ppm(this.share.ppm().saturating_add(room.ppm()));
     let part = Proposal { vm, to: this.within(part), room_for: None };
-    // A floor that does not fit waits for room.
+    // A rise to a floor is not made in part: it waits until the whole rise fits.
     let part = Some(part).filter(|it| this.share < it.to && it.to.less(this.share) <= room);
     if room.ppm() >= more.ppm() / 2 && part.is_some() {
         return part;
@@ -182,8 +191,8 @@ fn fit(
     let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
     match lender.map(|(index, other)| (index, other.share, spare(other))) {
         Some((index, share, spare)) if spare > CpuShare::NONE => {
-            // A VM with a lower priority gives up only what is needed. Otherwise the VM falls to
-            // its own target.
+            // A VM with a lower priority gives up only what is needed. A VM with an equal or higher
+            // priority falls to its own target.
             let lends = round.vms[index].priority < this.priority;
             let given = if lends { spare.min(more.less(room)) } else { spare };
             let to = round.vms[index].within(share.less(given));
@@ -193,7 +202,8 @@ fn fit(
     }
 }
 
-/// Returns the growth to expect in the next round: the smaller of the last two, if both grew.
+/// Returns the expected growth of the target in the next round, in millionths of a CPU: the smaller
+/// of its last two increases. Zero if one of the two was not an increase.
 fn growth(targets: &VecDeque<CpuShare>) -> u32 {
     let mut last = targets.iter().rev().map(|target| target.ppm());
     match (last.next(), last.next(), last.next()) {

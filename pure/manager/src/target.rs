@@ -1,21 +1,21 @@
-//! The share that suits the goals of a VM, from its demand in one round.
+//! Target of a VM: the share that suits its goals, from its demand in one round.
 
 use slackline_demand::DemandCounts;
 use slackline_units::{CpuShare, Span};
 
 use crate::input::VmRound;
 
-/// Part of a period above its demand that is reserved as well, in millionths: the next round is
-/// never quite as the last.
+/// Addition to the demand of a period, in millionths of the period. Demand varies from round to
+/// round, so a reservation of exactly the last demand would be too small.
 const HEADROOM_PPM: u64 = 30_000;
 
-/// Demand from which on a period counts as full, in millionths of the period.
+/// Demand from which a period counts as full, in millionths of the period.
 const FULL_PPM: u64 = 950_000;
 
 /// Shares are multiples of a thousandth of a CPU.
 const STEP_PPM: u64 = 1_000;
 
-/// Returns the smallest amount that at most `allowed` periods exceed.
+/// Returns the smallest CPU time that the demand of at most `allowed` periods exceeds.
 #[must_use]
 pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     let mut above = 0;
@@ -28,9 +28,9 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     Span::ZERO
 }
 
-/// Returns the share that suits the goals. A VM that missed more than half of its periods demands
-/// more than could be measured, so its target is 1.5 times its share. The same holds for a VM that
-/// missed more than a third of its periods although no measured demand exceeds its reservation.
+/// Returns the share that suits the goals of a VM. If the VM missed more than half of its periods,
+/// it demands more than can be measured. Its target is then 1.5 times its share. The same holds if
+/// it missed more than a third of its periods although no measured demand exceeds its reservation.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;
@@ -40,7 +40,7 @@ pub fn target(vm: &VmRound) -> CpuShare {
     let mut most = goals.at_least.unwrap_or(CpuShare::NONE).ppm().into();
     if goals.misses_ppm.is_some() {
         let covered = parts(quantile(&vm.demand, vm.allowed()), vm.period);
-        // A VM that never blocked wants more than could be measured.
+        // A VM that never blocked demands more than can be measured.
         let twice = u64::from(vm.share.ppm()) * 2;
         let covered = if covered >= FULL_PPM { covered.min(twice) } else { covered };
         most = (covered + covered * HEADROOM_PPM / 1_000_000).max(most);
@@ -57,7 +57,7 @@ pub fn target(vm: &VmRound) -> CpuShare {
     vm.within(CpuShare::from_ppm(u32::try_from(stepped).unwrap_or(u32::MAX)))
 }
 
-/// Returns `part` in millionths of `whole`, rounded up. `whole` is not zero.
+/// Returns `part` in millionths of `whole`, rounded up. `whole` must not be zero.
 fn parts(part: Span, whole: Span) -> u64 {
     let ppm = (u128::from(part.ns()) * 1_000_000).div_ceil(u128::from(whole.ns()));
     u64::try_from(ppm).unwrap_or(u64::MAX)

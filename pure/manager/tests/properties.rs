@@ -1,5 +1,5 @@
-//! Random rounds with wrong measurements, and with predictors whose answers are right, random, a
-//! round late, absent, or without one of the VMs.
+//! Random rounds with wrong measurements, and with bad predictors. A predictor answers correctly,
+//! randomly, a round late, without one of the VMs, or not at all.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,11 @@ use slackline_manager::{
 };
 use slackline_units::{CpuShare, Span};
 
-/// Number of seeds of a usual test run. `cargo xtask manager` sets `SLACKLINE_MANAGER_SEEDS`.
+/// Number of seeds of an ordinary test run. `cargo xtask manager` sets a larger number in
+/// `SLACKLINE_MANAGER_SEEDS`.
 const SEEDS: u64 = 3_000;
 
-/// Number of rounds of each seed.
+/// Number of rounds that are run for each seed.
 const ROUNDS: u64 = 40;
 
 const PERIODS: u64 = 500;
@@ -43,10 +44,10 @@ impl Draws {
 enum Honesty {
     Right,
     Wrong,
-    /// Answers with the prediction that was asked for before.
+    /// Answers with the prediction for the round before.
     Late,
     Silent,
-    /// Answers for another number of VMs.
+    /// Answers for a wrong number of VMs.
     Confused,
 }
 
@@ -84,7 +85,7 @@ impl Predictor for DrawnPredictor<'_> {
     }
 }
 
-/// Draws the VMs of a host. Some begin below their floor or above their ceiling.
+/// Draws the VMs of a host. Some of their reservations begin below the floor or above the ceiling.
 fn vms(draws: &mut Draws) -> Vec<VmRound> {
     let count = 1 + draws.below(5);
     let vm = |number: u64| {
@@ -126,7 +127,7 @@ fn measure(vm: &mut VmRound, demand: u64, draws: &mut Draws) {
     }
 }
 
-/// Checks that a change keeps floor, ceiling and admission.
+/// Checks that a change respects floor, ceiling and admission.
 fn check(round: &Round, made: &Decision) -> Result<(), String> {
     let vm = round.vms.iter().find(|vm| vm.name == made.name).ok_or("the VM is not there")?;
     let sum: u64 = round.vms.iter().map(|vm| u64::from(vm.share.ppm())).sum();
@@ -146,7 +147,7 @@ fn check(round: &Round, made: &Decision) -> Result<(), String> {
     Ok(())
 }
 
-/// Runs a seed: returns the rounds as the manager saw them, and its decisions.
+/// Runs the rounds of one seed, and returns the decision of each round.
 fn run(seed: u64) -> Vec<Option<Decision>> {
     let mut draws = Draws(seed);
     let mut vms = vms(&mut draws);
@@ -182,7 +183,8 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
             let is_new = !matches!(made.why, ChangeReason::Undo(_));
             let is_mute = matches!(honesty, Honesty::Silent | Honesty::Confused);
             assert!(!(is_new && is_mute), "seed {seed}, round {number}: {made} is not predicted");
-            // A service may refuse a change, or a person may make another. A VM may leave.
+            // The service may refuse a change, the user may make another change, and a VM may
+            // leave.
             match draws.below(10) {
                 0 => {}
                 1 => vms[0].share = draws.ppm(250_000),
@@ -203,7 +205,7 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
 
 #[test]
 #[allow(clippy::disallowed_methods)] // The long form of this test has more seeds.
-fn manager_with_lying_inputs_keeps_floor_ceiling_and_admission() {
+fn manager_with_wrong_inputs_keeps_floor_ceiling_and_admission() {
     let seeds = std::env::var("SLACKLINE_MANAGER_SEEDS").ok().and_then(|text| text.parse().ok());
     let made: usize =
         (0..seeds.unwrap_or(SEEDS)).map(|seed| run(seed).iter().flatten().count()).sum();
@@ -211,14 +213,14 @@ fn manager_with_lying_inputs_keeps_floor_ceiling_and_admission() {
 }
 
 #[test]
-fn manager_replays_every_decision_from_the_same_inputs() {
+fn manager_with_equal_inputs_makes_equal_decisions() {
     for seed in 0..100 {
         assert_eq!(run(seed), run(seed), "seed {seed}");
     }
 }
 
 #[test]
-fn manager_raises_a_vm_below_its_floor_although_it_misses_nothing() {
+fn manager_raises_a_vm_below_its_floor_without_misses() {
     let mut draws = Draws(7);
     let mut vm = vms(&mut draws).remove(0);
     vm.goals = Goals { misses_ppm: Some(1_000), ..Goals::default() };

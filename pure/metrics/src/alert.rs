@@ -3,10 +3,10 @@
 //! section 5.2, cited as [ALERT].
 //!
 //! The CPU share of a domain that computes without a break is limited to A. U is the CPU time that
-//! it receives in a second, in the same unit. The *error* is (U - A)/A, positive if the domain
-//! receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet [ALERT]
-//! reports errors of up to 370 % and calls positive errors over-allocation, so its plots must show
-//! (U - A)/A.
+//! the domain receives in a second, in the unit of A. The *error* is (U - A)/A, positive if the
+//! domain receives more than its share. [ALERT] defines (A - U)/A, which cannot exceed 100 %. Yet
+//! [ALERT] reports errors of up to 370 % and calls positive errors over-allocation, so its plots
+//! must show (U - A)/A.
 //!
 //! Errors are taken for consecutive whole seconds from the end of the warm-up. An incomplete second
 //! at the end of the run is left out. Errors are in millionths of A.
@@ -101,7 +101,7 @@ impl Sink for WholeSeconds {
     }
 }
 
-/// Returns the allocation error (U - A)/A in millionths, rounded towards zero: `used` is U, and A
+/// Returns the allocation error (U - A)/A in millionths, rounded towards zero. U is `used`, and A
 /// is `share` × `over`. Zero if A is zero.
 #[must_use]
 pub fn allocation_error(used: Span, over: Span, share: CpuShare) -> i64 {
@@ -149,22 +149,22 @@ impl AllocationErrors {
         self.part(self.errors.len() - self.errors.partition_point(|&other| other <= error))
     }
 
-    /// Returns the smallest allocation error: the largest shortfall if it is negative. `None`
+    /// Returns the smallest allocation error. A negative value is the largest shortfall. `None`
     /// without errors.
     #[must_use]
     pub fn smallest(&self) -> Option<i64> {
         self.errors.first().copied()
     }
 
-    /// Returns the largest allocation error: the largest excess if it is positive. `None` without
+    /// Returns the largest allocation error. A positive value is the largest excess. `None` without
     /// errors.
     #[must_use]
     pub fn largest(&self) -> Option<i64> {
         self.errors.last().copied()
     }
 
-    /// Returns the median allocation error, the lower of the two middle errors if their number is
-    /// even. `None` with fewer than two errors.
+    /// Returns the median allocation error. If the number of errors is even, this is the lower of
+    /// the two middle errors. `None` with fewer than two errors.
     #[must_use]
     pub fn median(&self) -> Option<i64> {
         let middle = self.errors.len().checked_sub(2)?.div_ceil(2);

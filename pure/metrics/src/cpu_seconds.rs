@@ -10,8 +10,8 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 
 const SECOND: Span = Span::from_secs(1);
 
-/// Minimum part of a second that kernel accounting must cover for the second to count. Accounting
-/// starts shortly after the run does.
+/// Minimum part of a second that kernel accounting must cover for the second to count. The first
+/// second is never covered whole, because accounting starts shortly after the run.
 const ENOUGH: Span = Span::from_ms(900);
 
 /// Use of a CPU in one second.
@@ -71,7 +71,8 @@ impl CpuSeconds {
         Ok(self.cpus.into_iter().map(seconds).collect())
     }
 
-    /// Divides CPU time among the seconds that its interval overlaps, in proportion.
+    /// Divides the CPU time of an interval among the seconds that the interval overlaps, in
+    /// proportion.
     fn spread(&mut self, cpu: usize, mut stretch: Stretch, pick: fn(&mut SecondSums) -> &mut Span) {
         if stretch.from < self.warmup {
             stretch = stretch.split(self.warmup).1;
@@ -94,8 +95,8 @@ impl SecondSums {
     fn finish(self) -> CpuSecond {
         let SecondSums { busy, booked, counts } = self;
         let is_told = booked >= ENOUGH;
-        // If accounting covers a part of the second, vCPUs are taken to have used the same part of
-        // their time in it.
+        // If kernel accounting covers only a part of the second, the vCPUs are assumed to have used
+        // the CPU evenly over the whole second.
         let ours = proportion(busy, booked.min(SECOND), SECOND);
         CpuSecond { busy, shared: is_told.then(|| counts.shared(booked, ours)).flatten() }
     }

@@ -1,5 +1,4 @@
-//! Cumulative distributions: for each length of time, the number of values that are at most as
-//! long.
+//! Cumulative distributions: for each length of time, the number of values up to that length.
 
 use slackline_units::Span;
 
@@ -12,9 +11,9 @@ pub struct Cumulative {
     pub vcpu: String,
     /// Name of the metric, such as `wake to run`.
     pub metric: &'static str,
-    /// Lengths of time in ascending order, each with the number of values that are at most as long.
-    /// The last number is the number of all values. Beyond 1,024 values a length has three
-    /// significant digits and is rounded up.
+    /// Lengths of time in ascending order, each with the number of values that are at most that
+    /// long. The last number counts all values. With more than 1,024 values, lengths are rounded up
+    /// to three significant digits.
     pub steps: Vec<(Span, u64)>,
 }
 

@@ -1,26 +1,28 @@
 //! Deadlines of a reservation, met or missed. A deadline is the end of a period.
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
-//!   break until it had received its budget, or else until the deadline.
-//! - The *budget* is one slice, or a part of one where a grid cuts the period short, less excess.
-//!   Excess is CPU time beyond the budget and beyond what the period before had lacked. Of that
-//!   time, overrun of a timeslice by reservation is excess, and with a hard limit all slack
-//!   received. If a reservation ends within a period, time beyond the prorated slice is excess as
-//!   well. At most one slice is deducted from a period and the remainder from later periods,
-//!   whether those periods count or not.
-//! - The deadline is *missed* if the vCPU has received less than the budget by then, by however
-//!   little. Each period is judged by the time received between its ends. Time that makes up for a
-//!   shortfall also counts in the period in which it is received.
-//! - The *miss time* is the tardiness: the time from the deadline until the vCPU had received the
-//!   amount of the shortfall. If the vCPU blocks or leaves, its reservation changes or the run ends
-//!   before that, the miss time ends then.
+//!   break, either until it had received its budget or until the deadline.
+//! - The *budget* is one slice less excess of earlier periods. If a grid cuts the period short, the
+//!   slice is prorated.
+//! - *Excess* is CPU time beyond the budget and beyond the shortfall of the period before. Under a
+//!   reservation, overrun of a timeslice is excess. With a hard limit, all slack received is excess
+//!   too. If a reservation ends within a period, CPU time beyond the prorated slice is excess as
+//!   well. At most one slice of excess is deducted from a period. The remainder is deducted from
+//!   later periods, whether they count or not.
+//! - The deadline is *missed* if the vCPU has received less than the budget by then, even if only a
+//!   nanosecond is missing. Each period is judged by the CPU time received between its start and
+//!   its end. CPU time that makes up for a shortfall also counts in the period in which it is
+//!   received.
+//! - The *miss time* is the tardiness: the time from the deadline until the vCPU has received the
+//!   amount of the shortfall. The miss time ends earlier if the vCPU blocks or leaves, if its
+//!   reservation changes, or if the run ends.
 //!
-//! The only tolerance is the resolution of the host. It is zero on a simulated host, where run
-//! intervals end at limits and timers, to the nanosecond. A live host measures CPU time and
-//! switches by two clocks, and a shortfall below their difference is no shortfall.
+//! The only tolerance is the resolution of the host. The resolution of a simulated host is zero,
+//! since its run intervals end exactly at limits and timers. A live host measures CPU time and
+//! switches by two clocks. A shortfall below the difference of these clocks is no shortfall.
 //!
-//! Since each period is judged alone, one late slice is not counted again and again under policies
-//! that never make up for it. The missing time is part of the error of the share.
+//! Since each period is judged alone, one late slice counts as one miss, even under a policy that
+//! never makes up for it. The missing time is also part of the error of the share.
 
 use std::collections::VecDeque;
 
@@ -29,12 +31,11 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls that wait to be made up. Consecutive periods in which a vCPU
-/// received nothing count as one shortfall. A new shortfall begins after the vCPU received CPU
-/// time. Beyond this number, the oldest shortfalls are given up.
+/// Maximum number of shortfalls that are waiting to be made up. Consecutive periods in which a vCPU
+/// received nothing share one shortfall. If there are more, the oldest shortfall is given up.
 const WAITING: usize = 64;
 
-/// Judges the deadlines of one vCPU.
+/// State that judges the deadlines of one vCPU.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Deadlines {
     /// Largest shortfall that can be due to measurement alone.
@@ -99,25 +100,27 @@ pub(crate) struct DeadlineResults {
 }
 
 impl Deadlines {
-    /// Creates the state for a host that measures CPU time with this resolution.
+    /// Creates the state for a host that measures CPU time with the resolution `resolution`.
     pub(crate) fn new(resolution: Span) -> Deadlines {
         Deadlines { resolution, ..Deadlines::default() }
     }
 
-    /// Records that the vCPU joined. `ahead` is the excess that is left from before it joined.
+    /// Records that the vCPU joined. `ahead` is the excess that it still has from an earlier stay.
     pub(crate) fn joined(&mut self, ahead: Span) {
         (self.ahead, self.taken_off) = (ahead, Span::ZERO);
     }
 
-    /// Ends a reservation in mid-period. `to_come` is the entitlement for the rest of that period.
+    /// Ends a reservation before its period ends. `to_come` is the entitlement for the remaining
+    /// part of that period.
     pub(crate) fn cut_short(&mut self, to_come: Span) {
-        // The period is not judged, and pays only for the time that has passed in it.
+        // The period that was cut short is not judged. Only its elapsed part entitles the vCPU to
+        // CPU time.
         self.ahead += to_come.left_after(self.left);
         (self.left, self.taken_off) = (Span::ZERO, Span::ZERO);
     }
 
-    /// Begins a reservation and a period. If the vCPU blocked in the previous period, the policy is
-    /// free to choose the budget of this period.
+    /// Begins a reservation and its first period. If the vCPU blocked in the previous period and
+    /// has excess, the new period is not judged, because the policy may choose any budget.
     pub(crate) fn begin(&mut self, slice: Span, is_asleep: bool) {
         let was_broken = self.is_broken && !self.ahead.is_zero();
         self.missing = Span::ZERO;
@@ -133,13 +136,13 @@ impl Deadlines {
         self.missing -= made_up;
         let beyond = used - within - made_up;
         self.ahead += match (self.is_broken, exact, due) {
-            // After a block in the period the policy decides about the budget. The trace shows only
-            // the limit of the timeslice.
+            // After the vCPU blocked, the policy decides about the budget. The trace shows only the
+            // limit of the timeslice.
             (true, _, true) => late,
             (true, true, false) => used,
             (false, true, false) => beyond,
-            // Time that makes up for older shortfalls lies within a limit. A limit may also pass
-            // while something else has the CPU. Neither is excess.
+            // CPU time that makes up for older shortfalls may be within a timeslice. The limit of a
+            // timeslice may also pass while another thread has the CPU. Neither case is excess.
             (false, _, true) => beyond.min(late),
             (_, false, false) => Span::ZERO,
         };
@@ -150,7 +153,7 @@ impl Deadlines {
         self.total += used;
     }
 
-    /// Records that the vCPU blocked, at the start of the period or later.
+    /// Records that the vCPU blocked in the current period, possibly at its very start.
     pub(crate) fn block(&mut self, at: Time) {
         self.is_broken |= self.received < self.owed;
         self.give_up(at);
@@ -163,8 +166,8 @@ impl Deadlines {
 
     /// Judges the period that ends at `at`, and begins the next period.
     pub(crate) fn deadline(&mut self, at: Time, promise: Reservation, state: DeadlineState) {
-        // A shortfall too small to measure is dropped. The policy may differ from this file on the
-        // budget of a period with a block, and such a difference must not last forever.
+        // A shortfall below the resolution is dropped. The policy may set another budget than this
+        // module for a period in which the vCPU blocked, and that difference must not last forever.
         let shortfall = self.owed.left_after(self.received);
         let is_none = self.is_broken || shortfall <= self.resolution;
         self.missing = if is_none { Span::ZERO } else { shortfall };
@@ -178,15 +181,16 @@ impl Deadlines {
         self.next(state.next, state.is_asleep);
     }
 
-    /// Skips `count` periods in which the vCPU is blocked, from the current period on, and begins
-    /// the period after them.
+    /// Skips `count` periods in which the vCPU is blocked, starting with the current period. Then
+    /// begins the next period.
     pub(crate) fn slept_through(&mut self, count: u64, slice: Span) {
         self.ahead = self.ahead.left_after(slice * (count - 1));
         self.missing = Span::ZERO;
         self.next(slice, true);
     }
 
-    /// Gives up all shortfalls, since the vCPU no longer waits for them.
+    /// Gives up all shortfalls at the time `at`, when the vCPU no longer waits for the missing CPU
+    /// time.
     pub(crate) fn give_up(&mut self, at: Time) {
         while let Some(shortfalls) = self.waiting.pop_front() {
             self.settle(shortfalls, at);
@@ -215,7 +219,8 @@ impl Deadlines {
 
     fn wait(&mut self, deadline: Time, shortfall: Span, promise: Reservation) {
         let last = self.waiting.back_mut();
-        // Older shortfalls are made up first, so none can be made up before the one before it.
+        // Older shortfalls are made up first, so the target of a newer shortfall is never below
+        // theirs.
         let target = self.total + shortfall;
         let target = last.as_ref().map_or(target, |last| last.target.max(target));
         if let Some(last) = last
@@ -257,7 +262,7 @@ impl Deadlines {
 }
 
 impl Shortfalls {
-    /// Returns the deadline after the last period of these shortfalls.
+    /// Returns the deadline that follows the last period of these shortfalls.
     fn next(&self) -> Time {
         self.first.after(self.promise.period() * self.count)
     }

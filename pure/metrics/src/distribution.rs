@@ -45,12 +45,12 @@ pub struct PartDistribution {
     pub worst_ppm: u64,
 }
 
-/// Maximum number of values that a tally keeps individually, which makes the results of short runs
-/// exact. With more values it keeps a histogram. The smallest histogram takes twice the memory of
-/// this number of values.
+/// Maximum number of values that a tally stores one by one, so that the results of short runs are
+/// exact. With more values, the tally keeps a histogram. Even the smallest histogram takes twice
+/// the memory of this many values.
 const FEW: usize = 1024;
 
-/// Significant digits of values in a histogram: a percentile is less than a thousandth too high.
+/// Significant digits of values in a histogram. Percentiles are at most a thousandth too high.
 const DIGITS: u8 = 3;
 
 /// Counter of values, from which a distribution is computed. It takes no memory before the first
@@ -110,7 +110,7 @@ impl Tally {
         }
     }
 
-    /// Returns the distribution of lengths of time. `None` without values.
+    /// Returns the distribution of the values as lengths of time. `None` without values.
     pub(crate) fn distribution(&self) -> Option<Distribution> {
         let Spread { count, p50, p90, p99, worst, mean, worst_tenth } = self.spread()?;
         let [p50, p90, p99, worst_tenth] =
@@ -119,20 +119,19 @@ impl Tally {
         Some(Distribution { count, p50, p90, p99, worst, mean, worst_tenth })
     }
 
-    /// Returns the distribution of parts. `None` without values.
+    /// Returns the distribution of the values as parts of a whole. `None` without values.
     pub(crate) fn parts(&self) -> Option<PartDistribution> {
         let Spread { p50, p99, worst, .. } = self.spread()?;
         Some(PartDistribution { p50_ppm: p50, p99_ppm: p99, worst_ppm: worst })
     }
 
-    /// Returns the distribution of errors. `None` without values.
+    /// Returns the distribution of the values as errors of whole seconds. `None` without values.
     pub(crate) fn errors(&self) -> Option<ErrorDistribution> {
         let Spread { count, p99, worst, .. } = self.spread()?;
         Some(ErrorDistribution { p99_ppm: p99, worst_ppm: worst, seconds: count })
     }
 
-    /// Returns the values in ascending order, each with the number of values that are at most as
-    /// large.
+    /// Returns the different values in ascending order, each with the number of values up to it.
     pub(crate) fn steps(&self) -> Vec<(Span, u64)> {
         let mut steps: Vec<(Span, u64)> = Vec::new();
         let mut add = |value: u64, count: u64| match steps.last_mut() {
@@ -185,7 +184,7 @@ impl Tally {
                 let mean = u64::try_from(sum / u128::from(count))
                     .expect("a mean is at most the largest value");
                 let worst_tenth = Some(many.worst_tenth());
-                // The upper end of a bucket may lie beyond the largest value in it.
+                // The upper end of a bucket may exceed the largest value in the bucket.
                 let at = |quantile| Some(histogram.value_at_quantile(quantile).min(worst));
                 let [p50, p90, p99] = [0.5, 0.9, 0.99].map(at);
                 Some(Spread { count, p50, p90, p99, worst, mean, worst_tenth })
@@ -275,13 +274,13 @@ mod tests {
     }
 
     #[test]
-    fn distribution_accepts_zero_and_the_largest_64_bit_value() {
+    fn distribution_includes_zero_and_the_largest_64_bit_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
     }
 
     #[test]
-    fn last_step_of_a_cumulative_distribution_is_at_the_worst_value() {
+    fn cumulative_distribution_ends_at_the_worst_value() {
         for values in [10_u64, 5_000] {
             let mut tally = Tally::default();
             (1..=values).for_each(|value| tally.add_value(value * 1_000 / 3));

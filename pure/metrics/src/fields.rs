@@ -29,10 +29,10 @@ pub enum FieldValue {
 /// Name and value of a field.
 pub type Field = (&'static str, FieldValue);
 
-/// Names of the five fields of a distribution, in the order of `SPREAD`.
+/// Names of the five fields of a distribution: count, median, 90th and 99th percentile, worst.
 type Names = [&'static str; 5];
 
-/// Expands to the five field names of the distribution with this name.
+/// Expands to the five field names of the distribution that has the given name.
 macro_rules! names {
     ($name:literal) => {
         [
@@ -53,9 +53,9 @@ const TIMER_LATENESS: Names = names!("timer_lateness");
 const CHANGE_DELAY: Names = names!("change_delay");
 
 impl Summary {
-    /// The fields of the run itself, in this order: `title`, `machine`, `policy`, `seed`,
+    /// Returns the fields of the run itself, in this order: `title`, `machine`, `policy`, `seed`,
     /// `length_ns`, `knows_sleep`, `knows_stretches`, `declined`, `refused`, then `_count`,
-    /// `_p50_ns`, `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and `change_delay`.
+    /// `_p50_ns`, `_p90_ns`, `_p99_ns` and `_worst_ns` of `timer_lateness` and of `change_delay`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         let mut fields = vec![
@@ -74,27 +74,29 @@ impl Summary {
         fields
     }
 
-    /// Returns the fields of all vCPUs of the run, one row each, in order of id: see
-    /// [`VcpuSummary::fields`]. Numbers that the host cannot count are missing.
+    /// Returns the fields of all vCPUs of the run, one row per vCPU in order of id.
+    /// [`VcpuSummary::fields`] lists them. Numbers that the host cannot count are missing.
     #[must_use]
     pub fn vcpu_fields(&self) -> Vec<Vec<Field>> {
         self.vcpus.iter().map(|vcpu| self.blank(vcpu.fields())).collect()
     }
 
-    /// Returns the fields of all CPUs of the run, one row each: see [`CpuSummary::fields`]. Numbers
-    /// that the host cannot count are missing.
+    /// Returns the fields of all CPUs of the run, one row per CPU. [`CpuSummary::fields`] lists
+    /// them. Numbers that the host cannot count are missing.
     #[must_use]
     pub fn cpu_fields(&self) -> Vec<Vec<Field>> {
         self.cpus.iter().map(|cpu| self.blank(cpu.fields())).collect()
     }
 
-    /// Returns the fields of all named tasks of the run, one row each: see [`TaskSummary::fields`].
+    /// Returns the fields of all named tasks of the run, one row per task. [`TaskSummary::fields`]
+    /// lists them.
     #[must_use]
     pub fn task_fields(&self) -> Vec<Vec<Field>> {
         self.tasks.iter().map(TaskSummary::fields).collect()
     }
 
-    /// Returns the fields of all clients of the run, one row each: see [`ClientSummary::fields`].
+    /// Returns the fields of all clients of the run, one row per client. [`ClientSummary::fields`]
+    /// lists them.
     #[must_use]
     pub fn client_fields(&self) -> Vec<Vec<Field>> {
         self.clients.iter().map(ClientSummary::fields).collect()

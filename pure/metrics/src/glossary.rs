@@ -5,12 +5,12 @@ use crate::Unit;
 /// Meaning of a field of a summary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// Name of the field in JSON. A distribution has one entry: the common start of its field
-    /// names, without `_p50_ns` and so on.
+    /// Name of the field in JSON. A distribution has one entry, named by the common start of its
+    /// field names: `wake_to_run` stands for `wake_to_run_p50_ns` and others.
     pub field: &'static str,
-    /// Heading in tables. Empty if tables do not show the field.
+    /// Heading of the metric in tables. Empty if tables do not show the metric.
     pub heading: &'static str,
-    /// Meaning, with the unit if the field's name does not end in a unit.
+    /// Description of the metric, with the unit if the name of the field does not end in a unit.
     pub says: &'static str,
     kind: Kind,
 }
@@ -29,7 +29,7 @@ enum Kind {
 /// Metrics of one kind of subject: run, vCPU, task or CPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glossary {
-    /// Subjects that have these metrics, in words.
+    /// Description of the subjects that have these metrics.
     pub of: &'static str,
     /// Metrics in the order of the fields in JSON.
     pub terms: &'static [Term],
@@ -37,7 +37,7 @@ pub struct Glossary {
     pub are_claimed: bool,
 }
 
-/// Endings of the field names of a distribution.
+/// Endings of the five field names of a distribution.
 pub(crate) const SPREAD: [&str; 5] = ["_count", "_p50_ns", "_p90_ns", "_p99_ns", "_worst_ns"];
 
 const fn text(field: &'static str, heading: &'static str, says: &'static str) -> Term {
@@ -52,7 +52,7 @@ const fn spread(field: &'static str, heading: &'static str, says: &'static str) 
     Term { field, heading, says, kind: Kind::Spread }
 }
 
-/// All terms, by kind of subject.
+/// All metrics, grouped by the kind of subject.
 pub const GLOSSARY: &[Glossary] = &[
     Glossary {
         of: "a vCPU, a domain (all of its vCPUs), or the whole run",

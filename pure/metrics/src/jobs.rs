@@ -5,12 +5,13 @@ use slackline_units::{ClientId, TaskId, Time, VcpuId};
 use crate::Distribution;
 use crate::distribution::Tally;
 
-/// Counts and distributions of jobs.
+/// Counts and response times of the jobs of a vCPU, a task or a client.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Jobs {
-    /// Number of jobs released in the measured window, and finished or due in it.
+    /// Number of jobs that were released in the measured window, and were finished or due in that
+    /// window.
     pub(crate) count: u64,
-    /// Number of jobs finished in the measured window, whenever they were released.
+    /// Number of jobs finished in the measured window, including those released before the window.
     pub(crate) done: u64,
     /// Number of jobs counted in `count` that have a deadline.
     pub(crate) due: u64,
@@ -39,8 +40,8 @@ impl Jobs {
         }
     }
 
-    /// Adds a job, released after the warm-up, whose deadline has passed and that will not be
-    /// finished.
+    /// Adds a job that will not be finished. The job was released after the warm-up, and its
+    /// deadline has passed.
     pub(crate) fn unfinished(&mut self, deadline: Time, at: Time) {
         self.count += 1;
         self.due += 1;
@@ -73,7 +74,8 @@ impl Jobs {
 pub struct TaskSummary {
     /// First vCPU of the domain.
     pub vcpu: VcpuId,
-    /// Number of the first task of this name in its domain.
+    /// Number of the task in its domain. If several tasks have the same name, the number of the
+    /// first.
     pub task: TaskId,
     /// Name of the domain.
     pub domain: String,
@@ -87,8 +89,8 @@ pub struct TaskSummary {
     pub jobs_done: u64,
     /// Lateness of the jobs that missed their deadline. `None` if no job missed its deadline.
     pub job_lateness: Option<Distribution>,
-    /// Response time: from the release of a job, or the arrival of a request, to its end. `None` if
-    /// no job or request has ended.
+    /// Response time: from the release of a job, or the arrival of a request, until it is done.
+    /// `None` if no job or request is done.
     pub response: Option<Distribution>,
 }
 

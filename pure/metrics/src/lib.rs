@@ -6,13 +6,13 @@
 //! the run only. The numbers of a summary have names, for programs ([`Summary::fields`]) and for
 //! claims ([`Summary::lookup`]).
 //!
-//! The measured window lasts from the end of the warm-up to the end of the run. Of an interval of
-//! time, the part within the window counts: a run interval that began before the window is divided
-//! in proportion. Everything else (a wake, a period, a second, a job, a switch, a change) counts if
-//! it begins in the window. A number that the host could not observe is `None`.
+//! The measured window lasts from the end of the warm-up to the end of the run. Only the part of a
+//! time interval that lies within the window counts. A run interval that began before the window is
+//! divided in proportion. Everything else (a wake, a period, a second, a job, a switch, a change)
+//! counts if it begins in the window. A number that the host could not observe is `None`.
 //!
-//! Quantiles are exact up to a thousand values, and less than a thousandth too high beyond. The
-//! worst value is always exact. A single value has no quantiles.
+//! Quantiles of up to 1,024 values are exact. Quantiles of more values are less than a thousandth
+//! too high. The worst value is always exact. A single value has no quantiles.
 //!
 //! Each number is defined where it is computed: shares and errors in `share`, deadlines in
 //! `deadline`, delays and sums in `vcpu`.

@@ -1,9 +1,9 @@
 //! Metrics by name, for claims: `misses of web`, `wake to run p99 of web`, `timer lateness p99`.
 //!
 //! The name of a metric is the name of its field in words, without the unit: `wake_to_run_p99_ns`
-//! is `wake to run p99`. The fields `delivered_ns` and `delivered_ppm` would share a name, as would
-//! `work_ns` and `work_ppm`. There the share is `delivered` or `work`, and the CPU time is
-//! `delivered time` or `work time`.
+//! is `wake to run p99`. Without their units, `delivered_ns` and `delivered_ppm` would have equal
+//! names, and so would `work_ns` and `work_ppm`. So in claims the shares are named `delivered` and
+//! `work`, and the CPU times `delivered time` and `work time`.
 
 use core::fmt;
 
@@ -31,7 +31,7 @@ pub enum Measure {
 pub enum Unit {
     /// Duration of any length.
     Time,
-    /// Part of a whole, in percent.
+    /// Part of a whole, shown in percent.
     Part,
     /// Count of something, without a unit.
     Things,
@@ -40,11 +40,12 @@ pub enum Unit {
 /// Error for a metric that does not exist, or for an unknown vCPU, domain, CPU, client or task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownMetric {
-    /// Metric as it was requested: `mises of web`.
+    /// Name of the metric as the claim states it: `mises of web`.
     pub metric: String,
     /// Similar metric that may have been meant: `misses of web`. `None` if nothing is similar.
     pub nearest: Option<String>,
-    /// Valid replacements of the wrong part: metrics, or names of vCPUs, domains, CPUs and others.
+    /// Valid replacements for the part of the name that is unknown: metrics, vCPUs, domains or
+    /// CPUs.
     pub known: Vec<String>,
 }
 
@@ -56,8 +57,8 @@ impl fmt::Display for UnknownMetric {
 
 impl core::error::Error for UnknownMetric {}
 
-/// Fields that are added up over several vCPUs or CPUs. For all others the worst value is taken:
-/// the one furthest from zero.
+/// Fields whose values are added up over several vCPUs or CPUs. For all other fields, the value
+/// furthest from zero is taken as the worst.
 const ADDED_UP: [&str; 46] = [
     "boosts",
     "false_boosts",
@@ -108,18 +109,18 @@ const ADDED_UP: [&str; 46] = [
 ];
 
 impl Summary {
-    /// Returns a metric of a vCPU, a domain, a CPU (`cpu0`), a client (`client0`), a named task
-    /// (`web/0`) or, without a name, the whole run.
+    /// Returns the value of a metric. `of` names a vCPU, a domain, a CPU (`cpu0`), a client
+    /// (`client0`) or a named task (`web/0`). Without `of`, the metric is one of the whole run.
     ///
     /// The name of a domain stands for all its vCPUs: `web` means `web.0` and `web.1`. Over several
-    /// vCPUs, amounts of CPU time and counts are added up, and of everything else the worst value
-    /// is taken. Without a name, a metric of vCPUs covers all vCPUs of the run.
+    /// vCPUs, amounts of CPU time and counts are added up. For all other metrics, the worst value
+    /// is taken. Without `of`, a metric of vCPUs covers all vCPUs of the run.
     ///
     /// If nothing was late, a lateness is zero and not unknown. A distribution with a single value
     /// has no quantiles. For such a distribution, a quantile returns that value.
     ///
     /// # Errors
-    /// If there is no such metric, or nothing of that name.
+    /// If the metric does not exist, or if the run has no subject with the name `of`.
     pub fn lookup(&self, metric: &str, of: Option<&str>) -> Result<Measure, UnknownMetric> {
         self.find(metric, of).map(|(_, measure)| measure)
     }
@@ -132,8 +133,8 @@ impl Summary {
         self.find(metric, of).map(|(field, _)| Unit::of(field))
     }
 
-    /// Returns a duration of one CPU or of all CPUs, as a part of the time that was measured on
-    /// them. `None` if the metric is not a duration of a CPU.
+    /// Returns a duration of one CPU, or of all CPUs, as a part of the time measured on those CPUs.
+    /// `None` if the metric is not a duration of a CPU.
     #[must_use]
     pub fn part_of_cpu(&self, metric: &str, of: Option<&str>) -> Option<Measure> {
         let is_called =
@@ -157,11 +158,11 @@ impl Summary {
         }
     }
 
-    /// Returns the field of a metric and its value.
+    /// Returns the field of a metric, with its value.
     fn find(&self, metric: &str, of: Option<&str>) -> Result<Found, UnknownMetric> {
         let Some(of) = of else {
             let groups = [vec![self.fields()], self.vcpu_fields(), self.cpu_fields()];
-            // CPUs come before vCPUs: they spend overhead also where no vCPU pays it.
+            // CPUs are searched before vCPUs, because CPUs also have overhead that no vCPU pays.
             let found = [0, 2, 1].into_iter().find_map(|group| measure(metric, &groups[group]));
             return found.ok_or_else(|| unknown_metric(metric, None, &groups.concat()));
         };
@@ -172,9 +173,9 @@ impl Summary {
         measure(metric, &rows).ok_or_else(|| unknown_metric(metric, Some(of), &rows))
     }
 
-    /// Returns the totals of each domain, in the order of its first vCPU: its `name`, its number of
-    /// `vcpus`, then the sum over its vCPUs of each field that can be added up. A sum is missing if
-    /// the value of a vCPU is unknown.
+    /// Returns the totals of each domain, in the order of the domains' first vCPUs. A row has the
+    /// `name` of the domain and its number of `vcpus`. Then follows, for each field that can be
+    /// added up, the sum over the vCPUs. A sum is missing if the value of one vCPU is unknown.
     #[must_use]
     pub fn domain_fields(&self) -> Vec<Vec<Field>> {
         let mut domains: Vec<(&str, Vec<Vec<Field>>)> = Vec::new();
@@ -229,7 +230,7 @@ impl Summary {
     }
 }
 
-/// Returns the domain of a vCPU that is one of several: `web` for `web.1`.
+/// Returns the domain of a vCPU if the domain has several vCPUs: `web` for `web.1`.
 fn domain(vcpu: &VcpuSummary) -> Option<&str> {
     // A domain of one vCPU may have a dot in its name: `ubuntu22.04`.
     let (domain, number) = vcpu.name.rsplit_once('.')?;
@@ -255,7 +256,8 @@ fn unknown_metric(metric: &str, of: Option<&str>, rows: &[Vec<Field>]) -> Unknow
 /// Field of a summary and its value.
 type Found = (&'static str, Measure);
 
-/// Returns the value of a metric over all rows. `None` if the rows have no such field.
+/// Returns the value of a metric over all rows: the sum or the worst value. `None` if the rows have
+/// no such field.
 fn measure(metric: &str, rows: &[Vec<Field>]) -> Option<Found> {
     let mut all: Option<Found> = None;
     for row in rows {
@@ -281,8 +283,8 @@ fn total(field: &str, rows: &[Vec<Field>]) -> FieldValue {
     sum.map_or(FieldValue::Missing, FieldValue::Count)
 }
 
-/// Returns the value of a field. `None` if it is missing. If nothing was late, a lateness is zero.
-/// A quantile of a single value is that value.
+/// Returns the value of a field as a number. `None` if the value is missing. If nothing was late, a
+/// lateness is zero. A quantile of a single value is that value.
 fn value(field: &Field, row: &[Field]) -> Option<i128> {
     let is_zero = |name: &str| row.contains(&(name, FieldValue::Count(0)));
     match field.1 {
@@ -312,7 +314,7 @@ fn typed(name: &str, value: Option<i128>) -> Measure {
 }
 
 impl Unit {
-    /// Returns the unit that the name of a field ends in.
+    /// Returns the unit in which the name of a field ends.
     #[must_use]
     pub fn of(field: &str) -> Unit {
         match field {
@@ -343,8 +345,8 @@ fn sum(a: Measure, b: Measure) -> Measure {
     }
 }
 
-/// Returns the worse of two values, the one further from zero. If only one value is known, returns
-/// it.
+/// Returns the value that is further from zero. If only one of the two values is known, returns
+/// that value.
 fn worse(a: Measure, b: Measure) -> Measure {
     match (a, b) {
         (Measure::Span(a), Measure::Span(b)) => Measure::Span(a.max(b)),
@@ -372,8 +374,8 @@ pub(crate) fn words(name: &str) -> String {
     bare.replace('_', " ")
 }
 
-/// Returns the known name closest to `asked`. At most two letters, or at most a third of the
-/// letters, can differ.
+/// Returns the known name that is most similar to `asked`. `None` if every known name differs by
+/// more than two letters and by more than a third of its letters.
 fn nearest<'a>(asked: &str, known: &'a [String]) -> Option<&'a String> {
     let far = |name: &&String| distance(asked, name);
     known.iter().min_by_key(far).filter(|name| distance(asked, name) <= (name.len() / 3).max(2))

@@ -15,8 +15,8 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 use crate::vcpu::VcpuMeter;
 use crate::{CpuSummary, OverheadTimes, Summary, VcpuSummary};
 
-/// Kind of a live host in the header of a trace. A live host does not observe the speed of its
-/// CPUs.
+/// Kind of a live host, as the header of a trace states it. A live host does not observe the speed
+/// of its CPUs.
 const LIVE: &str = "live";
 
 /// Sink that adds records up for the summary. Its sums and histograms do not grow with the length
@@ -27,12 +27,12 @@ pub struct Meter {
     warmup: Time,
     /// Time of the last record that the meter has received.
     now: Time,
-    /// Clock that the phases of periods refer to.
+    /// Clock that defines the grid on which periods with a phase begin.
     clock: GridClock,
-    /// vCPU that holds each slot at present, with its sums.
+    /// Current vCPU of each slot, with its sums.
     vcpus: Vec<Option<Row>>,
-    /// vCPUs whose slots were reassigned to other vCPUs, with the time of the reassignment, in
-    /// order of time.
+    /// vCPUs whose slots were reassigned to other vCPUs. Each has the time of the reassignment, and
+    /// the list is in order of time.
     gone: Vec<(Time, Row)>,
     cpus: Vec<CpuMeter>,
     timer_lateness: Tally,
@@ -40,9 +40,10 @@ pub struct Meter {
     declined: u64,
     refused: u64,
     strays: Strays,
-    /// Jobs of named tasks, by first vCPU of their domain.
+    /// Jobs of named tasks. The key is the first vCPU of the domain, and the task.
     tasks: BTreeMap<(VcpuId, TaskId), Jobs>,
-    /// Answers to each client, and the first vCPU of the domain to which the client sends requests.
+    /// Answers to each client. The value starts with the first vCPU of the domain to which the
+    /// client sends requests.
     clients: BTreeMap<ClientId, (VcpuId, Jobs)>,
 }
 
@@ -63,7 +64,7 @@ struct CpuMeter {
     /// CPU time that scheduling took on this CPU. Only live hosts record it.
     overhead: Option<Span>,
     overheads: OverheadTimes,
-    /// Overhead of this CPU that no vCPU paid for.
+    /// Overhead of this CPU for which no vCPU was charged.
     unpaid: Span,
     switches: u64,
     /// The vCPU that ran last on this CPU, and the end of its last run interval there.
@@ -139,16 +140,15 @@ impl Meter {
         })
     }
 
-    /// Returns the cumulative distributions of wake to run, response and job lateness, for all
-    /// vCPUs that are present, in the order of the vCPUs. Distributions without values are left
-    /// out.
+    /// Returns the cumulative distributions of wake to run, response time and job lateness of all
+    /// present vCPUs, in the order of the vCPUs. Distributions without values are left out.
     #[must_use]
     pub fn cumulative(&self) -> Vec<Cumulative> {
         let rows = self.vcpus.iter().flatten();
         rows.flat_map(|row| row.meter.cumulative(&row.name)).collect()
     }
 
-    /// Sets the time from which the meter counts. Nothing may have been counted yet.
+    /// Sets the time from which the meter counts. Must be called before anything is counted.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         let gone = self.gone.iter_mut().map(|(_, row)| row);
@@ -156,8 +156,8 @@ impl Meter {
         rows.for_each(|row| row.meter.count_from(warmup));
     }
 
-    /// Removes vCPUs whose slots were reassigned to other vCPUs before `before`, and returns their
-    /// results. No record may name these vCPUs afterwards.
+    /// Removes the vCPUs whose slots were reassigned before the time `before`, and returns their
+    /// results. No later record may name these vCPUs.
     pub fn take_gone(&mut self, before: Time) -> Vec<VcpuSummary> {
         let kept = self.gone.iter().position(|&(at, _)| at >= before);
         let gone = self.gone.drain(..kept.unwrap_or(self.gone.len()));
@@ -183,8 +183,8 @@ impl Meter {
         self.gone_vcpu(vcpu)
     }
 
-    /// Returns the sums of a vCPU whose slot was reassigned to another vCPU, since its records can
-    /// arrive later than the reassignment.
+    /// Returns the sums of a vCPU whose slot was reassigned. They are needed because records of the
+    /// vCPU can arrive after the reassignment.
     #[cold]
     fn gone_vcpu(&mut self, vcpu: VcpuId) -> Option<&mut VcpuMeter> {
         let found = self.gone.iter_mut().rev().find(|(_, row)| row.vcpu == vcpu);
@@ -227,7 +227,7 @@ impl Meter {
         row.map_or_else(|| vcpu.domain().to_string(), |row| row.domain.clone())
     }
 
-    /// Adds a job of a named task, or an answer to a client.
+    /// Adds a job of a named task, or an answer to a client, to its counts.
     fn job_of_task(&mut self, record: &Record) {
         match *record {
             Record::Job { vcpu, task, client, released, deadline, done } if done >= self.warmup => {
@@ -250,7 +250,7 @@ impl Meter {
         }
     }
 
-    /// Handles rare records of one vCPU.
+    /// Handles the rare kinds of records that are about one vCPU.
     fn seldom_of(&mut self, vcpu: VcpuId, record: &Record) {
         let clock = self.clock;
         let Some(meter) = self.vcpu(vcpu) else { return };
@@ -288,7 +288,7 @@ impl Meter {
         }
     }
 
-    /// Handles records that are rare.
+    /// Handles the rare kinds of records that are about the whole run or a CPU.
     fn seldom(&mut self, record: &Record) {
         if !matches!(record, Record::Overhead { .. }) {
             self.at(record.when().1);
@@ -361,8 +361,8 @@ impl Sink for Meter {
         }
     }
 
-    /// Handles the record that names a vCPU. A vCPU that returns under its old name continues its
-    /// sums. Any other vCPU starts with new sums.
+    /// Handles a record that gives a vCPU its name. A vCPU that returns with its old name continues
+    /// its old sums. Any other vCPU starts with new sums.
     fn named(&mut self, named: &VcpuName) {
         let slot = named.vcpu.slot();
         if self.vcpus.len() <= slot {

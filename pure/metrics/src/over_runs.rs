@@ -29,7 +29,7 @@ impl OverRuns {
         let count = i128::try_from(numbers.len()).ok().filter(|&count| count > 0)?;
         let thousandths = || numbers.iter().map(|&number| i128::from(number) * 1_000);
         let mean_thousandths = rounded(thousandths().sum(), count);
-        // A length of some months, in thousandths of a nanosecond, has a square that may not fit.
+        // The square of a duration of some months, in thousandths of a nanosecond, can overflow.
         let mut squares = thousandths().map(|number| {
             let off = number.abs_diff(mean_thousandths);
             off.checked_mul(off)
@@ -39,7 +39,8 @@ impl OverRuns {
         let half_width_thousandths = (freedom > 0).then_some(sum).flatten().map(|sum| {
             let runs = count.unsigned_abs();
             let variance_of_mean = sum / freedom as u128 / runs;
-            // Beyond the table t is lower by less than 4 %, so the interval is never too narrow.
+            // Beyond the table, the real value of t is lower by less than 4 %. So the interval is
+            // never too narrow.
             variance_of_mean.isqrt() * T[freedom.min(T.len()) - 1] / 1_000
         });
         Some(OverRuns {
@@ -61,7 +62,8 @@ mod tests {
 
     #[test]
     fn confidence_interval_equals_textbook_value() {
-        // Mean 13, standard deviation sqrt(10): 2.776 * sqrt(10 / 5) = 3.926.
+        // The mean is 13 and the standard deviation sqrt(10). So the half width is 2.776 * sqrt(10
+        // / 5) = 3.926.
         let over = OverRuns::of(&[9, 11, 13, 15, 17]).unwrap();
         assert_eq!((over.runs, over.mean_thousandths), (5, 13_000));
         assert_eq!(over.half_width_thousandths, Some(3_925));

@@ -1,7 +1,7 @@
-//! Time that simulated CPUs spent on something that is not a vCPU's program, by kind.
+//! Time that simulated CPUs spent on overhead, by kind of overhead.
 //!
-//! On every CPU the time in programs (useful, spinning on a lock, or slowed by other CPUs), the
-//! overhead of each kind and the idle time amount to the elapsed time, to the nanosecond.
+//! The elapsed time of a CPU is the sum of three parts, exact to the nanosecond: time in programs
+//! (useful, spinning on a lock, or slowed by other CPUs), overhead of each kind, and idle time.
 
 use slackline_trace::OverheadKind;
 use slackline_units::Span;

@@ -1,10 +1,11 @@
 //! Reservations of one vCPU, period by period.
 //!
-//! The periods of a reservation are counted from the time it was made. With a phase, they lie on a
-//! grid instead. A run interval is recorded when it ends, so the state of a vCPU is not known
-//! between records. A period is closed once a record of the vCPU at its end or later is read. If a
-//! reservation changes while the vCPU runs, the change is recorded before the run interval. The
-//! change is pending until the run interval is recorded, and divides that interval.
+//! The first period of a reservation begins when the reservation is made. If the reservation has a
+//! phase, its periods lie on a grid instead. A run interval is recorded when it ends, so the state
+//! of a vCPU is not known between records. A period is closed when a record of the vCPU at the end
+//! of the period or later is read. If a reservation changes while the vCPU runs, the change is
+//! recorded before the run interval. The change is pending until the run interval is recorded, and
+//! divides that interval.
 
 use slackline_trace::Knowledge;
 use slackline_units::{GridClock, Periods, Reservation, Span, Time};
@@ -13,7 +14,7 @@ use crate::deadline::{DeadlineResults, DeadlineState, Deadlines, ReceivedTime};
 use crate::share::{LongRun, Period, Shares};
 use crate::split::Stretch;
 
-/// Reservation with the time from which it holds.
+/// A reservation, with the time at which it takes effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TimedReservation {
     pub(crate) at: Time,
@@ -22,7 +23,7 @@ pub(crate) struct TimedReservation {
     pub(crate) phase: Option<Span>,
 }
 
-/// Run interval of a vCPU with a reservation, as it was recorded.
+/// Run interval of a vCPU that has a reservation, as it was recorded.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReservedRun {
     pub(crate) stretch: Stretch,
@@ -31,8 +32,7 @@ pub(crate) struct ReservedRun {
 }
 
 impl ReservedRun {
-    /// Returns the parts of the run interval before and after `at`. Overrun is at the end of the
-    /// CPU time used.
+    /// Splits the run interval at the time `at`. Any overrun is at the end of the CPU time used.
     fn split(self, at: Time) -> (ReservedRun, ReservedRun) {
         let (before, after) = self.stretch.split(at);
         let late = self.late.left_after(after.used).min(before.used);
@@ -45,16 +45,16 @@ impl ReservedRun {
 /// Reservations of one vCPU and the CPU time it received.
 #[derive(Clone, Debug)]
 pub(crate) struct Deliveries {
-    /// End of the warm-up, before which nothing counts.
+    /// End of the warm-up. Periods that begin earlier do not count.
     warmup: Time,
     is_asleep: bool,
-    /// Clock that the phases of periods refer to.
+    /// Clock that defines the grid on which periods with a phase begin.
     clock: GridClock,
     current: Option<Current>,
     /// Reservations made within a run interval that has not been recorded yet, in order of time.
     pending: Vec<TimedReservation>,
-    /// Excess: CPU time received beyond the prorated slice when a reservation ended, and not yet
-    /// deducted from a period.
+    /// Excess of ended reservations, not yet deducted from a period: CPU time that the vCPU
+    /// received beyond the prorated slice.
     advance: Span,
     /// Reservation that the vCPU had when it left, with the time at which it left.
     left: Option<(Reservation, Time)>,
@@ -63,7 +63,7 @@ pub(crate) struct Deliveries {
     deadlines: Option<Deadlines>,
 }
 
-/// The reservation in force, and its current period.
+/// The reservation in force, with its current period.
 #[derive(Clone, Copy, Debug)]
 struct Current {
     periods: Periods,
@@ -86,7 +86,8 @@ pub(crate) struct Balance {
 }
 
 impl Deliveries {
-    /// Creates the record of a vCPU. Periods that begin before `warmup` do not count.
+    /// Creates the record of a vCPU's reservations. Periods that begin before `warmup` do not
+    /// count.
     pub(crate) fn new(
         warmup: Time,
         is_asleep: bool,
@@ -107,18 +108,18 @@ impl Deliveries {
         }
     }
 
-    /// Sets the time from which periods count. No period may have been counted yet.
+    /// Sets the time from which periods count. Must be called before a period is counted.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
     }
 
-    /// Records that the clock which phases refer to was set.
+    /// Records that the clock was set. It moves the grid of periods with a phase.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         self.clock.set(at, ahead);
     }
 
-    /// Records that the vCPU joined. After an absence, its excess is reduced by the entitlement of
-    /// the absent time.
+    /// Records that the vCPU joined. If it was absent, its excess is reduced by the entitlement
+    /// that it would have accrued meanwhile.
     pub(crate) fn joined(&mut self, at: Time, is_asleep: bool) {
         self.is_asleep = is_asleep;
         let earned = self.left.take().map(|(reservation, left)| reservation.over(at.since(left)));
@@ -129,10 +130,10 @@ impl Deliveries {
         }
     }
 
-    /// Adds a reservation, with the time from which it holds.
+    /// Adds a reservation, with the time at which it takes effect.
     pub(crate) fn promise(&mut self, promised: TimedReservation) {
         self.pending.push(promised);
-        // A blocked vCPU is in no run interval, so the reservation can hold at once.
+        // A blocked vCPU is not in a run interval, so the reservation can take effect at once.
         if self.is_asleep {
             self.catch_up(promised.at);
         }
@@ -187,14 +188,14 @@ impl Deliveries {
         self.apply(TimedReservation { at, reservation: None, exact: false, phase: None });
     }
 
-    /// Returns the results over all periods. `exact` is true if the last reservation is a hard
+    /// Returns the results over all periods. `exact` must be true if the last reservation is a hard
     /// limit.
     pub(crate) fn finish(self, exact: bool) -> Balance {
         let long_run = self.shares.finish(exact);
         Balance { long_run, judged: self.deadlines.map(Deadlines::finish) }
     }
 
-    /// Adds a run interval that does not lie inside one period of one reservation.
+    /// Adds a run interval that extends over several periods or reservations.
     #[inline(never)]
     fn ran_across(&mut self, ran: ReservedRun) {
         let mut rest = ran;
@@ -216,7 +217,8 @@ impl Deliveries {
         self.close_until(ran.stretch.from);
         let mut rest = ran;
         while let Some(current) = &mut self.current {
-            // Time reported after its period was closed counts in the next one.
+            // CPU time that is reported after its period was closed counts in the period that
+            // follows.
             let (end, exact) = (current.end, current.exact);
             let crosses = rest.stretch.to > end;
             let (part, after) = if crosses { rest.split(end) } else { (rest, rest) };
@@ -233,7 +235,8 @@ impl Deliveries {
         }
     }
 
-    /// Processes pending reservations and periods up to `at`. All events before `at` must be known.
+    /// Applies the pending reservations and closes the periods up to `at`. All events before `at`
+    /// must have been added already.
     fn catch_up(&mut self, at: Time) {
         while self.pending.first().is_some_and(|next| next.at <= at) {
             let next = self.pending.remove(0);
@@ -273,10 +276,10 @@ impl Deliveries {
         Current { periods, exact, start, end, slice, received, taken_off, slept }
     }
 
-    /// Ends a reservation in mid-period, and adds the excess of that period.
+    /// Ends a reservation before its period ends, and adds the excess of that period.
     fn cut_short(&mut self, current: Current, at: Time) {
         let reservation = current.periods.reservation;
-        // A period that is longer than the others has no larger budget.
+        // The budget of a period that is longer than usual is still one slice.
         let rest = current.end.since(at).min(reservation.period());
         let to_come = reservation.over_rounded_up(rest).min(current.slice);
         let slice = current.slice.left_after(current.taken_off);
@@ -318,7 +321,7 @@ impl Deliveries {
         let Current { periods: Periods { reservation, .. }, exact, start, end, .. } = *current;
         let period = reservation.period();
         let count = at.since(start) / period;
-        // A period of another length, up to a grid that has moved, is closed alone.
+        // A period of unusual length, which leads to a grid that has moved, is closed alone.
         if count == 0 || end - start != period {
             return;
         }

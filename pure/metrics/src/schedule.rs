@@ -1,7 +1,7 @@
 //! Scheduling of vCPUs in numbers: latencies, slices and imbalance in blocks of time, so that two
 //! runs can be compared.
 //!
-//! The definitions are those of systing (`sched aggregate`), for vCPUs:
+//! The definitions are those of `sched aggregate` in systing, applied to vCPUs:
 //!
 //! - *Wake latency*: from the wake of a vCPU until it runs. Wakes after which the vCPU runs on its
 //!   last CPU are counted separately from wakes after which it runs on another CPU.
@@ -11,7 +11,8 @@
 //!   the time in which a vCPU waited for one CPU while another was idle.
 //!
 //! A run is divided into [`BLOCKS`] blocks of equal length. A sample counts for the block in which
-//! it ends. A wait of a vCPU with a hard limit is no queue, as its budget may be exhausted.
+//! it ends. A wait of a vCPU with a hard limit is not counted as imbalance, because the budget of
+//! that vCPU may be exhausted.
 
 mod difference;
 mod idle_queue;
@@ -85,7 +86,7 @@ pub struct ScheduleMeter {
     vcpus: BTreeMap<VcpuId, VcpuRow>,
     /// True if the trace has host threads, which show when a CPU was busy.
     has_threads: bool,
-    /// Busy intervals of CPUs: the first list by vCPUs, the second list by host threads.
+    /// Busy intervals of CPUs. The first list is by vCPUs, and the second list is by host threads.
     by_vcpus: Vec<(CpuId, Time, Time)>,
     by_threads: Vec<(CpuId, Time, Time)>,
     waits: Vec<(CpuId, Time, Time)>,
@@ -94,18 +95,18 @@ pub struct ScheduleMeter {
 #[derive(Clone, Copy, Debug, Default)]
 struct VcpuRow {
     woke: Option<Time>,
-    /// Time at which the vCPU lost its CPU while it was runnable. `None` if it has not lost its
-    /// CPU, or runs again.
+    /// Time at which the vCPU lost its CPU while it was still runnable. `None` if the vCPU is
+    /// running or has blocked since.
     lost: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Start of the vCPU's current slice, which can continue with the next run interval.
+    /// Start of the vCPU's current slice. The next run interval can continue this slice.
     slice: Option<Time>,
     has_limit: bool,
 }
 
 impl ScheduleMeter {
-    /// Creates a meter for the part of a trace between two times. `header` is the header of the
-    /// trace. The warm-up is left out.
+    /// Creates a meter for the part of a trace from `begin` to `end`, without the warm-up. `header`
+    /// is the header of the trace.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> ScheduleMeter {
         let begin = begin.max(Time::START + header.warmup).min(end);
@@ -264,8 +265,8 @@ impl Sink for ScheduleMeter {
     }
 }
 
-/// Adds to each block the part of an interval that lies in the block. The first block begins at
-/// `begin`, and `block` is the length of a block.
+/// Adds to each block the part of the interval from `from` to `to` that lies in the block. The
+/// first block begins at `begin`, and each block has the length `block`.
 fn spread((begin, block): (Time, Span), (from, to): (Time, Time), row: &mut [Span; BLOCKS]) {
     let end = begin + block * BLOCKS as u64;
     let (mut at, to) = (from.max(begin), to.min(end));

@@ -1,12 +1,12 @@
-//! Minimum and maximum CPU time that a vCPU received in a whole second, and in whole ten seconds.
-//! The seconds follow each other from the end of the warm-up, or from the vCPU's join if that was
-//! later. They end when the vCPU leaves or the run ends.
+//! Minimum and maximum CPU time that a vCPU received in whole seconds, and in whole ten seconds.
+//! The first second starts at the end of the warm-up, or at the vCPU's join if that is later. The
+//! last second ends before the vCPU leaves or the run ends.
 
 use slackline_units::{Span, Time};
 
 use crate::split::Stretch;
 
-/// Number of windows that a run interval must fill so that they are closed in one step.
+/// Minimum number of windows that a run interval must fill for them to be closed in one step.
 const MANY: u64 = 1_000;
 
 /// Minimum and maximum CPU time that a vCPU received in windows of one length.
@@ -48,8 +48,9 @@ impl Spans {
         self.used += rest.used;
     }
 
-    /// Closes in one step all windows that a run interval fills, except the last one or two. All
-    /// these windows are equal. An interval of a hostile trace can last centuries.
+    /// Closes in one step all windows that a run interval fills, except the last one or two. These
+    /// windows all have equal sums. This step is needed because a run interval in an untrusted
+    /// trace can last centuries.
     fn jump(&mut self, rest: Stretch) -> Stretch {
         let whole = (rest.to - rest.from) / self.length;
         if whole < MANY {
@@ -61,11 +62,12 @@ impl Spans {
         after
     }
 
-    /// Ends the current window early, since the vCPU left or the run ended.
+    /// Ends the current window without closing it, since the vCPU left or the run ended.
     pub(crate) fn over(&mut self, at: Time) {
         if let Some(end) = self.end().filter(|&end| end <= at) {
             self.close(end);
-            // It received nothing in all whole windows after this one.
+            // The vCPU received nothing in all later whole windows, so closing one of them
+            // suffices.
             if at.since(end) >= self.length {
                 self.close(end);
             }
@@ -73,7 +75,8 @@ impl Spans {
         self.begins = None;
     }
 
-    /// Returns minimum and maximum in millionths of a CPU. `None` without a whole window.
+    /// Returns the minimum and maximum CPU time in a window, in millionths of a CPU. `None` without
+    /// a whole window.
     pub(crate) fn least_and_most(&self) -> Option<(u64, u64)> {
         let ppm = |used| crate::split::ppm(used, self.length);
         self.least_and_most.map(|(least, most)| (ppm(least), ppm(most)))
@@ -107,8 +110,8 @@ mod tests {
     fn shares_per_second_count_whole_seconds_from_the_measurement_start() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START + Span::from_ms(500));
-        // 300 ms in the first second, 600 in the second, none in the third, 900 in an incomplete
-        // one.
+        // 300 ms are received in the first second, 600 ms in the second, none in the third, and 900
+        // ms in an incomplete one.
         for (from, to) in [(0, 600), (1_300, 1_800), (2_200, 2_500), (3_500, 4_600)] {
             seconds.ran(stretch(from, to));
         }
@@ -148,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_used_before_the_measurement_starts_counts_in_no_second() {
+    fn cpu_time_used_before_the_measurement_start_counts_in_no_second() {
         for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_secs(1));

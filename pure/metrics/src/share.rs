@@ -1,24 +1,24 @@
 //! CPU time received compared with the reservation, per whole second and in the long run.
 //!
-//! Both are sums of whole periods, so that a window never ends in the middle of a slice.
+//! Both comparisons use sums over whole periods, so that no sum ends in the middle of a slice.
 //!
-//! - A *whole second* is the smallest number of periods that lasts a second or more: 1 s for 10 ms,
-//!   1.002 s for 3 ms, 2 s for 2 s. Whole seconds follow each other from the start of the
-//!   reservation. A whole second counts if it begins after the warm-up and ends before the
-//!   reservation or the run does.
+//! - A *whole second* is the smallest number of periods that lasts a second or more. With periods
+//!   of 10 ms it lasts 1 s, with 3 ms 1.002 s, and with 2 s 2 s. Whole seconds follow each other
+//!   from the start of the reservation. A whole second counts if it begins after the warm-up and
+//!   ends before the reservation or the run ends.
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
-//!   (delivered - promised)/promised. Periods that the warm-up or the end cuts are left out, since
-//!   a slice can be received at their start.
-//! - If the reservation changed after the warm-up, or without a whole period, *delivered* and
-//!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so the whole
-//!   periods need not be like the rest.
-//! - The *error* is the CPU time received less that reserved, divided by that reserved. With a hard
-//!   limit both too little and too much are errors. For a work-conserving vCPU the reservation is a
-//!   lower bound, and more is no error.
-//! - A vCPU that blocks wants less than it reserved. A second in which it blocked and received less
-//!   does not count, and then there is no error in the long run either. More CPU time than a hard
-//!   limit allows is always an error.
+//!   (delivered - promised)/promised. A period that the warm-up or the end of the run cuts is left
+//!   out, because the slice can be received in any part of the period.
+//! - If the reservation changed after the warm-up, or if there is no whole period, *delivered* and
+//!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so whole
+//!   periods alone would not represent the run.
+//! - The *error* is (CPU time received - CPU time reserved) / CPU time reserved. With a hard limit,
+//!   both too little and too much are errors. For a work-conserving vCPU the reservation is a lower
+//!   bound, so too much is no error.
+//! - A vCPU that blocks may want less than it reserved. A second in which it blocked and received
+//!   less than reserved does not count. The long run then has no error either. More CPU time than a
+//!   hard limit allows is always an error.
 
 use slackline_units::{Reservation, Span};
 
@@ -31,7 +31,7 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Period {
     pub(crate) received: Span,
-    /// Budget of the period: a slice less the excess that it repays.
+    /// Budget of the period: one slice less the excess that is deducted from the period.
     pub(crate) promised: Span,
     pub(crate) length: Span,
     /// True if the vCPU was blocked for a part of the period.
@@ -40,7 +40,7 @@ pub(crate) struct Period {
     pub(crate) counts: bool,
 }
 
-/// Sums over some periods.
+/// Sums over several periods.
 #[derive(Clone, Copy, Debug, Default)]
 struct PeriodSums {
     received: Span,
@@ -56,7 +56,7 @@ pub(crate) struct Account {
     pub(crate) length: Span,
 }
 
-/// Share error and sums of one vCPU over the whole run and in single seconds.
+/// Share error of one vCPU over the whole run, and in single seconds, with the sums behind it.
 #[derive(Debug, Default)]
 pub(crate) struct LongRun {
     /// Error of the long run, in millionths of the reservation.
@@ -127,7 +127,8 @@ impl Shares {
             return;
         }
         self.second_over(exact);
-        // Seconds in which it was always blocked do not count. It may be runnable in the next one.
+        // Seconds in which the vCPU was always blocked do not count. The vCPU may be runnable in
+        // the second that follows.
         self.periods = (count - to_second) % self.a_second;
         self.is_measured = counting >= self.periods;
         self.second.add(Span::ZERO, promise.slice() * self.periods, self.periods > 0);
@@ -142,7 +143,7 @@ impl Shares {
         self.begin_second();
     }
 
-    /// Returns the error and sums. `exact` is true if the reservation is a hard limit.
+    /// Returns the errors and the sums. `exact` must be true if the reservation is a hard limit.
     pub(crate) fn finish(self, exact: bool) -> LongRun {
         let whole = (!self.whole.is_zero()).then_some(Account {
             received: self.long_run.received,

@@ -1,9 +1,9 @@
-//! Use of a shared CPU by programs other than vCPUs: the remainder of the CPU's time after all
-//! known uses.
+//! Use of a shared CPU by programs other than vCPUs. It is the time of the CPU that remains after
+//! all known uses are subtracted.
 //!
 //! The kernel accounts idle and stolen time of a CPU with a resolution of a tick (10 ms) per
 //! reading. The time of vCPUs is the sum of their run intervals. A run interval is recorded when it
-//! is over, so during a run the use by others can be one timeslice too high.
+//! ends. So while a vCPU runs, the computed use by other programs can be too high by one timeslice.
 
 use slackline_units::{Span, Time};
 
@@ -19,8 +19,8 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    /// Returns how the CPU was used in `length`, of which vCPUs used `busy`. `None` if `length` is
-    /// zero.
+    /// Returns how a CPU was used in a time of `length`. `busy` is the part of `length` that vCPUs
+    /// used. `None` if `length` is zero.
     pub(crate) fn shared(self, length: Span, busy: Span) -> Option<SharedCpu> {
         if length.is_zero() {
             return None;
@@ -41,15 +41,15 @@ impl Counts {
 pub(crate) struct CpuAccounting {
     length: Span,
     counts: Counts,
-    /// CPU time that vCPUs had used on this CPU when its kernel accounting began. `None` before it
-    /// began.
+    /// CPU time that vCPUs had used on this CPU when its kernel accounting began. `None` if kernel
+    /// accounting has not begun.
     busy_before: Option<Span>,
     busy: Span,
 }
 
 impl CpuAccounting {
     /// Adds the kernel accounting of an interval. `busy` is the CPU time that vCPUs used from the
-    /// end of the warm-up to now.
+    /// end of the warm-up until now.
     pub(crate) fn add(
         &mut self,
         (from, to): (Time, Time),

@@ -1,11 +1,12 @@
-//! Division of CPU time into parts before and after a point in time.
+//! Division of CPU time at a point in time.
 
 use slackline_units::{Span, Time};
 
-/// CPU time used between two points in time, taken to be spread evenly between them.
+/// CPU time used between two points in time. It is assumed to be spread evenly between them.
 ///
-/// On a simulated host all time of an interval is used, so a division is exact. Where only the use
-/// between two measurements is known, a division is an estimate; its parts still add up.
+/// On a simulated host all time of an interval is used, so a division is exact. If only the use
+/// between two measurements is known, a division is an estimate. The parts always add up to the
+/// whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stretch {
     pub(crate) from: Time,
@@ -19,7 +20,7 @@ impl Stretch {
     pub(crate) fn split(self, at: Time) -> (Stretch, Stretch) {
         let at = at.max(self.from).min(self.to);
         let (part, length) = (at - self.from, self.to - self.from);
-        // Fully used intervals, as on a simulated host, need no division.
+        // An interval that is fully used, as on a simulated host, needs no rounding.
         let used = if self.used == length { part } else { proportion(self.used, part, length) };
         let before = Stretch { from: self.from, to: at, used };
         (before, Stretch { from: at, to: self.to, used: self.used - used })
@@ -30,8 +31,8 @@ impl Stretch {
         if self.from >= at { self.used } else { self.split(at).1.used }
     }
 
-    /// Returns the earliest time, in whole nanoseconds, by which `amount` of the interval's CPU
-    /// time had certainly been used.
+    /// Returns the earliest time, in whole nanoseconds, by which the CPU time `amount` had
+    /// certainly been used.
     pub(crate) fn when(self, amount: Span) -> Time {
         if amount >= self.used {
             return self.to;

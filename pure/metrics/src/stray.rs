@@ -4,17 +4,16 @@ use core::fmt;
 
 use slackline_units::{CpuId, VcpuId};
 
-/// Error: a record names an unknown vCPU or CPU. Either the trace or the host that wrote it is
-/// faulty.
+/// A record names an unknown vCPU or CPU. Either the trace is faulty, or the host that wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StrayRecord {
     /// Number of the record, counted from zero.
     pub record: u64,
-    /// Unknown vCPU or CPU.
+    /// The unknown vCPU or CPU that the record names.
     pub who: Unknown,
 }
 
-/// Unknown subject that a record names.
+/// Unknown vCPU or CPU that a record names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unknown {
     /// A vCPU that was not named before.
@@ -53,7 +52,7 @@ impl Strays {
         self.records += 1;
     }
 
-    /// Notes that the last record names an unknown vCPU or CPU.
+    /// Records that the last record names an unknown vCPU or CPU.
     #[cold]
     pub(crate) fn add(&mut self, who: Unknown) {
         self.first = self.first.or(Some(StrayRecord { record: self.records - 1, who }));

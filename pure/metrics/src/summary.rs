@@ -24,7 +24,7 @@ pub struct Summary {
     pub vcpus: Vec<VcpuSummary>,
     /// One row per CPU.
     pub cpus: Vec<CpuSummary>,
-    /// Lateness of the timers of all CPUs. `None` if none expired.
+    /// Lateness of the timers of all CPUs. `None` if no timer expired.
     pub timer_lateness: Option<Distribution>,
     /// Time from when a change of parameters was due until it took effect. `None` without changes.
     pub changes: Option<Distribution>,
@@ -50,8 +50,8 @@ pub struct VcpuSummary {
     pub name: String,
     /// Last reservation of the vCPU. `None` if the vCPU has no reservation.
     pub promised: Option<Reservation>,
-    /// Share that was reserved on average in the time that `delivered_ppm` covers, in millionths of
-    /// one CPU. `None` if the vCPU never had a reservation.
+    /// Average reserved share in millionths of one CPU, over the time that `delivered_ppm` covers.
+    /// `None` if the vCPU never had a reservation.
     pub promised_share_ppm: Option<u64>,
     /// True if the reservation is a hard limit.
     pub exact: bool,
@@ -59,24 +59,25 @@ pub struct VcpuSummary {
     pub delivered: Span,
     /// Part of the measured window for which the vCPU was joined.
     pub present: Span,
-    /// CPU time received in all whole periods, in millionths of one CPU. If there is no reservation
-    /// or no whole period, or the reservation changed, covers all time for which the vCPU was
-    /// joined.
+    /// CPU time received in all whole periods, in millionths of one CPU. It covers all time for
+    /// which the vCPU was joined in three cases: without a reservation, without a whole period, or
+    /// if the reservation changed.
     pub delivered_ppm: u64,
-    /// CPU time received in all whole periods less the reservation, in millionths of the
-    /// reservation. Negative if the vCPU received less than reserved. More counts as an error only
-    /// with a hard limit. `None` without a reservation, or if the vCPU received less but blocked.
+    /// Error of the CPU time received in all whole periods, in millionths of the reservation.
+    /// Negative if the vCPU received less than reserved. A positive error exists only with a hard
+    /// limit. `None` without a reservation, or if the vCPU received less but blocked.
     pub error_ppm: Option<i64>,
-    /// Absolute error of the CPU time received in each whole second. `None` without a second that
+    /// Absolute error of the CPU time received in each whole second. `None` if no whole second
     /// counts.
     pub second_error: Option<ErrorDistribution>,
-    /// Number of deadlines of the vCPU that counted. `None` if the host cannot judge deadlines.
+    /// Number of deadlines of the vCPU that count. `None` if the host cannot judge deadlines.
     pub deadlines: Option<u64>,
     /// Number of deadlines that the vCPU missed. `None` if the host cannot judge deadlines.
     pub misses: Option<u64>,
     /// Tardiness: time from a missed deadline until the slice was complete.
     pub miss_time: Option<Distribution>,
-    /// Sum of the tardiness over all missed deadlines whose shortfall was made up or given up.
+    /// Sum of the tardiness over all missed deadlines whose shortfall was later made up or given
+    /// up.
     pub late: Option<Span>,
     /// Tardiness in millionths of the slice.
     pub miss_time_of_slice: Option<PartDistribution>,
@@ -85,21 +86,21 @@ pub struct VcpuSummary {
     /// Number of times the vCPU was dispatched on a CPU. Meaningless if the host does not know run
     /// intervals.
     pub switches: u64,
-    /// Number of times the vCPU was dispatched on another CPU than before. Meaningless if the host
-    /// does not know run intervals.
+    /// Number of times the vCPU was dispatched on another CPU than the one where it ran last.
+    /// Meaningless if the host does not know run intervals.
     pub migrations: u64,
-    /// Number of boosts with which the vCPU ran. A boost lets a vCPU that wakes run before others,
-    /// as in Xen's Credit scheduler.
+    /// Number of boosts with which the vCPU ran. A boost lets a vCPU that has just woken run before
+    /// others, as in Xen's Credit scheduler.
     pub boosts: u64,
-    /// Number of boosts counted in `boosts` that ended while the vCPU ran on.
+    /// Number of boosts counted in `boosts` that ended while the vCPU was still running.
     pub false_boosts: u64,
     /// Time for which the vCPU ran with a boost.
     pub boosted: Span,
     /// Time in which the vCPU was runnable and did not run. On a live host, time in which it was
-    /// kept stopped is in `stopped` instead.
+    /// kept stopped counts in `stopped` instead.
     pub waiting: Option<Span>,
-    /// Longest time in which the vCPU was runnable and did not run. If it never ran again, this
-    /// time lasts until the end of the run. Meaningless if the host does not know run intervals.
+    /// Longest time in which the vCPU was runnable and did not run. A wait that is still going on
+    /// ends with the run. Meaningless if the host does not know run intervals.
     pub wait_worst: Option<Span>,
     /// Time in which the vCPU was kept stopped although it had work. `None` on a simulated host,
     /// where `waiting` includes this time.
@@ -121,14 +122,14 @@ pub struct VcpuSummary {
     /// Lateness of the vCPU's jobs that missed their deadline. `None` if no job missed its
     /// deadline.
     pub job_lateness: Option<Distribution>,
-    /// Response time: from the release of a job to its end. `None` if no job ended.
+    /// Response time: from the release of a job until it is done. `None` if no job was done.
     pub response: Option<Distribution>,
     /// Overrun: CPU time that the vCPU used beyond the ends of its timeslices.
     pub overrun: Span,
-    /// CPU time lost because other busy CPUs slowed the vCPU's CPU. `None` if the host cannot
-    /// observe that.
+    /// CPU time lost because other busy CPUs slowed the CPU of this vCPU. `None` if the host cannot
+    /// observe this.
     pub slowed: Option<Span>,
-    /// CPU time spent spinning on a lock. `None` if the host cannot observe that.
+    /// CPU time spent spinning on a lock. `None` if the host cannot observe spinning.
     pub spun: Option<Span>,
     /// CPU time spent on overhead. `None` if the trace does not record it.
     pub overhead: Option<OverheadTimes>,
@@ -136,7 +137,7 @@ pub struct VcpuSummary {
     /// without a whole second, or if the host does not know run intervals.
     pub second: Option<(u64, u64)>,
     /// Minimum and maximum CPU time received in whole ten seconds, in millionths of a CPU. `None`
-    /// as for `second`.
+    /// without whole ten seconds, or if the host does not know run intervals.
     pub ten_seconds: Option<(u64, u64)>,
 }
 
@@ -145,15 +146,16 @@ impl VcpuSummary {
     /// slowed by other CPUs.
     #[must_use]
     pub fn program(&self) -> Option<Span> {
-        // Overhead is recorded as it is paid, CPU time only when the vCPU stops.
+        // Overhead is recorded when it is paid, but CPU time only when the vCPU stops. So the
+        // overhead recorded so far can exceed the recorded CPU time.
         Some(self.delivered.left_after(self.overhead?.total()))
     }
 
-    /// Returns the CPU time of the vCPU in which useful work could be done, as time at full speed.
-    /// Zero for the balancer vCPU, all of whose time is overhead.
+    /// Returns the CPU time that the vCPU spent on useful work, as time at full speed. Zero for the
+    /// balancer vCPU, because all of its CPU time is overhead.
     #[must_use]
     pub fn work(&self) -> Option<Span> {
-        // A spin is recorded when it ends. One in progress at the end of the warm-up counts in
+        // A spin is recorded when it ends. A spin in progress at the end of the warm-up counts in
         // full, so the result is clamped to zero.
         Some(self.program()?.left_after(self.slowed?).left_after(self.spun?))
     }
@@ -173,8 +175,8 @@ impl VcpuSummary {
     }
 }
 
-/// Parts of a shared CPU's time that vCPUs do not use, in millionths. vCPUs and scheduling use the
-/// rest.
+/// Parts of a shared CPU's time that vCPUs do not use, in millionths. The remaining time was used
+/// by vCPUs and by scheduling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SharedCpu {
     /// Part of the CPU's time used by other programs, kernel threads and interrupts, in millionths.
@@ -202,10 +204,11 @@ pub struct CpuSummary {
     pub idle: Span,
     /// Time that vCPUs spent in their programs. `None` if the trace does not record overhead.
     pub program: Option<Span>,
-    /// Use of the CPU by other programs. `None` without kernel accounting.
+    /// Use of the CPU by programs other than vCPUs. `None` without kernel accounting.
     pub shared: Option<SharedCpu>,
-    /// On a simulated host, all overhead of the CPU. On a live host, the CPU time that scheduling
-    /// took in the whole run including the warm-up, if it was measured.
+    /// Overhead of the CPU. On a simulated host, all kinds of overhead. On a live host, the CPU
+    /// time that scheduling took in the whole run including the warm-up. `None` if it was not
+    /// measured.
     pub overhead: Option<Span>,
     /// Overhead of the CPU by kind. `None` if the trace does not record it.
     pub overheads: Option<OverheadTimes>,

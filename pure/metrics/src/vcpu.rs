@@ -1,20 +1,20 @@
 //! Running sums of one vCPU.
 //!
-//! - The *delivered time* is the sum of the CPU time used in its run intervals. An interval over
-//!   the end of the warm-up counts in proportion. The shares *delivered* and *promised* cover the
-//!   time that the error covers, which `share` defines.
+//! - The *delivered time* is the sum of the CPU time used in its run intervals. A run interval that
+//!   begins before the end of the warm-up counts in proportion. The shares *delivered* and
+//!   *promised* cover the same time as the error, which the module `share` defines.
 //! - *Waiting* is the time in which the vCPU was runnable and did not run. On a live host it
-//!   includes the part of its run intervals in which something else had the CPU.
+//!   includes time within a run interval in which another thread had the CPU.
 //! - *Wake to run* lasts from a wake to the start of the next run interval. A vCPU that is runnable
-//!   as it joins has not woken: its first timeslice depends on the policy's plan. A wake after
-//!   which it blocks before it runs does not count. A wake that is still waiting at the end counts
-//!   until then.
-//! - A *switch* is a run interval that does not continue the one before on its CPU: another vCPU
-//!   ran, or there is a gap. A *migration* is a switch to the vCPU on another CPU than that of its
-//!   previous run interval.
+//!   when it joins has not woken: its first timeslice depends on the policy's plan. A wake does not
+//!   count if the vCPU blocks again before it runs. A wake after which the vCPU still waits at the
+//!   end of the run counts until the end.
+//! - A *switch* is a run interval that does not continue the previous run interval on its CPU:
+//!   another vCPU ran in between, or there is a gap. A *migration* is a switch to a vCPU that ran
+//!   on another CPU before.
 //! - A *job* counts if it was released after the warm-up, and was finished or its deadline has
-//!   passed. It is late if it was not finished by its deadline. The lateness is that of late jobs.
-//!   For a job that is never finished it lasts until its vCPU left or the run ended.
+//!   passed. A job is late if it was not finished by its deadline. Only late jobs have a lateness.
+//!   The lateness of a job that is never finished lasts until the vCPU leaves or the run ends.
 
 use slackline_trace::{Knowledge, OverheadKind};
 use slackline_units::{CpuId, GridClock, Reservation, Span, Time, VcpuId};
@@ -37,10 +37,11 @@ pub(crate) struct VcpuMeter {
     joined: Option<Time>,
     /// Time at which the vCPU became runnable. `None` while it is blocked.
     awake_since: Option<Time>,
-    /// Time of the vCPU's last wake. `None` once it has run since.
+    /// Time of the vCPU's last wake. `None` if the vCPU has run since that wake.
     woken: Option<Time>,
     last_cpu: Option<CpuId>,
-    /// Time since which the vCPU is runnable and not running, according to the records so far.
+    /// Time at which the vCPU's current wait began: it is runnable and not running, according to
+    /// the records so far. `None` if it does not wait.
     waits_since: Option<Time>,
     wait_worst: Span,
     delivered: Span,
@@ -50,14 +51,15 @@ pub(crate) struct VcpuMeter {
     switches: u64,
     migrations: u64,
     wake_to_run: Tally,
-    /// Reservation in force, with the time at which it began.
+    /// Reservation in force, with the time at which it took effect.
     promised: Option<TimedReservation>,
-    /// Last reservation, which may be `None`, and true if it changed after the warm-up.
+    /// Last recorded reservation. `None` before any record, and `Some(None)` if the vCPU then had
+    /// no reservation. `has_changed` is true if it changed after the warm-up.
     terms: Option<Option<Reservation>>,
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.
     entitled: Span,
-    /// Last reservation that was not `None`.
+    /// Last reservation that the vCPU had. A change to no reservation does not clear it.
     last_promised: Option<TimedReservation>,
     was_present: bool,
     deliveries: Option<Box<Deliveries>>,
@@ -119,7 +121,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Sets the time from which the vCPU's sums count. Nothing may have been counted yet.
+    /// Sets the time from which the vCPU's sums count. Must be called before anything is counted.
     pub(crate) fn count_from(&mut self, warmup: Time) {
         self.warmup = warmup;
         for spans in [&mut self.second, &mut self.ten_seconds] {
@@ -158,7 +160,7 @@ impl VcpuMeter {
         self.deliveries.get_or_insert_with(deliveries).promise(promised);
     }
 
-    /// Records that the clock which phases refer to was set.
+    /// Records that the clock was set. It moves the grid of periods with a phase.
     pub(crate) fn clock_set(&mut self, at: Time, ahead: Span) {
         if let Some(deliveries) = &mut self.deliveries {
             deliveries.clock_set(at, ahead);
@@ -179,20 +181,19 @@ impl VcpuMeter {
         self.woken = None;
         self.waits_since = None;
         self.awake += measured(self.awake_since.take(), at, self.warmup);
-        // A host that does not see blocks records only those of vCPUs that have finished.
+        // A host that does not observe blocks records a block only for a vCPU that has finished.
         if let Some(deliveries) = self.deliveries.as_mut().filter(|_| self.knows.sleep) {
             deliveries.blocked(at);
         }
     }
 
-    /// Adds a run interval of the vCPU on `cpu`. `is_switch` is true if the interval does not
-    /// continue the previous run interval on that CPU. Returns the CPU time used in it after the
-    /// warm-up.
+    /// Adds a run interval of the vCPU on `cpu`. `is_switch` is true if the run interval does not
+    /// continue the previous one on that CPU. Returns the CPU time used in it after the warm-up.
     pub(crate) fn ran(&mut self, ran: ReservedRun, cpu: CpuId, is_switch: bool) -> Span {
         let Stretch { from, to, used } = ran.stretch;
         let mut measured = used;
         self.waited_until(from);
-        // A run interval may be recorded only after its end, when the vCPU has woken again.
+        // A run interval can be recorded late, when the vCPU has blocked and woken again.
         self.waits_since = self.awake_since.map(|since| since.max(to));
         if from >= self.warmup {
             self.switches += u64::from(is_switch);
@@ -206,7 +207,7 @@ impl VcpuMeter {
         self.second.ran(ran.stretch);
         self.ten_seconds.ran(ran.stretch);
         self.last_cpu = Some(cpu);
-        // Such a late record does not answer this wake.
+        // A run interval that ended before the wake does not answer the wake.
         if let Some(woken) = self.woken.filter(|&woken| to > woken) {
             self.woken = None;
             self.first_ran(woken, from);
@@ -258,7 +259,8 @@ impl VcpuMeter {
         self.boosts.is_counted = !used_up;
     }
 
-    /// Adds an interval in which the vCPU did the amount `work` of work, at less than full speed.
+    /// Adds an interval in which the vCPU ran at less than full speed. `work` is the work done in
+    /// it, as time at full speed.
     pub(crate) fn slowed(&mut self, from: Time, to: Time, work: Span) {
         let stretch = Stretch { from, to, used: (to - from).left_after(work) };
         self.slowed += stretch.used_from(self.warmup);
@@ -316,8 +318,8 @@ impl VcpuMeter {
         let share = long_run.whole.filter(|_| !self.has_changed).unwrap_or(there);
         let jobs = self.jobs.map(|jobs| *jobs).unwrap_or_default();
         let asleep = self.present.left_after(self.awake);
-        // On a live host the two come from different sources: a vCPU that runs nearly always may
-        // seem to have run a little longer than it was runnable.
+        // On a live host, run times and runnable times come from different sources. A vCPU that
+        // runs nearly always may seem to have run a little longer than it was runnable.
         let waiting = self.awake.left_after(self.delivered).left_after(self.stopped);
         let judges = self.knows.sleep && self.knows.stretches;
         Some(VcpuSummary {
@@ -374,7 +376,7 @@ impl VcpuMeter {
         all.filter_map(|(metric, tally)| Cumulative::of(name, metric, tally?)).collect()
     }
 
-    /// Ends the vCPU's wait at `at`, if it waits.
+    /// Ends the current wait of the vCPU at `at`. Does nothing if the vCPU does not wait.
     fn waited_until(&mut self, at: Time) {
         let waited = self.waits_since.take().map(|since| since.max(self.warmup));
         let waited = waited.filter(|&since| since < at).map(|since| at - since);
@@ -387,7 +389,7 @@ impl VcpuMeter {
         }
     }
 
-    /// Adds the entitlement of the reservation in force, up to `at`.
+    /// Adds the entitlement that the reservation in force has accrued up to `at`.
     fn entitle_until(&mut self, at: Time) {
         let Some(promised) = self.promised else { return };
         let in_force = measured(Some(promised.at), at, self.warmup);
@@ -397,7 +399,8 @@ impl VcpuMeter {
     }
 }
 
-/// Returns the part of the time since `since` that lies after the warm-up.
+/// Returns the time from `since` to `at`, without the part in the warm-up. Zero if `since` is
+/// `None`.
 fn measured(since: Option<Time>, at: Time, warmup: Time) -> Span {
     since.map_or(Span::ZERO, |since| at.since(since.max(warmup)))
 }

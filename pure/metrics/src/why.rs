@@ -1,25 +1,25 @@
-//! Culprits of waiting: each nanosecond that a runnable vCPU did not run is blamed on one cause.
+//! Causes of waiting: each nanosecond of waiting is attributed to one cause, its culprit.
 //!
-//! A vCPU waits from the time it becomes runnable until its thread has a CPU, and from the time it
-//! loses the CPU while it still wants it. It also waits while a hard limit or a person keeps it
-//! from running, and while a hypervisor below has the CPU that the host believes it has. The thread
-//! that has the CPU where the vCPU runs next is to blame. The causes of a vCPU add up to its
-//! waiting time exactly.
+//! A vCPU waits from the time it becomes runnable until its thread has a CPU. It also waits from
+//! the time it loses the CPU while it is still runnable. Time in which a hard limit or a person
+//! keeps the vCPU from running counts as waiting. So does time in which a hypervisor below this
+//! host has the CPU. The culprit is the thread that occupies the CPU on which the vCPU runs next.
+//! The times of the culprits of a vCPU add up to its waiting time exactly.
 //!
-//! Rules, the first that fits:
+//! The first rule that applies gives the cause:
 //!
 //! 1. Events of the CPU were lost: unexplained.
 //! 2. A person paused the VM: paused.
-//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which it
-//!    should have resumed the vCPU.
+//! 3. The dispatcher stopped the vCPU at its hard limit: exhausted, until the time at which the
+//!    dispatcher should have resumed the vCPU.
 //! 4. Another signal stopped the thread: paused.
 //! 5. A timer was late, and the CPU was idle or ran a vCPU: late timer.
 //! 6. A thread was on the CPU: its VM, process or kernel thread, or the dispatcher.
-//! 7. Nothing was on the CPU: a context switch or the CPU leaving idle, if it was short; otherwise
-//!    unexplained.
+//! 7. No thread was on the CPU: if it was short, a context switch or the CPU leaving idle,
+//!    otherwise unexplained.
 //!
-//! Stolen time is known as a sum per CPU and second. The vCPU's part is its share of the time that
-//! the CPU was busy.
+//! Stolen time is known as a sum per CPU and second. It is divided among the threads in proportion
+//! to the time that each of them had the CPU.
 
 mod answer;
 mod culprit;
@@ -40,23 +40,24 @@ use intervals::Intervals;
 const SWITCH: Span = Span::from_us(20);
 
 /// Longest time that an idle CPU may take from a wake to the first instruction of the woken thread.
+/// A longer wait is unexplained.
 const LEAVING_IDLE: Span = Span::from_ms(1);
 
 /// Time for which the threads that ran on a CPU are remembered. A stop of a vCPU is recorded only
-/// when it ends, and the threads that ran during the stop must be known then.
+/// when it ends, and the finder must then know which threads ran during the stop.
 const MEMORY: Span = Span::from_ms(500);
 
-/// Sink that finds the causes of waiting for the vCPUs of one VM, or for one vCPU.
+/// Sink that finds the causes of waiting of one VM, of one vCPU, or of all VMs.
 #[derive(Debug)]
 pub struct CulpritFinder {
-    /// Name of the VM or vCPU whose waits are explained. `None` explains those of all.
+    /// Name of the VM or vCPU whose waits are explained. `None` if the waits of all VMs are
+    /// explained.
     name: Option<String>,
     names: BTreeMap<VcpuId, (String, String)>,
     threads: BTreeMap<HostThreadId, HostThread>,
     targets: BTreeMap<HostThreadId, Target>,
     cpus: BTreeMap<CpuId, Cpu>,
-    /// Intervals that were reserved for each of the other vCPUs and in which that vCPU did not
-    /// overrun.
+    /// Intervals in which each vCPU of another VM ran within its reservation, without overrun.
     reserved: BTreeMap<VcpuId, Intervals>,
     paused_since: BTreeMap<VcpuId, Time>,
     gaps: Vec<Gap>,
@@ -83,10 +84,11 @@ struct Target {
     last_cpu: CpuId,
     ran: Intervals,
     waits: Vec<Wait>,
-    /// Threads that had the CPU while the dispatcher kept the vCPU from running.
+    /// Intervals in which the dispatcher kept the vCPU from running, with the thread that had the
+    /// CPU.
     stops: Vec<Wait>,
-    /// Time at which the thread got a CPU after each wait, as the kernel counts waits, and the
-    /// length of that wait.
+    /// Waits that the kernel counts as ended. Each has the time at which the thread got a CPU, and
+    /// the length of the wait.
     closed: Vec<(Time, Span)>,
     paused: Intervals,
     exhausted: Intervals,
@@ -97,7 +99,7 @@ struct Target {
     counted: Option<KernelAccount>,
 }
 
-/// Kernel accounting of the vCPU: its interval, CPU time and CPU ready.
+/// Kernel accounting of the vCPU: the interval, the CPU time and CPU ready (time on run queues).
 #[derive(Clone, Copy, Debug)]
 struct KernelAccount {
     from: Time,
@@ -112,7 +114,7 @@ enum WaitState {
     Ready(Time),
 }
 
-/// Part of a wait of a vCPU, with the thread that had the CPU.
+/// Part of a wait of a vCPU, with the thread that had the CPU in that part.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     cpu: CpuId,
@@ -130,7 +132,7 @@ impl CulpritFinder {
         CulpritFinder { name: Some(name.into()), ..CulpritFinder::of_all() }
     }
 
-    /// Creates a sink that explains the waits of all VMs, with the parts of all waits.
+    /// Creates a sink that explains the waits of all VMs, and keeps every part of each wait.
     #[must_use]
     pub fn of_all() -> CulpritFinder {
         CulpritFinder {
@@ -148,8 +150,8 @@ impl CulpritFinder {
         }
     }
 
-    /// Returns the causes of waiting for the records so far. The list of vCPUs is empty if no vCPU
-    /// has the name.
+    /// Returns the causes of waiting in the records so far. The list of vCPUs is empty if no VM and
+    /// no vCPU has the requested name.
     #[must_use]
     pub fn answer(mut self) -> Answer {
         let now = self.now;
@@ -193,7 +195,8 @@ impl CulpritFinder {
         self.names.get(&vcpu).is_some_and(|(name, domain)| name == asked || domain == asked)
     }
 
-    /// Calls `act` with the thread of a vCPU, if the waits of that vCPU are explained.
+    /// Calls `act` with the thread of a vCPU. Does nothing if the waits of that vCPU are not
+    /// explained.
     fn of_vcpu(&mut self, vcpu: VcpuId, act: impl FnOnce(&mut Target)) {
         let latest = self.targets.values_mut().rfind(|target| target.vcpu == vcpu);
         if let Some(target) = latest {
@@ -234,7 +237,7 @@ impl CulpritFinder {
         let remembered = Time::START + self.now.since(Time::START + MEMORY);
         let oldest = waits.min().unwrap_or(Time::NEVER).min(remembered);
         let Some(state) = self.cpus.get_mut(&cpu) else { return };
-        // The latest entries are kept even if they are old: a wake may be reported late.
+        // The latest entries are kept even if they are old, because a wake may be reported late.
         while state.latest.len() > 8 && state.latest.front().is_some_and(|&(_, to, _)| to <= oldest)
         {
             state.latest.pop_front();
@@ -249,7 +252,7 @@ impl CulpritFinder {
         }
     }
 
-    /// Returns the parts of an interval on a CPU, each with the thread that had the CPU.
+    /// Splits an interval on a CPU into parts, each with the thread that had the CPU.
     fn parts(&self, cpu: CpuId, (since, to): (Time, Time)) -> Vec<Wait> {
         let (mut at, mut parts) = (since, Vec::new());
         let mut add = |from: Time, to: Time, by| {
@@ -305,8 +308,8 @@ impl CulpritFinder {
         for wait in &target.waits {
             self.split(target, wait, &mut add);
         }
-        // Times in which the thread ran or waited. A pause beyond them fell into time that the
-        // kernel counted as blocked.
+        // Times in which the thread ran or waited. The kernel counted any other time as blocked, so
+        // a pause in such time explains no wait.
         let mut kept = target.ran.clone();
         target.waits.iter().for_each(|wait| kept.add(wait.from, wait.to));
         kept.settle();
@@ -376,8 +379,8 @@ impl CulpritFinder {
         });
     }
 
-    /// Divides an interval in which the dispatcher kept the vCPU from running. If the dispatcher's
-    /// timer was late, the end of the interval is blamed on the thread that had the CPU.
+    /// Splits an interval in which the dispatcher kept the vCPU from running. If the dispatcher's
+    /// timer was late, the last part of the interval is attributed to the thread that had the CPU.
     fn by_stop(
         &self,
         target: &Target,
@@ -457,7 +460,8 @@ impl CulpritFinder {
                 group: thread.group.clone(),
             }),
             HostThreadKind::Kernel => {
-                // `kworker/1:2-events` is a worker; the rest changes from moment to moment.
+                // In `kworker/1:2-events`, only `kworker` names the thread. The text after the
+                // slash changes all the time.
                 let name = thread.name.split('/').next().unwrap_or_default();
                 Holder::Other(Culprit::Kernel { name: name.into() })
             }
@@ -491,8 +495,8 @@ impl Target {
         }
     }
 
-    /// Compares the kernel's numbers of a vCPU with the numbers of the recording for the same
-    /// interval.
+    /// Compares CPU time and CPU ready as the kernel counted them with the values from the
+    /// recording, over the interval of the kernel's accounting.
     fn check(&self) -> Option<Check> {
         let KernelAccount { from, to, used: kernel_used, ready: kernel_ready } = self.counted?;
         let mut used = Span::ZERO;
@@ -533,7 +537,7 @@ impl Sink for CulpritFinder {
     fn record(&mut self, record: &Record) {
         let (_, to) = record.when();
         if !matches!(record, Record::Overhead { .. }) {
-            // Each recording begins with the state at its start.
+            // The first accounting of a recording states the values at its start.
             self.first.get_or_insert(to);
             self.now = self.now.max(to);
         }

@@ -7,13 +7,13 @@ use slackline_units::{Span, Time};
 
 use crate::{Meter, StrayRecord, Summary};
 
-/// Sink that can return the summary of a moving window at any time. Its numbers equal those of a
+/// Sink that can return the summary of a moving window at any time. The numbers equal those of a
 /// [`Meter`] that began to count at the start of the window.
 ///
-/// It keeps the records of the window and the state of all vCPUs at its start. So its size depends
-/// on the events and vCPUs in the window and not on the length of the run. A view passes once over
-/// these records. vCPUs that were not joined in the window are not shown. Overhead of scheduling
-/// covers the whole run.
+/// The sink keeps the records of the window and the state of all vCPUs at its start. So its size
+/// depends on the events and vCPUs in the window, and not on the length of the run. Each view reads
+/// these records once. vCPUs that were not joined in the window are not shown. The overhead of
+/// scheduling covers the whole run, not only the window.
 #[derive(Clone, Debug)]
 pub struct MovingWindow {
     span: Span,
@@ -22,7 +22,7 @@ pub struct MovingWindow {
     now: Time,
     /// State of all vCPUs at the start of the window. The counts in this state are zero.
     before: Meter,
-    /// Records and names since the start of the window, in the order in which they were recorded.
+    /// Records and names since the start of the window, in recorded order.
     since: VecDeque<WindowEntry>,
 }
 
@@ -63,10 +63,11 @@ impl MovingWindow {
         self.view_since(self.start())
     }
 
-    /// Returns the summary since `at`, or of the whole window if that is shorter.
+    /// Returns the summary since `at`. If `at` lies before the window, returns the summary of the
+    /// whole window.
     ///
     /// # Errors
-    /// As for [`MovingWindow::view`].
+    /// If a record named an unknown vCPU or CPU.
     pub fn view_since(&self, at: Time) -> Result<Summary, StrayRecord> {
         let mut meter = self.before.clone();
         meter.count_from(self.start().max(at));
@@ -96,7 +97,7 @@ impl MovingWindow {
 }
 
 impl WindowEntry {
-    /// Returns the time at which the entry's event ended.
+    /// Returns the time at which the recorded event ended.
     fn over(&self) -> Time {
         match self {
             WindowEntry::Record(record) => record.when().1,

@@ -12,11 +12,12 @@
 //! - *I/O count*: number of pages exchanged with packets that a guest received. It is counted for
 //!   the guest and for the domain that served it. Packets sent and disk I/O do not count.
 //!
-//! Rules of the collector that decide the meaning of the numbers, kept as they are [XenMon]:
+//! The collector of [XenMon] has these rules, which decide the meaning of the numbers and are kept
+//! here:
 //!
-//! - A *switch-in* is a run interval that does not continue the one before on its CPU: another vCPU
-//!   ran, or there was a gap. A slice that is renewed for the same vCPU is no switch-in, and
-//!   neither *allocated* nor *execution count* includes it.
+//! - A *switch-in* is a run interval that does not continue the previous one on its CPU: another
+//!   vCPU ran in between, or there was a gap. If the running vCPU gets another slice, this is no
+//!   switch-in. Neither *allocated* nor *execution count* includes that slice.
 //! - A wait is counted in full at the switch-in that ends it. A vCPU that is never switched in has
 //!   not waited. Throttled time counts as waiting if the vCPU stays runnable, and as blocked if it
 //!   is paused.
@@ -24,10 +25,11 @@
 //!
 //! Departures:
 //!
-//! - A data point lasts 100 ms. That of XenMon lasts until the first record after 100 ms.
-//! - A domain of several vCPUs has the sums of all of them. XenMon mixes up their states.
-//! - A record counts for the CPU that it is about. XenMon counts it for the CPU that wrote it,
-//!   which spoils *blocked* and *waited* on several CPUs.
+//! - A data point lasts exactly 100 ms. A data point of XenMon lasts until the first record after
+//!   100 ms.
+//! - A domain with several vCPUs has the sums over its vCPUs. XenMon mixes up their states.
+//! - A record counts for the CPU that it describes. XenMon counts it for the CPU that wrote it, so
+//!   *blocked* and *waited* are wrong on hosts with several CPUs.
 //!
 //! A data point of a domain takes 64 bytes of memory: 23 MB for an hour of ten domains.
 
@@ -44,7 +46,7 @@ use crate::stray::{StrayRecord, Strays, Unknown};
 /// Length of a data point [XenMon, `ms_per_sample`].
 pub const POINT: Span = Span::from_ms(100);
 
-/// Number of data points in one sample of a run: a second, as on XenMon's screen.
+/// Number of data points in each second of a run. XenMon's screen shows one row per second.
 const POINTS_A_SECOND: usize = 10;
 
 /// Metrics of one domain in a span of time.
@@ -60,10 +62,11 @@ pub struct Point {
     pub waited: Span,
     /// Number of the domain's switch-ins.
     pub executions: u64,
-    /// Number of the domain's switch-ins that granted a slice. At the other switch-ins the run had
-    /// no limit.
+    /// Number of the domain's switch-ins that granted a slice. The other switch-ins started a run
+    /// interval without a limit.
     pub sliced: u64,
-    /// Number of pages that the domain received, or handed over to the domains that it serves.
+    /// Number of pages exchanged with packets: pages that the domain received, or handed over to a
+    /// domain that it serves.
     pub io: u64,
 }
 
@@ -138,7 +141,8 @@ impl XenMon {
         }
     }
 
-    /// Returns the metrics of the run. Without a record of its end, it ends with the last record.
+    /// Returns the metrics of the run. If the trace does not record the end of the run, the run
+    /// ends with the last record.
     ///
     /// # Errors
     /// If a record named an unknown vCPU or CPU.
@@ -170,7 +174,7 @@ impl XenMon {
         found
     }
 
-    /// Returns the data point of a domain at this time. `None` during the warm-up.
+    /// Returns the data point of a domain that contains the time `at`. `None` during the warm-up.
     fn point(&mut self, domain: usize, at: Time) -> Option<&mut Point> {
         if at < self.warmup {
             return None;
@@ -212,7 +216,7 @@ impl XenMon {
         self.spread(domain, stretch, |point| &mut point.blocked);
     }
 
-    /// Ends a blocked time of a vCPU, which became runnable or left.
+    /// Ends the blocked time of a vCPU that became runnable or left.
     fn unblocked(&mut self, vcpu: VcpuId, at: Time, runnable: Option<Time>) {
         let Some(state) = self.state(vcpu) else { return };
         state.runnable = runnable;
@@ -252,7 +256,7 @@ impl XenMon {
     }
 }
 
-/// Run interval as it was recorded.
+/// A run interval, as the trace records it.
 struct RunInterval {
     stretch: Stretch,
     granted: Option<Span>,
@@ -313,7 +317,7 @@ impl Domain {
 }
 
 impl XenMonSummary {
-    /// Returns the sums of a domain for each whole second. An incomplete second at the end is left
+    /// Returns the sums of a domain over each whole second. An incomplete second at the end is left
     /// out.
     pub fn seconds<'a>(&self, domain: &'a XenMonDomain) -> impl Iterator<Item = Point> + use<'a> {
         let whole = usize::try_from(self.length / POINT).unwrap_or(usize::MAX);

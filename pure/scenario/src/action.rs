@@ -23,7 +23,7 @@ pub struct Action {
 pub enum ActionKind {
     /// The vCPU joins the host.
     Join,
-    /// The parameters of the vCPU change, or its affinity, or both.
+    /// The parameters of the vCPU, its affinity, or both change.
     Change(Option<Values>, Option<CpuSet>),
     /// The vCPU is paused.
     Pause,
@@ -33,7 +33,7 @@ pub enum ActionKind {
     Leave,
 }
 
-/// Returns the actions of a scenario in order of time. Actions of the same time are in the order of
+/// Returns the actions of a scenario in order of time. Actions at the same time keep the order of
 /// the file.
 #[must_use]
 pub fn actions(scenario: &Scenario) -> Vec<Action> {
@@ -63,16 +63,16 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
     actions
 }
 
-/// Current parameters of all vCPUs.
+/// Parameters of all vCPUs that are in force at a point of the run.
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Parameters of vCPUs that differ from those with which they joined, by vCPU slot.
+    /// Parameters of the vCPUs that have changed since they joined, by vCPU slot.
     changed: BTreeMap<usize, Values>,
 }
 
 impl<'a> SharesInForce<'a> {
-    /// Creates the state in which each vCPU has the parameters with which it joins.
+    /// Creates the state at the start: each vCPU has the parameters with which it joins.
     #[must_use]
     pub fn new(scenario: &'a Scenario) -> SharesInForce<'a> {
         SharesInForce { scenario, changed: BTreeMap::new() }
@@ -81,7 +81,7 @@ impl<'a> SharesInForce<'a> {
     /// Returns the current parameters of a vCPU.
     ///
     /// # Errors
-    /// If the vCPU has no parameters (`share`), but the policy requires parameters.
+    /// If the scenario sets no parameters (`share`) for the vCPU, but the policy requires them.
     pub fn of(&self, vcpu: VcpuId) -> Result<Values, ScenarioError> {
         match self.changed.get(&vcpu.slot()) {
             Some(share) => Ok(share.clone()),

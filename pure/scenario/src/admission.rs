@@ -1,4 +1,4 @@
-//! Test of the admission of a scenario, without running it.
+//! Test whether a scenario can be admitted, without a run.
 
 use slackline_policy::{AdmitError, Trial};
 use slackline_units::{CpuSet, VcpuId};
@@ -17,7 +17,7 @@ pub struct DeclinedVcpu {
     pub vcpu: String,
     /// Index in the scenario of the domain to which the vCPU belongs.
     pub domain: usize,
-    /// Reason given by the policy.
+    /// Reason for the refusal, given by the policy.
     pub error: AdmitError,
 }
 
@@ -34,8 +34,8 @@ pub enum NotAdmitted {
 
 impl Scenario {
     /// Checks that every domain can be admitted when it joins, on a
-    /// [simulated](Scenario::simulated) host. Later changes are not checked: in a run, a change
-    /// that is declined leaves the old parameters in force.
+    /// [simulated](Scenario::simulated) host. Later changes are not checked: if a change is refused
+    /// during a run, the old parameters stay in force.
     ///
     /// # Errors
     /// If a domain cannot be admitted, or lacks parameters that the policy needs.
@@ -66,7 +66,7 @@ impl Scenario {
                         shares.set(vcpu, share);
                     }
                 }
-                // All vCPUs are blocked here.
+                // No vCPU runs in this test, so a pause or its end changes nothing.
                 ActionKind::Pause | ActionKind::Release => {}
             }
         }

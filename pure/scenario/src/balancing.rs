@@ -1,5 +1,5 @@
-//! Service vCPU that is charged for the calls of a policy's balancer, if balancer calls cost CPU
-//! time on the simulated host.
+//! Service vCPU that is charged for the calls of a policy's balancer. It exists only if these calls
+//! cost CPU time on the simulated host.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,8 +25,8 @@ pub(crate) fn read(item: &Item<'_>) -> Result<Balancing, Mistake> {
 }
 
 impl Balancing {
-    /// Returns the CPU time of a balancer call for a number of CPUs and vCPUs, at most [`LONGEST`].
-    /// A call that is longer than the run never ends.
+    /// Returns the CPU time of a balancer call on a host with `cpus` CPUs and `vcpus` vCPUs, at
+    /// most [`LONGEST`]. A call that is longer than the run never ends.
     fn cost(&self, cpus: usize, vcpus: usize) -> Span {
         let of = |each: Span, count: usize| u128::from(each.ns()) * count as u128;
         let ns = of(self.call, 1) + of(self.cpu, cpus) + of(self.vcpu, vcpus);
@@ -36,7 +36,7 @@ impl Balancing {
 
 impl Scenario {
     /// Returns the scenario as a simulated host runs it. If the policy has a balancer and balancer
-    /// calls cost CPU time, one more domain at the end is charged for them.
+    /// calls cost CPU time, a domain that is charged for the calls is added at the end.
     #[must_use]
     pub fn simulated(&self) -> Cow<'_, Scenario> {
         let vcpus = self.domains.iter().map(|domain| domain.vcpus.len()).sum();

@@ -10,13 +10,14 @@ use crate::keys;
 use crate::names::Names;
 use crate::table::{Item, Mistake, Source, Table, decimal, percentage, shown};
 
-/// A result that a run must have. This crate does not know which metrics exist; the checker does.
+/// A result that a run must have. This crate does not check that the metric exists. The checker of
+/// claims does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
     /// Name of the metric, as in `latency p99`.
     pub metric: String,
-    /// Domain, vCPU, CPU (`cpu0`), client (`client0`) or task (`web/0`) of the metric. `None` for
-    /// the whole run.
+    /// Domain, vCPU, CPU (`cpu0`), client (`client0`) or task (`web/0`) that the metric describes.
+    /// `None` for the whole run.
     pub of: Option<String>,
     /// Test that the metric must pass.
     pub test: Test,
@@ -55,23 +56,23 @@ pub enum Test {
     AtLeast(Amount),
     /// The metric differs from the amount by at most some percent of the amount.
     WithinPercent {
-        /// Largest difference between metric and amount at which the claim still holds, in
-        /// millionths of the amount.
+        /// Largest allowed difference between the metric and the amount, in millionths of the
+        /// amount.
         tolerance_ppm: u64,
-        /// Amount to compare with.
+        /// Amount with which the metric is compared.
         of: AmountOrPromised,
     },
     /// The metric differs from a percentage by at most some percentage points.
     WithinPoints {
-        /// Largest difference from the percentage with which the claim holds, in millionths. One
+        /// Largest allowed difference between the metric and the percentage, in millionths. One
         /// percentage point is 10,000.
         tolerance_ppm: u64,
-        /// Percentage to compare with.
+        /// Percentage with which the metric is compared.
         of: AmountOrPromised,
     },
 }
 
-/// Amount that a metric is compared with.
+/// Amount with which a metric is compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
     /// A duration, such as `8ms`.
@@ -82,7 +83,7 @@ pub enum Amount {
     Count(u64),
 }
 
-/// Amount to compare with: a stated amount, or the reservation of the vCPU.
+/// Amount with which a metric is compared: a stated amount, or the reservation of the vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AmountOrPromised {
     /// An amount that the claim states.
@@ -139,7 +140,7 @@ impl fmt::Display for Test {
     }
 }
 
-/// Millionths, written as hundredths without needless zeros.
+/// Number in millionths, printed in percent with up to four decimal places.
 struct Hundredths(u64);
 
 impl fmt::Display for Hundredths {
@@ -198,8 +199,8 @@ impl Claim {
     }
 }
 
-/// Returns true for the name of a CPU (`cpu0`), a client (`client0`) or a task (`web/0`). If such a
-/// row exists is known only when the claim is checked.
+/// Returns true if `name` has the form of a CPU (`cpu0`), a client (`client0`) or a task (`web/0`).
+/// Only the checker of claims knows if that row exists.
 fn is_row(name: &str, names: &Names) -> bool {
     let task = name.split_once('/').filter(|(domain, _)| names.is_domain(domain));
     let number = match task {
@@ -209,8 +210,8 @@ fn is_row(name: &str, names: &Names) -> bool {
     number.parse::<u16>().is_ok_and(|parsed| parsed.to_string() == number)
 }
 
-/// Test that compares with one amount: the words before the amount, such as `at most`, and the
-/// function that makes the test.
+/// Test that compares a metric with one amount. The first part is the words before the amount, such
+/// as `at most`. The second part is the function that creates the test.
 type Plain = (&'static str, fn(Amount) -> Test);
 pub(crate) const PLAIN: [Plain; 4] = [
     ("below ", Test::Below),

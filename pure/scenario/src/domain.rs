@@ -1,4 +1,4 @@
-//! Reading of domains: their names, their number, and their targets on a live host.
+//! Reading of domains: names, copies, work and targets on a live host.
 
 use std::collections::BTreeMap;
 
@@ -34,7 +34,7 @@ pub(crate) fn read(
         let item = table.need("name", "name = \"web\"")?;
         let name = checked_domain_name(&item)?;
         all.add(&table, name).map_err(|fault| match *fault.kind {
-            // This error names the domain already, and the line of the other one.
+            // This error already names both the domain and the line of the first domain.
             ErrorKind::DuplicateName { .. } => fault,
             _ => fault.of_domain(name),
         })?;
@@ -49,7 +49,7 @@ struct DomainReader<'a> {
     domains: Vec<Domain>,
     names: Names,
     size: Size,
-    /// Nodes of each parallel program, by name.
+    /// Nodes that the domains have of each parallel program, by the name of the program.
     nodes: BTreeMap<String, Nodes>,
 }
 
@@ -59,7 +59,7 @@ struct Nodes {
     at: usize,
 }
 
-/// Total numbers of vCPUs and of program steps in a scenario, which are limited.
+/// Total numbers of vCPUs and program steps of a scenario. Both have a maximum.
 #[derive(Default)]
 struct Size {
     vcpus: usize,
@@ -169,9 +169,9 @@ impl DomainReader<'_> {
         Ok(())
     }
 
-    /// Returns the index of a domain whose name conflicts with `name`: a domain with a vCPU of this
-    /// name, or whose name a vCPU of the new domain could have. For example, `web.1` is the second
-    /// vCPU of `web`.
+    /// Returns the index of a domain whose name conflicts with `name`. Either that domain has a
+    /// vCPU with this name, or its name could belong to a vCPU of the new domain. For example,
+    /// `web.1` is the second vCPU of `web`.
     fn called_so(&self, name: &str, vcpus: usize) -> Option<usize> {
         let number = |text: &str| text.parse().ok().filter(|n: &usize| n.to_string() == text);
         let of = name.rsplit_once('.').and_then(|(domain, text)| {
@@ -221,13 +221,13 @@ impl DomainReader<'_> {
     }
 }
 
-/// Returns the key `wakes` of a domain or of one of its vCPUs. `None` if the table does not set it.
+/// Returns the key `wakes` from the table of a domain or vCPU. `None` if the table does not set it.
 fn sleeps<'a>(table: &Table<'a>) -> Result<Option<Item<'a>>, Mistake> {
     let of_one = table.each("vcpu", "a vCPU")?;
     Ok(table.get("wakes").or_else(|| of_one.iter().find_map(|table| table.get("wakes"))))
 }
 
-/// Target of a domain on a live host, and the sources of reports about its guest.
+/// Target of a domain on a live host, and the sockets for reports about its guest.
 #[derive(Default)]
 struct Live {
     target: Option<LiveTarget>,

@@ -1,10 +1,11 @@
 //! Random durations, and all other random draws.
 //!
-//! Every stream of draws belongs to one entity and one purpose. Its seed follows only from these
-//! two and from the seed of the run. So an additional vCPU, or more draws for one purpose, changes
-//! no other draw. The generator is PCG-64. It is seeded through SplitMix64, since seeds that people
-//! choose differ in a few low bits only. Only an exponential draw uses floats. Its logarithm is
-//! that of libm, not the platform's, so every computer draws the same.
+//! Every stream of draws belongs to one entity, such as a vCPU, and to one purpose. The seed of a
+//! stream is computed from the entity, the purpose and the seed of the run only. So an additional
+//! vCPU, or more draws for one purpose, does not change the draws of any other stream. The
+//! generator is PCG-64. It is seeded through SplitMix64, since seeds that people choose differ in a
+//! few low bits only. Only an exponential draw uses floats. The logarithm is computed by libm
+//! instead of the platform, so every computer draws the same values.
 
 use core::fmt;
 use core::str::FromStr;
@@ -15,7 +16,7 @@ use slackline_policy::nearest;
 use slackline_units::{CpuId, ParseSpanError, Span, VcpuId};
 use thiserror::Error;
 
-/// Duration that is drawn again each time it is needed.
+/// Random duration, which is drawn again each time it is needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Draw {
     /// Always the same duration.
@@ -27,9 +28,9 @@ pub enum Draw {
         /// Longest duration, which is included.
         most: Span,
     },
-    /// Exponentially distributed, like the gaps between independent events. The result is in whole
-    /// nanoseconds, so it can be zero. It is at most 37 times the mean; this value has a
-    /// probability of 2^-53.
+    /// Exponentially distributed, like the gaps between independent events. The drawn duration is a
+    /// whole number of nanoseconds and can be zero. The longest possible duration is 37 times the
+    /// mean. Its probability is 2^-53.
     Exponential {
         /// Mean of the distribution.
         mean: Span,
@@ -43,8 +44,8 @@ pub enum Draw {
 pub const PERCENTILES: [u64; 7] = [0, 25, 50, 75, 90, 99, 100];
 
 impl Draw {
-    /// Returns the mean of an exponential draw, and the maximum of any other draw. Zero only if
-    /// every draw is zero.
+    /// Returns the mean of an exponential draw, or the maximum of any other draw. Zero only if
+    /// every drawn duration is zero.
     #[must_use]
     pub const fn scale(&self) -> Span {
         match *self {
@@ -100,12 +101,12 @@ pub enum ParseDrawError {
         /// Reason why the duration is not valid.
         why: ParseSpanError,
     },
-    /// A quantile exceeds the next one.
+    /// A quantile is larger than the quantile that follows it.
     #[error("the quantile {least} is more than the next one, {most}")]
     Falling {
         /// Quantile, as written in the text.
         least: Span,
-        /// Next quantile, as written in the text, which is less.
+        /// Next quantile, as written in the text. It is less than `least`.
         most: Span,
     },
     /// The minimum of a range exceeds its maximum.
@@ -187,7 +188,7 @@ pub enum Purpose {
     Work,
     /// Lateness of a CPU's timers.
     Timer,
-    /// Orders of a CPU that the host refuses on purpose.
+    /// Choice of the orders of a CPU that the host refuses on purpose.
     Refusal,
     /// Durations of the steps of a domain's tasks.
     Task,
@@ -199,7 +200,7 @@ pub enum Purpose {
     Delay,
     /// Seek times of the disk.
     Disk,
-    /// Properties of a random host, before it runs.
+    /// Properties of a host that is generated at random before it runs.
     Host,
     /// Release times of a program's work.
     Arrival,
@@ -207,7 +208,7 @@ pub enum Purpose {
     Pass,
 }
 
-/// A stream of random draws, which is the same on every computer.
+/// A stream of random draws. A seed gives the same draws on every computer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stream(Pcg64);
 
@@ -240,15 +241,15 @@ impl Stream {
         Stream(Pcg64::new(state, stream))
     }
 
-    /// Creates the stream of a program's release times from the program's own stream. That stream
-    /// must be in its state before the first draw.
+    /// Creates the stream of a program's release times from the program's own stream. Nothing may
+    /// have been drawn from the program's own stream yet.
     #[must_use]
     pub(crate) fn of_arrivals(&self) -> Stream {
         Stream::new(self.clone().0.next_u64(), 0, Purpose::Arrival)
     }
 
-    /// Creates the stream of a vCPU for one purpose. It depends on the domain and the number of the
-    /// vCPU there, not on the number of vCPUs of other domains.
+    /// Creates the stream of a vCPU for one purpose. The stream depends on the domain of the vCPU
+    /// and on its number in the domain, but not on the numbers of vCPUs in other domains.
     #[must_use]
     pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
         let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());
@@ -261,7 +262,7 @@ impl Stream {
         Stream::new(seed, cpu.index() as u64, purpose)
     }
 
-    /// Draws the next duration. A fixed duration takes no value from the stream.
+    /// Draws the next duration. A fixed duration does not advance the stream.
     #[inline(always)]
     pub fn draw(&mut self, draw: &Draw) -> Span {
         match *draw {
@@ -276,12 +277,13 @@ impl Stream {
         least + Span::from_ns(self.at_most((most - least).ns()))
     }
 
-    /// Draws a duration that differs from `span` by up to `ppm` millionths of it, uniformly. With a
-    /// `ppm` of zero it takes no value from the stream.
+    /// Draws a duration that differs from `span` by at most `ppm` millionths of it, uniformly. If
+    /// `ppm` is zero, the stream does not advance.
     #[inline]
     pub fn vary(&mut self, span: Span, ppm: u32) -> Span {
         const MILLION: u64 = 1_000_000;
-        // 64 bits are used where they suffice: wider divisions take longer than all the rest.
+        // 64 bits are used if they suffice, because wider divisions take longer than all other
+        // steps together.
         let most = match span.ns().checked_mul(u64::from(ppm)) {
             Some(product) => product / MILLION,
             None => span.ns() / MILLION * u64::from(ppm),
@@ -292,8 +294,8 @@ impl Stream {
         Span::from_ns(span.ns() - most + self.at_most(2 * most))
     }
 
-    /// Returns true with a probability of `ppm` millionths. With a probability of 0 or 1 it takes
-    /// no value from the stream.
+    /// Returns true with a probability of `ppm` millionths. If the probability is 0 or 1, the
+    /// stream does not advance.
     pub fn chance(&mut self, ppm: u32) -> bool {
         const MILLION: u32 = 1_000_000;
         match ppm {
@@ -325,8 +327,9 @@ impl Stream {
             let product = u128::from(self.0.next_u64()) * u128::from(values);
             #[allow(clippy::cast_possible_truncation)] // Takes the two halves of the product.
             let (number, low) = ((product >> 64) as u64, product as u64);
-            // A remainder of the 2^64 words is discarded, so that every number gets as many words.
-            // It is less than `values`, and is costly to compute.
+            // Some of the 2^64 words are discarded, so that the remaining words divide evenly among
+            // the numbers. The count of discarded words is less than `values`. It is computed last
+            // because that is slow.
             if low >= values || low >= values.wrapping_neg() % values {
                 return number;
             }
@@ -334,16 +337,17 @@ impl Stream {
     }
 }
 
-/// Returns the duration at a random percentile: between two quantiles, a part of their difference.
+/// Returns the duration at a random percentile. Between two quantiles, the duration is
+/// interpolated.
 fn between_quantiles(spans: &[Span; PERCENTILES.len()], word: u64) -> Span {
-    // 48 random bits of a part of 100 %.
+    // 48 random bits, as a fraction of 100 %.
     let at = u128::from(word >> 16) * 100;
     let bound = |percent: u64| u128::from(percent) << 48;
     let above = PERCENTILES.iter().position(|&percent| at < bound(percent));
     let above = above.unwrap_or(PERCENTILES.len() - 1).max(1);
     let (low, high) = (bound(PERCENTILES[above - 1]), bound(PERCENTILES[above]));
     let width = u128::from((spans[above] - spans[above - 1]).ns());
-    // Less than `width`, which is a `u64`.
+    // The result is less than `width`, which is a `u64`.
     let part = u64::try_from(width * (at - low) / (high - low)).unwrap_or(u64::MAX);
     spans[above - 1] + Span::from_ns(part)
 }
@@ -361,7 +365,7 @@ fn exponential(mean: Span, word: u64) -> Span {
     Span::from_ns((-libm::log(unit) * mean.ns() as f64 + 0.5) as u64)
 }
 
-/// Generator that spreads words which differ in few bits over all words. Source: Steele, Lea and
+/// Generator that maps words which differ in few bits to unrelated words. Source: Steele, Lea and
 /// Flood, "Fast splittable pseudorandom number generators", 2014.
 struct SplitMix64(u64);
 
@@ -424,7 +428,7 @@ mod tests {
         }
     }
 
-    /// Compares with the first values that the authors published for this seed.
+    /// The expected values are the first ones that the authors published for this seed.
     #[test]
     fn splitmix64_generator_returns_the_published_values() {
         let mut mix = SplitMix64(1_234_567);
@@ -474,7 +478,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_random_values_are_all_equally_frequent() {
+    fn uniform_random_values_are_drawn_equally_often() {
         let draw = "uniform 5ns 10ns".parse().unwrap();
         let (mut stream, mut counts) = (stream(), [0_u64; 6]);
         for _ in 0..600_000 {
@@ -492,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn random_values_of_quantiles_have_these_quantiles() {
+    fn random_values_drawn_from_given_quantiles_have_those_quantiles() {
         let draw: Draw = "quantiles 10us 20us 20us 40us 100us 1ms 9ms".parse().unwrap();
         let mut stream = stream();
         let mut drawn: Vec<u64> = (0..100_000).map(|_| stream.draw(&draw).ns()).collect();
@@ -525,8 +529,9 @@ mod tests {
         // The standard deviation of a draw is its mean, so that of a million draws is a thousand
         // means.
         assert!(sum.abs_diff(MILLION * 4_000) < 4 * 1_000 * 4_000, "{sum}");
-        // 1/e of the draws exceed the mean, with sqrt(1,000,000 * 1/e * (1 - 1/e)) < 483. Rounding
-        // to nanoseconds moves that by at most 1/8,000 of 1/e, which is 46 in a million.
+        // 1/e of the draws exceed the mean, with a standard deviation of sqrt(1,000,000 * 1/e * (1
+        // - 1/e)) < 483. Rounding to nanoseconds changes the fraction by at most 1/8,000 of 1/e,
+        // which is 46 draws in a million.
         assert!(beyond.abs_diff(367_879) < 4 * 483 + 46, "{beyond}");
     }
 
@@ -556,7 +561,7 @@ mod tests {
     }
 
     #[test]
-    fn random_stream_is_not_advanced_by_a_draw_with_a_certain_result() {
+    fn random_stream_does_not_advance_for_a_draw_with_a_fixed_result() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));

@@ -1,4 +1,4 @@
-//! Errors of scenarios, with their place in the file. Each may have a hint.
+//! Errors of scenarios, with their position in the file. An error may have a hint.
 
 use slackline_policy::{FieldError, Spec, TopologyError};
 use slackline_units::{CpuId, ParseSpanError, ReservationError, Span, Time};
@@ -7,12 +7,12 @@ use thiserror::Error;
 use crate::limits::{MOST_SYSTEMS, MOST_TASKS};
 use crate::{MOST_STEPS, MOST_VCPUS, ParseDrawError};
 
-/// A fault of a scenario with its position. The message lacks the name of the file, which is
-/// unknown.
+/// A fault of a scenario with its position. The message does not name the file, because the reader
+/// does not know its name.
 #[derive(Clone, Debug, Error)]
 #[error("{kind}")]
 pub struct ScenarioError {
-    /// Line, counted from 1. 0 if the fault is not in the file but in a name given by a caller.
+    /// Line, counted from 1. 0 if the fault is not in the file but in a name that the caller gave.
     pub line: usize,
     /// Column in characters, counted from 1. 0 if `line` is 0.
     pub column: usize,
@@ -106,7 +106,7 @@ pub enum ErrorKind {
         /// Highest number that is allowed.
         most: u64,
     },
-    /// A duration is not less than another duration.
+    /// A duration is not less than the duration that limits it.
     #[error("`{written}` is not less than {limit}")]
     NotBelow {
         /// Key and value as written in the scenario file.
@@ -122,7 +122,8 @@ pub enum ErrorKind {
         /// Number of CPUs of the host.
         cpus: usize,
     },
-    /// The size of a group (such as threads per core) does not divide the total number of members.
+    /// The size of a group, such as the number of threads per core, does not divide the total
+    /// number of members evenly.
     #[error("`{written}` must divide {all}, the number of CPUs or cores")]
     Uneven {
         /// Key and value as written in the scenario file.
@@ -139,7 +140,7 @@ pub enum ErrorKind {
         /// Key and value as written in the scenario file.
         written: String,
     },
-    /// Two keys exclude each other because both set the same property.
+    /// Two keys cannot be combined because both set the same property.
     #[error("`{one}` and `{other}` cannot be combined")]
     SaidTwice {
         /// Key that can stay.
@@ -205,7 +206,7 @@ pub enum ErrorKind {
         name: String,
         /// Policy that lacks the parameter.
         spec: &'static Spec,
-        /// Kind of parameters among which the name was looked up.
+        /// Kind of parameters to which the name should belong.
         part: Part,
     },
     /// A setting of a policy on a command line has no `=`.
@@ -256,7 +257,7 @@ pub enum ErrorKind {
         /// Policy that needs the parameters.
         spec: &'static Spec,
     },
-    /// The parameters of the scenario's own policy are set in two places.
+    /// The parameters of the policy that runs the scenario are set in two places.
     #[error("`{}` is the policy of this scenario: set its parameters in `policy`", .spec.name)]
     PolicyTwice {
         /// Policy of the scenario.
@@ -298,7 +299,7 @@ pub enum ErrorKind {
         /// Task with a similar name. `None` if no name is similar.
         meant: Option<String>,
     },
-    /// A name stands for several copies of a domain where one domain is needed.
+    /// A name stands for several copies of a domain, but the key needs a single domain.
     #[error("`{name}` must be one domain; it has {copies} copies")]
     NameOfCopies {
         /// Name as written in the scenario file.
@@ -334,7 +335,8 @@ pub enum ErrorKind {
         /// Name of the task.
         name: String,
     },
-    /// A domain should report its tasks (`tells`) but has none.
+    /// `tells` is set for a domain that has neither tasks nor a `kernel`, so it has nothing to
+    /// report.
     #[error("cannot use `tells`: the domain has neither tasks nor a `kernel`")]
     NothingToTell,
     /// A node of a parallel program is combined with other tasks.
@@ -355,7 +357,8 @@ pub enum ErrorKind {
         /// Name of the program.
         program: String,
     },
-    /// `wakes` is set for a domain that has an operating system (tasks or a `kernel`).
+    /// `wakes` is set for a domain that has tasks or a `kernel`. Such a domain has no program whose
+    /// start could be delayed.
     #[error("`wakes` cannot be combined with tasks or a `kernel`")]
     SystemAsleep,
     /// A client talks to a domain that has no network.
@@ -384,7 +387,7 @@ pub enum ErrorKind {
         /// Number of vCPUs in total, up to and including this domain.
         vcpus: usize,
     },
-    /// Several domains (`copies`) have a target of which only one exists.
+    /// A domain with `copies` has a target of which only one exists, such as a process.
     #[error("{target} cannot belong to several domains")]
     CopiesOfTarget {
         /// Kind and name of the target.
@@ -395,7 +398,7 @@ pub enum ErrorKind {
         "cannot use `threads = \"vcpus\"` with a cgroup or unit: its vCPUs cannot be told apart"
     )]
     ThreadsOfGroup,
-    /// A process that is scheduled as a whole is given several vCPUs.
+    /// A whole process is given several vCPUs, but it can only be one vCPU.
     #[error("a whole process must be one vCPU; this domain has {vcpus} vCPUs")]
     VcpusOfProcess {
         /// Number of vCPUs of the domain.
@@ -447,7 +450,7 @@ pub enum ErrorKind {
         /// Line as written in the recording.
         written: String,
     },
-    /// The first line of a file of jobs is not a valid title.
+    /// The first line of a file of jobs is not a valid header.
     #[error(
         "`{path}`, line {line}: the title must be `ready_ns,work_ns` or `think_ns,work_ns`, not \
          `{written}`"
@@ -473,15 +476,15 @@ pub enum ErrorKind {
     /// Work that needs a whole domain is given to a single vCPU.
     #[error("cannot give this kind of work to a single vCPU: it needs the whole domain")]
     WorkOfVcpu,
-    /// A list of jobs has more or fewer times than works.
+    /// The list of times and the list of work in `jobs` have different lengths.
     #[error("the lists of jobs differ in length: {times} times, but {jobs} values in `work`")]
     UnevenJobs {
-        /// Number of times in the list.
+        /// Number of values in the list of times.
         times: usize,
-        /// Number of amounts of work in the list.
+        /// Number of values in the list of work.
         jobs: usize,
     },
-    /// A job is ready before the previous job is.
+    /// A job is ready earlier than the job before it.
     #[error("jobs are out of order: job {job} is ready at {time}, the previous job at {last}")]
     UnorderedJobs {
         /// Number of the job, counted from 1.
@@ -491,7 +494,7 @@ pub enum ErrorKind {
         /// Time at which the previous job is ready.
         last: Span,
     },
-    /// A job that never ends is not the last job.
+    /// A job that never ends is followed by another job.
     #[error("no job can follow job {job}, because its work is `forever`")]
     EndlessJob {
         /// Number of the job, counted from 1.
@@ -515,7 +518,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be before the end of the run is at or after the end.
+    /// A time that must be before the end of the run is not before it.
     #[error("`{written}` must be before the end of the run at {length}")]
     AfterTheEnd {
         /// Key and value as written in the scenario file.
@@ -523,7 +526,7 @@ pub enum ErrorKind {
         /// Length of the run.
         length: Span,
     },
-    /// A time that must be after the join of the domain is at or before the join.
+    /// A time that must be after the join of the domain is not after it.
     #[error("`{written}` must be after the domain joins at {}", at(*.joins))]
     BeforeJoining {
         /// Key and value as written in the scenario file.
@@ -531,7 +534,7 @@ pub enum ErrorKind {
         /// Time at which the domain joins.
         joins: Time,
     },
-    /// A time that must be before the leaving of the domain is at or after the leaving.
+    /// A time that must be before the domain leaves is not before it.
     #[error("`{written}` must be before the domain leaves at {}", at(*.leaves))]
     AfterLeaving {
         /// Key and value as written in the scenario file.
@@ -555,12 +558,12 @@ pub enum ErrorKind {
         /// Key and value as written in the scenario file.
         written: String,
     },
-    /// A test compares with a text that is not an amount.
+    /// A test compares the metric with a text that is not an amount.
     #[error("`{written}`: `{amount}` is not an amount")]
     NotAnAmount {
         /// Key and value as written in the scenario file.
         written: String,
-        /// Text that stands in place of the amount.
+        /// Text that should be an amount.
         amount: String,
     },
     /// A test states percentage points for an amount that is not a percentage.

@@ -79,7 +79,7 @@ fn syntax(source: &Source<'_>, error: &toml::de::Error) -> Mistake {
     let before = source.text.get(..span.start).unwrap_or("");
     let is_value = before.trim_end().ends_with('=') && !span.is_empty();
     let unquoted = is_value.then(|| source.excerpt(span.clone()));
-    // A value that contains a quote or a bracket has another fault than missing quotes.
+    // If the value contains a quote or a bracket, its fault is not missing quotes.
     let unquoted = unquoted.filter(|text| !text.contains(['"', '\'', '[', '{']));
     Mistake::new(span.start, ErrorKind::Syntax { message: shown(error.message()), unquoted })
 }

@@ -1,4 +1,4 @@
-//! Work of a domain: a program on each vCPU, or an operating system with tasks.
+//! Work of a domain: either one program on each vCPU, or an operating system with tasks.
 
 mod tasks;
 
@@ -14,10 +14,10 @@ use crate::names::checked_name;
 use crate::run::RunContext;
 use crate::table::{Item, Mistake, Table};
 
-/// The operating system in a domain, which runs tasks on the domain's vCPUs.
+/// The operating system of a domain, which runs tasks on the domain's vCPUs.
 ///
-/// The system's [scheduler](GuestScheduler) chooses the runnable task that runs. Work of the system
-/// for its devices precedes all tasks.
+/// Its [scheduler](GuestScheduler) chooses one of the runnable tasks. Work of the operating system
+/// for devices has precedence over all tasks.
 #[derive(Clone, Debug)]
 pub struct System {
     /// Costs of the system's work for devices.
@@ -32,37 +32,38 @@ pub struct System {
     pub quantum: Span,
     /// Tasks that run in the system.
     pub tasks: Vec<Task>,
-    /// Names of some of the tasks, in the order of the file.
+    /// Names of the tasks that have one, in the order of the file.
     pub names: Vec<TaskName>,
-    /// Reports of the system to the host about its tasks. In the driver domain, reports about
-    /// pending I/O of other domains.
+    /// Reports about tasks that the operating system sends to the host. In the driver domain, they
+    /// are about pending I/O of other domains.
     pub tells: GuestReports,
 }
 
 /// Rule by which the operating system of a guest chooses the task that runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GuestScheduler {
-    /// The runnable task of the highest priority runs. Tasks of equal priority take turns.
+    /// The runnable task with the highest priority runs. Tasks of equal priority take turns.
     #[default]
     Fixed,
-    /// The runnable task runs whose current job has the earliest deadline. Tasks of equal deadlines
-    /// take turns. Tasks without a deadline run when no other task is runnable.
+    /// The runnable task whose current job has the earliest deadline runs. Tasks with equal
+    /// deadlines take turns. Tasks without a deadline run when no other task is runnable.
     Edf,
 }
 
-/// Reports of a system to the host.
+/// Reports of a guest's operating system to the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GuestReports {
-    /// The system reports nothing.
+    /// The operating system sends no reports.
     Nothing,
-    /// The system reports the truth.
+    /// The operating system reports the true states of its tasks.
     Truth,
-    /// The system reports the truth and, in addition, a task that does not exist.
+    /// The operating system reports the true states of its tasks, and also a task that does not
+    /// exist.
     Lie {
         /// Reported state of the task that does not exist.
         at: FalseTask,
-        /// Reported priority of the task that does not exist. Higher is more urgent, as for other
-        /// tasks.
+        /// Reported priority of the task that does not exist. Tasks with a higher priority are more
+        /// urgent.
         priority: u8,
     },
 }
@@ -76,7 +77,7 @@ pub enum FalseTask {
     Blocked,
 }
 
-/// Name that several tasks share, since one piece of work consists of them.
+/// Name of one piece of work. If the work consists of several tasks, they share the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskName {
     /// Id of the first task with this name. It identifies the jobs of all tasks with the name.
@@ -94,23 +95,23 @@ pub struct Task {
     pub program: Program,
     /// CPU time after which the task has done its work and ends. `None` if it never ends.
     pub total: Option<Span>,
-    /// Id of the task's jobs, which tasks with another name do not share. `None` if the task has no
-    /// name.
+    /// Id under which the task's jobs are counted. Tasks with the same name share it. `None` if the
+    /// task has no name.
     pub id: Option<TaskId>,
 }
 
 const MOST_CONNECTIONS: usize = 400;
 const QUANTUM: Span = Span::from_ms(100);
-/// Priority of a task that sets none.
+/// Priority of a task for which the file sets none.
 const PRIORITY: u8 = 100;
 const KERNEL_KEYS: &[&str] =
     &["event", "receive", "send", "request", "idle", "noise", "ring", "quantum", "scheduler"];
 /// Names of the schedulers of a guest.
 const SCHEDULERS: &[&str] = &["fixed", "edf"];
-/// Keys of a `kernel` that are valid only with devices.
+/// Keys of a `kernel` that are valid only if the scenario has devices.
 const DEVICE_KEYS: &[&str] = &["event", "receive", "send", "request", "ring"];
 
-/// Tasks and connections that some work of a domain needs from its operating system.
+/// Tasks and connections that a piece of work of a domain needs from its operating system.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Work {
     pub(crate) tasks: Vec<Task>,
@@ -136,7 +137,8 @@ impl Task {
 pub(crate) struct Guest {
     /// Program of each vCPU if the domain has no operating system.
     pub(crate) program: Program,
-    /// Name of the parallel program whose nodes the vCPUs are. `None` if they belong to none.
+    /// Name of the parallel program to which the vCPUs belong as nodes. `None` if they belong to no
+    /// parallel program.
     pub(crate) parallel: Option<String>,
     pub(crate) system: Option<System>,
 }
@@ -153,8 +155,8 @@ impl Guest {
         let example = "work = { kind = \"spin\" }";
         let single = match table.get("work") {
             None if drives || !several.is_empty() => None,
-            // The work of the live target is not known. For the other domains the worst is that it
-            // spins.
+            // The work of a live target is not known. It is assumed to spin, which is the worst
+            // case for other domains.
             None if table.get("live").is_some() => Some(Workload::Program(Program::spin())),
             _ => Some(work(run, &table.need("work", example)?)?),
         };
@@ -191,8 +193,8 @@ impl Guest {
         }
         let system = system(run, table.maybe("kernel", |item| item.table("`kernel`"))?, all)?;
         let system = System { tells, ..system };
-        // Only the simulated host runs systems. A caller that asks for a program alone gets an
-        // empty one.
+        // Only the simulated host runs operating systems. Code that asks for the program of a vCPU
+        // gets an empty one.
         let program = Program::default();
         Ok(Guest { program, parallel: None, system: Some(system) })
     }
@@ -200,13 +202,13 @@ impl Guest {
 
 enum Workload {
     Program(Program),
-    /// A node of the parallel program with this name, and its program.
+    /// A node of a parallel program: the program of the node, and the name of the parallel program.
     Node(Program, String),
     Work(Work),
 }
 
 impl Work {
-    /// Adds the work `more`, if there is any, with this priority.
+    /// Adds the work `more` with the priority `priority`. Does nothing if there is no work.
     fn add(&mut self, more: Option<Workload>, priority: u8, of: &Table<'_>) -> Result<(), Mistake> {
         let more = match more {
             None => return Ok(()),
@@ -230,8 +232,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives a name to all tasks from the index `first` on. If the work added no tasks, the name
-    /// has none.
+    /// Gives the name in `item` to all tasks from the index `first` on. If there are none, no task
+    /// gets the name.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());
@@ -248,8 +250,8 @@ impl Work {
     }
 }
 
-/// Reads the key `tells`, which says what a system reports: true or false, or a table for a task
-/// that does not exist.
+/// Reads the key `tells`, which sets the reports of a guest: true, false, or a table that describes
+/// a task that does not exist.
 fn tells(item: &Item<'_>) -> Result<GuestReports, Mistake> {
     if !item.is_table() {
         let tells = item.flag().map_err(|_| item.wrong_type("true, false or a table"))?;

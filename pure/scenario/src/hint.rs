@@ -196,8 +196,9 @@ fn hint_on_topology(error: &TopologyError) -> &'static str {
     }
 }
 
-/// Returns the vCPU parameters of a policy that a hint should name: the required parameters. If
-/// none is required, returns the first two for a policy with a `period`, or else only the first.
+/// Returns the vCPU parameters of a policy that a hint should name: all required parameters. If
+/// none is required, returns the first two parameters if the policy has a `period`, and the first
+/// parameter otherwise.
 fn worth_saying(spec: &'static Spec) -> impl Iterator<Item = &'static Field> {
     let required = |field: &Field| field.default.is_none();
     let is_required = spec.share_fields.iter().any(required);
@@ -215,8 +216,8 @@ fn did_you_mean(written: &str, known: &[&str]) -> Option<String> {
     Some(format!("did you mean `{}`?", nearest(written, known.iter().copied())?))
 }
 
-/// Returns a hint about an unknown parameter. It can be a parameter of the other kind: of the
-/// policy instead of its vCPUs, or the reverse.
+/// Returns a hint about an unknown parameter. If the name is a parameter of the policy that was set
+/// for a vCPU, or the reverse, the hint says so.
 fn unknown_field(name: &str, spec: &Spec, part: Part) -> String {
     let policy = spec.name;
     let has = |fields: &[Field]| fields.iter().any(|field| field.name == name);

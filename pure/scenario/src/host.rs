@@ -126,9 +126,9 @@ fn tick_phases(table: &Table<'_>, host: &HostSpec) -> Result<Vec<Span>, Mistake>
     of_cpus.iter().map(phase).collect()
 }
 
-/// Reads the cost of a migration: one for all migrations, or one for each kind of group that two
-/// CPUs can share. A group without a cost takes the cost of the next wider group, or the cost of
-/// the next narrower group if no wider group has a cost.
+/// Reads the cost of a migration: one cost for all migrations, or one cost for each kind of group
+/// that two CPUs can share. A group without a cost takes the cost of the next wider group. If no
+/// wider group has a cost, it takes the cost of the next narrower group.
 fn migrate(item: &Item<'_>) -> Result<MigrationCost, Mistake> {
     if !item.is_table() {
         let cost = item.span()?;
@@ -159,7 +159,8 @@ fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {
     let table = item.table("`warm`")?.allow(WARM)?;
     let part = |key| table.maybe(key, |item| item.percentage());
     let cache = part("cache")?.unwrap_or(0);
-    // Threads of one core share everything that cores share.
+    // By default, a migration within a core keeps as much of the cache as a migration between
+    // cores, because the threads of a core share all caches.
     Ok(WarmCache { core: part("core")?.unwrap_or(cache), cache })
 }
 
@@ -193,8 +194,8 @@ impl<'a> GroupList<'a> {
         self.groups.iter().map(|&(set, _)| set).collect()
     }
 
-    /// Returns the position in the file of the last group that contains this CPU, or of the whole
-    /// list if none does.
+    /// Returns the position in the file of the last group that contains the CPU `cpu`. If no group
+    /// contains the CPU, returns the position of the whole list.
     fn at(&self, cpu: CpuId) -> usize {
         let group = self.groups.iter().rfind(|(set, _)| set.contains(cpu));
         group.map_or(self.item.at(), |(_, element)| element.at())
@@ -222,8 +223,8 @@ fn topology(table: &Table<'_>, cpus: usize) -> Result<Topology, Mistake> {
     })
 }
 
-/// Returns the cores of a host that does not list them. All have the same number of threads, and
-/// `numbering` gives the numbers of the CPUs.
+/// Returns the cores of a host whose cores are not listed. All cores have the same number of
+/// threads, and `numbering` decides which CPUs form a core.
 fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake> {
     let threads = table.maybe(THREADS_PER_CORE, |item| divisor(&item, cpus))?.unwrap_or(1);
     let numbering = table.maybe(NUMBERING, |item| item.word(NUMBERINGS))?.unwrap_or(0);
@@ -236,7 +237,7 @@ fn numbered_cores(table: &Table<'_>, cpus: usize) -> Result<Vec<CpuSet>, Mistake
     Ok((0..cores).map(core).collect())
 }
 
-/// Returns the sockets of a host that does not list them.
+/// Returns the sockets of a host whose sockets are not listed.
 fn neighbouring_cores(table: &Table<'_>, cores: &[CpuSet]) -> Result<Vec<CpuSet>, Mistake> {
     let of_socket = table.maybe(CORES_PER_SOCKET, |item| divisor(&item, cores.len()))?;
     let sockets = cores.chunks(of_socket.unwrap_or(cores.len()).max(1));
@@ -252,8 +253,8 @@ fn only_one_of(table: &Table<'_>, one: &'static str, other: &'static str) -> Res
     }
 }
 
-/// Returns the position in the file of the group that is wrong. If two groups conflict, this is the
-/// narrower group if it is listed, else the wider group.
+/// Returns the position in the file of the wrong group. If two groups conflict, this is the
+/// narrower group if the file lists it, and the wider group otherwise.
 fn place(error: &TopologyError, listed: &[Option<GroupList<'_>>]) -> Option<usize> {
     let of = |level: Level| listed[level as usize].as_ref();
     match *error {

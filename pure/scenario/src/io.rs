@@ -25,7 +25,7 @@ pub struct Io {
     pub clients: Vec<Client>,
 }
 
-/// The domain that drives the devices, and its costs.
+/// The domain that drives the devices, with the costs of that work.
 #[derive(Clone, Debug)]
 pub struct Driver {
     /// Index of the driver domain in the scenario's domains.
@@ -62,11 +62,12 @@ pub struct Nic {
     pub bits_per_second: u64,
     /// Number of packets that can wait in the network card.
     pub ring: usize,
-    /// Time by which the card delays an interrupt to collect more packets.
+    /// Time by which the card delays an interrupt, to combine the interrupts of several packets.
     pub coalesce: Span,
     /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// CPU that the card interrupts. `None` for the CPU on which the driver domain ran last.
+    /// CPU that the card interrupts. `None` if it interrupts the CPU on which the driver domain ran
+    /// last.
     pub cpu: Option<CpuId>,
 }
 
@@ -79,7 +80,8 @@ pub struct Disk {
     pub seek: Draw,
     /// CPU time that an interrupt takes from the running vCPU.
     pub interrupt: Span,
-    /// CPU that the disk interrupts. `None` for the CPU on which the driver domain ran last.
+    /// CPU that the disk interrupts. `None` if it interrupts the CPU on which the driver domain ran
+    /// last.
     pub cpu: Option<CpuId>,
 }
 
@@ -105,7 +107,7 @@ pub enum DeviceStep {
         /// Time from sending the question to the arrival of the answer.
         wait: Draw,
     },
-    /// Writes data into the stream to the client. Waits while there is no space in the window.
+    /// Writes data into the stream to the client. Waits while the window of the stream is full.
     Send {
         /// Number of bytes to send.
         bytes: u64,
@@ -119,7 +121,7 @@ pub struct Client {
     pub to: usize,
     /// Delay of a packet in one direction.
     pub delay: Draw,
-    /// Time at which the client begins, or the time at which the domain joins if that is later.
+    /// Time at which the client starts. If the domain joins later, the client starts at the join.
     pub from: Time,
     /// Time at which the client stops sending requests and data. `None` if it never stops.
     pub until: Option<Time>,
@@ -133,7 +135,8 @@ pub struct Client {
 /// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientKind {
-    /// Sends requests at its own pace, whether they are answered or not, as httperf does.
+    /// Opens new connections at its own pace, whether requests are answered or not, as httperf
+    /// does.
     Open {
         /// Time from one new connection to the next.
         every: Draw,
@@ -142,7 +145,7 @@ pub enum ClientKind {
         /// Time after which the client tries again to connect.
         retry: Span,
     },
-    /// Sends the next request only after an answer, as ab does.
+    /// Sends the next request only after the previous one is answered, as ab does.
     Closed {
         /// Number of connections that are open at one time.
         at_once: u32,
@@ -177,7 +180,7 @@ pub enum ClientKind {
 pub enum PingEnds {
     /// The answer has arrived.
     Answered,
-    /// The operating system has taken the packet from its ring. It sends no answer.
+    /// The operating system has taken the packet from its ring. No answer is sent.
     Received,
 }
 

@@ -1,12 +1,12 @@
-//! Keys of all tables of a scenario, with their meaning. The reader and the help pages use the same
-//! list, so no key lacks help. `[host]` and devices have pages of their own.
+//! Keys of all tables of a scenario, with their help texts. The reader and the help pages use this
+//! list, so every key has a help text. `[host]` and devices have help pages of their own.
 
-/// A key with its help text for users: content, unit, default.
+/// A key with its help text for users: content, unit and default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Key {
     /// Name of the key in TOML.
     pub name: &'static str,
-    /// Meaning of the key, in a few words.
+    /// Help text of the key, in a few words.
     pub says: &'static str,
 }
 

@@ -141,19 +141,21 @@ fn replay(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
     }
     let elements = item.elements("an array of durations")?;
     let spans = elements.iter().map(Item::span).collect::<Result<Vec<Span>, Mistake>>()?;
-    // Steps that take no time have no effect, and could let a round of a program take none.
+    // Steps of zero length have no effect. A program that only has zero steps would repeat forever
+    // without any time passing.
     let some = spans.into_iter().enumerate().filter(|(_, span)| !span.is_zero());
     let step = |(index, span)| if index % 2 == 0 { run_for(span) } else { block_for(span) };
     let steps: Vec<Step> = some.map(step).collect();
-    // A VM may have been idle all the time, so zero runs are allowed. A round that takes no time
-    // would never end.
+    // A VM may have been idle all the time, so runs of zero length are allowed. A round of a
+    // program that takes no time at all would never end.
     if steps.is_empty() {
         return Err(item.fault(ErrorKind::NoTime));
     }
     Ok(Program::repeated(steps))
 }
 
-/// Maximum number of lines of a recording that is kept in memory.
+/// Maximum number of lines of a recording that is kept in memory. A longer recording stays in its
+/// file.
 const KEPT_LINES: usize = 4096;
 
 /// Checks each line of a recording, and makes a program of the recording. A long recording is read
@@ -184,7 +186,7 @@ fn block_for(span: Span) -> Step {
     Step::Sleep(Draw::Fixed(span))
 }
 
-/// Title lines of a file of jobs: columns with the time at which each job is ready, or with its
-/// think time, and its work.
+/// Header of a file of jobs that gives the time at which each job is ready. The other header gives
+/// think times.
 const HEADED_READY: &str = "ready_ns,work_ns";
 const HEADED_THINK: &str = "think_ns,work_ns";

@@ -1,9 +1,10 @@
 //! Scenarios as data: the host, the domains and their work, changes during the run, and claims
 //! about its results.
 //!
-//! Only this crate reads and checks scenarios, from TOML. Names become ids and texts become
-//! quantities. Any fault is an error with its position in the file and a hint. Crates below this
-//! one know no names of domains. A scenario does not depend on the computer that runs it.
+//! Only this crate reads scenarios from TOML and checks them. It turns names into ids and texts
+//! into quantities. Each fault in a file is reported with its position and a hint. The crates on
+//! which this crate depends know no names of domains. A scenario does not depend on the computer
+//! that runs it.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -59,7 +60,7 @@ pub const MOST_STEPS: usize = 10_000_000;
 /// 584 years that a `Time` can hold.
 pub const LONGEST: Span = Span::from_secs(365 * 24 * 60 * 60);
 
-/// Parameters of a domain's vCPUs under several policies, by name of the policy.
+/// Parameters of a domain's vCPUs under several policies. The key is the name of the policy.
 type Shares = BTreeMap<&'static str, Values>;
 
 /// A whole scenario, as read and checked.
@@ -72,7 +73,7 @@ pub struct Scenario {
     pub text: String,
     /// Length of the run, warm-up included.
     pub length: Span,
-    /// Time at the beginning of the run that metrics leave out. Shorter than the run.
+    /// Time at the start of the run that metrics leave out. It is shorter than the run.
     pub warmup: Span,
     /// Seed of all random draws.
     pub seed: u64,
@@ -84,14 +85,16 @@ pub struct Scenario {
     pub domains: Vec<Domain>,
     /// Devices, their driver domain and the clients. `None` without a driver domain.
     pub io: Option<io::Io>,
-    /// Time that programs with precedence over all vCPUs take from CPUs, in the order of the file.
+    /// CPU time that other programs take from simulated CPUs, in the order of the file. These
+    /// programs have precedence over all vCPUs.
     pub interference: Vec<Interference>,
-    /// Changes during the run, in order of time. Changes of the same time are in the order of the
+    /// Changes during the run, in order of time. Changes at the same time keep the order of the
     /// file.
     pub changes: Vec<Change>,
     /// Claims about the results, in the order of the file.
     pub claims: Vec<Claim>,
-    /// Parameters for other policies, by name of the policy, used in comparisons.
+    /// Parameters for policies other than `policy`, for comparisons. The key is the name of the
+    /// policy.
     policies: BTreeMap<&'static str, Values>,
 }
 
@@ -104,8 +107,8 @@ pub struct PolicyChoice {
     pub values: Values,
 }
 
-/// Host: number of CPUs and costs of the hardware. A live host has its own costs, so only `cpus`
-/// and `refuse` apply there.
+/// Number of CPUs, topology and costs of a host. A live host has its own costs, so only `cpus` and
+/// `refuse` are used there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostSpec {
     /// Number of CPUs, from 1 to 256.
@@ -116,69 +119,71 @@ pub struct HostSpec {
     pub switch: Span,
     /// CPU time of a migration in addition to `switch`.
     pub migrate: MigrationCost,
-    /// Part of a domain's cache contents that a migrated vCPU finds on its new CPU.
+    /// Part of a domain's cached data that a migrated vCPU finds on its new CPU.
     pub warm: WarmCache,
     /// CPU time that an inter-processor interrupt takes from the running vCPU.
     pub ipi: Span,
     /// Speed of a hardware thread while one other thread of its core is busy, in millionths of full
-    /// speed. With n other threads busy, the speed is the n-th power of this. Not zero. `None` if
-    /// threads do not slow each other.
+    /// speed. With n other busy threads, the speed is this fraction to the power of n. Not zero.
+    /// `None` if threads do not slow each other.
     pub smt: Option<u32>,
-    /// Speed of a CPU while more than one is busy, in millionths, in addition to `smt`. Not zero.
-    /// `None` if CPUs do not slow each other.
+    /// Speed of a CPU while at least one other CPU is busy, in millionths. It is multiplied with
+    /// the slowdown by `smt`. Not zero. `None` if CPUs do not slow each other.
     pub bus: Option<u32>,
-    /// Interval at whose multiples timers expire. Zero if timers are exact.
+    /// Timers expire only at multiples of this time. Zero if timers are exact.
     pub timer_resolution: Span,
     /// Additional delay of each timer.
     pub timer_lateness: Draw,
-    /// Time by which a timer may expire early: a timer that expires also handles the timers of its
-    /// CPU that are due within this time. A timer that is armed only afterwards expires when it is
-    /// due, even if it is due within this time.
+    /// Time by which a timer may expire early. When a timer of a CPU expires, the other armed
+    /// timers of that CPU that are due within this time expire too. A timer that is armed later
+    /// expires when it is due.
     pub timer_slop: Span,
     /// Time between two ticks of a CPU.
     pub tick: Span,
-    /// True if the ticks of the CPUs are spread evenly over `tick`. If false, all CPUs tick at
-    /// once.
+    /// True if the ticks of the CPUs are spread evenly over `tick`. False if all CPUs tick at the
+    /// same time.
     pub ticks_are_staggered: bool,
-    /// Delay of the ticks of each CPU in addition to `tick` and `ticks_are_staggered`. Less than
-    /// `tick`. Empty if there is no delay.
+    /// Delay of each CPU's ticks, added to the time that `tick` and `ticks_are_staggered` give.
+    /// Less than `tick`. Empty if no ticks are delayed.
     pub tick_phases: Vec<Span>,
     /// CPU time that a tick takes from the running vCPU.
     pub tick_cost: Span,
     /// CPU time of balancer calls, which is charged to a service vCPU.
     pub balancing: Balancing,
-    /// Slices and ticks of the kernel's ordinary scheduling, which divides slack as on a live host.
-    /// `None` if the policy divides slack.
+    /// Slices and ticks of the kernel's ordinary scheduling. It then divides slack, as on a live
+    /// host. `None` if the policy divides slack.
     pub fair: Option<FairSlack>,
     /// CPU time that the scheduler takes when a timer expires. No vCPU is charged for it.
     pub timer_pass: Draw,
     /// CPU time that the scheduler takes when a vCPU wakes. No vCPU is charged for it.
     pub wake_pass: Draw,
-    /// Orders that the host refuses on purpose, in millionths of all orders.
+    /// Part of all orders that the host refuses on purpose, in millionths.
     pub refuse: u32,
 }
 
-/// Parameters of the kernel's ordinary scheduling, which divides slack.
+/// Parameters of the kernel's ordinary scheduling on a simulated host, where it divides slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairSlack {
-    /// CPU time that a vCPU may use in slack before another vCPU with an earlier deadline runs.
+    /// Slack that a vCPU may use before a vCPU with an earlier deadline preempts it.
     pub slice: Span,
-    /// Time between two ticks. Only a tick ends a slice that is used.
+    /// Time between two ticks. A vCPU that has used its slice runs on until the next tick.
     pub tick: Span,
     /// Time of the first tick, counted from the start of the run.
     pub phase: Span,
 }
 
-/// Time that programs with precedence over all vCPUs take from a CPU.
+/// CPU time that programs outside the scenario take from a simulated CPU. They have precedence over
+/// all vCPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interference {
     /// CPU whose time other programs take.
     pub cpu: CpuId,
-    /// Ready times and lengths of the jobs, in order.
+    /// Ready time and CPU time of each job, in order.
     pub jobs: Vec<(Span, Span)>,
 }
 
-/// Cost of each call of a balancer, the sum of three parts. See [`Scenario::simulated`].
+/// Cost of each call of a balancer: the sum of a fixed part, a part per CPU and a part per vCPU.
+/// See [`Scenario::simulated`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Balancing {
     /// Cost of a call that does not depend on the host.
@@ -191,7 +196,7 @@ pub struct Balancing {
     pub line: usize,
 }
 
-/// CPU time of a migration, by the narrowest group that contains both CPUs.
+/// CPU time of a migration. It depends on the narrowest group that contains both CPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationCost {
     /// Migration between threads of a core.
@@ -204,19 +209,19 @@ pub struct MigrationCost {
     pub host: Span,
 }
 
-/// Part of a domain's cache contents that its vCPU finds on another CPU, in millionths, unless
-/// other domains have evicted it.
+/// Part of a domain's cached data that its vCPU finds after a migration to another CPU, in
+/// millionths. Data that other domains have evicted is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WarmCache {
-    /// Part of the cached data that is still there after a migration to another thread of the same
-    /// core.
+    /// Part of the cached data that is still available after a migration to another thread of the
+    /// same core.
     pub core: u32,
-    /// Part of the cached data that is still there after a migration to another core with the same
-    /// last-level cache.
+    /// Part of the cached data that is still available after a migration to another core with the
+    /// same last-level cache.
     pub cache: u32,
 }
 
-/// Connection between a guest and its clients through the host.
+/// Connection between a guest and its clients that passes through the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relay {
     /// Socket on which the monitor of the guest listens.
@@ -232,11 +237,12 @@ pub struct Domain {
     pub name: String,
     /// Id of the domain: its index in [`Scenario::domains`].
     pub id: DomId,
-    /// vCPUs in order of number, at least one. Slots are numbered through all domains without gaps.
+    /// vCPUs in order of number, at least one. Slots are numbered without gaps over all domains.
     pub vcpus: Vec<VcpuId>,
     /// Program of each vCPU if the domain has no operating system.
     pub program: Program,
-    /// Parallel program whose nodes the vCPUs are, by name. `None` if they belong to none.
+    /// Name of the parallel program to which the vCPUs belong as nodes. `None` if they belong to
+    /// none.
     pub parallel: Option<String>,
     /// Operating system that runs on the vCPUs. `None` if each vCPU runs `program`.
     pub system: Option<System>,
@@ -248,11 +254,11 @@ pub struct Domain {
     cpus: Option<CpuSet>,
     /// Target on a live host. `None` for a load process that runs `program`.
     pub live: Option<LiveTarget>,
-    /// Socket on which the guest, or a stand-in for it, reports its tasks on a live host. `None` if
-    /// the guest reports nothing.
+    /// Socket on which the guest, or a program in its place, reports the guest's tasks on a live
+    /// host. `None` if the guest reports nothing.
     pub agent: Option<String>,
-    /// Connection to the guest through the live host, which shows the guest's pending I/O. `None`
-    /// if there is no such connection.
+    /// Connection between the guest and its clients through the live host, which shows the host
+    /// when I/O is pending for the guest. `None` if there is no such connection.
     pub relay: Option<Relay>,
     /// Time at which the domain joins.
     pub joins: Time,
@@ -263,7 +269,8 @@ pub struct Domain {
     pub line: usize,
     column: usize,
     shares: Shares,
-    /// Settings of single vCPUs that differ from those of their domain, by vCPU number.
+    /// Settings of single vCPUs that differ from the settings of their domain. The key is the
+    /// number of the vCPU.
     exceptions: BTreeMap<u16, Exception>,
 }
 
@@ -280,17 +287,15 @@ struct Exception {
 /// A change of a domain or a vCPU during the run.
 #[derive(Clone, Debug)]
 pub struct Change {
-    /// Time of the change. It is after the domain joins, before it leaves and before the end of the
-    /// run.
+    /// Time of the change: after the domain joins, before it leaves, and before the end of the run.
     pub at: Time,
     /// Domain that changes, as an index into [`Scenario::domains`].
     pub domain: usize,
     /// vCPU that changes. `None` if all vCPUs of the domain change.
     pub vcpu: Option<VcpuId>,
-    /// CPUs on which the vCPUs may run from the time of the change on. `None` if the affinity does
-    /// not change.
+    /// CPUs on which the vCPUs may run after the change. `None` if the affinity does not change.
     pub cpus: Option<CpuSet>,
-    /// Pause of the vCPUs, or its end. `None` for neither.
+    /// Start or end of a pause of the vCPUs. `None` if the change does neither.
     pub hold: Option<Hold>,
     /// Line of the change in the file, counted from 1.
     pub line: usize,
@@ -316,7 +321,7 @@ pub enum LiveTarget {
         /// Threads of the process that are scheduled.
         threads: Threads,
     },
-    /// A process that exists before the run.
+    /// A process that already exists when the run starts.
     Pid {
         /// Process id, which is greater than zero.
         pid: i32,
@@ -381,16 +386,16 @@ impl Scenario {
     /// Reads a scenario that refers to no other files.
     ///
     /// # Errors
-    /// If the text is wrong. The error is about the first fault in the file.
+    /// If the text is not a valid scenario. The error describes the first fault in the file.
     pub fn read(text: &str) -> Result<Scenario, ScenarioError> {
         Scenario::with_files(text, &|_| Err("no files can be named here".into()))
     }
 
-    /// Reads a scenario. `load` receives a path relative to the scenario and returns the text of
-    /// that file, or the reason why it cannot be read.
+    /// Reads a scenario. `load` receives a path relative to the scenario. It returns the text of
+    /// that file, or the reason why the file cannot be read.
     ///
     /// # Errors
-    /// If the text is wrong. The error is about the first fault in the file.
+    /// If the text is not a valid scenario. The error describes the first fault in the file.
     pub fn with_files(
         text: &str,
         load: &dyn Fn(&str) -> Result<String, String>,
@@ -398,11 +403,11 @@ impl Scenario {
         Scenario::with_bytes(text, &|path| Ok(Arc::new(load(path)?)))
     }
 
-    /// Reads a scenario as [`Scenario::with_files`] does. Long recordings are not kept in memory,
-    /// but read again from their file by each program that repeats them.
+    /// Reads a scenario as [`Scenario::with_files`] does, but does not keep long recordings in
+    /// memory. Each program that repeats a recording reads it again from its file.
     ///
     /// # Errors
-    /// If the text is wrong. The error is about the first fault in the file.
+    /// If the text is not a valid scenario. The error describes the first fault in the file.
     pub fn with_bytes(
         text: &str,
         load: &dyn Fn(&str) -> NamedFile,
@@ -410,9 +415,9 @@ impl Scenario {
         file::read(text, load)
     }
 
-    /// Returns the same scenario under another policy. `written` is as on a command line: `credit`,
-    /// or with parameters `credit:rules=xen-3.0.3:tick=10ms`. Other parameters are those in the
-    /// file, under `policy` or `[policies.NAME]`, or the defaults.
+    /// Returns the same scenario under another policy. `written` names the policy as on a command
+    /// line: `credit`, or with parameters `credit:rules=xen-3.0.3:tick=10ms`. All other parameters
+    /// are taken from the file (`policy` or `[policies.NAME]`), or from the defaults.
     ///
     /// # Errors
     /// If there is no such policy, if a parameter is wrong or missing, or if a domain has no
@@ -463,8 +468,9 @@ impl Scenario {
 }
 
 impl Domain {
-    /// Returns the parameters of a vCPU under a policy: its own, or those of the domain, or the
-    /// policy's defaults, which reserve nothing.
+    /// Returns the parameters of a vCPU under a policy: the vCPU's own parameters, or else those of
+    /// its domain. If the file has neither, returns the defaults of the policy, which reserve
+    /// nothing.
     ///
     /// # Errors
     /// If the vCPU has no parameters and the policy needs some.
@@ -491,9 +497,9 @@ impl Domain {
         own.or(self.cpus)
     }
 
-    /// Returns the CPU on which a vCPU starts when it joins. `None` leaves the choice to the
-    /// policy. The vCPU joins with an affinity for that CPU only. Directly afterwards it gets its
-    /// full [affinity](Domain::cpus).
+    /// Returns the CPU on which a vCPU starts when it joins. `None` if the policy chooses the CPU.
+    /// The vCPU joins with an affinity for that CPU only, and gets its full
+    /// [affinity](Domain::cpus) at once afterwards.
     #[must_use]
     pub fn starts_on(&self, vcpu: VcpuId) -> Option<CpuId> {
         self.exceptions.get(&vcpu.number()).and_then(|own| own.start.on).or(self.start.on)
@@ -523,9 +529,9 @@ impl Domain {
         self.shares.contains_key(spec.name) || spec.share_fields.is_empty() || of_its_own()
     }
 
-    /// Returns true if the file has parameters for each vCPU under this policy, or the policy's
-    /// defaults reserve nothing. Other defaults would show users reservations that they did not
-    /// make.
+    /// Returns true if the file has parameters for each vCPU under this policy, or if the policy's
+    /// defaults reserve nothing. Defaults that reserve something do not count, because users would
+    /// see reservations that they did not make.
     fn has_shares(&self, spec: &'static Spec) -> bool {
         let promises_nothing = || {
             let share = Values::defaults(spec.share_fields).ok();
@@ -539,7 +545,7 @@ impl Domain {
         ScenarioError { line: self.line, column: self.column, kind: Box::new(kind) }
     }
 
-    /// Returns the name of a vCPU: `web` if it is the only one of its domain, else `web.1`.
+    /// Returns the name of a vCPU: `web` if it is the only vCPU of its domain, otherwise `web.1`.
     #[must_use]
     pub fn vcpu_name(&self, vcpu: VcpuId) -> String {
         match self.vcpus.len() {
@@ -550,7 +556,8 @@ impl Domain {
 }
 
 impl Change {
-    /// Returns the new parameters under a policy. `None` if the change sets none for that policy.
+    /// Returns the new parameters under a policy. `None` if the change sets no parameters for that
+    /// policy.
     #[must_use]
     pub fn share(&self, spec: &'static Spec) -> Option<Values> {
         self.shares.get(spec.name).cloned()

@@ -1,4 +1,4 @@
-//! Maximum numbers of some entities in a scenario.
+//! Maximum numbers of domains, tasks and waiting packets in a scenario.
 
 /// Maximum number of domains in a scenario that have an operating system.
 pub(crate) const MOST_SYSTEMS: usize = 10_000;

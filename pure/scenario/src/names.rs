@@ -14,7 +14,8 @@ use crate::table::{Item, Mistake, shown};
 pub(crate) struct Names {
     /// Indices of domains, by name.
     pub(crate) domains: BTreeMap<String, usize>,
-    /// Number of copies of a domain, by the name that stands for all copies.
+    /// Number of copies of each domain with `copies`. The key is the name that stands for all
+    /// copies.
     pub(crate) families: BTreeMap<String, usize>,
 }
 
@@ -25,7 +26,7 @@ fn is_fine(c: char) -> bool {
 /// Reads a name that a task or a program may have.
 pub(crate) fn checked_name<'a>(item: &Item<'a>) -> Result<&'a str, Mistake> {
     let name = item.text()?;
-    // Claims use `total` for all domains together.
+    // `total` is not allowed, because claims use it for all domains together.
     if name.is_empty() || name.len() > 64 || name == "total" || !name.chars().all(is_fine) {
         return Err(item.fault(ErrorKind::BadName { name: shown(name) }));
     }
@@ -60,8 +61,8 @@ impl Names {
         self.domains.contains_key(name)
     }
 
-    /// Returns the index of the domain that has this name, or that has a vCPU of this name. In the
-    /// second case, returns the vCPU too.
+    /// Returns the index of the domain with the name `name`. If a vCPU has that name, returns the
+    /// index of its domain and the vCPU.
     pub(crate) fn find(
         &self,
         name: &str,
@@ -78,7 +79,7 @@ impl Names {
             return Err(self.unknown(domain, item));
         };
         let domain = &all[index];
-        // The number must be written in one way only, so that no vCPU has two names.
+        // A number has one valid spelling only, so that no vCPU has two names.
         let vcpu = number.parse().ok().and_then(|number: usize| domain.vcpus.get(number));
         if let Some(&vcpu) = vcpu.filter(|&&vcpu| domain.vcpu_name(vcpu) == name) {
             return Ok((index, Some(vcpu)));

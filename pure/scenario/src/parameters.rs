@@ -8,7 +8,7 @@ use crate::Shares;
 use crate::error::{ErrorKind, Part};
 use crate::table::{Item, Mistake, Table, shown};
 
-/// Returns the policy with this name. `at` is the byte of the file at which the name stands, for
+/// Returns the policy with this name. `at` is the position of the name in the file, in bytes, for
 /// errors.
 pub(crate) fn policy(name: &str, at: usize) -> Result<&'static Spec, Mistake> {
     let unknown = || Mistake::new(at, ErrorKind::UnknownPolicy { name: shown(name) });
@@ -46,12 +46,13 @@ pub(crate) fn overlaid(
     values.map_err(|error| ErrorKind::Field(printable(error)))
 }
 
-/// Returns the parameters of a policy. If some of them conflict, the error says which.
+/// Returns the parameters of a policy if they do not conflict. Otherwise the error describes the
+/// conflict.
 fn without_conflict(spec: &Spec, values: Values) -> Result<Values, FieldError> {
     (spec.conflict)(&values).map_or(Ok(values), Err)
 }
 
-/// Field `cpu`: the CPU time reserved for all vCPUs of a domain together.
+/// Field `cpu`: CPU time reserved for all vCPUs of a domain together.
 const TOGETHER: &[Field] = &[Field::share(
     CPU,
     "1cpu",
@@ -63,14 +64,14 @@ const CPU: &str = "cpu";
 /// Receiver of the vCPU parameters in a table.
 #[derive(Clone, Copy)]
 pub(crate) enum ShareOwner {
-    /// A vCPU of a domain that has this number of vCPUs.
+    /// A vCPU. The number is the number of vCPUs of its domain.
     Vcpu(usize),
-    /// All vCPUs of a domain that has this number of vCPUs.
+    /// All vCPUs of a domain. The number is the number of these vCPUs.
     Domain(usize),
 }
 
-/// Reads the vCPU parameters in a table of a domain, a vCPU or a change, for each policy that it
-/// names.
+/// Reads vCPU parameters from the table of a domain, a vCPU or a change, for each policy that the
+/// table names.
 pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mistake> {
     let Some(item) = table.get("share") else { return Ok(Shares::new()) };
     let mut shares = Shares::new();
@@ -90,8 +91,7 @@ pub(crate) fn shares(table: &Table<'_>, whose: ShareOwner) -> Result<Shares, Mis
     Ok(shares)
 }
 
-/// A fault in the parameters of a vCPU. It has no position if a key is missing, since a missing key
-/// has no position.
+/// A fault in the parameters of a vCPU. Its position is unknown if a required key is missing.
 struct UnplacedMistake {
     at: Option<usize>,
     kind: ErrorKind,
@@ -103,8 +103,8 @@ impl UnplacedMistake {
     }
 }
 
-/// Reads vCPU parameters with `cpu` in place of `slice`: each vCPU gets an equal part of `cpu`, and
-/// its unused budget is lent to its siblings (`spread = "use"`).
+/// Reads vCPU parameters that have `cpu` in place of `slice`. Each vCPU gets an equal part of
+/// `cpu`. Its unused budget is lent to the other vCPUs of the domain (`spread = "use"`).
 fn together(
     spec: &'static Spec,
     (cpu, (spread, word)): (&Item<'_>, (&'static str, &'static str)),
@@ -131,7 +131,7 @@ fn together(
         let more = if is_said || vcpus == 1 { vec![slice] } else { vec![slice, spread] };
         values(spec, Part::Share, &others, &more)
     };
-    // The policy sets the default of the period.
+    // The period is taken from the policy's defaults if the file does not set it.
     let period = spec.share_fields.iter().find(|field| field.name == "period");
     let period = read("1ns")?.span(period.expect("a policy with slices has a period"));
     let written = cpu.written();
@@ -148,7 +148,7 @@ fn even(share: CpuShare, period: Span, vcpus: usize) -> Span {
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Reads the parameters in the file, and adds those in `more`.
+/// Reads parameters from the file, and adds the parameters in `more`.
 fn values(
     spec: &'static Spec,
     part: Part,
@@ -208,7 +208,7 @@ fn printable(error: FieldError) -> FieldError {
 fn field_name(error: &FieldError) -> Option<&str> {
     match error {
         FieldError::Unknown { name, .. } => Some(name),
-        // A missing parameter has no place of its own.
+        // A missing parameter has no position in the file.
         FieldError::Missing(_) => None,
         FieldError::WrongType(field, _)
         | FieldError::NotASpan(field, ..)

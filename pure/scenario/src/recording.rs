@@ -1,7 +1,7 @@
-//! Recordings of runs and blocks, read piece by piece.
+//! Recordings of runs and blocks, read in pieces.
 //!
 //! A file may have any size. It is read once to check each line, and again by each program that
-//! repeats it. A reader holds one piece of the file at a time.
+//! repeats the recording. A reader keeps only one piece of the file in memory.
 
 use core::fmt;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ pub trait FileBytes: Send + Sync {
     /// If the file cannot be read. The error is the reason, without the name of the file.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String>;
 
-    /// Returns the path by which another process can open the file. `None` if the file has no such
-    /// path.
+    /// Returns the path by which another process can open the file. `None` if other processes
+    /// cannot open it.
     fn path(&self) -> Option<&str> {
         None
     }
@@ -31,7 +31,7 @@ pub trait FileBytes: Send + Sync {
 /// A file, or the reason why it cannot be read.
 pub type NamedFile = Result<Arc<dyn FileBytes>, String>;
 
-/// A text in memory, in place of a file.
+/// A text in memory can be used in place of a file.
 impl FileBytes for String {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<usize, String> {
         let rest = usize::try_from(offset).ok().and_then(|offset| self.as_bytes().get(offset..));
@@ -72,7 +72,8 @@ pub(crate) fn whole_text(file: &dyn FileBytes) -> Result<String, String> {
     })
 }
 
-/// Returns the message that the bytes after the valid start of a line are not UTF-8 text.
+/// Returns the error message for a line that is not UTF-8 text. `good` is the valid start of the
+/// line.
 fn not_text(line: usize, good: &[u8]) -> String {
     let column = String::from_utf8_lossy(good).chars().count() + 1;
     format!("line {}, column {column}: this is not UTF-8", line + 1)
@@ -99,8 +100,8 @@ impl Recording {
         Recording { path, file }
     }
 
-    /// Returns the path by which another process can open the file. `None` if the file has no such
-    /// path.
+    /// Returns the path by which another process can open the recording's file. `None` if other
+    /// processes cannot open it.
     #[must_use]
     pub fn path(&self) -> Option<&str> {
         self.file.path()
@@ -135,7 +136,7 @@ impl PartialEq for Recording {
 
 impl Eq for Recording {}
 
-/// Time in a recording that is not zero.
+/// A run or a block in a recording. Its length is not zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordedSpan {
     /// CPU time to use.
@@ -148,16 +149,16 @@ pub enum RecordedSpan {
 #[derive(Debug)]
 pub struct RecordingReader {
     recording: Recording,
-    /// Piece of the file. Its first bytes are already parsed.
+    /// Piece of the file in memory. Its first bytes are already parsed.
     piece: Vec<u8>,
     parsed: usize,
     /// Position in the file directly after the piece.
     offset: u64,
     /// Number of lines that were parsed.
     line: usize,
-    /// True if the next line with contents may be a title.
+    /// True if the next line that is not empty may be a header.
     has_title: bool,
-    /// Block of the last parsed line, if the reader has not returned it yet.
+    /// Block of the last parsed line. `None` if the reader has already returned it.
     block: Option<Span>,
 }
 

@@ -1,4 +1,4 @@
-//! Release times of a program's pieces of work, which are the same simulated and live.
+//! Release times of a program's pieces of work. They are equal in simulated and live runs.
 
 use slackline_units::{Span, Time};
 
@@ -13,8 +13,8 @@ pub struct Releases {
     nominal: Option<Time>,
     /// Time of the last release. The next release is never earlier.
     latest: Time,
-    /// Random draws for release times. They are separate from the draws for computing, so that
-    /// releases do not depend on the progress of the program. `None` until the first draw.
+    /// Random draws for release times. They are separate from the draws for computing, so that the
+    /// progress of the program does not change its releases. `None` until the first draw.
     draws: Option<Stream>,
 }
 
@@ -25,14 +25,14 @@ impl Releases {
         Releases { began, nominal: None, latest: began, draws: None }
     }
 
-    /// Returns true if there has been a release.
+    /// Returns true if the program has had at least one release.
     #[must_use]
     pub fn have_begun(&self) -> bool {
         self.nominal.is_some()
     }
 
-    /// Returns the time of the next release. `work` is the stream of the program's own draws, from
-    /// which the stream for release times is created at the first draw. `None` if the step is not a
+    /// Returns the time of the next release. `work` is the stream of the program's own draws. The
+    /// stream for release times is created from it at the first draw. `None` if the step is not a
     /// [`Step::Release`].
     #[inline]
     pub fn next(&mut self, step: &Step, work: &Stream) -> Option<Time> {

@@ -10,7 +10,7 @@ use crate::error::{ErrorKind, ScenarioError};
 use crate::keys::KeyTable;
 use crate::{Draw, LONGEST, ParseDrawError};
 
-/// A fault of a scenario, with its position as a byte of the file.
+/// A fault of a scenario, with its position in the file in bytes.
 #[derive(Debug)]
 pub(crate) struct Mistake {
     pub(crate) at: usize,
@@ -41,12 +41,12 @@ impl<'a> Source<'a> {
         Source { text, lines: std::iter::once(0).chain(after_newline).collect() }
     }
 
-    /// Returns line and column of the byte `at`, both counted from 1. The column is counted in
-    /// characters.
+    /// Returns line and column of the byte at position `at`. Both are counted from 1, and the
+    /// column is counted in characters.
     pub(crate) fn position(&self, at: usize) -> (usize, usize) {
         let line = self.lines.partition_point(|&start| start <= at);
         let before = self.text.get(self.lines[line - 1]..at).unwrap_or("");
-        // Editors give a byte order mark no column.
+        // A byte order mark is not counted as a column, as in editors.
         (line, before.trim_start_matches('\u{feff}').chars().count() + 1)
     }
 
@@ -83,7 +83,7 @@ pub(crate) fn printable(c: char) -> char {
 pub(crate) struct Table<'a> {
     source: &'a Source<'a>,
     entries: &'a DeTable<'a>,
-    /// Byte of the file at which the table begins.
+    /// Position in the file, in bytes, at which the table begins.
     pub(crate) at: usize,
     /// Name of the table in messages.
     place: &'static str,
@@ -95,7 +95,8 @@ pub(crate) struct Item<'a> {
     source: &'a Source<'a>,
     /// Key of the value. Empty for an element of an array.
     pub(crate) key: &'a str,
-    /// Byte of the file at which the key begins. Without a key, the byte at which the value begins.
+    /// Position in the file, in bytes, at which the key begins. If there is no key, the position at
+    /// which the value begins.
     pub(crate) key_at: usize,
     value: &'a Spanned<DeValue<'a>>,
 }
@@ -118,7 +119,7 @@ impl<'a> Table<'a> {
         items
     }
 
-    /// Returns the table if it has only keys in `keys`. Otherwise the error names the first other
+    /// Returns the table if all its keys are in `keys`. Otherwise the error names the first unknown
     /// key.
     pub(crate) fn allow(self, keys: &'static [&'static str]) -> Result<Table<'a>, Mistake> {
         match self.items().iter().find(|item| !keys.contains(&item.key)) {
@@ -130,8 +131,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns this table if `table` lists all its keys. Otherwise the error names the first other
-    /// key.
+    /// Returns the table if the list in `table` has all its keys. Otherwise the error names the
+    /// first unknown key.
     pub(crate) fn taught(self, table: &'static KeyTable) -> Result<Table<'a>, Mistake> {
         let knows = |key: &str| table.keys.iter().any(|known| known.name == key);
         match self.items().iter().find(|item| !knows(item.key)) {
@@ -150,8 +151,8 @@ impl<'a> Table<'a> {
         Some(Item { source, key: key.get_ref(), key_at, value })
     }
 
-    /// Returns the value of a required key. `example` shows the key as users write it, for the
-    /// error.
+    /// Returns the value of a required key. The error shows `example`, which is the key as users
+    /// write it.
     pub(crate) fn need(
         &self,
         key: &'static str,
@@ -170,7 +171,10 @@ impl<'a> Table<'a> {
         self.get(key).map(read).transpose()
     }
 
-    /// Returns the value of one of two keys. An error unless exactly one of them is present.
+    /// Returns the value of the one key that is present out of two.
+    ///
+    /// # Errors
+    /// Unless exactly one of the two keys is present.
     pub(crate) fn either(
         &self,
         one: &'static str,
@@ -182,8 +186,11 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Returns the value of one of several keys. An error unless exactly one of them is present.
-    /// `keys` lists them for the message.
+    /// Returns the value of the one key that is present out of several. `keys` lists the keys in
+    /// the error message.
+    ///
+    /// # Errors
+    /// Unless exactly one of the keys is present.
     pub(crate) fn one_of(
         &self,
         all: &[&'static str],
@@ -207,7 +214,7 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Item<'a> {
-    /// Returns the byte of the file at which the value begins.
+    /// Returns the position in the file, in bytes, at which the value begins.
     pub(crate) fn at(&self) -> usize {
         self.value.span().start
     }
@@ -361,8 +368,8 @@ impl<'a> Item<'a> {
         Ok(draw)
     }
 
-    /// Returns the text of a duration. A number without a unit is the most frequent mistake and has
-    /// an error of its own.
+    /// Returns the text of a duration. A number without a unit has its own error, because it is the
+    /// most frequent mistake.
     fn timely(&self) -> Result<&'a str, Mistake> {
         match self.value() {
             DeValue::String(text) => Ok(text),
@@ -383,14 +390,14 @@ impl<'a> Item<'a> {
     }
 }
 
-/// Reads a percentage such as `12.5%` as millionths. `None` if the text is no percentage, or finer
-/// than a millionth.
+/// Reads a percentage such as `12.5%` as millionths (125,000). `None` if the text is not a
+/// percentage, or has more than four decimal places.
 pub(crate) fn percentage(text: &str) -> Option<u64> {
     decimal(text.trim().strip_suffix('%')?)
 }
 
-/// Reads a decimal number such as `12.5` in ten-thousandths (125,000). For a percentage, these are
-/// millionths.
+/// Reads a decimal number such as `12.5` in ten-thousandths (125,000). If the number is a
+/// percentage, the result is in millionths.
 pub(crate) fn decimal(number: &str) -> Option<u64> {
     const PLACES: usize = 4;
     const SCALE: u64 = 10_000;

@@ -1,5 +1,5 @@
-//! Affinity and start of vCPUs, and settings of single vCPUs that differ from those of their
-//! domain.
+//! Affinity and start of vCPUs, and settings of single vCPUs that differ from their domain's
+//! settings.
 
 use std::collections::BTreeMap;
 
@@ -70,8 +70,8 @@ pub(crate) struct Membership {
     pub(crate) leaves: Option<Time>,
 }
 
-/// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs. Their affinity is `all` unless
-/// they set another.
+/// Reads every `[[domain.vcpu]]` of a domain with `vcpus` vCPUs. `all` is the affinity of each vCPU
+/// whose table sets no affinity.
 pub(crate) fn exceptions(
     run: &RunContext<'_>,
     table: &Table<'_>,

@@ -1,4 +1,4 @@
-//! Work of a vCPU as a small program, whose steps compute, block, or wait for the next release.
+//! Work of a vCPU as a small program. Each step computes, blocks or waits for the next release.
 
 use slackline_units::{Span, Time};
 
@@ -6,68 +6,68 @@ use crate::Draw;
 use crate::io::DeviceStep;
 use crate::recording::Recording;
 
-/// Program of a vCPU from the time its domain joins. A program that does not repeat blocks forever
-/// after its last step.
+/// Program of a vCPU, which starts when its domain joins. If the program does not repeat, the vCPU
+/// blocks forever after the last step.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Program {
     /// Steps, in the order in which they run.
     pub steps: Vec<Step>,
-    /// True if the first step follows the last step. Each round of a repeated program takes time or
-    /// has a release.
+    /// True if the program starts again after its last step. Each round of a repeated program takes
+    /// time or waits for a release.
     pub repeat: bool,
-    /// Recording that the program repeats after its last step, instead of its steps. `None` for
-    /// most programs.
+    /// Recording of runs and blocks that the program repeats after its own steps. `None` for most
+    /// programs.
     pub recording: Option<Recording>,
 }
 
 /// A step of a program. The length of a computing step is CPU time, so the step takes longer if the
-/// vCPU does not always run.
+/// vCPU is preempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Uses an amount of CPU time.
     Compute(Draw),
-    /// Uses all CPU time. No step after it is reached.
+    /// Uses all CPU time forever. No later step is reached.
     ComputeForever,
-    /// Uses all CPU time until an instant of the clock. Uses none if that instant has passed.
+    /// Computes until an instant of the clock. Uses no CPU time if that instant has passed.
     ComputeUntil {
-        /// Interval of the instants `offset + n * period` of the host's clock, of which the next
-        /// one counts. Not zero. `None` if the instant is `offset` after the start of the run.
+        /// If set, the step computes until the next instant `offset + n * period` of the host's
+        /// clock. Not zero. `None` if the instant is `offset` after the start of the run.
         period: Option<Span>,
         /// Delay of the instant after a multiple of the period, or after the start of the run.
         offset: Span,
     },
     /// Blocks for a duration.
     Sleep(Draw),
-    /// Blocks until the next release, or continues at once if the time of the release has passed.
+    /// Blocks until the next release, or continues at once if that release has already occurred.
     /// Releases occur at `offset + n * period` after the domain joined, even if the previous piece
-    /// of work is not done. No release is left out. A gap delays all later releases. A jitter
-    /// delays one release only. Releases keep their order.
+    /// of work is not done. No release is left out. A gap delays all later releases, and a jitter
+    /// delays one release only. Releases never change their order.
     Release {
         /// Time from one release to the next. Not zero.
         period: Span,
-        /// Time from a release until its piece of work must be done. `None` if there is no
+        /// Time from a release until its piece of work must be done. `None` if the work has no
         /// deadline.
         deadline: Option<Span>,
         /// Time from joining of the domain to the first release.
         offset: Span,
-        /// Time that is added to the period between two releases, for a sporadic task.
+        /// Time that is added to the period before the next release, for sporadic tasks.
         gap: Draw,
-        /// Delay of each single release.
+        /// Delay of a single release. It does not delay later releases.
         jitter: Draw,
     },
     /// Blocks until the next instant `offset + n * period` of the host's clock. Instants that have
-    /// passed are left out.
+    /// already passed are skipped.
     Instant {
         /// Time between two instants. Not zero.
         period: Span,
         /// Delay of each instant after a multiple of the period.
         offset: Span,
     },
-    /// Yields the rest of the timeslice. A vCPU with one program yields its CPU. A task of an
-    /// operating system goes behind the other tasks of its priority.
+    /// Yields what remains of the timeslice. A vCPU with one program yields its CPU. A task of an
+    /// operating system moves behind the other tasks of its priority.
     Yield,
     /// Completes the piece of work that was released last. In a program without releases, the next
-    /// piece of work begins at that time.
+    /// piece of work begins when this step is done.
     Done,
     /// Blocks until every node of the parallel program has reached the same barrier, and the
     /// message of the last node has arrived. Only vCPUs of a domain that belongs to a parallel
@@ -76,9 +76,9 @@ pub enum Step {
         /// Time that the message takes. Not zero.
         latency: Span,
     },
-    /// Takes the spin lock that all vCPUs of the domain share. A vCPU that finds the lock taken
-    /// uses CPU time until it gets the lock. vCPUs get the lock in the order of their requests,
-    /// even if they do not run.
+    /// Takes the spin lock that all vCPUs of the domain share. If the lock is taken, the vCPU uses
+    /// CPU time until it gets the lock. vCPUs get the lock in the order of their requests, even if
+    /// they are not running.
     Lock,
     /// Releases the spin lock. The next vCPU that waits for the lock gets it at once.
     Unlock,
@@ -99,7 +99,7 @@ impl Program {
         Program { steps, repeat: true, ..Program::default() }
     }
 
-    /// Creates a program that runs and blocks as in a recording, and repeats it.
+    /// Creates a program that repeats a recording of runs and blocks.
     #[must_use]
     pub fn recorded(recording: Recording) -> Program {
         Program { recording: Some(recording), ..Program::default() }
@@ -129,8 +129,9 @@ impl Program {
         Program::repeated(vec![Step::Compute(compute), Step::Yield])
     }
 
-    /// Creates a program that computes after each instant, unless it still computes at that
-    /// instant. `instant` is a [`Step::Instant`], and `compute` uses CPU time.
+    /// Creates a program that computes after each instant of the clock. Instants that pass while it
+    /// computes are skipped. `instant` is a [`Step::Instant`], and `compute` is the step that uses
+    /// CPU time.
     #[must_use]
     pub fn by_the_clock(instant: Step, compute: Step) -> Program {
         Program::repeated(vec![instant, compute])
@@ -150,8 +151,8 @@ impl Program {
         self.steps.iter().any(|step| matches!(step, Step::ComputeUntil { .. }))
     }
 
-    /// Creates a program that computes, exchanges messages with the other nodes and waits for all
-    /// of them. Each round counts as a piece of work.
+    /// Creates a program that computes, exchanges messages with the other nodes, and waits until
+    /// all nodes have done so. Each round counts as a piece of work.
     #[must_use]
     pub fn superstep(compute: Draw, exchange: Draw, latency: Span) -> Program {
         let computes = [compute, exchange].map(Step::Compute);
@@ -159,8 +160,8 @@ impl Program {
         Program::repeated(steps)
     }
 
-    /// Creates a program that alternately computes without and with the domain's spin lock. Each
-    /// round counts as a piece of work.
+    /// Creates a program that computes without the domain's spin lock and then with it, repeatedly.
+    /// Each round counts as a piece of work.
     #[must_use]
     pub fn locking(compute: Draw, hold: Draw) -> Program {
         let (compute, hold) = (Step::Compute(compute), Step::Compute(hold));
@@ -181,8 +182,7 @@ impl Program {
     }
 }
 
-/// Returns the first instant `offset + n * period` after `now`, counted from the start of the
-/// clock.
+/// Returns the first instant `offset + n * period` of the clock after `now`.
 #[must_use]
 pub fn next_instant(now: Time, period: Span, offset: Span) -> Time {
     let (past, offset) = ((now - Time::START) % period, offset % period);

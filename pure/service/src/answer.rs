@@ -5,23 +5,23 @@ use crate::name::Name;
 use crate::plan::Plan;
 use crate::row::{Reason, Row, State};
 
-/// Successful answer to a request. The service has no answer to
-/// [`Request::Log`](crate::Request::Log) and [`Request::Find`](crate::Request::Find): the
-/// [`World`](crate::World) answers these.
+/// Answer to a successful request. The [`World`](crate::World), and not the service, answers
+/// [`Request::Log`](crate::Request::Log) and [`Request::Find`](crate::Request::Find).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// The requested change was made, or the reservation was already as requested.
     Done {
-        /// The reservation as it was committed.
+        /// The reservation after the change, as it was committed.
         reservation: Box<ListedReservation>,
-        /// True if the request made the reservation.
+        /// True if the request made a new reservation.
         is_new: bool,
         /// Warning about the change, if there is one.
         warning: Option<Warning>,
     },
-    /// Changes by a list, sorted by name: in force, or only planned in a dry run.
+    /// A list of reservations was applied. The changes are sorted by name. They are in force, or
+    /// only planned in a dry run.
     Applied {
-        /// One change for each reservation that is listed or released.
+        /// One change for each reservation that the list names or that is released.
         changes: Vec<AppliedChange>,
     },
     /// The requested reservations, sorted by name.
@@ -32,16 +32,16 @@ pub enum Answer {
     Plan(Option<Box<Plan>>),
 }
 
-/// Effect of an applied list of reservations on one reservation.
+/// Effect that applying a list has on one reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// Makes a new reservation.
     Create,
-    /// Gives a reservation other terms.
+    /// Gives an existing reservation other terms.
     Change,
     /// Ends a reservation that the applied list leaves out.
     Release,
-    /// Leaves a reservation unchanged, since it matches the list already.
+    /// Leaves a reservation unchanged, since it already matches the list.
     Keep,
 }
 
@@ -73,7 +73,7 @@ impl AppliedChange {
     /// Returns the name of the reservation.
     ///
     /// # Panics
-    /// If there is a reservation neither before nor after.
+    /// If both `before` and `after` are `None`.
     #[must_use]
     pub fn name(&self) -> &Name {
         let row = self.after.as_ref().or(self.before.as_ref());
@@ -81,19 +81,19 @@ impl AppliedChange {
     }
 }
 
-/// A reservation and its current state.
+/// A reservation with its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListedReservation {
     /// The reservation as in the ledger.
     pub row: Row,
     /// Current state of the reservation.
     pub state: State,
-    /// Reason why the reservation is not, or not fully, in force. `None` if it is fully in force.
+    /// Reason why the reservation is not, or only partly, in force. `None` if it is fully in force.
     pub reason: Option<Reason>,
-    /// Number of vCPUs of the VM that are scheduled for this reservation at present.
+    /// Number of vCPUs of the VM that are currently scheduled for this reservation.
     pub served: u16,
-    /// Reason for which the service chose the mechanism. `None` if a request named it, or if the
-    /// daemon has restarted since.
+    /// Reason why the service chose this mechanism. `None` if a request named the mechanism, or if
+    /// the daemon has restarted since the choice.
     pub chosen: Option<String>,
 }
 
@@ -105,7 +105,7 @@ pub enum Warning {
         "the change is in force, but not written to the ledger, so a restart may lose it: {why}"
     )]
     NotDurable {
-        /// Reason from the ledger.
+        /// Reason why the ledger cannot be written.
         why: String,
     },
 }

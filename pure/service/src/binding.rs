@@ -3,17 +3,17 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Reference by which a VM is found again: a kind and a name of that kind, such as `libvirt:web`,
-/// `unit:db.service`, `cgroup:/machine.slice/a` or `pid:4711`. It is never an index, nor a path
-/// that another user chose.
+/// Persistent reference to a VM: a kind and a name of that kind, such as `libvirt:web`,
+/// `unit:db.service`, `cgroup:/machine.slice/a` or `pid:4711`. A binding is never an index, and
+/// never a path that another user chose.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binding {
     kind: BindingKind,
     name: String,
 }
 
-/// Characters that are no control characters, and yet change how other characters are shown: marks
-/// of direction, spaces and joiners without width, and the byte order mark.
+/// Invisible characters that change how other characters are shown: direction marks, zero-width
+/// spaces and joiners, and the byte order mark.
 pub const UNSEEN: [std::ops::RangeInclusive<char>; 6] = [
     '\u{00ad}'..='\u{00ad}',
     '\u{200b}'..='\u{200f}',
@@ -36,18 +36,19 @@ pub enum BindingKind {
     Firecracker,
     /// A Cloud Hypervisor machine, by the name of its API socket.
     CloudHypervisor,
-    /// A systemd unit: all its processes, as one vCPU.
+    /// A systemd unit, with all its processes as one vCPU.
     Unit,
-    /// A cgroup, by its path below the root of the hierarchy: all its processes, as one vCPU.
+    /// A cgroup, by its path below the root of the hierarchy. All its processes are one vCPU.
     Group,
-    /// A process, by its number. This is the only kind of binding that ends with the process.
+    /// A process, by its process id. Only this kind of binding becomes invalid when the process
+    /// ends.
     Pid,
 }
 
 /// Reason why a text is not a [`Binding`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindingError {
-    /// The text has no colon, or no known kind before it.
+    /// The text has no colon, or the word before the colon is not a known kind.
     #[error(
         "`{0}` does not begin with libvirt:, qemu:, uuid:, firecracker:, cloud-hypervisor:, \
          unit:, cgroup: or pid:"
@@ -104,8 +105,8 @@ impl BindingKind {
         }
     }
 
-    /// Returns true if a binding of this kind lasts: after the VM has ended, it refers to the next
-    /// VM that is started under the same name.
+    /// Returns true if bindings of this kind are persistent: after the VM has ended, the binding
+    /// refers to the next VM that is started under that name.
     #[must_use]
     pub const fn lasts(self) -> bool {
         !matches!(self, BindingKind::Pid)
@@ -168,7 +169,7 @@ impl fmt::Display for BindingKind {
 }
 
 impl Binding {
-    /// Returns the binding of this kind and name. A UUID is kept in lower case.
+    /// Creates a binding of the given kind and name. A UUID is stored in lower case.
     ///
     /// # Errors
     /// If the name is empty, too long, or of the wrong form for its kind.
@@ -202,14 +203,14 @@ impl Binding {
         &self.name
     }
 
-    /// Returns the number of the process. `None` if the binding is of another kind.
+    /// Returns the process id. `None` if the binding is not of kind `pid`.
     #[must_use]
     pub fn pid(&self) -> Option<u32> {
         matches!(self.kind, BindingKind::Pid).then(|| self.name.parse().ok()).flatten()
     }
 
-    /// Returns true if the binding lasts: after the VM has ended, it refers to the next VM that is
-    /// started under the same name.
+    /// Returns true if the binding is persistent: after the VM has ended, it refers to the next VM
+    /// that is started under that name.
     #[must_use]
     pub const fn lasts(&self) -> bool {
         self.kind.lasts()

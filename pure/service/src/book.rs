@@ -11,11 +11,11 @@ use crate::mechanism::MechanismChoice;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// Minimum time between two events about the threads of one VM, each of which reports that changes
-/// by another program were undone.
+/// Minimum time between two events about one VM which report that changes by another program to its
+/// threads were undone.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
-/// A reservation, and which part of it is in force.
+/// A reservation, with the state that says which part of it is in force.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) row: Row,
@@ -23,15 +23,16 @@ pub(crate) struct Entry {
     pub(crate) domain: DomId,
     pub(crate) standing: Standing,
     pub(crate) lease: Option<Lease>,
-    /// Descriptions of changes that another program made to threads of a vCPU, by place (index of
-    /// the reserved vCPU). The service leaves the threads of such a vCPU to that program.
+    /// Changes that another program made to threads of a vCPU, described in words. The key is the
+    /// place (index of the reserved vCPU). The service leaves the threads of that vCPU to the other
+    /// program.
     pub(crate) contested: BTreeMap<u16, String>,
     /// Reason why a vCPU of the VM could not be scheduled at the last attempt.
     pub(crate) not_seated: Option<String>,
-    /// State of the guest as the VM's monitor names it. `None` if the guest runs.
+    /// State of the guest in the words of the VM's monitor. `None` if the guest runs.
     pub(crate) suspended: Option<String>,
     /// Mechanism that the service chose for `auto`, with the reason. `None` if a request named the
-    /// mechanism, or if the daemon has restarted since.
+    /// mechanism, or if the daemon has restarted since the choice.
     pub(crate) chosen: Option<MechanismChoice>,
     /// Time of the last event which reported that changes to the VM's threads were undone.
     meddled: Option<Time>,
@@ -40,15 +41,15 @@ pub(crate) struct Entry {
 /// Time limit of a gang member whose capacity is reserved, but whose VM is not scheduled yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// Time at which the member ends unless it is told to begin. The member was never written to
-    /// the ledger.
+    /// Time at which the member ends if it has not been told to begin. The ledger has no row for
+    /// it.
     Ends(Time),
     /// Time at which the member begins.
     Begins(Time),
 }
 
 impl Lease {
-    /// Returns the time at which the lease ends: the member begins or ends then.
+    /// Returns the time at which the lease ends. At that time the member either begins or ends.
     pub(crate) const fn over(self) -> Time {
         match self {
             Lease::Ends(at) | Lease::Begins(at) => at,
@@ -59,16 +60,16 @@ impl Lease {
 /// Extent to which a reservation is in force.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Standing {
-    /// The VM is scheduled: its vCPUs occupy the places of the reservation.
+    /// The VM is scheduled: its vCPUs occupy places of the reservation.
     Seated {
         /// The VM as it was last looked up.
         machine: Machine,
-        /// The vCPU in each place, of which there is one for each reserved vCPU.
+        /// Assignment of vCPUs to places. There is one place for each reserved vCPU.
         seats: Seats,
     },
-    /// Capacity is reserved, but no vCPU is scheduled with it.
+    /// Capacity is reserved, but no vCPU is scheduled for the reservation.
     Promised(Reason),
-    /// No capacity is reserved, since too little is available.
+    /// No capacity is reserved, because too little is available.
     Out(Reason),
 }
 
@@ -87,14 +88,15 @@ impl Entry {
         }
     }
 
-    /// Sets which part of the reservation is in force. Reports about the earlier VM are dropped.
+    /// Sets which part of the reservation is in force. Reports about the previously scheduled VM
+    /// are dropped.
     pub(crate) fn stand(&mut self, standing: Standing) {
         self.standing = standing;
         self.contested.clear();
         (self.not_seated, self.suspended) = (None, None);
     }
 
-    /// Returns the VM that is scheduled for the reservation. `None` if no VM is scheduled for it.
+    /// Returns the VM that is scheduled for the reservation. `None` if no VM is.
     pub(crate) const fn machine(&self) -> Option<&Machine> {
         match &self.standing {
             Standing::Seated { machine, .. } => Some(machine),
@@ -106,7 +108,7 @@ impl Entry {
         self.machine().is_some()
     }
 
-    /// Returns true if the reservation gets its VM as soon as the VM appears.
+    /// Returns true if the reservation waits for its VM and will be given the VM when it appears.
     pub(crate) const fn is_waiting(&self) -> bool {
         match &self.standing {
             Standing::Seated { .. } => false,
@@ -116,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// Returns true if capacity is only held for a gang member, which has not been told to begin.
+    /// Returns true if capacity is held for a gang member that has not been told to begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
     }
@@ -130,8 +132,8 @@ impl Entry {
         !self.contested.is_empty()
     }
 
-    /// Returns true if an event about undone changes to the VM's threads is due. The event then
-    /// counts as written.
+    /// Returns true if it is time for another event about undone changes to the VM's threads. The
+    /// call counts as writing that event.
     pub(crate) fn is_meddling_news(&mut self, now: Time) -> bool {
         let is_news = self.meddled.is_none_or(|then| now.since(then) >= MEDDLED_INTERVAL);
         if is_news {
@@ -140,8 +142,8 @@ impl Entry {
         is_news
     }
 
-    /// Returns a reason with the vCPUs that have no place. `None` if all places are occupied and
-    /// every vCPU has a place.
+    /// Returns the reason for the state partial, with the vCPUs that have no place. `None` if every
+    /// place has a vCPU and every vCPU has a place.
     fn unserved(&self, machine: &Machine, seats: &Seats) -> Option<Reason> {
         let is_seated = |vcpu: &u16| seats.vcpus.contains(&Some(*vcpu));
         let unseated = machine.vcpus.iter().copied().filter(|vcpu| !is_seated(vcpu)).collect();
@@ -178,7 +180,8 @@ impl Entry {
                 (State::Waiting, Some(reason.clone()), 0)
             }
         };
-        // A change to another mechanism may have been reverted since.
+        // If a change to another mechanism was reverted, the reason for that mechanism no longer
+        // applies.
         let by = self.row.terms.enforcement();
         let chosen = self.chosen.as_ref().filter(|chosen| chosen.by == by);
         let chosen = chosen.map(|chosen| chosen.why.clone());
@@ -226,9 +229,9 @@ impl Book {
         self.entries.get(name).map(|entry| &entry.row)
     }
 
-    /// Returns the row that the ledger must have for a name. `None` if there is no such
-    /// reservation, or if it is held for a gang and has not begun. In the second case an earlier
-    /// reservation of the name, just released, has no row either.
+    /// Returns the row that the ledger must have under a name. `None` if no reservation has the
+    /// name, or if the reservation is held for a gang that has not begun. A held reservation also
+    /// hides an earlier reservation of that name that was just released.
     pub(crate) fn lasting(&self, name: &Name) -> Option<&Row> {
         self.get(name).filter(|entry| !entry.is_lent()).map(|entry| &entry.row)
     }
@@ -237,20 +240,20 @@ impl Book {
         self.iter().find(|entry| entry.domain == domain)
     }
 
-    /// Returns the reservation for which this VM is scheduled, other than `beside`. `None` if there
-    /// is no such reservation.
+    /// Returns the reservation for which this VM is scheduled. The reservation `beside` is ignored.
+    /// `None` if there is no other one.
     pub(crate) fn holder(&self, identity: Identity, beside: Option<&Name>) -> Option<&Name> {
         let has = |entry: &&Entry| entry.machine().is_some_and(|one| one.identity == identity);
         let others = self.iter().filter(|entry| Some(&entry.row.name) != beside);
         others.filter(has).map(|entry| &entry.row.name).next()
     }
 
-    /// Returns the reservation with this binding.
+    /// Returns the reservation that has this binding. `None` if there is none.
     pub(crate) fn bound(&self, binding: &Binding) -> Option<&Name> {
         self.iter().find(|entry| entry.row.binding == *binding).map(|entry| &entry.row.name)
     }
 
-    /// Returns the reservations that fulfil a condition, oldest first.
+    /// Returns the reservations for which `fits` is true, oldest first.
     pub(crate) fn oldest(&self, fits: impl Fn(&Entry) -> bool) -> Vec<Name> {
         let mut found: Vec<&Entry> = self.iter().filter(|entry| fits(entry)).collect();
         found.sort_by_key(|entry| entry.row.since);

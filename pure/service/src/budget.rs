@@ -9,11 +9,11 @@ use crate::refusal::Refusal;
 use crate::row::Row;
 use crate::terms::Terms;
 
-/// Limits on the reservations of one owner. A field that is `None` adds nothing to the general
-/// limits.
+/// Limits on the reservations of one owner. A limit that is `None` is not set for the owner: only
+/// the general limits apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Budget {
-    /// Maximum share of all reservations together, in CPUs.
+    /// Maximum share of all reservations of the owner together, in CPUs.
     pub cpu: Option<CpuShare>,
     /// Maximum number of reservations. `None` means [`RESERVATIONS_OF_ONE`].
     pub machines: Option<u16>,
@@ -22,13 +22,13 @@ pub struct Budget {
 /// Maximum number of reservations of an owner without a budget of its own.
 pub const RESERVATIONS_OF_ONE: u16 = 1_000;
 
-/// Budgets by owner. An owner that is missing has the default budget.
+/// Budgets by owner. An owner without an entry has the default budget.
 pub type Budgets = BTreeMap<Principal, Budget>;
 
 impl Budget {
-    /// Checks that an owner may have these terms along with its other reservations. `before` are
-    /// the terms that the new terms replace. An owner above a lowered budget may reduce its terms,
-    /// but not raise them.
+    /// Checks that an owner's reservations stay within the budget if one of them gets new terms.
+    /// `before` are the terms that are replaced. If a budget was lowered below the present use, its
+    /// owner may reduce terms but not raise them.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -41,8 +41,8 @@ impl Budget {
         self.allows_beside(owner, others.filter(|row| row.owner == owner), (before, terms))
     }
 
-    /// Checks that a principal may have these terms along with all of these reservations, of any
-    /// owner.
+    /// Checks that new terms stay within a principal's budget. `rows` are the reservations that
+    /// count against the budget, whoever owns them.
     ///
     /// # Errors
     /// If the budget would be exceeded.
@@ -73,7 +73,7 @@ impl Budget {
     }
 }
 
-/// Number of parts into which a CPU is divided for adding shares. With so many parts, rounding a
+/// Number of parts into which a CPU is divided for adding shares. It is so large that rounding a
 /// reservation changes the sum by far less than a millionth of a CPU.
 const PARTS: u128 = 1_000_000_000_000;
 
@@ -128,14 +128,14 @@ mod tests {
             "cannot reserve: uid 1000 would have 1.533334cpu in total, more than the budget of \
              1.5cpu"
         );
-        // A change replaces the old terms and is not added to them.
+        // The new terms replace the old terms in the sum, and are not added to them.
         let change = |new| budget.allows(OWNER, rows[1..].iter(), (Some(rows[0].terms), new));
         assert_eq!(change(terms(5, 10, 2)), Ok(()));
         assert!(change(terms(6, 10, 2)).is_err());
     }
 
     #[test]
-    fn user_above_a_lowered_budget_may_only_reduce_reservations() {
+    fn user_above_a_lowered_budget_can_only_reduce_reservations() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: Some(1) };
         let before = Some(terms(5, 10, 1));
         let change = |new| budget.allows(OWNER, std::iter::empty(), (before, new));

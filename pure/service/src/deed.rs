@@ -1,5 +1,5 @@
-//! Changes to reservations that are not in the ledger yet, and the part of them that would stay in
-//! force if the ledger could never be written.
+//! Changes to reservations that are not in the ledger yet. Some of them stay in force even if the
+//! ledger can never be written.
 
 use crate::binding::Binding;
 use crate::event::Event;
@@ -16,8 +16,7 @@ pub(crate) struct UncommittedChange {
     pub(crate) name: Name,
     /// Kind of the change.
     pub(crate) kind: Kind,
-    /// The reservation right after the change. If the change ended it, the reservation before its
-    /// end.
+    /// The reservation right after the change. If the change ended the reservation, its last row.
     pub(crate) row: Row,
     /// Requests that are answered after the commit.
     pub(crate) tickets: Vec<Ticket>,
@@ -25,15 +24,16 @@ pub(crate) struct UncommittedChange {
     pub(crate) key: Option<KeyedRequest>,
     /// Event to publish. `None` if nothing changed.
     pub(crate) event: Option<Event>,
-    /// Effect of this change on the rows that would stay in force if the ledger could never be
-    /// written again. `None` if the change would be reverted.
+    /// Effect on the rows that would stay in force if the ledger could never be written again.
+    /// `None` if this change would be reverted.
     pub(crate) remains: Option<Change>,
 }
 
-/// A reservation before and after a change.
+/// Rows of a reservation before and after a change. A row is `None` if the reservation did not
+/// exist then.
 pub(crate) type Change = (Option<Row>, Option<Row>);
 
-/// Key and text of a request, to recognize a retry.
+/// Key and text of a request, by which a retry of the request is recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyedRequest {
     pub(crate) principal: Principal,
@@ -47,32 +47,32 @@ pub(crate) struct KeyedRequest {
 pub(crate) enum Kind {
     /// The reservation was made.
     Reserved,
-    /// The terms were changed. Holds the request instead of the result, since the terms that it was
-    /// applied to may be reverted.
+    /// The terms were changed. This value is the request and not the result, because the terms to
+    /// which the request was applied may be reverted.
     Terms(TermsChange),
-    /// The terms were set to these, by a plan or by undoing one.
+    /// The terms were set by a plan, or by undoing a plan.
     Put(Terms),
     /// The reservation was paused or resumed.
     Paused(bool),
-    /// The gang is broken, and the reservation goes on without it.
+    /// The gang is broken, and the reservation goes on without a gang.
     Alone,
-    /// The reservation is for another VM from now on.
+    /// The reservation is for another VM now.
     Machine,
-    /// The reservation is from now on for the VM with this binding.
+    /// The reservation has this binding now.
     Bound(Binding),
     /// The reservation has ended.
     Ended,
-    /// The request changed nothing, since the reservation was already as requested.
+    /// The request changed nothing, because the reservation already was as requested.
     Same,
 }
 
 impl Kind {
-    /// Applies the change to `slot`, the row that would stay in force if the ledger could never be
+    /// Applies the change to `slot`: the row that would stay in force if the ledger could never be
     /// written again.
     ///
-    /// Returns true if the change stands. A change stands if it takes CPU time from no other
-    /// reservation. A change that needs more capacity than at the last commit does not stand, since
-    /// other reservations may have got that capacity.
+    /// Returns true if the change stays in force without the ledger. It does if it takes CPU time
+    /// from no other reservation. A change that needs more capacity than at the last commit does
+    /// not stay, because other reservations may have got that capacity.
     pub(crate) fn remains_in(&self, slot: &mut Option<Row>, after: &Row) -> bool {
         if let Kind::Ended = self {
             *slot = None;

@@ -1,7 +1,7 @@
-//! Numbers by which the scheduler knows reservations.
+//! Domain ids, which identify reservations in the scheduler.
 //!
-//! The policy accounts the excess of a VM over its reservation by domain. So a VM that comes back
-//! while its excess still counts must get the same number again, even under another name.
+//! The policy accounts the excess of a VM over its reservation by domain. So a VM that returns
+//! while its excess still counts must get its old domain id, even if it has another name.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,25 +10,24 @@ use slackline_units::{DomId, Span, Time};
 use crate::binding::Binding;
 use crate::machine::Identity;
 
-/// Number of domains that a domain id can distinguish, less one. After that many domains, numbers
-/// are reused.
+/// Number of domain ids that reservations can have. When all were used, ids are used again.
 const NUMBERS: u32 = (1 << 23) - 1;
 
-/// Domain that no reservation ever has. The daemon schedules its front process under it.
+/// Domain id that no reservation ever has. The daemon schedules its front process under this id.
 pub const NO_RESERVATION: DomId = DomId::new(NUMBERS);
 
-/// Maximum number of domains that are remembered after their reservation has ended. Beyond it, the
-/// domain whose excess expires first is dropped.
+/// Maximum number of domains that are remembered after their reservation has ended. If there are
+/// more, the domain whose excess expires first is dropped.
 const REMEMBERED: usize = 50_000;
 
-/// Domains in use, and domains that are remembered.
+/// Domains that are in use, and domains that are remembered after their reservation has ended.
 #[derive(Debug, Default)]
 pub(crate) struct Domains {
     next: u32,
     rows: BTreeMap<DomId, DomainEntry>,
     by_binding: BTreeMap<Binding, DomId>,
     by_identity: BTreeMap<Identity, DomId>,
-    /// Remembered domains that are not in use, by the time until which they are remembered.
+    /// Remembered domains that are not in use, in the order in which they will be forgotten.
     ends: BTreeSet<(Time, DomId)>,
 }
 
@@ -36,15 +35,15 @@ pub(crate) struct Domains {
 struct DomainEntry {
     bindings: Vec<Binding>,
     identities: Vec<Identity>,
-    /// Time until which the domain is remembered. `None` while it is in use.
+    /// Time until which the domain is remembered. `None` while a reservation uses it.
     until: Option<Time>,
-    /// Longest period that the domain ever had.
+    /// Longest period that any reservation of the domain has had.
     longest: Span,
 }
 
 impl Domains {
-    /// Returns the domain for a new reservation, and marks it as in use. Takes a remembered domain
-    /// with the same identity or binding, if that domain is not in use.
+    /// Returns the domain for a new reservation, and marks it as in use. If a remembered domain has
+    /// the same VM or binding and is not in use, that domain is returned.
     pub(crate) fn take(
         &mut self,
         now: Time,
@@ -84,7 +83,7 @@ impl Domains {
     pub(crate) fn is(&mut self, domain: DomId, identity: Identity) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         if !account.identities.contains(&identity) {
-            // VMs that have ended are not asked for again, so the newest identities are enough.
+            // VMs that have ended do not return, so the newest identities are enough.
             if account.identities.len() >= 4 {
                 let oldest = account.identities.remove(0);
                 self.by_identity.remove(&oldest);
@@ -101,7 +100,8 @@ impl Domains {
         }
     }
 
-    /// Marks a domain as not in use. Its excess can count for as long as its longest period.
+    /// Marks a domain as not in use. It is remembered for its longest period, because its excess
+    /// can count that long.
     pub(crate) fn leave(&mut self, now: Time, domain: DomId) {
         let Some(account) = self.rows.get_mut(&domain) else { return };
         let until = now.after(account.longest);
@@ -133,7 +133,7 @@ impl Domains {
         }
     }
 
-    /// Returns a number that no domain has.
+    /// Returns a domain id that is neither in use nor remembered.
     fn unused(&mut self) -> DomId {
         loop {
             let domain = DomId::new(self.next);

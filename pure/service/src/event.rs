@@ -19,29 +19,29 @@ pub struct Event {
     pub principal: Principal,
     /// Kind of the change.
     pub what: EventKind,
-    /// Reservation that changed, or whose mechanism was chosen. `None` if the event concerns no
-    /// reservation.
+    /// Reservation that the event is about. `None` if it is about no reservation.
     pub name: Option<Name>,
     /// The reservation before the change. `None` if it did not exist.
     pub before: Option<Row>,
     /// The reservation after the change. `None` if it has ended.
     pub after: Option<Row>,
-    /// True if the ledger could not be written at the time, so no caller was told that the change
-    /// is durable.
+    /// True if the ledger could not be written at that time. No caller was told then that the
+    /// change is durable.
     pub was_late: bool,
 }
 
-/// Kinds of events, with details.
+/// Kinds of events with their details.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// A request of this kind was carried out.
     Asked(Verb),
-    /// A request changed the parameters of a reservation, and gave this reason.
+    /// A request changed the parameters of a reservation. The text is the reason that the request
+    /// gave.
     Explained(String),
     /// The VM of a reservation appeared.
     Appeared,
-    /// The libvirt domain of a reservation was renamed, and the reservation follows it. Holds the
-    /// old and the new binding.
+    /// The libvirt domain of a reservation was renamed, and the reservation follows it. The text
+    /// names the old and the new binding.
     Renamed(String),
     /// The VM of a reservation disappeared.
     Vanished,
@@ -50,44 +50,47 @@ pub enum EventKind {
         /// Number of vCPUs that the VM has after the change.
         there: u16,
     },
-    /// Threads of the VM were changed by another program, and the change was undone. Describes the
+    /// Another program changed threads of the VM, and the change was undone. The text describes the
     /// change.
     Meddled(String),
-    /// Another program has changed threads of the VM, and keeps control of them. Describes the
-    /// change.
+    /// Another program changed threads of the VM, and keeps control of those threads. The text
+    /// describes the change.
     Contested(String),
-    /// A change by another program (contested) was undone, and the service schedules the threads
-    /// again.
+    /// A change by another program that made the VM contested was undone. The service schedules the
+    /// threads again.
     Settled,
-    /// After a restart the reservation is in force again.
+    /// After a restart of the service, the reservation is in force again.
     Adopted,
-    /// After a restart the reservation is not in force. Says why.
+    /// After a restart of the service, the reservation is not in force. The text gives the reason.
     NotAdopted(String),
-    /// A principal was granted access. Describes the access in one line.
+    /// A principal was granted access. The text describes the access in one line.
     Granted(String),
-    /// The granted access of a principal was revoked. Names the principal.
+    /// The access of a principal was revoked. The text names the principal.
     Revoked(String),
-    /// A reservation for which too little capacity was available fits again.
+    /// A reservation that had lost its capacity has enough capacity again.
     Fits,
     /// The end time of the reservation has come.
     Expired,
-    /// The gang of the reservation is broken. Names the lost member.
+    /// The gang of the reservation is broken. The text names the lost member.
     GangBroken(String),
-    /// Stage of a plan with a canary. Says which.
+    /// A plan with a canary has reached another stage. The text describes the stage.
     Canary(String),
-    /// The service chose the mechanism of a reservation with `auto`. Says which mechanism, and why.
-    /// It follows the event of the change, and has no reservation before and after it.
+    /// The service chose the mechanism of a reservation with `auto`. The text names the mechanism
+    /// and the reason. This event follows the event of the change, and has neither `before` nor
+    /// `after`.
     Chosen(String),
     /// The keeper died and was replaced.
     KeeperReplaced,
-    /// The wall clock was set. Says by how much, and names the reservations whose periods are
-    /// stretched for it.
+    /// The wall clock was set. The text says by how much, and names the reservations with a longer
+    /// or shorter period.
     ClockStepped(String),
-    /// A CPU cannot deliver its reservations. Names the CPU, with reservations and overhead.
+    /// A CPU cannot deliver its reservations. The text names the CPU, the reserved share and the
+    /// overhead.
     Overloaded(String),
-    /// A CPU can deliver its reservations again. Names the CPU, with reservations and overhead.
+    /// A CPU can deliver its reservations again. The text names the CPU, the reserved share and the
+    /// overhead.
     OverloadEnded(String),
-    /// The ledger cannot be written, and why.
+    /// The ledger cannot be written. The text gives the reason.
     LedgerFailing(String),
     /// The ledger can be written again.
     LedgerWhole {
@@ -97,7 +100,8 @@ pub enum EventKind {
 }
 
 impl EventKind {
-    /// Words for all kinds of events that no request causes, each with its meaning.
+    /// Words for all kinds of events that are not caused by a request, each with its meaning for
+    /// users.
     pub const WORDS: [(&str, &str); 22] = [
         ("appeared", "the VM has started again; its threads are scheduled"),
         ("renamed", "libvirt has renamed the VM; the reservation follows its UUID; says the names"),
@@ -112,7 +116,7 @@ impl EventKind {
         ("revoked", "a grant of a user or remote client was revoked"),
         ("fits", "a reservation that had lost its capacity has it again"),
         ("expired", "the reservation has ended, as its end time has come; its VM runs on"),
-        ("canary", "a plan changes one VM first: it is watched, followed by the rest, or undone"),
+        ("canary", "a plan changes one VM and watches it, then changes the others or undoes it"),
         ("chosen", "the mechanism of a reservation with `--enforce auto` was chosen; says why"),
         ("keeper-replaced", "the keeper process died and was replaced"),
         ("gang-broken", "the gang of the reservation lost a member; says which member"),
@@ -159,7 +163,7 @@ impl fmt::Display for EventKind {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let word = self.word();
         match self {
-            // Ledgers of older versions have no detail.
+            // Ledgers that older versions wrote have no details.
             EventKind::Meddled(how) | EventKind::Contested(how) if how.is_empty() => {
                 out.write_str(word)
             }
@@ -219,7 +223,7 @@ mod tests {
             EventKind::LedgerFailing(text()),
             EventKind::LedgerWhole { lost: 0 },
         ];
-        // An explained change has the word of its request.
+        // A change with a stated reason is shown under the word of its request.
         assert_eq!(EventKind::Explained("more misses".into()).to_string(), "change: more misses");
         let words: Vec<&str> = EventKind::WORDS.iter().map(|(word, _)| *word).collect();
         assert_eq!(all.map(|event| event.word()).as_slice(), words);

@@ -1,43 +1,44 @@
 //! Gangs: VMs on several hosts that begin their reservations together, all or none.
 //!
-//! No host knows another. The starter of a gang first has each host *hold* its member: the member
-//! is admitted, and its capacity stays reserved but unused for [`LEASE`] by that host's own clock.
-//! If all hosts do so, each host is told when to *begin*, and writes that to its ledger. If a host
-//! refuses or does not answer, the others are told that the gang is *broken*: a member that has not
-//! begun ends. A member that has begun goes on alone, unless the gang is strict. The starter may
-//! die at any time, since held members expire.
+//! The hosts of a gang do not know each other. A client, the starter, first asks each host to
+//! *hold* its member. The host then admits the member and reserves its capacity for [`LEASE`],
+//! measured by its own clock. If all hosts agree, the starter tells each host when to *begin*, and
+//! each host writes that to its ledger. If a host refuses or does not answer, the starter tells the
+//! other hosts that the gang is *broken*. A member that has not begun then ends. A member that has
+//! begun goes on alone, unless the gang is strict. The starter may die at any time, because held
+//! members expire.
 //!
-//! No protocol can exclude one case: if the starter dies, or is cut off from a host, between two of
-//! the last messages, the hosts that received theirs begin and the others do not.
+//! No protocol can exclude one case: the starter dies, or loses its connection, while it sends the
+//! last messages. Hosts that received the message to begin then begin, and the other hosts do not.
 
 use slackline_units::Span;
 
 use crate::name::Name;
 
-/// Time for which a gang member's capacity is held without the member being told to begin.
+/// Time for which the capacity of a gang member is held before the member is told to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
-/// Longest time ahead for which a gang member may be told to begin. A longer time means that the
-/// clocks of the hosts differ.
+/// Largest time from now to the begin of a gang member. A longer time is refused, because it shows
+/// that the clocks of the hosts differ.
 pub const AHEAD: Span = Span::from_secs(60);
 
-/// Gang that a reservation belongs to.
+/// Gang to which a reservation belongs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
-    /// Name of the gang, the same on all of its hosts.
+    /// Name of the gang. It is equal on all hosts of the gang.
     pub name: Name,
-    /// True if all members end when one is lost. Otherwise the remaining members go on.
+    /// True if all members end when one member is lost. False if the remaining members go on.
     pub is_strict: bool,
 }
 
 /// Message to a host about its member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangMessage {
-    /// Reserve the capacity of the member, but do not start it yet.
+    /// Reserve the capacity of the member, but do not begin it yet.
     Hold,
-    /// Start the member at the time at which all members of the gang start.
+    /// Begin the member at the common begin time of the gang.
     Begin,
-    /// The gang is broken: it has lost this member.
+    /// The gang is broken, because one of its members is lost.
     Break {
         /// Index of the lost member.
         lost: usize,
@@ -51,14 +52,14 @@ pub enum GangReply {
     Yes,
     /// The host refused the message. Nothing changed on that host.
     No,
-    /// The host did not reply. Perhaps it has carried out the message.
+    /// The host did not reply. It may or may not have carried out the message.
     Nothing,
 }
 
 /// Connection to the hosts of a gang.
 pub trait Hosts {
-    /// Sends a message to the hosts of these members, all at once. Returns their replies in the
-    /// same order.
+    /// Sends a message to the hosts of the given members, to all at once. Returns the replies in
+    /// the order of `members`.
     fn tell(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply>;
 }
 
@@ -67,17 +68,17 @@ pub trait Hosts {
 pub enum GangStart {
     /// All members begin together.
     All,
-    /// No member begins, since the hosts of some members refused or did not reply.
+    /// No member was told to begin, because the hosts of some members refused or did not reply.
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members whose host could not be told that the gang is broken. They can still be held, or
-        /// begin nevertheless.
+        /// Members whose hosts could not be told that the gang is broken. They may still be held,
+        /// or may begin.
         untold: Vec<usize>,
     },
 }
 
-/// Starts a gang with this number of members: all or none.
+/// Starts a gang with `members` members. Either all of them begin, or none of them.
 pub fn start(hosts: &mut impl Hosts, members: usize) -> GangStart {
     let all: Vec<usize> = (0..members).collect();
     for word in [GangMessage::Hold, GangMessage::Begin] {
@@ -86,8 +87,8 @@ pub fn start(hosts: &mut impl Hosts, members: usize) -> GangStart {
         let because: Vec<usize> =
             all.iter().copied().filter(|member| is(member) != GangReply::Yes).collect();
         let Some(&lost) = because.first() else { continue };
-        // A host that refused to hold holds nothing. A host that was told to begin still holds its
-        // member.
+        // A host that refused to hold its member holds nothing. A host that was told to begin may
+        // still have its member, whatever it replied.
         let may_be = |member: &usize| word == GangMessage::Begin || is(member) != GangReply::No;
         let concerned: Vec<usize> = all.iter().copied().filter(may_be).collect();
         let told = hosts.tell(GangMessage::Break { lost }, &concerned);

@@ -1,9 +1,9 @@
 //! History: the CPU time that each reservation received, by hour of the wall clock.
 //!
-//! Time that no daemon counted is *unknown*, not delivered: while no daemon ran, while the host was
-//! suspended, and steps of the clock. Sums can be added, so that the hours of a day add up to the
-//! day. If the wall clock is set back, time is counted in the last hour until the clock has caught
-//! up.
+//! Time that no daemon counted is *unknown*, and does not count as delivered. This is time in which
+//! no daemon ran or the host was suspended, and time that a step of the wall clock skipped. Sums of
+//! hours can be added to sums of days. If the wall clock is set back, time is counted in the last
+//! hour until the clock has caught up.
 
 use std::collections::BTreeMap;
 
@@ -18,44 +18,46 @@ pub const HOUR_NS: u64 = 3_600_000_000_000;
 /// Number of hours of a day.
 pub const DAY: u32 = 24;
 
-/// Maximum difference between the advance of the service's clock and the advance of the wall clock
-/// that counts as jitter and slew. A larger difference is a step of the wall clock.
+/// Largest difference between the service's clock and the wall clock over an interval that counts
+/// as jitter and slew. A larger difference counts as a step of the wall clock.
 const JITTER_NS: u64 = 5_000_000_000;
 
-/// Maximum number of rows that wait for a ledger that cannot be written. The oldest are dropped.
+/// Maximum number of rows that are kept while the ledger cannot be written. If there are more, the
+/// oldest are dropped.
 const MOST_UNWRITTEN: usize = 50_000;
 
-/// Sums of a reservation's CPU time over some time, for all vCPUs together.
+/// CPU time and deadlines of a reservation over some time, summed over all its vCPUs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HourSums {
-    /// Time that the reservation existed.
+    /// Time for which the reservation existed.
     pub existed: Span,
-    /// Part of `existed` that was counted. All fields after it cover this part only.
+    /// Part of `existed` that was counted. The fields below cover only this part.
     pub known: Span,
     /// Time in which another program had changed threads of the VM, so that nothing was enforced.
     pub contested: Span,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved: Span,
-    /// Part of `reserved` to which the VM was entitled: less than all if it blocked or was absent.
+    /// Part of `reserved` to which the VM was entitled. It is less than `reserved` if the VM
+    /// blocked or was absent.
     pub due: Span,
     /// CPU time that the VM used.
     pub delivered: Span,
-    /// Sum of the tardiness after deadline misses.
+    /// Sum of the tardiness of all missed deadlines.
     pub late: Span,
-    /// Number of periods at whose end the VM was entitled to CPU time.
+    /// Number of periods at whose end a vCPU of the VM was entitled to CPU time.
     pub deadlines: u64,
-    /// Number of periods counted in `deadlines` in which the VM received less than its entitlement.
+    /// Number of periods counted in `deadlines` in which a vCPU received less than its entitlement.
     pub missed: u64,
 }
 
 impl HourSums {
-    /// Returns the time in which the reservation existed and was not counted.
+    /// Returns the time for which the reservation existed but was not counted.
     #[must_use]
     pub fn unknown(&self) -> Span {
         self.existed.left_after(self.known)
     }
 
-    /// Adds the sums of another interval to these.
+    /// Adds the sums of another interval to these sums.
     pub fn add(&mut self, other: &HourSums) {
         self.existed += other.existed;
         self.known += other.known;
@@ -68,8 +70,8 @@ impl HourSums {
         self.missed += other.missed;
     }
 
-    /// Removes and returns the sums of `part` of an interval of length `of`, in proportion.
-    /// Removing the whole interval leaves nothing.
+    /// Removes and returns the proportional part of the sums: `part` out of an interval of length
+    /// `of`. Removing the whole interval leaves zero sums.
     fn take(&mut self, part: u64, of: u64) -> HourSums {
         let mut taken = HourSums::default();
         let span = |from: &mut Span, to: &mut Span| {
@@ -102,21 +104,20 @@ fn portion(of_all: u64, part: u64, of: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Sums of a reservation in an hour, or in a day made of its hours.
+/// Sums of a reservation in one hour, or in one day.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hour {
     /// Name of the reservation.
     pub name: Name,
-    /// Start of the hour or day, in hours since 1970.
+    /// Start of the hour or day, in whole hours since 1970.
     pub start: u64,
     /// Length in hours: 1, or 24 for a day.
     pub length: u32,
     /// Wall clock time up to which the sums are complete, in nanoseconds since 1970.
     pub until_ns: u64,
-    /// True if the reservation existed without a break from its previous row to the start of this
-    /// hour.
+    /// True if the reservation existed without a break since the end of its previous row.
     pub continues: bool,
-    /// Sums of the hour.
+    /// Sums of the hour or day.
     pub sums: HourSums,
 }
 
@@ -131,7 +132,7 @@ impl Hour {
         self.start.saturating_add(u64::from(self.length))
     }
 
-    /// Counts the time from `until_ns` to the end of the hour as unknown.
+    /// Counts the time from `until_ns` to the end of the hour as existing but unknown.
     fn complete(&mut self) {
         let end_ns = self.end().saturating_mul(HOUR_NS);
         self.sums.existed += Span::from_ns(end_ns.saturating_sub(self.until_ns));
@@ -139,14 +140,14 @@ impl Hour {
     }
 }
 
-/// Sums of a domain since the daemon started, of all its vCPUs.
+/// Sums over all vCPUs of a domain since the daemon started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Time in which a vCPU was present and not blocked.
+    /// Time for which vCPUs were present and not blocked.
     pub runnable: Span,
     /// CPU time that all vCPUs used.
     pub delivered: Span,
-    /// Sum of the tardiness after deadline misses.
+    /// Sum of the tardiness of all missed deadlines.
     pub late: Span,
     /// Number of periods at whose end a vCPU was entitled to CPU time.
     pub deadlines: u64,
@@ -155,8 +156,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Returns the growth since `before`, and sets `before` to the larger of both values. So a miss
-    /// that is withdrawn later is not counted again.
+    /// Returns the growth since `before`, and raises `before` to the present values. A value that
+    /// has fallen does not lower `before`, so a miss that is withdrawn and comes back is not
+    /// counted twice.
     fn grown(self, before: &mut Counters) -> Counters {
         let grown = Counters {
             runnable: self.runnable.left_after(before.runnable),
@@ -174,7 +176,7 @@ impl Counters {
     }
 }
 
-/// Clocks at one moment.
+/// Service clock and wall clock, read at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
     /// Clock of the service.
@@ -183,13 +185,13 @@ pub struct Clocks {
     pub wall_ns: u64,
 }
 
-/// Accounts of all reservations that the scheduler has.
+/// Histories of all reservations that are in the scheduler.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     open: BTreeMap<DomId, Open>,
-    /// Last rows in the ledger of reservations that were loaded and have not been counted yet.
+    /// Latest rows from the ledger, of reservations that have not been counted since the start.
     loaded: BTreeMap<Name, Hour>,
-    /// Rows of reservations that have ended in this hour. A new reservation of the same name
+    /// Rows of reservations that ended in the current hour. If a new reservation gets the name, it
     /// continues the row.
     ended: BTreeMap<Name, Hour>,
     /// Rows that are not in the ledger yet, by name and start.
@@ -206,7 +208,7 @@ struct Open {
 }
 
 impl History {
-    /// Returns a history that continues from `last`, the latest row of each reservation in the
+    /// Creates a history that continues the rows `last`: the latest row of each reservation in the
     /// ledger.
     #[must_use]
     pub fn recover(last: impl IntoIterator<Item = Hour>) -> History {
@@ -214,8 +216,8 @@ impl History {
         History { loaded, ..History::default() }
     }
 
-    /// Begins to count the CPU time of a domain that was just added to the scheduler. If the
-    /// reservation is older than the daemon, the time since its last row is unknown.
+    /// Starts to count the CPU time of a domain that was just added to the scheduler. If the
+    /// reservation is older than the daemon, the time since its last row counts as unknown.
     pub fn begin(
         &mut self,
         domain: DomId,
@@ -235,8 +237,8 @@ impl History {
         self.open.insert(domain, open);
     }
 
-    /// Counts the CPU time of a domain since it was counted last. Must be called before its terms
-    /// or its state change.
+    /// Counts the CPU time of a domain since its last count. Must be called before the terms or the
+    /// state of the domain change.
     pub fn count(&mut self, domain: DomId, counters: Counters, at: Clocks) {
         let Some(open) = self.open.get_mut(&domain) else { return };
         let elapsed = at.now.since(open.counted.min(at.now));
@@ -262,22 +264,22 @@ impl History {
         }
     }
 
-    /// Records the terms that a domain has from now on.
+    /// Records the new terms of a domain, which hold from now on.
     pub fn change(&mut self, domain: DomId, terms: Terms) {
         if let Some(open) = self.open.get_mut(&domain) {
             open.terms = terms;
         }
     }
 
-    /// Records if a domain is contested from now on: another program controls threads of its VM.
+    /// Records whether another program now controls threads of the domain's VM (contested).
     pub fn contest(&mut self, domain: DomId, is_contested: bool) {
         if let Some(open) = self.open.get_mut(&domain) {
             open.is_contested = is_contested;
         }
     }
 
-    /// Counts the CPU time of a domain for the last time. Without `counters`, the time since the
-    /// last count is lost.
+    /// Counts the CPU time of a domain for the last time. If `counters` is `None`, the time since
+    /// the last count is lost.
     pub fn end(&mut self, domain: DomId, counters: Option<Counters>, at: Clocks) {
         if let Some(counters) = counters {
             self.count(domain, counters, at);
@@ -298,7 +300,8 @@ impl History {
         std::mem::take(&mut self.unwritten).into_values().collect()
     }
 
-    /// Takes back rows that could not be written. Newer versions of them have precedence.
+    /// Takes back rows that could not be written. If a newer version of a row exists, that version
+    /// is kept.
     pub fn put_back(&mut self, rows: Vec<Hour>) {
         for hour in rows {
             self.unwritten.entry((hour.name.clone(), hour.start)).or_insert(hour);
@@ -307,7 +310,7 @@ impl History {
 }
 
 impl Open {
-    /// Returns the CPU time that is reserved for one vCPU in `time`.
+    /// Returns the CPU time that is reserved for one vCPU in a time of length `time`.
     fn reserved(&self, time: Span) -> Span {
         let each = self.terms.each();
         Span::from_ns(portion_of_rate(time.ns(), each.slice().ns(), each.period().ns()))
@@ -317,9 +320,9 @@ impl Open {
         ((self.hour.name.clone(), self.hour.start), self.hour.clone())
     }
 
-    /// Advances the row to a time of the wall clock, and returns the rows of hours that have ended.
-    /// `account` covers the last `elapsed` before that time. The time before `elapsed` is unknown.
-    /// If `account` is `None`, nothing was counted.
+    /// Advances the row to a time of the wall clock, and returns the rows of the hours that have
+    /// ended. `account` covers the last `elapsed` before that time, and earlier time is unknown. If
+    /// `account` is `None`, all the time is unknown.
     fn advance(
         &mut self,
         elapsed: Option<Span>,
@@ -343,12 +346,14 @@ impl Open {
             self.hour.until_ns = end;
             at = end;
         }
-        // The rest of the interval, which is all of it if the wall clock has not moved on.
+        // What remains of the interval belongs to the current hour. If the wall clock has not
+        // advanced, that is the whole interval.
         self.hour.sums.add(&sums);
         over
     }
 
-    /// Begins the hour `start`, if it is later than the current hour.
+    /// Starts the row of the hour `start` if that hour is later than the current one. Returns the
+    /// row of the hour that has ended.
     fn enter(&mut self, start: u64) -> Option<((Name, u64), Hour)> {
         if start <= self.hour.start {
             return None;
@@ -366,9 +371,9 @@ fn portion_of_rate(time: u64, slice: u64, period: u64) -> u64 {
     u64::try_from(share).unwrap_or(u64::MAX)
 }
 
-/// Completes the rows of one reservation, which are sorted oldest first. Time between rows in which
-/// the reservation existed is unknown, and hours without a row get a row. At most `most` rows are
-/// returned.
+/// Fills the gaps between the rows of one reservation, which are sorted oldest first. Time between
+/// rows in which the reservation existed is unknown. Hours without a row get a row. Returns at most
+/// `most` rows.
 #[must_use]
 pub fn fill(rows: Vec<Hour>, most: usize) -> Vec<Hour> {
     let mut filled: Vec<Hour> = Vec::new();
@@ -392,7 +397,7 @@ fn unknown(name: &Name, start: u64) -> Hour {
     hour
 }
 
-/// Adds up the hours of each day. Days are those of UTC.
+/// Adds up the hours of each day in UTC.
 #[must_use]
 pub fn by_day(hours: impl IntoIterator<Item = Hour>) -> Vec<Hour> {
     let mut days: Vec<Hour> = Vec::new();
@@ -451,7 +456,7 @@ mod tests {
     #[test]
     fn history_divides_an_interval_that_crosses_an_hour_in_proportion() {
         let mut history = begun(100);
-        // From 01:40 to 02:20.
+        // The interval lasts from 01:40 to 02:20.
         history.count(WEB, counters(2_400), at(40, 140));
         let rows = history.take_unwritten();
         let [first, second] = &rows[..] else { panic!("{rows:?}") };
@@ -460,14 +465,14 @@ mod tests {
         let sum = |sums: &HourSums| (sums.known, sums.delivered, sums.missed);
         let half = (Span::from_secs(1_200), Span::from_secs(600), 1_200);
         assert_eq!((sum(&first.sums), sum(&second.sums)), (half, half));
-        // 2 of 10 ms for each of two vCPUs.
+        // Each of two vCPUs reserves 2 ms in 10 ms.
         assert_eq!(first.sums.reserved, Span::from_secs(480));
         assert_eq!(first.sums.due, Span::from_secs(240));
         assert_eq!(first.sums.unknown(), Span::ZERO);
     }
 
     #[test]
-    fn history_counts_each_increment_of_a_counter_once() {
+    fn history_counts_each_increase_of_a_counter_once() {
         let mut history = begun(60);
         for minute in 1..=10 {
             history.count(WEB, counters(minute * 60), at(minute, 60 + minute));
@@ -477,7 +482,7 @@ mod tests {
         let HourSums { existed, known, delivered, deadlines, missed, .. } = rows[0].sums;
         assert_eq!((existed, known), (Span::from_secs(600), Span::from_secs(600)));
         assert_eq!((delivered, deadlines, missed), (Span::from_secs(300), 60_000, 600));
-        // A counter that falls and rises again counts nothing twice.
+        // A counter that falls and rises again is not counted twice.
         history.count(WEB, Counters { missed: 599, ..counters(600) }, at(11, 71));
         history.count(WEB, counters(600), at(12, 72));
         assert_eq!(history.take_unwritten()[0].sums.missed, 600);
@@ -519,7 +524,7 @@ mod tests {
         history.count(WEB, counters(600), at(10, 70));
         let mut rows = history.take_unwritten();
         let mut history = History::recover(rows.clone());
-        // At 04:30, three hours and twenty minutes after the last count.
+        // At 04:30, the last count was three hours and twenty minutes ago.
         history.begin(WEB, (&name("web"), terms(2, 2)), Counters::default(), at(1, 270));
         history.count(WEB, counters(60), at(11, 280));
         for row in history.take_unwritten() {
@@ -540,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn time_between_two_reservations_of_one_name_is_not_unknown_in_history() {
+    fn history_excludes_time_between_two_reservations_of_one_name() {
         let mut history = begun(60);
         history.end(WEB, Some(counters(60)), at(1, 61));
         let other = DomId::new(2);
@@ -564,7 +569,7 @@ mod tests {
         let rows = history.take_unwritten();
         assert_eq!((rows.len(), rows[0].start), (1, 2));
         assert_eq!(rows[0].sums.known, Span::from_secs(120));
-        // A step ahead is unknown time, as is the time of a suspended host.
+        // Time that a step of the clock skips is unknown, as is the time of a suspended host.
         history.count(WEB, counters(180), at(3, 171));
         let rows = history.take_unwritten();
         assert_eq!(rows.last().unwrap().sums.unknown(), Span::from_secs(39 * 60));

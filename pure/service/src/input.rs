@@ -16,31 +16,32 @@ use crate::row::Row;
 pub enum Input {
     /// A client sent a request.
     Asked(ClientRequest),
-    /// A request that [`Service::count`](crate::Service::count) admitted, after its VM was looked
-    /// up.
+    /// A request that [`Service::count`](crate::Service::count) accepted, with its VM looked up in
+    /// the meantime.
     Sought(ClientRequest),
     /// A [commit](crate::World::commit) is in the ledger, and survives a loss of power.
     Committed {
         /// Number of the commit.
         seq: u64,
     },
-    /// A [commit](crate::World::commit) failed for good. No part of it is in the ledger.
+    /// A [commit](crate::World::commit) failed, and will not be tried again. No part of it is in
+    /// the ledger.
     NotCommitted {
         /// Number of the commit.
         seq: u64,
         /// Reason from the ledger.
         fault: LedgerFault,
     },
-    /// A VM that a reservation [waits for](crate::Service::waiting) may have started. The input is
-    /// repeated for as long as the VM exists. It is always repeated for a `pid:` binding, since
-    /// that process may have ended.
+    /// A VM for which a reservation [waits](crate::Service::waiting) may have started. The input is
+    /// repeated as long as the VM exists. For a `pid:` binding it is always repeated, because the
+    /// process may have ended.
     Appeared {
-        /// Binding that the VM was found by.
+        /// Binding by which the VM was found.
         binding: Binding,
     },
-    /// A libvirt domain that a reservation [waits for](crate::Service::waiting) may run under
-    /// another name, as it has the UUID of the domain that was last scheduled for that reservation.
-    /// Repeated like [`Input::Appeared`].
+    /// A libvirt domain for which a reservation [waits](crate::Service::waiting) may run under
+    /// another name. It has the UUID of the domain that was last scheduled for that reservation.
+    /// The input is repeated like [`Input::Appeared`].
     Renamed {
         /// Binding of the reservation.
         from: Binding,
@@ -54,7 +55,7 @@ pub enum Input {
         /// Identity of the VM that ended.
         identity: Identity,
     },
-    /// The vCPUs of a scheduled VM have changed since the VM was last looked up.
+    /// The vCPUs of a scheduled VM have changed since they were last reported.
     Vcpus {
         /// Domain of the VM's reservation.
         domain: DomId,
@@ -68,7 +69,8 @@ pub enum Input {
         /// Description of the change.
         what: String,
     },
-    /// Another program has changed a scheduled thread, and the service leaves that thread to it.
+    /// Another program has changed a scheduled thread. The service leaves the thread to that
+    /// program.
     Contested {
         /// Domain of the reservation of the thread's VM.
         domain: DomId,
@@ -77,7 +79,8 @@ pub enum Input {
         /// Description of the change.
         what: String,
     },
-    /// A change reported as [`Input::Contested`] was undone, and the thread is scheduled again.
+    /// A change that was reported as [`Input::Contested`] was undone, and the service schedules the
+    /// thread again.
     Settled {
         /// Domain of the reservation of the thread's VM.
         domain: DomId,
@@ -90,7 +93,7 @@ pub enum Input {
         domain: DomId,
         /// Identity of the VM.
         identity: Identity,
-        /// State as the monitor names it. `None` if the guest runs.
+        /// State of the guest in the words of the monitor. `None` if the guest runs.
         what: Option<String>,
     },
     /// Access was granted or revoked. The change is in force and in the ledger.
@@ -101,7 +104,7 @@ pub enum Input {
         /// [`EventKind::Revoked`](crate::EventKind::Revoked).
         what: EventKind,
     },
-    /// The keeper died and was replaced. No reservation lapsed.
+    /// The keeper died and was replaced. No reservation was affected.
     KeeperReplaced,
     /// The wall clock was set, so the grid of periods with a phase has moved.
     ClockStepped {
@@ -130,7 +133,7 @@ pub struct ClientRequest {
     pub principal: Principal,
     /// Role of the principal. `None` grants no rights.
     pub role: Option<Role>,
-    /// Users, besides its own, whose VMs the principal may reserve for.
+    /// Users, in addition to the principal's own uid, for whose VMs the principal may reserve.
     pub users: Vec<u32>,
     /// Idempotency key that the client chose for this request.
     pub key: Option<Key>,
@@ -139,8 +142,8 @@ pub struct ClientRequest {
 }
 
 impl ClientRequest {
-    /// Returns the user whose VM is meant if the request names no user: the caller's own uid, or
-    /// for a named principal the first of its `users`.
+    /// Returns the user whose VM is meant if the request names no user. This is the caller's own
+    /// uid. For a named principal it is the first of its `users`.
     pub(crate) fn usual_user(&self) -> u32 {
         let is_named = matches!(self.principal, Principal::Named(_));
         let first = self.users.first().copied().filter(|_| is_named);
@@ -154,8 +157,9 @@ impl ClientRequest {
         self.role != Some(Role::Tenant) || row.owner == self.principal
     }
 
-    /// Returns true if the caller may reserve for VMs of this user. An administrator may do so for
-    /// all users, other callers for themselves and for [`users`](ClientRequest::users).
+    /// Returns true if the caller may reserve for VMs of the user `user`. An administrator may
+    /// reserve for all users. Other callers may reserve for themselves and for their
+    /// [`users`](ClientRequest::users).
     #[must_use]
     pub fn may_have(&self, user: u32) -> bool {
         let is_own = self.principal == Principal::User(user);
@@ -163,7 +167,7 @@ impl ClientRequest {
     }
 }
 
-/// A failure of the ledger to commit.
+/// Failure of the ledger to write a commit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{says}")]
 pub struct LedgerFault {

@@ -1,20 +1,21 @@
-//! Bounds on the number of answers that are kept with the idempotency keys of their requests.
+//! Limits on the number of idempotency keys whose answers are kept.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::name::Key;
 use crate::principal::Principal;
 
-/// Maximum number of answers kept for one principal. Beyond it the oldest answer is dropped.
+/// Maximum number of answers kept for one principal. One more answer drops the oldest of that
+/// principal.
 pub const KEYS_OF_ONE: usize = 1_000;
 
-/// Maximum number of answers kept for all principals together. Beyond it the oldest answer is
-/// dropped.
+/// Maximum number of answers kept for all principals together. One more answer drops the oldest of
+/// all.
 pub const KEYS_IN_ALL: usize = 20_000;
 
-/// Keys in order of arrival, bounded by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
+/// Idempotency keys in order of arrival, limited by [`KEYS_OF_ONE`] and [`KEYS_IN_ALL`].
 ///
-/// `T` is the time at which a key expires. Later keys have later times.
+/// `T` is the time at which a key expires. A key that is added later has a later time.
 #[derive(Debug)]
 pub struct KeyOrder<T> {
     /// Number of the next key. Keys are numbered in order of arrival.
@@ -32,8 +33,8 @@ impl<T> Default for KeyOrder<T> {
 }
 
 impl<T: PartialOrd> KeyOrder<T> {
-    /// Adds a key as the newest key. A key that is already kept becomes the newest. Returns the key
-    /// that is dropped for it, if any.
+    /// Adds a key as the newest. If the key is already kept, it becomes the newest. Returns the key
+    /// that is dropped to make room, if any.
     pub fn add(&mut self, at: T, who: Principal, key: Key) -> Option<(Principal, Key)> {
         self.remove(who, &key);
         let number = self.next;
@@ -61,14 +62,14 @@ impl<T: PartialOrd> KeyOrder<T> {
         self.numbers.contains_key(&(who, key.clone()))
     }
 
-    /// Returns true if so many keys are kept that the next key of any principal drops the oldest
+    /// Returns true if so many keys are kept that adding a key of any principal drops the oldest
     /// key.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.by_age.len() >= KEYS_IN_ALL
     }
 
-    /// Returns true if this principal has so many keys that its next key drops its oldest key.
+    /// Returns true if the principal has so many keys that adding another drops its oldest key.
     #[must_use]
     pub fn has_most_of(&self, who: Principal) -> bool {
         self.of_one.get(&who).is_some_and(|own| own.len() >= KEYS_OF_ONE)
@@ -111,7 +112,7 @@ mod tests {
         }
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE)), Some((alice, key(0))));
         assert!(order.contains(bob, &key(0)) && !order.contains(alice, &key(0)));
-        // A key that is added again drops no other.
+        // Adding a key that is already kept drops no key.
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(5)), None);
         assert_eq!(order.add(KEYS_OF_ONE, alice, key(KEYS_OF_ONE + 1)), Some((alice, key(1))));
     }

@@ -1,4 +1,5 @@
-//! Answers that are kept, so that a repeated request with the same key has no second effect.
+//! Stored answers to requests with an idempotency key. A repeated request gets the stored answer
+//! and has no second effect.
 
 use std::collections::BTreeMap;
 
@@ -22,10 +23,11 @@ pub(crate) struct Keys {
 }
 
 impl Keys {
-    /// Returns the answer that the same request received before. `None` if it was not sent before.
+    /// Returns the stored answer to an earlier copy of this request. `None` if there was no earlier
+    /// copy.
     ///
     /// # Errors
-    /// If the key belongs to another request.
+    /// If another request has used the key.
     pub(crate) fn find(
         &mut self,
         now: Time,
@@ -42,7 +44,8 @@ impl Keys {
         }
     }
 
-    /// Keeps an answer that was given `age` ago. Answers must be added from old to new.
+    /// Stores an answer that was given `age` ago. Answers must be stored in the order in which they
+    /// were given.
     pub(crate) fn keep(&mut self, now: Time, kept: KeptAnswer, age: Span) {
         self.forget(now);
         let (who, key) = (kept.principal, kept.key.clone());
@@ -57,7 +60,7 @@ impl Keys {
     }
 
     fn forget(&mut self, now: Time) {
-        // An answer that expires at this very moment has expired.
+        // An answer that expires exactly now counts as expired.
         while let Some(gone) = self.order.take_older(&now.after(Span::from_ns(1))) {
             self.kept.remove(&gone);
         }

@@ -1,17 +1,17 @@
-//! Reservation service: decides which owner reserves CPU time for which VM, and applies it when VMs
-//! start and stop.
+//! Reservation service: decides which owner may reserve CPU time for which VM, and applies the
+//! reservations when VMs start and stop.
 //!
 //! A [`Service`] receives one [`Input`] after the other, each with the current time, and acts
-//! through a [`World`]: it looks VMs up, reserves CPU time for them, commits reservations to the
-//! ledger, and replies to callers. It uses no file, socket, clock or thread. The same inputs with
-//! the same results of the world always lead to the same outputs.
+//! through a [`World`]. It looks VMs up, reserves CPU time for them, commits reservations to the
+//! ledger, and replies to callers. It uses no file, socket, clock or thread. Equal inputs and equal
+//! results of the world always lead to equal outputs.
 //!
-//! Three rules hold throughout:
-//! - The policy alone decides admission. The service keeps no second sum of shares.
-//! - A command takes effect before it is committed, and its reply waits for the commit. If the
+//! Three rules always hold:
+//! - Only the policy decides about admission. The service keeps no sum of shares of its own.
+//! - A command takes effect before it is committed, and its reply is sent after the commit. If the
 //!   service dies in between, the keeper restores the threads.
-//! - A change that cannot be committed is reverted, unless that would take CPU time from another
-//!   reservation.
+//! - A change that cannot be committed is reverted, unless reverting it would take CPU time from
+//!   another reservation.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic, clippy::unwrap_used)]

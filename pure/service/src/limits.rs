@@ -7,12 +7,12 @@ use slackline_units::{Span, Time};
 use crate::principal::{Principal, Verb};
 use crate::refusal::Refusal;
 
-/// Rate limit of one principal for one kind of requests: a token bucket.
+/// Rate limit of one principal for one kind of requests, as a token bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Sustained requests per second, at least one.
     pub a_second: u32,
-    /// Number of requests that are allowed at once after an idle time, at least one.
+    /// Number of requests that are allowed at once after idle time, at least one.
     pub burst: u32,
 }
 
@@ -21,42 +21,43 @@ pub struct Rate {
 pub struct Rates {
     /// Limit for all requests together.
     pub requests: Rate,
-    /// Limit for requests that change something. These count as requests, too.
+    /// Limit for requests that change something. A change also counts against `requests`.
     pub changes: Rate,
 }
 
 impl Rates {
-    /// Default rates: enough for a slider that is dragged, and low enough that an ordinary flood of
-    /// requests causes no deadline miss.
+    /// Default rates. They are high enough for a slider that a user drags, and low enough that a
+    /// flood of requests causes no deadline miss.
     pub const USUAL: Rates = Rates {
         requests: Rate { a_second: 50, burst: 100 },
         changes: Rate { a_second: 30, burst: 60 },
     };
 }
 
-/// Number of principals that are counted at a time. An idle principal is not counted.
+/// Maximum number of principals whose requests are counted at one time. Idle principals need no
+/// counter.
 const PRINCIPALS: usize = 4096;
 
 /// Request counters of all principals.
 #[derive(Debug)]
 pub(crate) struct Limits {
     rates: Option<Rates>,
-    /// For each principal, the times at which the sustained rates would have allowed all its
-    /// requests, and all its changes, so far. A time in the past means that the principal is idle.
+    /// For each principal, two times: when its requests so far, and its changes so far, would have
+    /// been sent at the sustained rate. A time in the past means that the principal is idle.
     asked: BTreeMap<Principal, (Time, Time)>,
 }
 
 impl Limits {
-    /// Returns counters with these rates. `None` means no limits.
+    /// Creates counters with the limits `rates`. `None` means no limits.
     pub(crate) const fn new(rates: Option<Rates>) -> Limits {
         Limits { rates, asked: BTreeMap::new() }
     }
 
-    /// Counts a request.
+    /// Counts a request against the rate limits.
     ///
     /// # Errors
-    /// If the principal exceeds its rate, or too many principals are counted. The request is then
-    /// not counted.
+    /// If the principal exceeds its rate, or if too many principals are counted. A refused request
+    /// is not counted.
     pub(crate) fn count(&mut self, now: Time, who: Principal, verb: Verb) -> Result<(), Refusal> {
         let Some(rates) = self.rates else { return Ok(()) };
         let rested = (Time::START, Time::START);
@@ -82,10 +83,10 @@ impl Limits {
 }
 
 impl Rate {
-    /// Returns `counted` advanced by one request at the sustained rate.
+    /// Returns the counter `counted` after one more request at the sustained rate.
     ///
     /// # Errors
-    /// If that exceeds the burst.
+    /// If the request exceeds the burst.
     fn count(self, now: Time, counted: Time, what: &'static str) -> Result<Time, Refusal> {
         let apart = Span::from_ns(1_000_000_000_u64.div_ceil(u64::from(self.a_second.max(1))));
         let most = now.after(apart * u64::from(self.burst.max(1)));

@@ -1,17 +1,17 @@
-//! VMs and CPUs, as the host of the service reports them.
+//! VMs and CPUs, as the host reports them to the service.
 
 use slackline_policy::AdmitError;
 use slackline_units::{CpuId, CpuShare, Span};
 
 use crate::binding::Binding;
 
-/// Identity of a VM while the kernel runs. Two VMs always have different identities, even if a VM
-/// gets the process number or the name of an earlier VM.
+/// Identity of a VM until the host reboots. Two VMs never have equal identities, even if a VM gets
+/// the process id or the name of an earlier VM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// Identity of a process.
     Process {
-        /// Process number, which the kernel reuses after the end.
+        /// Process id. The kernel reuses it after the process has ended.
         pid: u32,
         /// Start time in ticks since boot, as in `/proc/PID/stat`.
         started: u64,
@@ -26,39 +26,38 @@ pub enum Identity {
     },
 }
 
-/// A VM that was found.
+/// A VM that exists on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Machine {
     /// Identity of the VM.
     pub identity: Identity,
     /// User who owns the VM.
     pub user: u32,
-    /// True if only programs of root can have given the VM its name, as with libvirt domains and
-    /// system units. Any other VM chooses its own name.
+    /// True if only root can have given the VM its name, as for libvirt domains and system units. A
+    /// VM for which this is false chooses its own name.
     pub is_vouched: bool,
-    /// Binding of a libvirt domain by its UUID, which it keeps when it is renamed. `None` for any
-    /// other VM.
+    /// Binding of a libvirt domain by its UUID, which does not change when the domain is renamed.
+    /// `None` for other kinds of VMs.
     pub by_uuid: Option<Binding>,
     /// Numbers of the VM's vCPUs, ascending, possibly with gaps. A cgroup or a process that is
     /// scheduled as one vCPU has only number 0.
     pub vcpus: Vec<u16>,
 }
 
-/// Assignment of the vCPUs of a VM to the places of its reservation. There is one place for each
-/// reserved vCPU.
+/// Assignment of the vCPUs of a VM to the places of its reservation. Each reserved vCPU is a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
-    /// Identity of the VM. Threads of no other VM may be touched.
+    /// Identity of the VM. No thread of another VM may be changed.
     pub identity: Identity,
-    /// For each place (reserved vCPU), the number of the vCPU that occupies it. `None` if the place
-    /// is empty. The length is the number of vCPUs in the terms.
+    /// Number of the vCPU in each place, or `None` if the place is empty. There are as many places
+    /// as vCPUs in the terms.
     pub vcpus: Vec<Option<u16>>,
 }
 
 impl Seats {
-    /// Assigns vCPUs of a VM to this number of places (reserved vCPUs). A vCPU keeps the place that
-    /// it had before, since the policy accounts CPU time by place. The other vCPUs get the free
-    /// places, lowest number first.
+    /// Assigns the vCPUs of a VM to `places` places (reserved vCPUs). A vCPU keeps the place that
+    /// it had before, because the policy accounts CPU time by place. The other vCPUs get the free
+    /// places. The lowest vCPU number comes first.
     #[must_use]
     pub fn fill(machine: &Machine, places: u16, before: &[Option<u16>]) -> Seats {
         let places = usize::from(places);
@@ -84,7 +83,7 @@ pub enum LookError {
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]
     Forbidden(String),
-    /// The VM cannot be identified: several match, or a file could not be read.
+    /// The VM cannot be identified: several VMs match, or a file could not be read.
     #[error("{says}")]
     Unclear {
         /// Description of the problem.
@@ -94,25 +93,26 @@ pub enum LookError {
     },
 }
 
-/// Reason why the world declined a call, which then had no effect.
+/// Reason why the world declined a call. A declined call has no effect.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WorldError {
-    /// The policy has too little capacity, or cannot keep such terms.
+    /// The policy has too little capacity, or does not support the terms.
     #[error("{0}")]
     Admission(AdmitError),
-    /// Threads that the kernel schedules could make reservations of the dispatcher miss deadlines.
+    /// Reservations that the kernel enforces could make reservations of the dispatcher miss
+    /// deadlines.
     #[error("{says}")]
     Interference {
-        /// Share reserved already on the CPU.
+        /// Share of the CPU that is already reserved.
         promised: CpuShare,
-        /// Share that can be reserved on the CPU.
+        /// Share of the CPU that can be reserved in total.
         capacity: CpuShare,
-        /// Longest slice with the requested period that fits now. Zero if no slice fits.
+        /// Longest slice that now fits in the requested period. Zero if no slice fits.
         largest: Span,
-        /// Description with both numbers.
+        /// Message with the reserved share and the capacity.
         says: String,
     },
-    /// The VM has ended, or another VM has taken its process number or name.
+    /// The VM has ended, or another VM now has its process id or name.
     #[error("the VM is gone")]
     Gone,
     /// The host or its kernel rejected an operation.
@@ -130,7 +130,7 @@ pub enum WorldError {
 pub struct CpuCapacity {
     /// Number of the CPU on this host.
     pub cpu: CpuId,
-    /// Longest slice of the requested period that would be admitted now. Zero if none would.
+    /// Longest slice of the requested period that would be admitted now. Zero if no slice fits.
     pub slice: Span,
 }
 

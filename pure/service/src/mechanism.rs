@@ -1,10 +1,10 @@
-//! Mechanism that a request asks for: a mechanism by name, or `auto`.
+//! Enforcement mechanism that a request asks for: a named mechanism, or `auto`.
 
 use std::fmt;
 
 use slackline_units::Enforcement;
 
-/// Mechanism that a request asks for: a mechanism by name, or `auto`.
+/// Enforcement mechanism that a request asks for: a named mechanism, or `auto`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WantedMechanism {
     by: Enforcement,
@@ -16,7 +16,7 @@ impl WantedMechanism {
     pub const AUTO: WantedMechanism =
         WantedMechanism { by: Enforcement::Dispatcher, is_auto: true };
 
-    /// Returns the request for this mechanism only.
+    /// Returns a request for the mechanism `by` only.
     #[must_use]
     pub const fn only(by: Enforcement) -> WantedMechanism {
         WantedMechanism { by, is_auto: false }
@@ -34,7 +34,7 @@ impl WantedMechanism {
         self.is_auto
     }
 
-    /// Sets the mechanism for `auto`. A mechanism by name stays.
+    /// Sets the chosen mechanism if the request has `auto`. A named mechanism stays.
     pub(crate) fn choose(&mut self, by: Enforcement) {
         if self.is_auto {
             self.by = by;
@@ -43,17 +43,17 @@ impl WantedMechanism {
 }
 
 impl fmt::Display for WantedMechanism {
-    /// Writes `auto` also after a mechanism was chosen, so that a repeated request has the same
+    /// Writes `auto` even if a mechanism was already chosen, so that a repeated request has equal
     /// text.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_auto { out.write_str("auto") } else { self.by.fmt(out) }
     }
 }
 
-/// Mechanism that is better on this host, with the reason.
+/// Mechanism that works better on this host, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MechanismChoice {
-    /// Mechanism that is tried first.
+    /// Mechanism that is tried first for `auto`.
     pub by: Enforcement,
     /// Reason in words, for the log.
     pub why: String,

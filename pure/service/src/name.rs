@@ -110,8 +110,8 @@ impl fmt::Debug for Holder {
     }
 }
 
-/// Key that a client chooses for a request, so that a retry has no second effect: 1 to 64 visible
-/// ASCII characters. Keys of different principals are independent.
+/// Idempotency key that a client chooses for a request, so that a retry has no second effect. It
+/// has 1 to 64 visible ASCII characters. Keys of different principals are independent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(String);
 
@@ -140,7 +140,8 @@ impl fmt::Display for Key {
     }
 }
 
-/// Returns the text if each character fits its position and there are at most `most`.
+/// Returns the text if it has at most `most` characters, and each character is allowed at its
+/// position.
 fn checked(
     text: &str,
     most: usize,
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn token_holder_name_must_begin_with_a_letter() {
+    fn token_holder_name_that_begins_with_no_letter_is_refused() {
         let holder = |text: &str| text.parse::<Holder>();
         for text in ["a", "alice-2.x_y", &"a".repeat(32)] {
             assert_eq!(holder(text).unwrap().to_string(), text);

@@ -1,19 +1,21 @@
-//! CPUs that cannot deliver what is reserved on them: dispatching takes more than admission
-//! counted.
+//! CPUs that cannot deliver what is reserved on them, because the dispatcher takes more CPU time
+//! than admission assumed.
 //!
-//! Admission counts a quantile of the overhead that was measured before the first reservation. The
-//! overhead is measured again while reservations are in force, as a mean over [`OVERHEAD_WINDOW`].
-//! A CPU is overloaded when `reserved + overhead > limit`. The start and the end of each overload
-//! are reported once. An overload ends after a whole window in which the sum stays within the
-//! limit, or once the reservations fit beside the overhead that was measured last in the overload.
-//! So a mean that wavers about the limit yields one event in each window at most.
+//! Admission assumes a quantile of the overhead that was measured before the first reservation.
+//! While reservations are in force, the overhead is measured again as a mean over
+//! [`OVERHEAD_WINDOW`]. A CPU is overloaded if `reserved + overhead > limit`. The begin and the end
+//! of each overload are reported once. An overload ends in two cases:
+//! - The sum has stayed within the limit for a whole window.
+//! - Reservations were reduced, and now fit together with the last overhead that was too high.
+//!
+//! So an overhead that varies around the limit causes at most one event per window.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use slackline_units::{CpuId, CpuShare, Span, Time};
 
-/// Length of time over which overhead is measured.
+/// Length of the time window over which overhead is averaged.
 pub const OVERHEAD_WINDOW: Span = Span::from_secs(10);
 
 /// Overhead of one CPU over the last [`OVERHEAD_WINDOW`].
@@ -24,7 +26,7 @@ pub struct OverheadWindow {
 }
 
 impl OverheadWindow {
-    /// Adds the CPU time that dispatching took from one time to another. Samples follow each
+    /// Adds the CPU time that the dispatcher took from `from` to `to`. Samples must follow each
     /// other without gaps.
     pub fn add(&mut self, from: Time, to: Time, dispatching: Span) {
         if to <= from {
@@ -36,7 +38,8 @@ impl OverheadWindow {
         }
     }
 
-    /// Returns the part of the CPU that dispatching took. `None` until a whole window has passed.
+    /// Returns the part of the CPU that the dispatcher took. `None` until a whole window has
+    /// passed.
     #[must_use]
     pub fn overhead(&self) -> Option<CpuShare> {
         let (&(from, ..), &(_, to, _)) = (self.samples.front()?, self.samples.back()?);
@@ -92,13 +95,13 @@ pub(crate) enum OverloadChange {
 /// Overloaded CPUs, by number.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overloads {
-    /// Last excessive load of each overloaded CPU, with its time.
+    /// Last load above the limit of each overloaded CPU, with its time.
     excess: BTreeMap<CpuId, (CpuLoad, Time)>,
 }
 
 impl Overloads {
-    /// Takes a measurement of a CPU. Returns the begin or end of an overload, if the measurement
-    /// causes a begin or end.
+    /// Adds a measurement of a CPU. Returns the begin or end of an overload if the measurement
+    /// causes one.
     pub(crate) fn measured(
         &mut self,
         now: Time,
@@ -118,7 +121,7 @@ impl Overloads {
         Some(OverloadChange::Ended)
     }
 
-    /// Returns each overloaded CPU with its last excessive load.
+    /// Returns each overloaded CPU with its last load above the limit.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.excess.iter().map(|(&cpu, &(load, _))| (cpu, load))
     }
@@ -149,10 +152,10 @@ mod tests {
             window.add(at(second * 1_000), at((second + 1) * 1_000), Span::from_ms(10));
         }
         assert_eq!(window.overhead(), Some(share(10_000)));
-        // A second of 110 ms replaces one of 10 ms.
+        // A second with 110 ms of overhead replaces a second with 10 ms.
         window.add(at(10_000), at(11_000), Span::from_ms(110));
         assert_eq!(window.overhead(), Some(share(20_000)));
-        // The window is over: the expensive second has left it.
+        // After another window, the second with the high overhead no longer counts.
         for second in 11..21 {
             window.add(at(second * 1_000), at((second + 1) * 1_000), Span::from_us(1));
         }
@@ -184,7 +187,7 @@ mod tests {
         assert_eq!(overloads.measured(at(0), cpu, load(900_000, 50_000)), None);
         let began = overloads.measured(at(1_000), cpu, load(900_000, 54_000));
         assert_eq!(began, Some(OverloadChange::Began));
-        // A mean that wavers about the limit reports nothing more.
+        // A mean that varies around the limit causes no further event.
         for second in 2..100 {
             let overhead = if second % 9 == 0 { 54_000 } else { 49_000 };
             let change = overloads.measured(at(second * 1_000), cpu, load(900_000, overhead));

@@ -1,8 +1,9 @@
-//! Plans: what a principal changed last, so that it can be undone, and how far a canary is.
+//! Plans: the last changes of each principal, kept so that they can be undone, and the progress of
+//! a canary.
 //!
-//! A plan with a canary changes one VM first. The service watches this VM for a stated time, and
-//! compares it with the prediction. Then it changes the rest, or restores the first VM. Each stage
-//! is written to the ledger in the commit that makes its changes.
+//! A plan with a canary changes one VM first. The service watches this VM for a given time, and
+//! compares it with its prediction. Then it makes the other changes of the plan, or restores the
+//! first VM. Each stage is written to the ledger in the commit of its changes.
 
 use slackline_units::{Span, Time};
 
@@ -16,20 +17,21 @@ pub const LONGEST_WATCH: Span = Span::from_secs(600);
 /// Shortest time for which a canary is watched.
 pub const SHORTEST_WATCH: Span = Span::from_secs(1);
 
-/// Time between the change of a canary and the begin of its watch.
+/// Time from the change of a canary until its watch begins.
 pub(crate) const SETTLING: Span = Span::from_ms(500);
 
-/// Largest accepted distance of a canary's share from its prediction, in millionths of a CPU.
+/// Largest allowed difference between a canary's share and its prediction, in millionths of a CPU.
 pub const SHARE_LIMIT_PPM: u64 = 20_000;
 
-/// Prediction for a VM: intervals whose ends are included.
+/// Prediction for a VM. Both ends of each interval are included.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VmPrediction {
     /// Name of the reservation.
     pub name: Name,
-    /// Share of all vCPUs together, in millionths of a CPU.
+    /// Smallest and largest predicted share of all vCPUs together, in millionths of a CPU.
     pub share_ppm: (u64, u64),
-    /// Largest predicted number of missed deadlines within `length`. `None` without a prediction.
+    /// Largest predicted number of missed deadlines within `length`. `None` if misses are not
+    /// predicted.
     pub missed: Option<u64>,
     /// Time that the prediction covers.
     pub length: Span,
@@ -38,11 +40,11 @@ pub struct VmPrediction {
 /// CPU time of a VM since the service started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredVm {
-    /// Time in which the VM was present.
+    /// Time for which the VM was present.
     pub present: Span,
     /// CPU time of all vCPUs together.
     pub used: Span,
-    /// Number of deadlines, missed or not.
+    /// Number of deadlines, both met and missed.
     pub deadlines: u64,
     /// Number of missed deadlines.
     pub missed: u64,
@@ -51,11 +53,11 @@ pub struct MeasuredVm {
 /// Change of a plan to one reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PlanStep {
-    /// The reservation before. `None` if the plan makes it.
+    /// The reservation before the plan. `None` if the plan makes the reservation.
     pub before: Option<Row>,
-    /// The reservation after. `None` if the plan releases it.
+    /// The reservation after the plan. `None` if the plan releases the reservation.
     pub after: Option<Row>,
-    /// True if the change was made. `after` then has its revision.
+    /// True if the change was made. `after` then has the new revision.
     pub is_done: bool,
 }
 
@@ -66,14 +68,15 @@ pub enum PlanStage {
     Watching {
         /// Prediction for the first VM.
         prediction: VmPrediction,
-        /// Time for which it is watched.
+        /// Time for which the first VM is watched.
         watch: Span,
     },
     /// All changes are made.
     Done,
-    /// The first VM has its old parameters again. Says why.
+    /// The first VM has its old parameters again. The text gives the reason.
     Undone(String),
-    /// A person has changed the first VM, so the service leaves the rest. Says in which way.
+    /// A person has changed the first VM, so the service makes no more changes of the plan. The
+    /// text describes that change.
     Stopped(String),
 }
 
@@ -90,40 +93,41 @@ impl PlanStage {
     }
 }
 
-/// Plan of a principal, or a single change.
+/// Plan of a principal. A single change is a plan with one step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Principal that asked for it.
+    /// Principal that asked for the plan.
     pub principal: Principal,
-    /// Role that the principal had then.
+    /// Role of the principal when it asked for the plan.
     pub role: Role,
-    /// Users whose VMs the principal could reserve for, besides its own.
+    /// Users, in addition to the principal's own uid, for whose VMs the principal could reserve.
     pub users: Vec<u32>,
-    /// Number of the event with which it began. Plans of a higher number are newer.
+    /// Number of the event with which the plan began. A newer plan has a higher number.
     pub since: u64,
-    /// Changes to all reservations.
+    /// Changes of the plan, one for each reservation.
     pub steps: Vec<PlanStep>,
     /// Stage that the plan has reached.
     pub stage: PlanStage,
 }
 
-/// Watch of a canary, which a restart begins again.
+/// Watch of a canary. A restart of the service begins the watch again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Watch {
-    /// Time of the next look at the canary.
+    /// Time at which the canary is next compared with its prediction.
     pub(crate) due: Time,
-    /// Numbers at the begin of the watch. `None` until then.
+    /// Measurement at the begin of the watch. `None` before the watch has begun.
     pub(crate) begin: Option<MeasuredVm>,
 }
 
 impl PlanStep {
-    /// Returns the name of the reservation. `None` if there is none before and after.
+    /// Returns the name of the reservation. `None` if both `before` and `after` are `None`.
     #[must_use]
     pub fn name(&self) -> Option<&Name> {
         self.after.as_ref().or(self.before.as_ref()).map(|row| &row.name)
     }
 
-    /// Follows a change by the service itself, such as another VM of the same name.
+    /// Updates the step after the service itself changed its reservation, for instance for another
+    /// VM of the same name. Returns true if the change belongs to the step.
     fn follow(&mut self, before: &Row, after: &Row) -> bool {
         let known = if self.is_done { &mut self.after } else { &mut self.before };
         let Some(known) = known.as_mut().filter(|known| known.revision == before.revision) else {
@@ -138,12 +142,13 @@ impl PlanStep {
 }
 
 impl Plan {
-    /// Follows a change by the service itself. Returns true if it concerns the plan.
+    /// Updates the plan after the service itself changed a reservation. Returns true if the change
+    /// belongs to the plan.
     pub(crate) fn follow(&mut self, before: &Row, after: &Row) -> bool {
         self.steps.iter_mut().any(|step| step.follow(before, after))
     }
 
-    /// Returns the first step if its VM is watched.
+    /// Returns the first step, its prediction and the watch time. `None` if no VM is watched.
     pub(crate) fn watched(&self) -> Option<(&PlanStep, &VmPrediction, Span)> {
         let PlanStage::Watching { prediction, watch } = &self.stage else { return None };
         let first = self.steps.iter().find(|step| step.is_done)?;
@@ -152,10 +157,10 @@ impl Plan {
 }
 
 impl VmPrediction {
-    /// Compares a prediction with what came between two measurements.
+    /// Compares the prediction with what happened between two measurements.
     ///
     /// # Errors
-    /// If it differs too much. Says in which way.
+    /// If the difference is too large. The error describes the difference.
     pub fn compare(&self, begin: MeasuredVm, end: MeasuredVm) -> Result<(), String> {
         let name = &self.name;
         let present = end.present.left_after(begin.present);
@@ -186,8 +191,9 @@ impl VmPrediction {
     }
 }
 
-/// Returns true if so many of the deadlines were missed that it is not chance: more than twice as
-/// many as predicted, at least 3 more, and more by over 0.5 % of the deadlines.
+/// Returns true if more deadlines were missed than prediction and chance explain. The misses must
+/// be more than twice the prediction, at least 3 above it, and above it by more than 0.5 % of the
+/// deadlines.
 #[must_use]
 pub fn exceeds_prediction(missed: u64, predicted: u64, deadlines: u64) -> bool {
     let more = missed.saturating_sub(predicted);
@@ -222,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn canary_share_may_be_two_points_beside_its_prediction() {
+    fn canary_share_within_two_points_of_its_prediction_is_accepted() {
         assert_eq!(compare(2_800, 0, 0), Ok(()));
         assert_eq!(compare(3_300, 0, 0), Ok(()));
         let says = "web received 27.99 %, not 30.00 to 31.00 % of a CPU";
@@ -231,18 +237,18 @@ mod tests {
     }
 
     #[test]
-    fn canary_misses_count_if_they_are_twice_three_more_and_half_a_percent() {
-        // 1,000 deadlines: half a percent is 5.
+    fn canary_is_refuted_only_by_misses_well_above_its_prediction() {
+        // With 1,000 deadlines, half a percent is 5 misses.
         assert_eq!(compare(3_000, 5, 0), Ok(()));
         let says = "web missed 6 of 1000 deadlines, not 0";
         assert_eq!(compare(3_000, 6, 0), Err(says.into()));
-        // 20 in 20 s are 10 in 10 s.
+        // A prediction of 20 misses in 20 s allows 10 misses in 10 s.
         assert_eq!(compare(3_000, 20, 20), Ok(()));
         assert!(compare(3_000, 21, 20).is_err());
     }
 
     #[test]
-    fn canary_without_its_vm_is_not_as_predicted() {
+    fn canary_with_an_absent_vm_is_not_as_predicted() {
         let name = "web".parse().unwrap();
         let length = Span::from_secs(1);
         let prediction = VmPrediction { name, share_ppm: (0, 1_000_000), missed: None, length };

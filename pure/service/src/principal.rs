@@ -1,24 +1,24 @@
-//! Principals, their roles, and the kinds of requests that each role allows.
+//! Principals, their roles, and the requests that each role allows.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::name::Holder;
 
-/// Originator of a request or a change.
+/// User, client or service that sent a request or caused a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Principal {
-    /// The service itself, when a VM starts or ends, or at its own start.
+    /// The service itself, which acts when a VM starts or ends and when the service starts.
     Service,
-    /// A user of this host, as the kernel reports the peer of a connection.
+    /// A user of this host, by the uid that the kernel reports for a connection.
     User(u32),
     /// A client on another host, identified by its credentials.
     Named(Holder),
 }
 
 impl Principal {
-    /// Returns the uid whose VMs belong to this principal. A named principal has no VMs, and gets a
-    /// uid that no user has.
+    /// Returns the uid whose VMs belong to this principal. A named principal owns no VMs, so it
+    /// gets a uid that no user has.
     #[must_use]
     pub const fn user(self) -> u32 {
         match self {
@@ -57,10 +57,10 @@ impl fmt::Display for Principal {
 #[error("`{0}` is not a principal")]
 pub struct NoPrincipal(String);
 
-/// The uid that no user can have.
+/// Uid that no user has.
 const NO_USER: u32 = u32::MAX;
 
-/// Set of requests that a principal may send.
+/// Role of a principal, which decides what requests it may send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Role {
     /// May see reservations and VMs.
@@ -161,7 +161,7 @@ impl Role {
     }
 
     /// Returns true if this role allows requests of this kind. Viewers and tenants may not see past
-    /// events, since events mention other owners. A tenant may change only what it owns.
+    /// events, because events mention other owners. A tenant may change only its own reservations.
     #[must_use]
     pub const fn may(self, verb: Verb) -> bool {
         match self {

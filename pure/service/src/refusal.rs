@@ -15,17 +15,17 @@ pub enum Refusal {
     NoRoom {
         /// Reservation that was requested for each vCPU.
         asked: Reservation,
-        /// Share reserved already on the CPU with the most available capacity.
+        /// Share that is already reserved on the CPU with the most available capacity.
         promised: CpuShare,
-        /// Share that can be reserved on the CPU with the most available capacity: all of that CPU
-        /// less the reserve.
+        /// Share that can be reserved on the CPU with the most available capacity. This is the
+        /// whole CPU less the reserve.
         capacity: CpuShare,
-        /// Longest slice with the requested period that fits now. Zero if no slice fits.
+        /// Longest slice that now fits in the requested period. Zero if no slice fits.
         largest: Span,
         /// The policy's own message, with all numbers.
         says: String,
     },
-    /// One reservation of a list is refused, so none of the list has changed.
+    /// One reservation of a list was refused, so no reservation of the list was changed.
     #[error("{name}: {why}")]
     InList {
         /// Reservation that is refused.
@@ -73,20 +73,20 @@ pub enum Refusal {
         /// Revision that the reservation has now.
         is: u64,
     },
-    /// A reservation is not as a plan left it.
+    /// A reservation has changed since the plan changed it.
     #[error("{}", moved(name, *asked, *is))]
     Moved {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the plan knows.
+        /// Revision that the reservation had after the plan.
         asked: u64,
         /// Current revision. `None` if the reservation has ended.
         is: Option<u64>,
     },
-    /// The host is not as it was when the plan was made.
+    /// The host has changed since the plan was made.
     #[error("the host is at revision {is}, and the plan is for revision {asked}")]
     HostMoved {
-        /// Revision in the request.
+        /// Revision of the host for which the plan was made.
         asked: u64,
         /// Current revision of the host.
         is: u64,
@@ -94,7 +94,7 @@ pub enum Refusal {
     /// The caller has no plan and no change that could be undone.
     #[error("there is no applied plan or change of this user to undo")]
     NothingToUndo,
-    /// The name is in use for a different reservation.
+    /// The name already belongs to a different reservation.
     #[error("reservation {name} exists already: {is}")]
     Exists {
         /// Name of the reservation.
@@ -116,7 +116,7 @@ pub enum Refusal {
         /// Name of the gang.
         gang: Name,
     },
-    /// The reservation belongs to no gang, or to another gang than the gang in the request.
+    /// The reservation does not belong to the gang in the request.
     #[error("reservation {name} is not a member of gang {gang}")]
     NoMember {
         /// Name of the reservation.
@@ -124,23 +124,24 @@ pub enum Refusal {
         /// Gang in the request.
         gang: Name,
     },
-    /// The begin time of a gang member has passed. The member has ended.
+    /// The begin time of a gang member has passed, so the member has ended.
     #[error("cannot start {name}: its start time passed {late} ago")]
     TooLate {
         /// Name of the member.
         name: Name,
-        /// Time that has passed since the start time in the request.
+        /// Time that has passed since the begin time in the request.
         late: Span,
     },
-    /// The begin time of a gang member is so far ahead that the clocks of its hosts must differ.
+    /// The begin time of a gang member is too far in the future. The clocks of the hosts must
+    /// differ.
     #[error("cannot start {name} in {ahead}: the maximum is {}", crate::gang::AHEAD)]
     TooFar {
         /// Name of the member.
         name: Name,
-        /// Time that remains until the start time in the request.
+        /// Time from now until the begin time in the request.
         ahead: Span,
     },
-    /// The end of the reservation is not in the future.
+    /// The end of the reservation in the request is not in the future.
     #[error("cannot end a reservation at {until}: the time is {now} already")]
     EndPassed {
         /// End in the request.
@@ -205,16 +206,16 @@ pub enum Refusal {
         /// Largest number of reservations on this host.
         most: usize,
     },
-    /// The ledger cannot be written, and the change was not made or was reverted.
+    /// The ledger cannot be written. The change was not made, or it was reverted.
     #[error("cannot write to the ledger, so the request has no effect: {why}")]
     NotDurable {
         /// Reason from the ledger.
         why: String,
     },
-    /// The request can succeed later.
+    /// The request was refused now, but may succeed later.
     #[error("{why}")]
     NotNow {
-        /// Reason for the delay.
+        /// Reason why the request cannot succeed now.
         why: String,
         /// Time to wait before a retry.
         again: Span,
@@ -222,7 +223,7 @@ pub enum Refusal {
     /// The request exceeds a rate limit.
     #[error("too many {what}: at most {most} per second are allowed")]
     TooMany {
-        /// Kind of requests that are limited, in the plural.
+        /// Kind of requests that is limited, in the plural.
         what: &'static str,
         /// Allowed requests per second.
         most: u32,
@@ -232,10 +233,10 @@ pub enum Refusal {
     /// The terms break a limit that holds under every policy.
     #[error("{0}")]
     Terms(TermsError),
-    /// The policy can never keep these terms. Says why.
+    /// The policy does not support these terms. The text gives the reason.
     #[error("{0}")]
     Unkeepable(String),
-    /// The number of vCPUs was not given, and the VM does not exist, so that its vCPUs cannot be
+    /// The request gives no number of vCPUs, and the VM does not exist. So its vCPUs cannot be
     /// counted.
     #[error("cannot count the vCPUs of {what}: it is not on this host")]
     VcpusUnknown {
@@ -248,7 +249,7 @@ pub enum Refusal {
         /// Text of the earlier request, in one line.
         was: String,
     },
-    /// This VM must never be scheduled. Says why.
+    /// This VM must never be scheduled. The text gives the reason.
     #[error("{0}")]
     Forbidden(String),
     /// The host or its kernel rejected an operation.
@@ -347,7 +348,7 @@ impl Refusal {
     }
 }
 
-/// Returns the options for the same share in a period of a second.
+/// Returns the command line options for the same share with a period of one second.
 fn same_share(terms: &Terms) -> String {
     let (slice, period) = (terms.each().slice(), terms.each().period());
     let share = u128::from(slice.ns()) * 1_000_000 / u128::from(period.ns().max(1));
@@ -362,7 +363,7 @@ fn moved(name: &Name, asked: u64, is: Option<u64>) -> String {
     }
 }
 
-/// Returns advice on a list that is refused because of one reservation.
+/// Returns advice about a list that was refused because of one of its reservations.
 fn of_list(name: &Name, why: &Refusal) -> String {
     let hint = match why {
         Refusal::Exists { .. } => Some(format!(

@@ -19,8 +19,8 @@ pub struct Ticket(pub u64);
 /// Request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Request {
-    /// Makes a new reservation. The same request again by the same principal gets the same answer,
-    /// and has no second effect.
+    /// Makes a new reservation. If the same principal repeats the request, it gets the same answer
+    /// and there is no second effect.
     Reserve {
         /// Name of the new reservation.
         name: Name,
@@ -28,17 +28,15 @@ pub enum Request {
         amount: Amount,
         /// True for a hard limit.
         exact: bool,
-        /// Offset of the periods from whole periods of the wall clock. `None` lets periods begin at
-        /// the time of the reservation.
+        /// Offset of the periods from whole periods of the wall clock. If `None`, the first period
+        /// begins when the reservation is made.
         phase: Option<Span>,
-        /// Number of vCPUs. `None` takes the number of vCPUs of the VM, which must exist at the
-        /// time of the request.
+        /// Number of vCPUs. If `None`, the VM must exist, and its number of vCPUs is used.
         vcpus: Option<u16>,
-        /// Binding of the VM. `None` means the VM called `name`, which must exist at the time of
-        /// the request.
+        /// Binding of the VM. If `None`, the VM is the one called `name`, which must exist.
         binding: Option<Binding>,
-        /// User who owns the VM. `None` means the owner of the VM that is found. If there is no VM
-        /// yet, it means the caller, or the first user that a named caller may reserve for.
+        /// User who owns the VM. If `None`, the owner of the VM that is found. If the VM does not
+        /// exist yet, the caller, or the first user for whom a named caller may reserve.
         user: Option<u32>,
         /// End of the reservation, in the future. If `None`, the reservation lasts until it is
         /// released.
@@ -46,12 +44,12 @@ pub enum Request {
         /// Mechanism that enforces the reservation.
         enforce: WantedMechanism,
     },
-    /// Admits a reservation for a gang and holds its capacity, unused, for
+    /// Admits a reservation for a gang. Its capacity is held unused for
     /// [`LEASE`](crate::gang::LEASE). The reservation is written to the ledger only when it begins.
     Hold {
         /// Name of the gang.
         gang: Name,
-        /// Reservation of the member: a [`Request::Reserve`].
+        /// Reservation of the member, as a [`Request::Reserve`].
         member: Box<Request>,
     },
     /// Turns a held member of a gang into an ordinary reservation.
@@ -63,8 +61,8 @@ pub enum Request {
         /// Time at which the member begins, by the service's clock.
         at: Time,
     },
-    /// Reports that a gang is broken. Its member on this host ends if it has not begun or the gang
-    /// is strict. Otherwise the member goes on without a gang.
+    /// Reports that a gang is broken. If the member on this host has not begun, or if the gang is
+    /// strict, the member ends. Otherwise it goes on without a gang.
     Break {
         /// Name of the gang.
         gang: Name,
@@ -73,7 +71,8 @@ pub enum Request {
         /// Member that was lost, and the reason.
         lost: String,
     },
-    /// Changes the terms of a reservation. Terms whose field is `None` stay as they are.
+    /// Changes the terms of a reservation. A field that is `None` leaves that part of the terms
+    /// unchanged.
     Change {
         /// Name of the reservation.
         name: Name,
@@ -81,18 +80,18 @@ pub enum Request {
         amount: Option<Amount>,
         /// True for a hard limit.
         exact: Option<bool>,
-        /// New offset of the periods from whole periods of the wall clock. `Some(None)` lets
+        /// New offset of the periods from whole periods of the wall clock. With `Some(None)`,
         /// periods begin at the time of the change.
         phase: Option<Option<Span>>,
-        /// New number of vCPUs. An amount per vCPU is not affected.
+        /// New number of vCPUs. The amount of CPU time per vCPU stays.
         vcpus: Option<u16>,
         /// New end, in the future. With `Some(None)` the reservation lasts until it is released.
         until: Option<Option<WallTime>>,
-        /// New mechanism. `None` keeps the present one.
+        /// New mechanism. `None` keeps the present mechanism.
         enforce: Option<WantedMechanism>,
-        /// Reason for the change, for the log. Without control characters.
+        /// Reason for the change, which is written to the log. It has no control characters.
         why: Option<String>,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
     /// Binds a reservation to another VM, or to the same VM by another name.
@@ -101,63 +100,64 @@ pub enum Request {
         name: Name,
         /// New binding of the VM.
         binding: Binding,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Keeps a VM from running. Its capacity stays reserved. A VM that is already paused stays
+    /// Keeps a VM from running. Its capacity stays reserved. Has no effect on a VM that is already
     /// paused.
     Pause {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Lets a paused VM run, and schedules threads again that were left to another program
-    /// (contested). No effect on a VM that runs.
+    /// Lets a paused VM run. If threads of the VM were left to another program (contested), they
+    /// are scheduled again. Has no effect on a VM that already runs.
     Resume {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
     /// Ends a reservation and frees its capacity.
     Release {
         /// Name of the reservation.
         name: Name,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Makes reservations match a list: all of them get their new terms, or none.
+    /// Makes all reservations match a list. If one of them is refused, nothing changes.
     Apply {
-        /// Reservations as they should be, each a [`Request::Reserve`].
+        /// Wanted reservations, each as a [`Request::Reserve`].
         targets: Vec<Request>,
-        /// True if reservations that are not listed are released.
+        /// True if reservations that are not in the list are released.
         prune: bool,
         /// True to return the changes without making them.
         dry_run: bool,
     },
-    /// Like [`Request::Apply`], but changes one VM first (the canary) and watches it. If the VM
-    /// does as predicted, the other changes follow. Otherwise the VM is restored.
+    /// Makes all reservations match a list like [`Request::Apply`], but changes one VM first (the
+    /// canary) and watches it. If the canary does as predicted, the other changes follow. Otherwise
+    /// the canary is restored.
     Canary {
-        /// Reservations as they should be, each a [`Request::Reserve`].
+        /// Wanted reservations, each as a [`Request::Reserve`].
         targets: Vec<Request>,
-        /// True if reservations that are not listed are released.
+        /// True if reservations that are not in the list are released.
         prune: bool,
         /// Time for which the first VM is watched.
         watch: Span,
         /// [Revision](crate::Service::revision) of the host for which the plan was made. `None`
-        /// accepts any.
+        /// accepts any revision.
         revision: Option<u64>,
-        /// Predictions for the VMs that may be first.
+        /// Predictions for the VMs that can be the canary.
         predictions: Vec<VmPrediction>,
     },
     /// Undoes the last plan or change of the caller.
     Undo,
     /// Shows the last plan of the caller.
     Plan,
-    /// Lists all reservations, or one.
+    /// Lists one reservation, or all reservations.
     List {
-        /// Name of the reservation. `None` lists all.
+        /// Name of the reservation. `None` lists all reservations.
         name: Option<Name>,
     },
     /// Shows the available capacity for a period.
@@ -167,9 +167,10 @@ pub enum Request {
     },
     /// Shows past events, newest first.
     Log {
-        /// Reservation whose events are shown. `None` shows all.
+        /// Reservation whose events are shown. `None` shows all events.
         name: Option<Name>,
-        /// Upper bound of event numbers, exclusive.
+        /// Only events with a number below this one are shown. `None` shows events up to the
+        /// newest.
         before: Option<u64>,
         /// Maximum number of events.
         most: u16,
@@ -178,22 +179,22 @@ pub enum Request {
     History {
         /// Name of the reservation, which may have ended.
         name: Name,
-        /// Start of the shown time, in nanoseconds since 1970. The hour that contains it is
+        /// Start of the shown time, in nanoseconds since 1970. The hour that contains this time is
         /// included.
         since_ns: u64,
-        /// True to add the hours of each day up.
+        /// True to add up the hours of each day.
         by_day: bool,
     },
     /// Shows the VMs of this host.
     Find {
-        /// Text that the names must contain. `None` shows all.
+        /// Text that the names of the shown VMs must contain. `None` shows all VMs.
         text: Option<String>,
     },
 }
 
 impl Request {
-    /// Returns the name of the reservation that the request is for. `None` if the request is not
-    /// for a single reservation.
+    /// Returns the name of the one reservation that the request is about. `None` if the request is
+    /// about no reservation or about several.
     #[must_use]
     pub const fn name(&self) -> Option<&Name> {
         match self {
@@ -237,7 +238,8 @@ impl Request {
 }
 
 impl fmt::Display for Request {
-    /// Writes the request in one line that identifies it. Stored with a key to recognize a retry.
+    /// Writes the request in one line that identifies it. The line is stored with the idempotency
+    /// key, so that a retry is recognized.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = self.verb();
         match self {
@@ -258,8 +260,9 @@ impl fmt::Display for Request {
                 binding.as_ref().map_or(Ok(()), |binding| write!(out, " for {binding}"))?;
                 user.map_or(Ok(()), |user| write!(out, " of uid {user}"))?;
                 until.map_or(Ok(()), |until| write!(out, " until={until}"))?;
-                // Older versions had only the dispatcher and wrote no mechanism. The line of such a
-                // request must stay the same, so that retries are recognised.
+                // Older versions had only the dispatcher, and their lines name no mechanism. So a
+                // request for the dispatcher has no mechanism in its line, and a retry of an old
+                // request is still recognized.
                 if *enforce != WantedMechanism::default() {
                     write!(out, " enforce={enforce}")?;
                 }
@@ -271,7 +274,8 @@ impl fmt::Display for Request {
                 write_revision(out, *if_revision)
             }
             Request::Hold { gang, member } => write!(out, "{verb} {gang} hold {member}"),
-            // The time is left out: a retry computes a slightly different one from the clock.
+            // The begin time is left out, because a retry computes a slightly different one from
+            // the clock.
             Request::Begin { gang, name, .. } => write!(out, "{verb} {} begin {name}", gang.name),
             Request::Break { gang, name, lost } => {
                 write!(out, "{verb} {gang} without {name}: {lost:?}")
@@ -328,7 +332,7 @@ impl Request {
         }
     }
 
-    /// Sets the mechanism of all reservations for which the request has `auto`.
+    /// Sets the mechanism of all reservations in the request that have `auto`.
     pub(crate) fn choose_mechanism(&mut self, by: Enforcement) {
         match self {
             Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {

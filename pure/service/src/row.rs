@@ -9,7 +9,8 @@ use crate::name::Name;
 use crate::principal::Principal;
 use crate::terms::Terms;
 
-/// A reservation as the ledger stores it, with all that a restart needs to restore it.
+/// A reservation as the ledger stores it, with everything that is needed to restore it after a
+/// restart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
     /// Name of the reservation.
@@ -20,17 +21,17 @@ pub struct Row {
     pub terms: Terms,
     /// Binding by which the VM is found again.
     pub binding: Binding,
-    /// User who owns the VM, or will own it. A VM of another user is never scheduled for this
-    /// reservation, whatever its name.
+    /// User who owns the VM. A VM of another user is never scheduled for this reservation, even if
+    /// it has the right name.
     pub user: u32,
     /// True if the VM is kept from running.
     pub paused: bool,
-    /// Gang that the reservation belongs to. `None` if it belongs to no gang.
+    /// Gang to which the reservation belongs. `None` if it belongs to no gang.
     pub gang: Option<Gang>,
-    /// Number of the event that made the reservation. An older reservation has a lower number.
+    /// Number of the event that made the reservation. Older reservations have lower numbers.
     pub since: u64,
-    /// Number of the event that last changed the reservation. Two reservations never share a
-    /// revision, even if the second is made under the name of the first.
+    /// Number of the event that last changed the reservation. No two reservations ever have the
+    /// same revision, even if one follows the other under the same name.
     pub revision: u64,
     /// The VM that was last scheduled for this reservation. `None` if no VM was scheduled for it.
     pub identity: Option<Identity>,
@@ -40,9 +41,9 @@ pub struct Row {
 }
 
 impl Row {
-    /// Returns true if a VM with this binding is the VM of this reservation: the same VM as before,
-    /// or a VM of the same user. A reservation for root also accepts a VM whose name only root
-    /// could give.
+    /// Returns true if a VM with this binding belongs to this reservation. It must be the VM that
+    /// was scheduled before, or a VM of the same user. A reservation for root also accepts a VM
+    /// whose name only root can give.
     #[must_use]
     pub fn means(&self, machine: &Machine) -> bool {
         let is_named = machine.is_vouched && self.user == 0;
@@ -51,7 +52,7 @@ impl Row {
 }
 
 impl Row {
-    /// Stores the UUID of the VM that is scheduled for this reservation.
+    /// Stores the UUID of the VM that is now scheduled for this reservation.
     pub(crate) fn note_uuid(&mut self, machine: Option<&Machine>) {
         if self.binding.kind() != BindingKind::Libvirt {
             self.by_uuid = None;
@@ -73,20 +74,20 @@ impl fmt::Display for Row {
 /// State of a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
-    /// No VM exists that the reservation could use. Its capacity stays reserved, unless the reason
+    /// The VM of the reservation does not exist now. Its capacity stays reserved, unless the reason
     /// is [`Reason::NoRoom`].
     Waiting,
-    /// The VM receives what is reserved for it.
+    /// The VM gets the CPU time that is reserved for it.
     Active,
     /// The VM is kept from running. Its capacity stays reserved.
     Paused,
-    /// The VM has fewer vCPUs than reserved, or more. vCPUs without a reservation run as ordinary
-    /// threads.
+    /// The VM has fewer or more vCPUs than the reservation. vCPUs without a place in the
+    /// reservation run as ordinary threads.
     Partial,
-    /// Another program has changed threads of the VM. That program keeps control of them until the
-    /// change is undone or the reservation is resumed. The capacity of the VM stays reserved.
+    /// Another program has changed threads of the VM, and controls them until the change is undone
+    /// or the reservation is resumed. The capacity of the VM stays reserved.
     Contested,
-    /// The monitor has suspended the guest. Its capacity stays reserved.
+    /// The VM's monitor has suspended the guest. The capacity of the VM stays reserved.
     Suspended,
     /// The reservation is held for a gang that has not begun.
     Held,
@@ -112,7 +113,7 @@ impl State {
 }
 
 impl Reason {
-    /// Returns the reason for a VM with the right binding but of another user.
+    /// Returns the reason for a VM that has the right binding but belongs to another user.
     pub(crate) fn foreign(row: &Row, machine: &Machine) -> Reason {
         Reason::Foreign { binding: row.binding.clone(), user: machine.user, meant: row.user }
     }
@@ -124,42 +125,42 @@ impl fmt::Display for State {
     }
 }
 
-/// Reason why a reservation is not, or not fully, in force.
+/// Reason why a reservation is not, or only partly, in force.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Reason {
     /// The VM is not on this host.
     #[error("{0} is not on this host")]
     Absent(Binding),
-    /// The terms do not fit any more, and no capacity is reserved.
+    /// The terms no longer fit, so no capacity is reserved. The text gives the reason.
     #[error("no room: {0}")]
     NoRoom(String),
     /// The VM is scheduled for another reservation.
     #[error("the VM has another reservation, {0}")]
     Taken(Name),
-    /// The VM with that binding belongs to another user.
+    /// The VM with the binding of the reservation belongs to another user.
     #[error("{binding} belongs to uid {user}, and this reservation is for uid {meant}")]
     Foreign {
         /// Binding of the reservation.
         binding: Binding,
         /// User who owns the VM.
         user: u32,
-        /// User whose VM is expected.
+        /// User to whom the VM should belong.
         meant: u32,
     },
-    /// The VM exists, but cannot be scheduled. Says why.
+    /// The VM exists, but cannot be scheduled. The text gives the reason.
     #[error("{0}")]
     Unavailable(String),
-    /// The gang has not begun.
+    /// The gang of the reservation has not begun. The value is the name of the gang.
     #[error("gang {0} of this reservation has not started")]
     Held(Name),
-    /// Another program has changed threads of the VM. Describes the change.
+    /// Another program has changed threads of the VM. The text describes the change.
     #[error("{0}")]
     Contested(String),
-    /// The guest does not run. Says what the monitor reports.
+    /// The guest does not run. The text is the state that the monitor reports.
     #[error("{0}")]
     Suspended(String),
-    /// The VM has another number of vCPUs than reserved, or one of its vCPUs could not be
-    /// scheduled.
+    /// The number of vCPUs of the VM differs from the reserved number, or one of its vCPUs could
+    /// not be scheduled.
     #[error("{}", vcpus(*there, *promised, unseated, why.as_deref()))]
     Vcpus {
         /// Number of vCPUs of the VM.

@@ -1,4 +1,4 @@
-//! The service: its state, and how it handles each input.
+//! The service: its state, and the handling of each input.
 
 mod adopt;
 mod apply;
@@ -42,8 +42,8 @@ use crate::writer::Writer;
 pub use apply::MOST_TARGETS;
 pub use reserve::MOST_RESERVATIONS;
 
-/// Time between two attempts to admit reservations that did not fit. An attempt comes earlier if
-/// capacity is freed.
+/// Time between two attempts to admit reservations that did not fit. If capacity is freed, the next
+/// attempt is made at once.
 const TRY_AGAIN: Span = Span::from_secs(1);
 
 /// Settings of a service.
@@ -62,13 +62,13 @@ impl Default for Settings {
 /// VM that a request refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VmLookup<'a> {
-    /// The VM of this name.
+    /// The VM that has this name.
     Named(&'a Name),
     /// The VM that this binding refers to.
     Bound(&'a Binding),
 }
 
-/// State machine that keeps all reservations and applies inputs to them.
+/// State machine that keeps all reservations and handles inputs.
 #[derive(Debug)]
 pub struct Service {
     book: Book,
@@ -77,32 +77,32 @@ pub struct Service {
     limits: Limits,
     domains: Domains,
     budgets: Budgets,
-    /// For each reservation, by name: the principal that raised its terms last, if that principal
-    /// is not the owner.
+    /// Principal that last raised the terms of each reservation, if that principal is not the
+    /// owner. The key is the name of the reservation.
     raised: BTreeMap<Name, Principal>,
-    /// Answers to lists that wait for their commit.
+    /// Answers to requests with a list, which wait for their commit.
     applied: BTreeMap<Ticket, Vec<AppliedChange>>,
     overloads: Overloads,
     /// Last plan of each principal.
     plans: BTreeMap<Principal, Plan>,
-    /// Plans as the ledger has them.
+    /// Plans as they are in the ledger.
     stored_plans: BTreeMap<Principal, Plan>,
-    /// Watch of each principal whose plan has a canary.
+    /// Watch of a canary, by the principal that owns its plan.
     watches: BTreeMap<Principal, Watch>,
-    /// Number of the event that last ended a reservation since the start.
+    /// Number of the event that last ended a reservation, since the service started.
     last_end: u64,
-    /// Time for which the timer was set last. `None` if no timer is set.
+    /// Time for which the timer is set. `None` if no timer is set.
     rings: Option<Time>,
     /// Time of the next attempt to admit reservations that did not fit.
     try_again: Option<Time>,
 }
 
-/// Result of a request: an answer, or `None` if the answer comes later, after the commit or from
-/// the world.
+/// Result of a request. `None` in place of an answer means that the answer comes later: after the
+/// commit, or from the world.
 type Replied = Result<Option<Answer>, Refusal>;
 
 impl Service {
-    /// Handles an input. `now` is never earlier than at the input before.
+    /// Handles an input. `now` must not be earlier than for the previous input.
     pub fn step(&mut self, now: Time, input: Input, world: &mut impl World) {
         match input {
             Input::Asked(asked) => self.asked(now, &asked, world),
@@ -128,16 +128,17 @@ impl Service {
         self.settle(now, world);
     }
 
-    /// Returns reservations that wait for their VM. The caller looks for these VMs by their
-    /// bindings and reports them as [`Input::Appeared`]. If no VM has the binding of a libvirt
-    /// domain, but a VM has its UUID, the caller reports [`Input::Renamed`].
+    /// Returns the reservations that wait for their VM. The caller looks for these VMs by their
+    /// bindings, and reports them as [`Input::Appeared`]. If no VM has the binding of a libvirt
+    /// domain but a VM has its UUID, the caller reports [`Input::Renamed`].
     pub fn waiting(&self) -> impl Iterator<Item = &Row> {
         let waiting = self.book.iter().filter(|entry| entry.is_waiting());
         waiting.map(|entry| &entry.row)
     }
 
     /// Returns the VM that must be looked up before a request is decided. `None` if no lookup is
-    /// needed. A lookup can take long, and other requests should not wait for it.
+    /// needed. Lookups are separate because they can be slow, and other requests should not wait
+    /// for them.
     #[must_use]
     pub fn sought<'a>(&'a self, request: &'a Request) -> Option<VmLookup<'a>> {
         let request = match request {
@@ -160,7 +161,7 @@ impl Service {
         }
     }
 
-    /// Returns the user who should own the VM that is [sought](Service::sought) for a request.
+    /// Returns the user who should own the VM that is [looked up](Service::sought) for a request.
     #[must_use]
     pub fn sought_user(&self, asked: &ClientRequest) -> u32 {
         let request = match &asked.request {
@@ -176,18 +177,17 @@ impl Service {
         row.map_or(said.unwrap_or(asked.principal.user()), |row| row.user)
     }
 
-    /// Returns all reservations with their domains, by name.
+    /// Returns all reservations with their domains, sorted by name.
     pub fn listed(&self) -> impl Iterator<Item = (DomId, ListedReservation)> {
         self.book.iter().map(|entry| (entry.domain, entry.listed()))
     }
 
-    /// Sets the budgets of all owners. An owner that is above its new budget keeps its
-    /// reservations.
+    /// Sets the budgets of all owners. An owner above its new budget keeps its reservations.
     pub fn set_budgets(&mut self, budgets: Budgets) {
         self.budgets = budgets;
     }
 
-    /// Checks that the owner of a reservation may have these terms for it.
+    /// Checks that the budget of an owner allows the new terms of a reservation.
     ///
     /// # Errors
     /// If the owner's budget would be exceeded.
@@ -198,10 +198,10 @@ impl Service {
         budget.allows(owner, rows.filter(|row| row.name != *name), (before, terms))
     }
 
-    /// Checks that the caller may change a reservation to these terms. A change counts against the
-    /// budget of the owner. If the caller is another principal, the change also counts against the
-    /// caller's budget. That includes the caller's own reservations, those for its VMs, and those
-    /// that it raised for others.
+    /// Checks that the budgets allow the caller to change a reservation to the new terms. A change
+    /// counts against the budget of the owner. If the caller is not the owner, it also counts
+    /// against the caller's budget. That budget covers the caller's own reservations, reservations
+    /// for its VMs, and reservations that it raised for other owners.
     ///
     /// # Errors
     /// If one of the budgets would be exceeded.
@@ -227,7 +227,7 @@ impl Service {
         budget.allows_beside(caller, rows, (Some(before.terms), terms))
     }
 
-    /// Records the principal that raised a reservation of another owner.
+    /// Records the caller if it raised a reservation of another owner.
     fn note_raise(&mut self, asked: &ClientRequest, before: &Row, terms: Terms) {
         let book = &self.book;
         self.raised.retain(|name, _| book.row(name).is_some());
@@ -250,19 +250,21 @@ impl Service {
         self.book.of_domain(domain).map(|entry| &entry.row.name)
     }
 
-    /// Returns the state of the guest as its monitor names it, if the monitor has suspended it.
+    /// Returns the state of a guest that its monitor has suspended, in the monitor's words. `None`
+    /// if the guest is not suspended.
     #[must_use]
     pub fn suspended(&self, domain: DomId) -> Option<&str> {
         self.book.of_domain(domain)?.suspended.as_deref()
     }
 
-    /// Returns the CPUs that cannot deliver their reservations, each with its last excessive load.
+    /// Returns the CPUs that cannot deliver their reservations, each with its last load above the
+    /// limit.
     pub fn overloads(&self) -> impl Iterator<Item = (CpuId, CpuLoad)> {
         self.overloads.iter()
     }
 
-    /// Returns the state of the service: the number of all reservations, the number of those that
-    /// wait, and the reason if the ledger cannot be written.
+    /// Returns the health of the service: the number of all reservations, the number of waiting
+    /// reservations, and the reason why the ledger cannot be written, if it cannot.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {
@@ -272,10 +274,10 @@ impl Service {
         }
     }
 
-    /// Finishes an input: retries reservations that did not fit, ends leases and reservations whose
-    /// end has come, begins a commit, and sets the timer.
+    /// Completes the handling of an input. Retries reservations that did not fit, ends expired
+    /// leases and reservations, begins a commit, and sets the timer.
     fn settle(&mut self, now: Time, world: &mut impl World) {
-        // First, since undoing a canary can make reservations wait for capacity again.
+        // This comes first, because undoing a canary can make reservations wait for capacity.
         let next_look = self.look_at_canaries(now, world);
         if self.try_again.is_some_and(|at| at <= now) {
             self.fit(now, world);
@@ -292,8 +294,8 @@ impl Service {
         }
     }
 
-    /// Records a change, or that nothing had to change. Returns the answer at once if the ledger
-    /// cannot be written. Otherwise the caller is answered after the commit.
+    /// Records a change, or a request that changed nothing. If the ledger cannot be written,
+    /// returns the answer at once. Otherwise the caller is answered after the commit.
     fn did(&mut self, now: Time, by: &ChangeOrigin<'_>, what: DoneChange) -> Option<Answer> {
         let DoneChange { kind, before, after, happened } = what;
         let name = after.name.clone();
@@ -347,7 +349,7 @@ impl Service {
         self.note(now, Principal::Service, EventKind::ClockStepped(says));
     }
 
-    /// Takes a measurement of a CPU, and reports the begin or end of an overload.
+    /// Handles a measurement of a CPU. Writes an event if an overload begins or ends.
     fn measured(&mut self, now: Time, cpu: CpuId, load: CpuLoad) {
         let Some(change) = self.overloads.measured(now, cpu, load) else { return };
         let says = format!("CPU {}: {load}", cpu.index());
@@ -358,12 +360,13 @@ impl Service {
         self.note(now, Principal::Service, what);
     }
 
-    /// Writes an event that concerns no reservation.
+    /// Writes an event that is about no reservation.
     fn note(&mut self, now: Time, principal: Principal, what: EventKind) {
         self.note_about(now, principal, None, what);
     }
 
-    /// Writes an event that changes no reservation, with the name that it concerns, if any.
+    /// Writes an event that changes no reservation. `name` is the reservation that it is about, if
+    /// any.
     fn note_about(
         &mut self,
         now: Time,
@@ -385,15 +388,17 @@ impl Service {
     }
 }
 
-/// Originator of a change.
+/// Cause of a change: a request, a plan, or the service itself.
 enum ChangeOrigin<'a> {
     Asked(&'a ClientRequest),
-    /// One of several changes by the same request. The request is answered with its last change.
+    /// One of several changes by one request. The request is answered together with the last of
+    /// them.
     Together {
         asked: &'a ClientRequest,
         is_last: bool,
     },
-    /// The rest of a plan, whose caller was answered long ago.
+    /// Later changes of a plan. The caller of the plan was already answered when the first VM was
+    /// changed.
     Plan(&'a ClientRequest),
     Itself,
 }
@@ -413,13 +418,13 @@ impl ChangeOrigin<'_> {
 struct DoneChange {
     kind: Kind,
     before: Option<Row>,
-    /// The reservation with its new revision. If it has ended, the last row that it had.
+    /// The reservation with its new revision. If the change ended it, its last row.
     after: Row,
     /// Event to publish. `None` if nothing changed.
     happened: Option<EventKind>,
 }
 
-/// Returns the key and text of a request, if it has a key.
+/// Returns the idempotency key and the text of a request. `None` if the request has no key.
 fn keyed(asked: &ClientRequest) -> Option<KeyedRequest> {
     let (principal, text) = (asked.principal, asked.request.to_string());
     asked.key.clone().map(|key| KeyedRequest { principal, key, asked: text })

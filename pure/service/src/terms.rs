@@ -1,11 +1,11 @@
-//! Terms of a reservation, and the amounts that requests ask for.
+//! Terms of a reservation, and amounts of CPU time in requests.
 
 use std::fmt;
 
 use slackline_units::{CpuShare, Enforcement, Reservation, ReservationError, Span, WallTime};
 
-/// Terms of a reservation: slice, period and hard limit of each vCPU, the number of vCPUs, and the
-/// end.
+/// Terms of a reservation: slice and period of each vCPU, hard limit or not, number of vCPUs,
+/// phase, mechanism and end time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
     each: Reservation,
@@ -33,13 +33,13 @@ pub enum TermsError {
         /// Requested length of the period.
         is: Span,
     },
-    /// The slice is below the minimum.
+    /// The slice is shorter than the minimum.
     #[error("a slice of {is} is too short: the shortest is {}", Terms::LEAST)]
     Slice {
         /// Requested length of the slice.
         is: Span,
     },
-    /// The slice leaves less than the minimum of the period.
+    /// The time that the slice leaves in the period is shorter than the minimum.
     #[error(
         "a slice of {slice} leaves less than {} of a period of {period}, which is the minimum",
         Terms::LEAST
@@ -82,19 +82,19 @@ pub enum TermsError {
     },
 }
 
-/// Property of terms that a mechanism of the kernel cannot express.
+/// Property of the terms that an enforcement mechanism of the kernel does not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MechanismLimit {
-    /// The terms guarantee CPU time, and the mechanism only limits or divides it.
+    /// The terms guarantee CPU time, but the mechanism only limits or divides it.
     #[error("it guarantees no CPU time; use dispatcher or deadline")]
     Guarantee,
-    /// The terms allow slack, and the kernel throttles a thread after each slice.
+    /// The terms allow slack, but the kernel throttles a thread after each slice.
     #[error("it sets a hard limit; add --exact")]
     Slack,
     /// The periods of the terms are aligned on the wall clock.
     #[error("the kernel starts its periods by itself; drop the phase")]
     Phase,
-    /// The vCPUs of the VM borrow each other's unused budget.
+    /// The vCPUs of the VM borrow unused budget from each other.
     #[error("its vCPUs cannot share; reserve a slice for each vCPU")]
     Sharing,
     /// The period is longer than the kernel allows.
@@ -115,18 +115,18 @@ impl Terms {
     /// Longest period that can be reserved.
     pub const LONGEST: Span = Span::from_secs(7 * 24 * 3600);
 
-    /// Shortest slice, and shortest rest of a period after the slice. With shorter times, most of
-    /// the time would go into dispatching.
+    /// Shortest slice, and shortest time that a slice must leave in its period. With shorter times,
+    /// dispatching would take most of the CPU time.
     pub const LEAST: Span = Span::from_us(50);
 
-    /// Longest uninterrupted run of a vCPU that can be reserved without being an administrator.
+    /// Longest uninterrupted run of a vCPU that users other than administrators can reserve.
     pub const LONGEST_RUN: Span = Span::from_secs(1);
 
     /// Maximum number of vCPUs of a VM.
     pub const MOST_VCPUS: u16 = 512;
 
-    /// Returns terms that reserve `each` for each vCPU, `exact` for a hard limit. Siblings may not
-    /// borrow unused budget.
+    /// Creates terms that reserve `each` for each vCPU. `exact` is true for a hard limit. vCPUs
+    /// cannot borrow unused budget from each other.
     ///
     /// # Errors
     /// If the slice, the period or the number of vCPUs is out of range.
@@ -148,16 +148,16 @@ impl Terms {
         Ok(Terms { each, exact, by_use: false, phase: None, vcpus, until: None, enforce })
     }
 
-    /// Returns true if a slice may take a CPU from all others for longer than
+    /// Returns true if a slice may occupy a CPU without a break for longer than
     /// [`Terms::LONGEST_RUN`].
     #[must_use]
     pub fn runs_long(self) -> bool {
         self.each.slice() > Terms::LONGEST_RUN
     }
 
-    /// Returns the terms that are enforced: the same share of a period of at most a second, so that
-    /// each second contains the reserve of the CPU. A slice that [runs long](Terms::runs_long) is
-    /// enforced as it is, with the reserve in each period.
+    /// Returns the terms that are enforced. They have the same share, in periods of at most a
+    /// second. So the part of the CPU that is never reserved is available in each second. A slice
+    /// that [runs long](Terms::runs_long) is enforced as it is.
     ///
     /// The period is divided into equal parts, to the nanosecond. If no suitable number of parts
     /// divides it evenly, each part is shorter by less than one nanosecond.
@@ -178,16 +178,16 @@ impl Terms {
         Terms { each, phase, ..self }
     }
 
-    /// Returns the terms with borrowing of unused budget between siblings allowed or not. It is
-    /// never allowed for a single vCPU.
+    /// Returns the terms with borrowing of unused budget between the vCPUs allowed or not. A single
+    /// vCPU never borrows.
     #[must_use]
     pub const fn spread_by_use(self, by_use: bool) -> Terms {
-        // A single vCPU has no siblings to lend to.
+        // A single vCPU has no other vCPU to which it could lend.
         Terms { by_use: by_use && self.vcpus > 1, ..self }
     }
 
-    /// Returns the terms with this offset of the periods from whole periods of the wall clock.
-    /// `None` lets periods begin at the time of the reservation.
+    /// Returns the terms with `phase` as the offset of the periods from whole periods of the wall
+    /// clock. If `None`, the first period begins when the reservation is made.
     ///
     /// # Errors
     /// If the phase is not shorter than the period.
@@ -199,17 +199,17 @@ impl Terms {
         }
     }
 
-    /// Returns the terms with this end of the reservation. `None` lets the reservation last until
-    /// it is released.
+    /// Returns the terms with the end time `until`. If `None`, the reservation lasts until it is
+    /// released.
     #[must_use]
     pub const fn with_end(self, until: Option<WallTime>) -> Terms {
         Terms { until, ..self }
     }
 
-    /// Returns the terms with this mechanism.
+    /// Returns the terms with the enforcement mechanism `by`.
     ///
     /// # Errors
-    /// If the mechanism cannot express the terms. Parameters that are set later are not checked.
+    /// If the mechanism does not support the terms. Parameters that are set later are not checked.
     pub fn enforced_by(self, by: Enforcement) -> Result<Terms, TermsError> {
         let limit = match by {
             Enforcement::Dispatcher => None,
@@ -234,14 +234,15 @@ impl Terms {
         self.enforce
     }
 
-    /// Returns the time at which the reservation ends by itself. `None` if it does not.
+    /// Returns the time at which the reservation ends by itself. `None` if it lasts until it is
+    /// released.
     #[must_use]
     pub const fn until(self) -> Option<WallTime> {
         self.until
     }
 
-    /// Returns true if a change from `other` to these terms makes no difference to the scheduler,
-    /// as only the end of the reservation differs.
+    /// Returns true if these terms and `other` are equal for the scheduler: they differ at most in
+    /// the end time.
     pub(crate) fn is_enforced_as(self, other: Terms) -> bool {
         self.with_end(None) == other.with_end(None)
     }
@@ -252,21 +253,21 @@ impl Terms {
         self.each
     }
 
-    /// Returns true for a hard limit: no vCPU gets more than its slice and what it borrows from
-    /// siblings.
+    /// Returns true for a hard limit: each vCPU gets at most its slice and the budget that it
+    /// borrows.
     #[must_use]
     pub const fn exact(self) -> bool {
         self.exact
     }
 
-    /// Returns true if siblings may borrow unused budget.
+    /// Returns true if the vCPUs may borrow unused budget from each other.
     #[must_use]
     pub const fn by_use(self) -> bool {
         self.by_use
     }
 
-    /// Returns the offset of the periods from whole periods of the wall clock. `None` if periods
-    /// begin at the time of the reservation.
+    /// Returns the offset of the periods from whole periods of the wall clock. `None` if the first
+    /// period begins when the reservation is made.
     #[must_use]
     pub const fn phase(self) -> Option<Span> {
         self.phase
@@ -278,9 +279,9 @@ impl Terms {
         self.vcpus
     }
 
-    /// Returns true if these terms need no more than `other` in any respect: not a larger share,
-    /// not a shorter period, not more vCPUs. They fit wherever `other` fits, whatever the phases
-    /// and the ends.
+    /// Returns true if these terms need no more capacity than `other`: the share is not larger, the
+    /// period is not shorter, and there are not more vCPUs. They fit wherever `other` fits. Phases
+    /// and end times do not matter.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)
@@ -290,8 +291,9 @@ impl Terms {
 }
 
 impl fmt::Display for Terms {
-    /// Writes `2ms/10ms exact for 2 vCPUs`, followed by `by use`, `in phase 3ms`, `by deadline` and
-    /// `until 2026-12-01T18:00:00Z` if these are set. The dispatcher is not named.
+    /// Writes `2ms/10ms exact for 2 vCPUs`. If set, `by use`, `in phase 3ms`, `by deadline` and
+    /// `until 2026-12-01T18:00:00Z` follow. The dispatcher is the default mechanism and is not
+    /// named.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let exact = if self.exact { " exact" } else { "" };
         let plural = if self.vcpus == 1 { "" } else { "s" };
@@ -308,28 +310,28 @@ impl fmt::Display for Terms {
 /// Amount of CPU time in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Amount {
-    /// A slice and a period for each vCPU.
+    /// Slice and period of each vCPU.
     Each(Reservation),
-    /// A share for all vCPUs together. Each has an equal part, and may borrow what siblings leave
-    /// unused.
+    /// Share of all vCPUs together. Each vCPU gets an equal part, and may borrow budget that other
+    /// vCPUs leave unused.
     Together {
         /// Share of CPUs of all vCPUs together.
         share: CpuShare,
-        /// Period of each vCPU. `None` means [`Amount::USUAL_PERIOD`].
+        /// Period of each vCPU. If `None`, [`Amount::USUAL_PERIOD`].
         period: Option<Span>,
     },
 }
 
 impl Amount {
-    /// Default period: too short to be noticed by people, and long enough that a few hundred vCPUs
-    /// cost little.
+    /// Default period. It is so short that users do not notice it, and so long that a few hundred
+    /// vCPUs cost little CPU time.
     pub const USUAL_PERIOD: Span = Span::from_ms(10);
 
-    /// Returns the terms for this number of vCPUs. A slice that is not a whole number of
-    /// nanoseconds is rounded up.
+    /// Returns the terms for `vcpus` vCPUs. A slice that is not a whole number of nanoseconds is
+    /// rounded up.
     ///
     /// # Errors
-    /// If the terms are invalid, or the share is more than the vCPUs can use.
+    /// If the terms are invalid, or if the share is more than the vCPUs can use.
     pub fn terms(self, exact: bool, vcpus: u16) -> Result<Terms, TermsError> {
         let by_use = matches!(self, Amount::Together { .. });
         let each = match self {
@@ -352,7 +354,7 @@ impl Amount {
     }
 }
 
-/// Requested changes of terms. A field that is `None` stays as it is.
+/// Requested changes of terms. A field that is `None` leaves that part of the terms unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TermsChange {
     pub(crate) amount: Option<Amount>,
@@ -364,10 +366,10 @@ pub(crate) struct TermsChange {
 }
 
 impl TermsChange {
-    /// Returns `terms` with these changes.
+    /// Returns `terms` with these changes applied.
     ///
     /// # Errors
-    /// If the result is invalid.
+    /// If the changed terms are invalid.
     pub(crate) fn of(&self, terms: Terms) -> Result<Terms, TermsError> {
         let exact = self.exact.unwrap_or(terms.exact);
         let vcpus = self.vcpus.unwrap_or(terms.vcpus);
@@ -411,8 +413,8 @@ mod tests {
         enforce: None,
     };
 
-    /// A deadline thread has a hard limit and periods of its own. It keeps its mechanism until a
-    /// change names another.
+    /// A deadline thread has a hard limit, and periods that the kernel starts. A reservation keeps
+    /// its mechanism until a change names another mechanism.
     #[test]
     fn terms_by_deadline_are_refused_if_the_kernel_cannot_express_them() {
         let exact = Terms::new(each(2_000, 10_000), true, 2).unwrap();
@@ -436,7 +438,7 @@ mod tests {
         }
     }
 
-    /// A reservation with an end time needs the same capacity as one without an end time.
+    /// A reservation with an end time needs as much capacity as a reservation without an end time.
     #[test]
     fn reservation_keeps_its_end_time_when_other_parameters_change() {
         let forever = Terms::new(each(2_000, 10_000), false, 1).unwrap();
@@ -464,7 +466,7 @@ mod tests {
     }
 
     /// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
-    /// not. A change of terms keeps the values that it does not name.
+    /// not. Terms that a change does not name stay as they are.
     #[test]
     fn vcpus_that_share_a_cpu_share_may_borrow_but_vcpus_with_a_slice_may_not() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
@@ -495,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn phase_must_be_shorter_than_the_period_and_needs_no_capacity() {
+    fn phase_is_shorter_than_the_period_and_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");
@@ -505,8 +507,8 @@ mod tests {
         assert_eq!(says, "a phase of 10ms must be shorter than the period of 10ms");
     }
 
-    /// A reservation exceeds another if its share is larger, if its period is shorter, or if it has
-    /// more vCPUs. A longer period does not exceed a shorter one.
+    /// A reservation exceeds another reservation if its share is larger, its period is shorter, or
+    /// it has more vCPUs. A longer period never exceeds a shorter one.
     #[test]
     fn reservation_exceeds_another_by_share_vcpu_count_or_shorter_period() {
         let terms = |slice, period, vcpus| Terms::new(each(slice, period), false, vcpus).unwrap();
@@ -534,7 +536,8 @@ mod tests {
         assert_eq!(enforced(ms(900), ms(1_000)), (ms(900), ms(1_000)));
         assert_eq!(enforced(ms(1_000), ms(10_000)), (ms(100), ms(1_000)));
         assert_eq!(enforced(ms(900), ms(1_500)), (ms(450), ms(750)));
-        // Only an administrator can reserve such a slice, and it is enforced as it is.
+        // Only an administrator can reserve a slice that is this long. It is enforced without a
+        // division.
         assert_eq!(enforced(ms(1_001), ms(10_000)), (ms(1_001), ms(10_000)));
         let week = Span::from_secs(7 * 24 * 3600);
         assert_eq!(enforced(Span::from_us(50), week), (Span::from_us(50), week));

@@ -1,4 +1,5 @@
-//! Ledger writer: one commit at a time. Changes made meanwhile go into the next commit.
+//! Ledger writer. It writes one commit at a time. Changes that are made in the meantime go into the
+//! next commit.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -12,7 +13,7 @@ use crate::principal::Principal;
 use crate::row::Row;
 use crate::world::{Commit, KeptAnswer};
 
-/// Time to wait before the next attempt after the ledger failed.
+/// Time from a failure of the ledger to the next attempt to write.
 pub(crate) const REST: Span = Span::from_secs(1);
 
 /// Maximum number of changes that wait for a commit.
@@ -24,11 +25,11 @@ const EVENTS: usize = 10_000;
 /// Queue of changes for the ledger.
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
-    /// Highest number that the writer has assigned to an event or a commit.
+    /// Highest number that the writer has given to an event or a commit.
     seq: u64,
     under_way: Option<PendingCommit>,
     next: Batch,
-    /// Reservations by name that would remain if the ledger could never be written again.
+    /// Rows, by name, that would stay in force if the ledger could never be written again.
     remains: BTreeMap<Name, Row>,
     failing: Option<LedgerFailure>,
 }
@@ -43,16 +44,17 @@ struct PendingCommit {
 /// Contents of one commit.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
-    /// Names whose rows are to be written.
+    /// Names of reservations whose rows must be written.
     touched: BTreeSet<Name>,
-    /// Principals whose plans are to be written.
+    /// Principals whose plans must be written.
     plans: BTreeSet<Principal>,
     /// Changes whose callers wait for the commit.
     pub(crate) deeds: Vec<UncommittedChange>,
-    /// Events that happened while the ledger could not be written, and the answers given then.
+    /// Events from the time in which the ledger could not be written. The next field has the
+    /// answers of that time.
     events: VecDeque<Event>,
     kept: Vec<KeptAnswer>,
-    /// Number of events that were dropped.
+    /// Number of events that were dropped because too many were waiting.
     lost: u64,
 }
 
@@ -82,13 +84,13 @@ impl Batch {
 }
 
 impl Writer {
-    /// Returns a writer for a ledger that holds these rows, and whose last number is `seq`.
+    /// Creates a writer for a ledger that contains `rows` and whose highest number is `seq`.
     pub(crate) fn new(seq: u64, rows: &[Row]) -> Writer {
         let remains = rows.iter().map(|row| (row.name.clone(), row.clone())).collect();
         Writer { seq, remains, ..Writer::default() }
     }
 
-    /// Returns a number that is higher than all numbers assigned before.
+    /// Returns a new number, which is higher than all earlier numbers.
     pub(crate) const fn number(&mut self) -> u64 {
         self.seq += 1;
         self.seq
@@ -104,7 +106,7 @@ impl Writer {
         self.failing.as_ref().map(|failing| failing.why.as_str())
     }
 
-    /// Returns true if so many changes wait that no further change should be begun.
+    /// Returns true if so many changes are waiting for a commit that no new change should be made.
     pub(crate) fn is_full(&self) -> bool {
         self.next.deeds.len() >= WAITING
     }
@@ -115,25 +117,26 @@ impl Writer {
         under_way.into_iter().chain([&self.next]).any(|batch| batch.touched.contains(name))
     }
 
-    /// Returns the row that would remain under a name if the ledger could never be written again.
+    /// Returns the row that would stay in force under a name if the ledger could never be written
+    /// again.
     pub(crate) fn remains(&self, name: &Name) -> Option<&Row> {
         self.remains.get(name)
     }
 
-    /// Returns all names whose current row can differ from the row that would remain if the ledger
-    /// could never be written again.
+    /// Returns the names whose current row can differ from the row that would stay in force if the
+    /// ledger could never be written again.
     pub(crate) fn unsettled(&self) -> Vec<Name> {
         self.next.touched.iter().cloned().collect()
     }
 
-    /// Records that a row stays in force although it is not in the ledger, since it could not be
-    /// reverted.
+    /// Records that a row stays in force because it could not be reverted, although it is not in
+    /// the ledger.
     pub(crate) fn let_remain(&mut self, row: Row) {
         self.remains.insert(row.name.clone(), row);
     }
 
-    /// Returns the change by an earlier request with the same key, if that request has no reply
-    /// yet.
+    /// Returns the change by an earlier request with the same key. `None` if there is none, or if
+    /// that request was already answered.
     pub(crate) fn waiting(&mut self, keyed: &KeyedRequest) -> Option<&mut UncommittedChange> {
         let under_way = self.under_way.as_mut().map(|under_way| &mut under_way.batch);
         let batches = under_way.into_iter().chain([&mut self.next]);
@@ -144,7 +147,7 @@ impl Writer {
         batches.flat_map(|batch| &mut batch.deeds).find(is_same)
     }
 
-    /// Queues a change. While the ledger cannot be written, the change is returned instead, so that
+    /// Queues a change for the ledger. If the ledger cannot be written, returns the change, so that
     /// its caller is answered at once.
     pub(crate) fn add(&mut self, mut deed: UncommittedChange) -> Option<UncommittedChange> {
         deed.remains = self.apply(&deed);
@@ -161,7 +164,7 @@ impl Writer {
         Some(deed)
     }
 
-    /// Queues an event that concerns no reservation.
+    /// Queues an event that is about no reservation.
     pub(crate) fn note(&mut self, event: Event) {
         match self.failing {
             None => self.next.events.push_back(event),
@@ -169,7 +172,7 @@ impl Writer {
         }
     }
 
-    /// Notes that the plan of a principal is to be written.
+    /// Marks the plan of a principal to be written.
     pub(crate) fn touch_plan(&mut self, principal: Principal) {
         self.next.plans.insert(principal);
     }
@@ -179,7 +182,7 @@ impl Writer {
         self.next.plans.iter().copied().collect()
     }
 
-    /// Keeps an answer that was given while the ledger could not be written.
+    /// Stores an answer that was given while the ledger could not be written.
     pub(crate) fn keep(&mut self, kept: KeptAnswer) {
         self.next.kept.push(kept);
         if self.next.kept.len() > EVENTS {
@@ -204,9 +207,10 @@ impl Writer {
         self.failing.as_ref().filter(|_| waits).map(|failing| failing.again)
     }
 
-    /// Begins the next commit, if one is due and none is under way. `row` returns the current row
-    /// of a name, `answer` the answer to keep for a change. `whole` makes the event about the end
-    /// of the ledger's failure, from the event's number and the number of lost events.
+    /// Begins the next commit if one is due and none is under way. `row` returns the current row of
+    /// a name, and `answer` returns the answer to store for a change. `whole` creates the event
+    /// that reports the end of the ledger's failure, from the event's number and the number of lost
+    /// events.
     pub(crate) fn begin(
         &mut self,
         now: Time,
@@ -240,12 +244,12 @@ impl Writer {
         self.under_way.as_ref().map(|under_way| &under_way.commit)
     }
 
-    /// Completes a commit. Returns it with the changes whose callers wait for it.
+    /// Completes a commit. Returns the commit, and the changes whose callers wait for it.
     pub(crate) fn committed(&mut self, seq: u64) -> Option<(Commit, Vec<UncommittedChange>)> {
         let PendingCommit { commit, batch } =
             self.under_way.take_if(|one| one.commit.seq == seq)?;
         if self.failing.take().is_some() {
-            // All changes made since the failure are in `remains` already.
+            // `remains` already contains all changes made since the failure.
             return Some((commit, batch.deeds));
         }
         for (name, row) in &commit.rows {
@@ -264,8 +268,8 @@ impl Writer {
         Some((commit, batch.deeds))
     }
 
-    /// Handles a failed commit. Nothing can be written for now, so changes queued after the commit
-    /// wait as well. Returns all changes that waited, oldest first.
+    /// Handles a failed commit. The ledger cannot be written for now, so changes that were queued
+    /// after the commit have failed too. Returns all these changes, oldest first.
     pub(crate) fn not_committed(
         &mut self,
         now: Time,

@@ -1,10 +1,10 @@
-//! Differences between two runs, and which of them are more than noise.
+//! Differences between two runs, and a test whether each difference is more than noise.
 //!
-//! The rule is a bootstrap over blocks of time. A *draw* takes as many blocks of each run as the
-//! run has, at random and with repetition, and computes the metric from the drawn blocks. [`DRAWS`]
-//! draws are made, with a fixed seed. A difference is more than noise if at least 99 % of the drawn
-//! differences have its sign. Blocks keep neighbouring samples together, so that a few long waits
-//! of one moment count once.
+//! The test is a bootstrap over blocks of time. A *draw* takes blocks of a run at random and with
+//! repetition, and computes the metric from the drawn blocks. Each draw takes as many blocks as the
+//! run has. [`DRAWS`] draws are made, with a fixed seed. A difference is more than noise if at
+//! least 99 % of the drawn differences have its sign. Samples of the same moment lie in the same
+//! block, so several long waits at one moment count as one event.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::{BLOCKS, Schedule, VmBlocks};
 /// Number of draws for each metric.
 const DRAWS: usize = 500;
 
-/// Number of draws that the interval leaves out at each end. Both ends together are 1 % of the
+/// Number of draws that are left out at each end of the interval. Both ends together are 1 % of the
 /// draws.
 const LEFT_OUT: usize = DRAWS / 200;
 
@@ -30,9 +30,9 @@ pub enum Metric {
     WakeP50,
     /// 99th percentile of the wake latency.
     WakeP99,
-    /// 99th percentile of the wake latency on the CPU of the last run.
+    /// 99th percentile of the wake latency of wakes after which the vCPU runs on its last CPU.
     WakeStayedP99,
-    /// 99th percentile of the wake latency on another CPU.
+    /// 99th percentile of the wake latency of wakes after which the vCPU runs on another CPU.
     WakeMigratedP99,
     /// Median wait after a preemption.
     PreemptedP50,
@@ -42,13 +42,13 @@ pub enum Metric {
     SliceP50,
     /// 99th percentile of the length of a slice.
     SliceP99,
-    /// CPU time over the length of the run.
+    /// CPU time divided by the length of the run.
     Share,
-    /// Busiest CPU's part of all busy time.
+    /// Part of all busy time that belongs to the busiest CPU.
     BusiestShare,
-    /// Standard deviation of the CPUs' busy times over their mean.
+    /// Standard deviation of the busy times of the CPUs, divided by their mean.
     BusySpread,
-    /// Time in which a vCPU waited for a CPU while another was idle.
+    /// Time in which a vCPU waited for one CPU while another CPU was idle.
     IdleQueue,
 }
 
@@ -116,7 +116,7 @@ impl Metric {
         }
     }
 
-    /// Returns the unit of the values.
+    /// Returns the unit of the metric's values.
     #[must_use]
     pub const fn unit(self) -> MetricUnit {
         match self {
@@ -127,8 +127,8 @@ impl Metric {
         }
     }
 
-    /// Returns true if a larger value is worse, whatever the load is. For the median of preemption
-    /// waits it returns false, since this median also rises if short waits become fewer.
+    /// Returns true if a larger value is worse under every load. The median of preemption waits
+    /// returns false: it also rises if short waits become fewer.
     #[must_use]
     pub const fn is_worse_if_larger(self) -> bool {
         let is_neutral = matches!(
@@ -161,7 +161,7 @@ pub struct Difference {
     pub metric: Metric,
     /// Value in each run, in the unit of the metric. `None` if the run has no samples.
     pub values: [Option<u64>; 2],
-    /// Number of samples in each run. For parts of a whole, the number of blocks.
+    /// Number of samples in each run. For metrics that are parts of a whole, the number of blocks.
     pub counts: [u64; 2],
     /// Interval that contains 99 % of the drawn differences. `None` if the difference is not
     /// judged.
@@ -170,7 +170,8 @@ pub struct Difference {
     pub change: Change,
 }
 
-/// Returns the differences between two runs: of all VMs together, of the CPUs, and of each VM.
+/// Returns the differences between two runs. First come those of all VMs together, then those of
+/// the CPUs, then those of each VM.
 #[must_use]
 pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     let draws = [draws(1), draws(2)];
@@ -209,7 +210,7 @@ pub fn difference(runs: [&Schedule; 2]) -> Vec<Difference> {
     all.filter(|it| it.values.iter().any(Option::is_some)).collect()
 }
 
-/// Returns the minimum number of samples for which a metric is judged.
+/// Returns the minimum number of samples for which the difference of a metric is judged.
 fn least(metric: Metric) -> u64 {
     match metric.unit() {
         MetricUnit::Time => LEAST_SAMPLES,
@@ -284,7 +285,7 @@ fn variation(values: &[u64]) -> u64 {
     if sum == 0 {
         return 0;
     }
-    // Of deviations in millionths of the mean the squares stay small.
+    // Squares of deviations in millionths of the mean are small enough for the integer type.
     let deviation = |&value: &u64| {
         let scaled = u128::from(value) * count * 1_000_000 / sum;
         scaled.abs_diff(1_000_000).pow(2)
@@ -293,7 +294,7 @@ fn variation(values: &[u64]) -> u64 {
     u64::try_from((squares / count).isqrt()).unwrap_or(u64::MAX)
 }
 
-/// Returns the numbers of the drawn blocks, for each draw.
+/// Returns the numbers of the drawn blocks, one list for each draw.
 fn draws(seed: u64) -> Vec<Vec<usize>> {
     let mut state = seed;
     let mut next = || {
@@ -317,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn coefficient_of_variation_has_its_textbook_value() {
+    fn coefficient_of_variation_equals_the_textbook_value() {
         assert_eq!(variation(&[5, 5, 5]), 0);
         assert_eq!(variation(&[0, 10]), 1_000_000);
         assert_eq!(variation(&[2, 4, 4, 4, 5, 5, 7, 9]), 400_000);

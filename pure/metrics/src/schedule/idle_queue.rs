@@ -6,7 +6,8 @@ use slackline_units::{CpuId, Time};
 #[derive(Debug)]
 pub(crate) struct IdleQueue {
     cpus: usize,
-    /// Start or end of each interval: the time, the CPU, and the change to the CPU's counts.
+    /// Start or end of each interval, as the time, the CPU, and the step by which the counts of the
+    /// CPU change.
     events: Vec<(Time, usize, Step)>,
 }
 
@@ -21,12 +22,12 @@ impl IdleQueue {
         IdleQueue { cpus, events: Vec::new() }
     }
 
-    /// Notes that a thread ran on a CPU in an interval.
+    /// Records that a thread ran on a CPU from `from` to `to`.
     pub(crate) fn busy(&mut self, cpu: CpuId, from: Time, to: Time) {
         self.add(cpu, (from, to), Step::Busy);
     }
 
-    /// Notes that a vCPU waited in an interval, and then ran on this CPU.
+    /// Records that a vCPU waited from `from` to `to`, and then ran on the CPU `cpu`.
     pub(crate) fn waits(&mut self, cpu: CpuId, from: Time, to: Time) {
         self.add(cpu, (from, to), Step::Waits);
     }

@@ -4,8 +4,8 @@ use slackline_units::Span;
 
 use super::BLOCKS;
 
-/// Number of bits after the leading bit by which a histogram distinguishes lengths. So its steps
-/// are 1/16 of a power of two.
+/// Number of bits after the leading bit that a histogram keeps of a length. So 16 steps cover each
+/// doubling of the length.
 const BITS: u32 = 4;
 
 /// Number of steps in the histogram of one block.
@@ -46,7 +46,7 @@ impl Samples {
         self.blocks.iter().map(|block| block.count).sum()
     }
 
-    /// Returns the samples of these blocks together. A block that is listed several times counts
+    /// Returns the samples of the given blocks together. A block that is given several times counts
     /// several times.
     pub(crate) fn of(&self, blocks: impl Iterator<Item = usize>) -> Histogram {
         let mut sum = Histogram::default();
@@ -68,8 +68,8 @@ impl Histogram {
         self.count += other.count;
     }
 
-    /// Returns the length that `percent` of the samples do not exceed. The result is at most 1/16
-    /// too low. `None` if there are no samples.
+    /// Returns the length of time that `percent` of the samples do not exceed. The result is at
+    /// most 1/16 too low. `None` if there are no samples.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         let rank = (self.count * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -83,8 +83,8 @@ impl Histogram {
     }
 }
 
-/// Returns the histogram step of a length. Lengths below 16 ns have a step each. Above, each
-/// doubling of the length has 16 steps.
+/// Returns the histogram step of a length. Each nanosecond below 16 ns is one step. From 16 ns on,
+/// each doubling of the length has 16 steps.
 fn step_of(ns: u64) -> usize {
     let bits = 64 - ns.leading_zeros();
     if bits <= BITS {

@@ -1,4 +1,4 @@
-//! Answers to the question why a VM waited.
+//! Answers to the question why a VM waited: the causes of waiting for each of its vCPUs.
 
 use slackline_trace::Note;
 use slackline_units::{CpuId, Span, Time, VcpuId};
@@ -30,31 +30,31 @@ pub struct Blame {
     /// Time in which the vCPU was runnable or kept from running, and did not run. It is the sum of
     /// the times of all culprits.
     pub waited: Span,
-    /// Each cause of waiting with its time, longest first.
+    /// Each cause of waiting with its time. The cause with the longest time comes first.
     pub culprits: Vec<(Culprit, Span)>,
-    /// Parts of all waits with their causes, in no order, if the waits of all VMs are explained.
-    /// Stolen time has no parts.
+    /// Parts of all waits with their causes, in no order. Filled only if the waits of all VMs are
+    /// explained. Stolen time has no parts.
     pub parts: Vec<(Time, Time, Culprit)>,
-    /// CPU time and CPU ready as the kernel counted them, beside the values from the recording.
-    /// `None` if the recording has no kernel accounting of the vCPU.
+    /// CPU time and CPU ready, by the kernel and from the recording. `None` if the recording has no
+    /// kernel accounting of the vCPU.
     pub check: Option<Check>,
 }
 
-/// CPU time and CPU ready (time on run queues) of a vCPU in the same interval, by the kernel and by
+/// CPU time and CPU ready (time on run queues) of a vCPU in one interval, by the kernel and from
 /// the recording.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Check {
     /// CPU time as the kernel counted it.
     pub kernel_used: Span,
-    /// CPU ready as the kernel counted it: time on run queues, without stops and pauses.
+    /// CPU ready as the kernel counted it: time on run queues, without time in stops and pauses.
     pub kernel_ready: Span,
-    /// Time on CPUs as it was recorded.
+    /// CPU time from the recording.
     pub used: Span,
-    /// Time on run queues as it was recorded, of waits that have ended.
+    /// CPU ready from the recording: time on run queues, in waits that have ended.
     pub ready: Span,
 }
 
-/// Answer to the question why a VM waited.
+/// Causes of waiting for each vCPU of a VM, with the gaps of the recording.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Length of the recording.
@@ -95,14 +95,14 @@ impl Blame {
         self.culprits.sort_by(|(a, of_a), (b, of_b)| of_b.cmp(of_a).then(a.cmp(b)));
     }
 
-    /// Returns the total time of the causes for which `is_it` returns true.
+    /// Returns the total time of the causes that `is_it` selects.
     #[must_use]
     pub fn of(&self, is_it: impl Fn(&Culprit) -> bool) -> Span {
         self.culprits.iter().filter(|(culprit, _)| is_it(culprit)).map(|&(_, span)| span).sum()
     }
 
-    /// Returns the causes of waiting as a tenant may see them. Only VMs for which `owns` returns
-    /// true keep their names.
+    /// Returns the causes of waiting as a tenant may see them. Names of VMs are removed, except of
+    /// VMs for which `owns` returns true.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Blame {
         let hidden = self.culprits.iter().map(|(it, span)| (it.for_tenant(&owns), *span));

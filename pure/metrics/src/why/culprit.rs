@@ -5,15 +5,15 @@ use core::fmt;
 /// Cause that kept a runnable vCPU from running.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Culprit {
-    /// Another VM ran, within its reservation or beyond it. A VM without a reservation always runs
-    /// beyond it.
+    /// Another VM ran, within its reservation or beyond it. A VM without a reservation always
+    /// counts as beyond it.
     OtherVm {
         /// Name of the VM. Empty if the reader is not allowed to see it.
         vm: String,
         /// True if the VM ran beyond its reservation.
         beyond: bool,
     },
-    /// Other vCPUs of the waiting VM ran, or threads of its virtual machine monitor.
+    /// Another vCPU of the waiting VM ran, or a thread of its virtual machine monitor.
     OwnVm,
     /// A process of the host.
     Process {
@@ -33,7 +33,7 @@ pub enum Culprit {
     LateTimer,
     /// The dispatcher or another thread of Slackline.
     Dispatcher,
-    /// The vCPU's budget was exhausted, and its limit is hard.
+    /// The vCPU's budget was exhausted, and its reservation is a hard limit.
     Exhausted,
     /// A person paused the VM or stopped it with a signal.
     Paused,
@@ -42,7 +42,7 @@ pub enum Culprit {
 }
 
 impl Culprit {
-    /// Returns a word for the kind of culprit, which is stable in JSON.
+    /// Returns the kind of culprit as one word. JSON uses this word, so it never changes.
     #[must_use]
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -60,8 +60,8 @@ impl Culprit {
         }
     }
 
-    /// Returns the cause as a tenant may see it. Other VMs and processes of the host lose their
-    /// names, except VMs for which `owns` returns true.
+    /// Returns the cause as a tenant may see it. Names of other VMs and of host processes are
+    /// removed. VMs for which `owns` returns true keep their names.
     #[must_use]
     pub fn for_tenant(&self, owns: impl Fn(&str) -> bool) -> Culprit {
         match self {

@@ -2,8 +2,8 @@
 
 use slackline_units::Time;
 
-/// Intervals in any order that can overlap. `settle` sorts them and makes them disjoint before they
-/// are queried.
+/// A set of time intervals. They are added in any order and can overlap. `settle` sorts them and
+/// makes them disjoint, which is needed before `cut`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Intervals(Vec<(Time, Time)>);
 
@@ -14,7 +14,7 @@ impl Intervals {
         }
     }
 
-    /// Sorts the intervals and joins those that touch.
+    /// Sorts the intervals and joins those that touch or overlap.
     pub(super) fn settle(&mut self) {
         self.0.sort_unstable();
         let mut settled: Vec<(Time, Time)> = Vec::with_capacity(self.0.len());
@@ -27,8 +27,8 @@ impl Intervals {
         self.0 = settled;
     }
 
-    /// Splits an interval at the borders of the set, and passes the parts in order. The flag is
-    /// true for parts inside the set. The set must be settled.
+    /// Splits an interval at the borders of the set, and passes its parts to `each` in order of
+    /// time. The flag is true for a part inside the set. `settle` must have been called before.
     pub(super) fn cut(&self, (from, to): (Time, Time), mut each: impl FnMut(Time, Time, bool)) {
         let first = self.0.partition_point(|&(_, end)| end <= from);
         let mut at = from;

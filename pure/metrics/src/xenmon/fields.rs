@@ -12,13 +12,14 @@ use crate::{Field, FieldValue};
 const SECOND: Span = Span::from_secs(1);
 
 impl XenMonSummary {
-    /// The fields of the run, in this order: `length_ns`, `point_ns`.
+    /// Returns the fields of the run, in this order: `length_ns`, `point_ns`.
     #[must_use]
     pub fn fields(&self) -> Vec<Field> {
         vec![("length_ns", ns(Some(self.length))), ("point_ns", ns(Some(POINT)))]
     }
 
-    /// The fields of a domain over the whole run: `domain`, then those of [`Self::point_fields`].
+    /// Returns the fields of a domain over the whole run: `domain`, then those of
+    /// [`Self::point_fields`].
     #[must_use]
     pub fn domain_fields(&self, domain: &XenMonDomain) -> Vec<Field> {
         let mut fields = vec![("domain", FieldValue::Text(domain.name.clone()))];
@@ -26,12 +27,12 @@ impl XenMonSummary {
         fields
     }
 
-    /// The fields of a span of time, in this order: `gotten_ns`, `gotten_ns_per_s`, `gotten_ppm`,
-    /// `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns` (of executions with
-    /// a slice), `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`, `blocked_per_io_ns`, `waited_ns`,
-    /// `waited_ns_per_s`, `waited_ppm`, `waited_per_execution_ns`, `executions`,
-    /// `executions_milli_per_s`, `io`, `io_milli_per_s`, `io_milli_per_execution`. Numbers that the
-    /// host could not observe are missing.
+    /// Returns the fields of a span of time, in this order: `gotten_ns`, `gotten_ns_per_s`,
+    /// `gotten_ppm`, `gotten_per_execution_ns`, `allocated_ns`, `allocated_per_execution_ns` (of
+    /// executions with a slice), `blocked_ns`, `blocked_ns_per_s`, `blocked_ppm`,
+    /// `blocked_per_io_ns`, `waited_ns`, `waited_ns_per_s`, `waited_ppm`,
+    /// `waited_per_execution_ns`, `executions`, `executions_milli_per_s`, `io`, `io_milli_per_s`,
+    /// `io_milli_per_execution`. Numbers that the host could not observe are missing.
     #[must_use]
     pub fn point_fields(&self, point: &Point, over: Span) -> Vec<Field> {
         let runs = self.knows.stretches;
@@ -65,14 +66,15 @@ impl XenMonSummary {
     }
 }
 
-/// Returns the rate per second, in thousandths. `None` if `over` is zero.
+/// Returns the number of events per second, in thousandths. `None` if `over` is zero.
 fn milli_per_second(count: u64, over: Span) -> Option<u64> {
     let ns = u128::from(over.ns());
     let milli = (u128::from(count) * 1_000 * u128::from(SECOND.ns()) + ns / 2).checked_div(ns)?;
     u64::try_from(milli).ok()
 }
 
-/// Returns the mean, rounded to the nearest. `None` if `count` is zero.
+/// Returns the mean of `of` per event, rounded to the nearest nanosecond. `None` if `count` is
+/// zero.
 fn part(of: Span, count: u64) -> Option<Span> {
     (count > 0).then(|| Span::from_ns((of.ns() + count / 2) / count))
 }
@@ -82,7 +84,8 @@ fn ns(span: Option<Span>) -> FieldValue {
 }
 
 fn per_second(span: Option<Span>, over: Span) -> FieldValue {
-    // Millionths would be too coarse: one of them is a thousand nanoseconds.
+    // Rates are in nanoseconds per second. Millionths would be too coarse: one of them is a
+    // thousand nanoseconds.
     let rate = |span: Span| {
         let all = u128::from(over.ns());
         (u128::from(span.ns()) * u128::from(SECOND.ns()) + all / 2).checked_div(all)

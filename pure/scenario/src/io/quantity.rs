@@ -6,8 +6,8 @@ use toml::de::DeValue;
 use crate::error::ErrorKind;
 use crate::table::{Item, Mistake, decimal};
 
-/// Units of data with their sizes in bytes. A unit whose name is the end of another unit's name
-/// comes after that unit.
+/// Units of data with their sizes in bytes. If the name of one unit is the end of another unit's
+/// name, the longer name comes first.
 const BYTES: [(&str, u64); 7] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),
@@ -28,8 +28,8 @@ const RATES: [(&str, u64); 6] = [
     ("GB/s", 8_000_000_000),
 ];
 
-/// Largest amount of data in bytes, or rate in bits per second, that is accepted. It is a thousand
-/// times the amount or rate of any real host.
+/// Largest accepted amount of data in bytes, and largest accepted rate in bits per second. It is a
+/// thousand times what real hosts have.
 const MOST: u64 = 1_000_000_000_000_000;
 
 /// Reads an amount of data in bytes, which must not be zero.
@@ -37,13 +37,13 @@ pub(crate) fn bytes(item: &Item<'_>) -> Result<u64, Mistake> {
     scaled(item, &BYTES, "an amount of data, as in \"10KiB\"")
 }
 
-/// Reads a number of events per second, a whole number or a decimal fraction. Returns the mean time
+/// Reads a number of events per second, which may be a decimal fraction. Returns the mean time
 /// between two events.
 pub(crate) fn mean_between(item: &Item<'_>) -> Result<Span, Mistake> {
     const LEAST: u64 = 10;
     const MOST: u64 = 1_000_000 * PARTS;
-    /// Number of smallest steps of a rate in one event per second: a rate has at most four decimal
-    /// places.
+    /// Number of steps of a rate in one event per second. A rate has at most four decimal places,
+    /// so one step is 0.0001 events per second.
     const PARTS: u64 = 10_000;
     let parts = match item.value() {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix())

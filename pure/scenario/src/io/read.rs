@@ -186,7 +186,8 @@ fn client(table: &Table<'_>, domains: &[Domain], names: &Names) -> Result<Client
     Ok(Client { to, delay, from, until, task, kind })
 }
 
-/// Returns the id of the task that an item of the file names. The id identifies the task's jobs.
+/// Returns the id of the task that an item of the file names. Jobs of the task are counted under
+/// this id.
 fn task(item: &Item<'_>, (domain, system): (&str, &System)) -> Result<TaskId, Mistake> {
     let name = item.text()?;
     let named = system.names.iter().find(|task| task.name == name);

@@ -13,7 +13,7 @@ use crate::{Draw, Program, Step};
 
 const FOREVER: &str = "forever";
 
-/// Meaning of the time that each job has.
+/// Meaning of the time that a list gives for each job.
 #[derive(Clone, Copy)]
 enum Times {
     /// Time at which the job is ready, counted from joining.
@@ -22,7 +22,7 @@ enum Times {
     Think,
 }
 
-/// A job: its time, and its work in CPU time. Work of `None` never ends.
+/// A job: its time, and its work as CPU time. A work of `None` means that the job never ends.
 type Job = (Span, Option<Span>);
 
 pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, Mistake> {
@@ -30,7 +30,8 @@ pub(super) fn read(run: &RunContext<'_>, table: &Table<'_>) -> Result<Program, M
     program(&item, times, jobs)
 }
 
-/// Reads jobs that end, each with its ready time from the start of the run.
+/// Reads jobs with ready times that are counted from the start of the run. Each job must have an
+/// end.
 pub(crate) fn ready(run: &RunContext<'_>, table: &Table<'_>) -> Result<Vec<(Span, Span)>, Mistake> {
     let (item, _, jobs) = list(run, table.taught(&keys::INTERFERENCE)?)?;
     let mut last = Span::ZERO;
@@ -87,8 +88,8 @@ fn work(item: &Item<'_>) -> Result<Option<Span>, Mistake> {
     if item.value().as_str() == Some(FOREVER) { Ok(None) } else { item.span().map(Some) }
 }
 
-/// Creates the program of a list of jobs. Jobs without work are left out, and their time to sleep
-/// is added to the sleep of the next job.
+/// Creates the program of a list of jobs. A job without work is left out, and its sleep is added to
+/// the sleep of the next job.
 fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mistake> {
     let mut steps = Vec::with_capacity(jobs.len() * 2);
     let mut before: Option<Span> = None;
@@ -117,7 +118,8 @@ fn program(item: &Item<'_>, times: Times, jobs: Vec<Job>) -> Result<Program, Mis
     Ok(Program::once(steps))
 }
 
-/// Returns the release step of a job. `None` if the previous job has the same ready time.
+/// Returns the step that waits until a job is ready. `None` if the previous job is ready at the
+/// same time.
 fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     let none = Draw::Fixed(Span::ZERO);
     let period = before.map_or(Span::from_ns(1), |before| ready - before);
@@ -125,8 +127,8 @@ fn release(before: Option<Span>, ready: Span) -> Option<Step> {
     (!period.is_zero()).then_some(Step::Release { period, deadline: None, offset, gap, jitter })
 }
 
-/// Reads a file of jobs: a title, then lines of a time and an amount of work in nanoseconds. Skips
-/// empty lines and those that begin with `#`.
+/// Reads a file of jobs: a header, then lines with a time and an amount of work in nanoseconds.
+/// Skips empty lines and lines that begin with `#`.
 fn of_file(item: &Item<'_>, path: &str, text: &str) -> Result<(Times, Vec<Job>), Mistake> {
     let mut times = None;
     let mut jobs = Vec::new();

@@ -96,7 +96,7 @@ fn refusal_of_a_recording_file_with_a_wrong_header_states_the_right_header() {
 }
 
 #[test]
-fn error_in_a_recording_file_names_its_line() {
+fn error_in_a_recording_file_names_the_line_in_that_file() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
     let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
@@ -122,7 +122,7 @@ fn column_of_a_scenario_error_counts_characters_for_any_line_ending() {
 }
 
 #[test]
-fn scenario_of_100_000_nested_brackets_is_an_error() {
+fn scenario_with_100_000_nested_brackets_is_refused() {
     for text in ["[".repeat(100_000), format!("a = {}", "[".repeat(100_000))] {
         assert!(Scenario::read(&text).is_err());
     }
@@ -137,7 +137,7 @@ fn unknown_policy_named_by_the_caller_is_an_error_without_a_file_position() {
     assert_eq!((error.line, error.column), (0, 0));
 }
 
-/// Pattern of a few random characters, some of them control characters.
+/// Pattern that matches up to four random characters. Some of them are control characters.
 const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
@@ -146,8 +146,8 @@ proptest! {
         let _ = Scenario::read(&text);
     }
 
-    /// Parts of a valid file are replaced by random characters. The reader gets further in such a
-    /// text than in random text before it finds an error.
+    /// Random characters replace parts of a valid file. The reader gets further in such a text than
+    /// in random text before it finds an error.
     #[test]
     fn scenario_with_random_replacements_is_parsed_or_gives_a_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),

@@ -1,4 +1,4 @@
-//! Tests of the meaning of scenarios, key by key.
+//! Tests of the meaning of each key of a scenario.
 
 use slackline_policy::{Groups, Topology, find};
 use slackline_scenario::{
@@ -122,7 +122,7 @@ fn full() -> Scenario {
     Scenario::read(FULL).unwrap_or_else(|error| panic!("{}: {error}", error.line))
 }
 
-/// Returns a scenario with only the required keys, and with `rest` after its domain.
+/// Returns a scenario that has only the required keys, with the text `rest` added after its domain.
 fn least(rest: &str) -> Scenario {
     let text = format!(
         "title = \"least\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -362,8 +362,9 @@ fn domain_without_a_share_takes_the_default_share_if_its_policy_has_one() {
     assert_eq!((error.line, error.column), (4, 1));
 }
 
-/// Each vCPU of a domain gets an equal share, rounded down. Its unused budget is lent to its
-/// siblings unless the file says otherwise. A domain with one vCPU has no siblings to lend to.
+/// Each vCPU of a domain gets an equal share, rounded down. Unused budget is lent to the other
+/// vCPUs of the domain, unless the file sets another `spread`. A domain with one vCPU lends to
+/// none.
 #[test]
 fn cpu_share_of_a_domain_is_divided_equally_among_its_vcpus() {
     let edf = find("edf").unwrap();
@@ -423,9 +424,9 @@ fn vcpu_may_be_configured_to_start_blocked_and_on_a_given_cpu() {
     assert_eq!(sound.wakes(sound.vcpus[0]), sound.joins);
 }
 
-/// Compares with a search through all instants in order.
+/// The expected instant is found by a search through all instants in order.
 #[test]
-fn next_instant_of_a_clock_pattern_is_the_first_after_the_given_time() {
+fn next_instant_of_a_clock_step_is_the_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -456,7 +457,7 @@ fn changes_in_a_scenario_are_sorted_by_time() {
 }
 
 #[test]
-fn scenario_that_is_run_under_another_policy_takes_parameters_of_that_policy() {
+fn scenario_under_another_policy_takes_parameters_of_that_policy() {
     let scenario = full();
     let other = scenario.with_policy("round-robin").unwrap();
     assert_eq!(other.policy.to_string(), "round-robin quantum=3ms");
@@ -509,7 +510,7 @@ fn every_comparison_of_a_claim_is_unchanged_if_printed_and_parsed() {
 }
 
 #[test]
-fn claim_may_be_about_one_domain_all_domains_or_admission() {
+fn claim_can_test_one_domain_all_domains_or_admission() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));
@@ -522,7 +523,7 @@ fn claim_may_be_about_one_domain_all_domains_or_admission() {
 }
 
 #[test]
-fn scenario_may_have_a_million_vcpus() {
+fn scenario_with_a_million_vcpus_is_accepted() {
     let text = "title = \"many\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
                 [[domain]]\nname = \"a\"\ncopies = 1000000\nwork = { kind = \"spin\" }\n";
     let scenario = Scenario::read(text).unwrap();

@@ -1,4 +1,4 @@
-//! Start of the service: restores the reservations of the ledger.
+//! Start of the service: restoring the reservations of the ledger.
 
 use std::collections::BTreeMap;
 
@@ -33,7 +33,7 @@ struct RestoredRow {
 impl Service {
     /// Starts a service from the contents of the ledger. All reservations enter the scheduler at
     /// one instant, oldest first. A reservation that no longer fits waits for capacity, and its
-    /// state has the reason. A reservation for a process that has ended is removed.
+    /// state says why. A reservation for a process that has ended is removed.
     pub fn recover(
         settings: Settings,
         now: Time,
@@ -71,8 +71,8 @@ impl Service {
         service
     }
 
-    /// Looks up the VMs of all rows, oldest first. Removes rows of processes that have ended, and
-    /// rows whose end has passed.
+    /// Looks up the VMs of all rows, oldest first. Removes rows whose process has ended, and rows
+    /// whose end time has passed.
     fn heirs(&mut self, now: Time, rows: Vec<Row>, world: &mut impl World) -> Vec<RestoredRow> {
         let mut heirs: Vec<RestoredRow> = Vec::with_capacity(rows.len());
         for row in rows {
@@ -128,7 +128,7 @@ impl Service {
         for (heir, answer) in heirs.into_iter().zip(answers) {
             let RestoredRow { row, domain, machine } = heir;
             if answer == Err(WorldError::Gone) && !row.binding.lasts() {
-                // The process has ended since it was looked up.
+                // The process has ended after it was looked up.
                 self.domains.leave(now, domain);
                 self.over(now, row, EventKind::Vanished);
                 continue;
@@ -145,7 +145,7 @@ impl Service {
         }
     }
 
-    /// Adds a restored reservation, with the part of it that is in force.
+    /// Adds a restored reservation to the service. `standing` says which part of it is in force.
     fn enter(
         &mut self,
         now: Time,
@@ -157,7 +157,8 @@ impl Service {
             && matches!(standing, Standing::Seated { .. })
             && let Err(declined) = world.pause(domain)
         {
-            // A VM that is paused must not run. One that cannot be paused is left to the kernel.
+            // A VM of a paused reservation must not run under the scheduler. If it cannot be
+            // paused, it is left to the kernel.
             world.unseat(domain);
             standing = Standing::Promised(Reason::Unavailable(declined.to_string()));
         }
@@ -187,8 +188,8 @@ impl Service {
     }
 }
 
-/// Returns the part of a declined row that is in force. If the VM cannot be scheduled but its
-/// capacity is available, the capacity is reserved.
+/// Returns which part of a row is in force after the scheduler declined the row. If the VM cannot
+/// be scheduled but there is enough capacity, the capacity alone is reserved.
 fn not_held(
     row: &Row,
     domain: DomId,

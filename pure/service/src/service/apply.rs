@@ -1,9 +1,10 @@
-//! Lists of reservations: all of them are admitted, or nothing changes.
+//! Lists of reservations. All reservations of a list are admitted, or nothing changes.
 //!
-//! A request lists reservations as they should be. Capacity is freed first and reserved after, in
-//! one step of the service, so the order of the list does not matter. If one of them is refused,
-//! the changes before it are undone in reverse order. All changes are written in one commit: after
-//! a crash, either all reservations have their old parameters or all have their new parameters.
+//! A request lists the reservations that should exist. All capacity that becomes free is freed
+//! before any capacity is reserved, so the order of the list does not matter. If one reservation is
+//! refused, the earlier changes are undone in reverse order. All changes are written in one commit.
+//! So after a crash, either all reservations have their old parameters or all have their new
+//! parameters.
 
 use std::collections::BTreeSet;
 
@@ -29,12 +30,13 @@ use super::{ChangeOrigin, DoneChange, Replied, Service};
 /// Maximum number of reservations in one list.
 pub const MOST_TARGETS: usize = 1_000;
 
-/// One change on the way from the current reservations to the listed reservations.
+/// A single change that leads from the present reservations to the listed reservations.
 pub(super) enum Step {
     Create {
         row: Row,
     },
-    /// Other terms. `change` is what was asked for, or `None` if the terms were.
+    /// A change of the terms. `change` is what the request asked for. `None` if the request gave
+    /// the complete terms.
     Change {
         before: Row,
         change: Option<TermsChange>,
@@ -63,7 +65,8 @@ impl Step {
         }
     }
 
-    /// Returns the position of a step in the order: capacity is freed before it is reserved.
+    /// Returns the rank of a step. Steps that free capacity come before steps that reserve
+    /// capacity.
     pub(super) fn rank(&self) -> u8 {
         match self {
             Step::Keep { .. } => 0,
@@ -128,8 +131,8 @@ impl Service {
         Ok(None)
     }
 
-    /// Makes all changes or none, and queues them for the ledger, in one commit. `by` returns the
-    /// origin of a change from its number. Returns the changed rows with their new revisions.
+    /// Carries out all steps or none, and queues them for the ledger in one commit. `by` returns
+    /// the cause of a change from its index. Returns the changed rows with their new revisions.
     pub(super) fn carry_out<'a>(
         &mut self,
         now: Time,
@@ -217,8 +220,8 @@ impl Service {
             phase: Some(*phase),
             vcpus: Some(vcpus),
             until: Some(*until),
-            // With `auto`, an existing reservation keeps its mechanism if that mechanism can
-            // express the new parameters.
+            // With `auto`, an existing reservation keeps its mechanism if that mechanism supports
+            // the new parameters.
             enforce: (!enforce.is_auto()).then_some(enforce.by()),
         };
         let by = TermsChange { enforce: Some(enforce.by()), ..change };
@@ -234,8 +237,8 @@ impl Service {
         Ok(Step::Change { before: row.clone(), change: Some(change), terms })
     }
 
-    /// Plans a new reservation. Its VM is not looked up for this. It is found later, like a VM that
-    /// starts after it was reserved for.
+    /// Returns the step for a new reservation. The VM is not looked up now. It is found later, like
+    /// a VM that starts after its reservation was made.
     fn plan_new(&self, asked: &ClientRequest, target: &Request) -> Result<Step, Refusal> {
         let Request::Reserve { name, amount, vcpus, binding, user, .. } = target else {
             return Err(Refusal::Unkeepable("the request names no reservation".into()));
@@ -329,8 +332,8 @@ impl Service {
         }
     }
 
-    /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity and
-    /// is retried immediately.
+    /// Undoes a step. If the old terms do not fit at once, the reservation waits for capacity, and
+    /// another attempt follows immediately.
     fn undo(&mut self, now: Time, undo: Undo, world: &mut impl World) {
         match undo {
             Undo::Create(name) => {
@@ -359,7 +362,8 @@ impl Service {
             };
             match join(world, entry.domain, &entry.row, seats) {
                 Ok(()) if entry.row.paused && entry.is_seated() => {
-                    // If it cannot be paused it runs, and the list of reservations shows so.
+                    // If the VM cannot be paused, it runs. Its state in the list of reservations
+                    // shows that.
                     let _ = world.pause(entry.domain);
                 }
                 Ok(()) => {}
@@ -426,13 +430,13 @@ impl Service {
     }
 }
 
-/// Checks that the end of a listed reservation is in the future, if the reservation has an end.
+/// Checks the end time of a listed reservation, if it has one. The end must be in the future.
 fn check_target_end(target: &Request, now: Time, world: &mut impl World) -> Result<(), Refusal> {
     let Request::Reserve { until, .. } = target else { return Ok(()) };
     check_end(*until, now, world)
 }
 
-/// Returns the refusal of a list because of one reservation.
+/// Returns the refusal of a whole list because of one of its reservations.
 fn of(name: &Name, why: Refusal) -> Refusal {
     Refusal::InList { name: name.clone(), why: Box::new(why) }
 }

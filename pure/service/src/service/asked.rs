@@ -1,4 +1,5 @@
-//! Handling of a request: rate limits, rights, retries with the same key, and dispatch by kind.
+//! Handling of a request: rate limits, rights, retries with an idempotency key, and the call of the
+//! function for its kind.
 
 use slackline_units::{Enforcement, Time};
 
@@ -21,8 +22,8 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Handles a request whose VM has been looked up. The request was counted against the rate
-    /// limits before the look-up, so it is not counted again.
+    /// Handles a request for which the VM has been looked up. The request was already counted
+    /// against the rate limits before the lookup, so it is not counted again.
     pub(super) fn sought_and_asked(
         &mut self,
         now: Time,
@@ -33,10 +34,11 @@ impl Service {
         reply(asked, outcome, world);
     }
 
-    /// Counts a request against the rate limits, before anything slow is done for it.
+    /// Counts a request against the rate limits. Called before any slow work is done for the
+    /// request.
     ///
     /// # Errors
-    /// If the caller may not send such a request, or exceeds a rate limit.
+    /// If the caller may not send a request of this kind, or exceeds a rate limit.
     pub fn count(&mut self, now: Time, asked: &ClientRequest) -> Result<(), Refusal> {
         let verb = asked.request.verb();
         self.limits.count(now, asked.principal, verb)?;
@@ -56,7 +58,7 @@ impl Service {
         }
     }
 
-    /// Checks that a tenant names no reservation of another owner.
+    /// Checks that a tenant does not name a reservation of another owner.
     fn check_owner(&self, asked: &ClientRequest) -> Result<(), Refusal> {
         let name = match &asked.request {
             Request::Hold { member, .. } => member.name(),
@@ -68,14 +70,14 @@ impl Service {
         }
     }
 
-    /// Returns the outcome of an earlier request with the same key.
+    /// Returns the outcome of an earlier request with the same idempotency key.
     fn answered_before(
         &mut self,
         now: Time,
         asked: &ClientRequest,
     ) -> Result<EarlierRequest, Refusal> {
         let verb = asked.request.verb();
-        // Applying a list a second time changes nothing, so its answer is not kept.
+        // Applying a list a second time changes nothing, so the answer to a list is not kept.
         let is_kept = verb.is_change() && verb != Verb::Apply;
         let Some(keyed) = keyed(asked).filter(|_| is_kept) else {
             return Ok(EarlierRequest::Never);
@@ -94,7 +96,7 @@ impl Service {
         }))
     }
 
-    /// Returns a stored answer, with the current state of the reservation.
+    /// Returns a stored answer with the present state of its reservation.
     fn again(&self, kept: KeptAnswer) -> Answer {
         let now = self.book.get(&kept.row.name).filter(|entry| entry.row.since == kept.row.since);
         let mut reservation = now.map_or_else(|| ended(kept.row.clone()), |entry| entry.listed());
@@ -121,9 +123,9 @@ impl Service {
         outcome
     }
 
-    /// Carries out a request with `auto`. First tries the mechanism that is better on this host. If
-    /// the service refuses the request with that mechanism, tries the dispatcher. Logs the
-    /// mechanism of each reservation that changed.
+    /// Carries out a request with `auto`. Tries the mechanism that works better on this host first.
+    /// If the service refuses that mechanism, tries the dispatcher. Logs the mechanism of each
+    /// changed reservation.
     fn carry_out_by_best_mechanism(
         &mut self,
         now: Time,
@@ -154,7 +156,8 @@ impl Service {
         outcome
     }
 
-    /// Forgets the choice of the mechanism of each reservation whose mechanism a request names.
+    /// Forgets the service's choice of mechanism for each reservation for which the request names a
+    /// mechanism.
     fn forget_choices(&mut self, request: &Request) {
         match request {
             Request::Reserve { name, enforce, .. }
@@ -216,7 +219,7 @@ impl Service {
     }
 }
 
-/// Replies to a request, unless its answer comes later (after a commit or from the world).
+/// Replies to a request. Does nothing if the answer comes later, after a commit or from the world.
 fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     match outcome {
         Ok(Some(answer)) => world.reply(asked.ticket, &Ok(answer)),
@@ -225,12 +228,12 @@ fn reply(asked: &ClientRequest, outcome: Replied, world: &mut impl World) {
     }
 }
 
-/// Outcome of an earlier request with the same key.
+/// Outcome of an earlier request that has the same idempotency key.
 enum EarlierRequest {
     /// No request had this key before.
     Never,
-    /// The earlier request has no answer yet. Both requests will get the same answer.
+    /// The earlier request has no answer yet. Both requests will get one answer.
     Waits,
-    /// The earlier request got this answer.
+    /// The earlier request was answered.
     Answered(Box<Answer>),
 }

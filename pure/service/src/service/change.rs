@@ -64,11 +64,11 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Returns the row of a reservation.
+    /// Returns the row of a reservation, for a request that changes it.
     ///
     /// # Errors
-    /// If no reservation has that name, if it is held for a gang, or if its revision is
-    /// not the expected revision.
+    /// If no reservation has this name, if the reservation is held for a gang, or if its revision
+    /// is not the expected one.
     pub(super) fn expected(&self, name: &Name, revision: Option<u64>) -> Result<Row, Refusal> {
         let unknown = || Refusal::NoSuchReservation { name: name.clone() };
         let row = self.book.row(name).ok_or_else(unknown)?;
@@ -81,7 +81,7 @@ impl Service {
         }
     }
 
-    /// Puts other terms of a reservation into force.
+    /// Replaces the terms of a reservation that is in force.
     pub(super) fn enforce(
         &mut self,
         name: &Name,
@@ -111,7 +111,8 @@ impl Service {
             seats.vcpus.resize(usize::from(terms.vcpus()), None);
             let filled = Seats::fill(machine, terms.vcpus(), &seats.vcpus);
             entry.contested.retain(|place, _| *place < terms.vcpus());
-            // vCPUs that cannot get a place run on as ordinary threads. The state is then partial.
+            // vCPUs that cannot be placed continue to run as ordinary threads. The state of the
+            // reservation is then partial.
             entry.not_seated = None;
             if filled != *seats {
                 match world.seat(domain, &filled) {

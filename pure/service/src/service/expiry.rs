@@ -1,6 +1,7 @@
-//! Reservations that end at a time of the wall clock.
+//! Reservations with an end time of the wall clock.
 //!
-//! An end is kept as a time of the wall clock. So if the wall clock is set, the ends move with it.
+//! An end time is stored as a time of the wall clock. So if the wall clock is set, reservations end
+//! earlier or later.
 
 use slackline_units::{Time, WallTime};
 
@@ -12,8 +13,8 @@ use crate::world::World;
 use super::Service;
 
 impl Service {
-    /// Ends reservations whose end has come, oldest first. Returns the time of the next end. `None`
-    /// if no reservation has an end.
+    /// Ends the reservations whose end time has come, oldest first. Returns the next end time.
+    /// `None` if no reservation has an end time.
     pub(super) fn end_expired(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let next = self.book.iter().filter_map(end).min()?;
         let ahead = world.wall_ahead();
@@ -30,13 +31,13 @@ impl Service {
     }
 }
 
-/// Returns the end of a reservation. `None` if the reservation has no end. Also `None` if it is
-/// held for a gang, since it is then not in the ledger, and ends with its lease.
+/// Returns the end time of a reservation. `None` if it has no end time, or if it is held for a
+/// gang. A held reservation is not in the ledger, and ends with its lease.
 fn end(entry: &Entry) -> Option<WallTime> {
     entry.row.terms.until().filter(|_| !entry.is_lent())
 }
 
-/// Returns true if the end of a stored reservation has passed.
+/// Returns true if the end time of a stored reservation has passed.
 pub(super) fn has_expired(row: &Row, now: Time, world: &mut impl World) -> bool {
     row.terms.until().is_some_and(|until| until.on(world.wall_ahead()) <= now)
 }

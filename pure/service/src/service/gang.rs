@@ -1,4 +1,4 @@
-//! Members of gangs: holding them, beginning them, and breaking a gang.
+//! Members of gangs: holding a member, beginning it, and breaking a gang.
 
 use slackline_units::Time;
 
@@ -19,9 +19,9 @@ use super::reserve::{is_promised, join, refusal};
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Admits a member of a gang. Its capacity is reserved, but its VM is not scheduled, until it
-    /// begins or its lease ends. Nothing is written to the ledger: if the service dies, the
-    /// capacity is free at once.
+    /// Admits a member of a gang. Its capacity is reserved, but its VM is not scheduled until the
+    /// member begins. Nothing is written to the ledger. So if the service dies, the capacity is
+    /// free at once.
     pub(super) fn hold(
         &mut self,
         now: Time,
@@ -47,8 +47,8 @@ impl Service {
         Ok(Some(Answer::Done { reservation, is_new: true, warning: None }))
     }
 
-    /// Answers a repeated request to hold the same gang member for the same caller. The lease is
-    /// not extended.
+    /// Answers a repeated request of the same caller to hold a gang member. The lease is not
+    /// extended.
     fn hold_again(
         &self,
         asked: &ClientRequest,
@@ -65,8 +65,8 @@ impl Service {
         Err(Refusal::Exists { name: row.name.clone(), is: row.to_string() })
     }
 
-    /// Turns a held member of a gang into a reservation. Its VM is scheduled from the begin time
-    /// on.
+    /// Turns a held member of a gang into a reservation. Its VM is scheduled when the begin time
+    /// has come.
     pub(super) fn begin(
         &mut self,
         now: Time,
@@ -99,7 +99,7 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Handles a broken gang: ends its member on this host, or lets it go on alone.
+    /// Handles the report that a gang is broken. The member on this host ends, or goes on alone.
     pub(super) fn break_gang(
         &mut self,
         now: Time,
@@ -131,7 +131,7 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Returns the reservation `name`.
+    /// Returns the reservation `name` as a member of a gang.
     ///
     /// # Errors
     /// If the reservation is not a member of `gang`.
@@ -144,8 +144,8 @@ impl Service {
         }
     }
 
-    /// Checks that a reservation is not held for a gang that has not begun. No request may change
-    /// such a reservation.
+    /// Checks that a reservation is not held for a gang that has not begun. Requests must not
+    /// change a held reservation.
     pub(super) fn check_lent(&self, name: &Name) -> Result<(), Refusal> {
         let lent = self.book.get(name).filter(|entry| entry.is_lent());
         match lent.and_then(|entry| entry.row.gang.as_ref()) {
@@ -154,7 +154,7 @@ impl Service {
         }
     }
 
-    /// Begins members of gangs whose begin time has come, and ends held members whose lease has
+    /// Begins the gang members whose begin time has come, and ends the held members whose lease has
     /// expired.
     pub(super) fn end_leases(&mut self, now: Time, world: &mut impl World) {
         let is_due = |entry: &Entry| entry.lease.is_some_and(|lease| lease.over() <= now);

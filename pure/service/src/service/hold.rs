@@ -14,7 +14,8 @@ use crate::world::World;
 use super::reserve::refusal;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
-/// A request for a reservation, its name, and the expected revision.
+/// A request about one reservation, the name of the reservation, and the revision that it must
+/// have.
 type ForOne<'a> = (&'a ClientRequest, &'a Name, Option<u64>);
 
 impl Service {

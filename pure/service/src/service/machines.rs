@@ -1,4 +1,4 @@
-//! VMs that start and end, change their vCPUs, or are changed by other programs.
+//! Handling of VMs that start or end, change their vCPUs, or are changed by other programs.
 
 use slackline_units::{DomId, Time};
 
@@ -28,7 +28,7 @@ impl Service {
             }
             let machine = match found {
                 Ok(machine) => machine,
-                // The VM is there but cannot be identified.
+                // The VM exists but cannot be identified.
                 Err(LookError::Unclear { says, .. }) => {
                     self.stand(&name, Standing::Promised(Reason::Unavailable(says)));
                     continue;
@@ -39,8 +39,8 @@ impl Service {
         }
     }
 
-    /// Schedules a VM for the reservation that waits for it, unless the VM belongs to another user
-    /// or has another reservation.
+    /// Schedules a VM for the reservation that waits for it. Does nothing if the VM belongs to
+    /// another user or already has a reservation.
     pub(super) fn give(&mut self, now: Time, row: &Row, machine: Machine, world: &mut impl World) {
         let name = &row.name;
         if !row.means(&machine) {
@@ -61,7 +61,7 @@ impl Service {
         }
     }
 
-    /// Ends a reservation if its VM can never come back. Returns true if it did.
+    /// Ends a reservation if its VM can never return. Returns true if the reservation was ended.
     pub(super) fn ends(
         &mut self,
         now: Time,
@@ -92,7 +92,8 @@ impl Service {
         if row.paused
             && let Err(error) = world.pause(domain)
         {
-            // A VM that is paused must not run. One that cannot be paused is left to the kernel.
+            // A VM of a paused reservation must not run under the scheduler. If it cannot be
+            // paused, it is left to the kernel.
             world.unseat(domain);
             return Err(declined(error));
         }
@@ -108,12 +109,12 @@ impl Service {
         }
     }
 
-    /// Updates the identity and the user of a reservation's VM in its row, and writes an event.
+    /// Updates identity and user of a reservation's VM in its row, and writes an event.
     pub(super) fn machine_is(&mut self, now: Time, name: &Name, happened: EventKind) {
         let Some(entry) = self.book.get_mut(name) else { return };
         let identity = match entry.machine() {
             Some(machine) => Some(machine.identity),
-            // A `pid:` binding goes on referring to the same process.
+            // A `pid:` binding still refers to the same process.
             None => entry.row.identity.filter(|_| !entry.row.binding.lasts()),
         };
         let before = entry.row.clone();
@@ -150,7 +151,7 @@ impl Service {
         }
     }
 
-    /// Returns the reservation for which this VM is scheduled.
+    /// Returns the reservation of a domain if the VM with this identity is scheduled for it.
     fn held(&self, domain: DomId, identity: Identity) -> Option<&Entry> {
         let is_it = |machine: &Machine| machine.identity == identity;
         self.book.of_domain(domain).filter(|entry| entry.machine().is_some_and(is_it))
@@ -173,7 +174,8 @@ impl Service {
         let is_other = *before != machine;
         let filled = Seats::fill(&machine, places, &seats.vcpus);
         let is_reseated = filled != *seats;
-        // Needed even if no place changes: a new thread may have the vCPU number of one that ended.
+        // This call is needed even if no place changes: a new thread may have the vCPU number of a
+        // thread that has ended.
         match world.seat(domain, &filled) {
             Ok(()) => {
                 let sat = |place: &u16| seats.vcpus.get(usize::from(*place)).copied();
@@ -182,7 +184,7 @@ impl Service {
                 entry.not_seated = None;
                 *seats = filled;
             }
-            // The state is partial until the next report of the VM succeeds.
+            // The state of the reservation is partial until the next report about the VM succeeds.
             Err(declined) => entry.not_seated = Some(declined.to_string()),
         }
         let there = u16::try_from(machine.vcpus.len()).unwrap_or(u16::MAX);
@@ -193,7 +195,8 @@ impl Service {
         }
     }
 
-    /// Writes an event about an undone change to scheduled threads, if such an event is due.
+    /// Writes an event about an undone change to scheduled threads, at most one event per VM in ten
+    /// seconds.
     pub(super) fn meddled(&mut self, now: Time, domain: DomId, what: String) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name).filter(|entry| entry.is_seated());
@@ -202,8 +205,8 @@ impl Service {
         }
     }
 
-    /// Leaves the threads of a place (reserved vCPU) to the program that changed them, since that
-    /// may be an administrator's.
+    /// Leaves the threads of a place (reserved vCPU) to the program that changed them, because an
+    /// administrator may have made the change.
     pub(super) fn contest(&mut self, now: Time, domain: DomId, place: u16, what: &str) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let Some(entry) = self.book.get_mut(&name) else { return };
@@ -215,7 +218,7 @@ impl Service {
         }
     }
 
-    /// Records that the threads of a place (reserved vCPU) are scheduled again.
+    /// Records that the service schedules the threads of a place (reserved vCPU) again.
     pub(super) fn settled(&mut self, now: Time, domain: DomId, place: u16) {
         let Some(name) = self.name_of(domain).cloned() else { return };
         let entry = self.book.get_mut(&name);
@@ -234,7 +237,7 @@ impl Service {
         }
     }
 
-    /// Retries the reservations for which too little capacity was available, oldest first.
+    /// Retries the reservations that do not fit into the available capacity, oldest first.
     pub(super) fn fit(&mut self, now: Time, world: &mut impl World) {
         for name in self.book.oldest(Entry::is_out) {
             let Some(entry) = self.book.get_mut(&name) else { continue };
@@ -249,8 +252,8 @@ impl Service {
     }
 }
 
-/// Returns true if the VM of a row can never come back: the binding is a process number, and that
-/// process has ended.
+/// Returns true if the VM of a row can never return: the binding is a process id, and the process
+/// has ended.
 pub(super) fn is_over(row: &Row, found: &Result<Machine, LookError>) -> bool {
     !row.binding.lasts()
         && match found {

@@ -1,4 +1,4 @@
-//! Plans of principals: canaries, and the undoing of the last plan.
+//! Plans of principals: canaries, and undoing the last plan.
 
 use slackline_units::{Span, Time};
 
@@ -18,21 +18,21 @@ use crate::world::World;
 use super::apply::Step;
 use super::{ChangeOrigin, Replied, Service};
 
-/// Maximum number of principals whose last plan is kept. The oldest is dropped first.
+/// Maximum number of principals whose last plan is kept. One more principal drops the oldest plan.
 const MOST_PLANS: usize = 200;
 
-/// Time after which a canary is looked at again if the ledger could not be written.
+/// Time until a canary is checked again if the ledger could not be written.
 const AGAIN: Span = Span::from_secs(1);
 
 impl Service {
-    /// Returns the last plan of a principal. `None` if it has none.
+    /// Returns the last plan of a principal. `None` if the principal has no plan.
     #[must_use]
     pub fn plan_of(&self, principal: Principal) -> Option<&Plan> {
         self.plans.get(&principal)
     }
 
     /// Returns the revision of the host: the number of the event that last changed a reservation.
-    /// After a restart the release of a reservation does not count.
+    /// Releases before the last restart of the service do not count.
     #[must_use]
     pub fn revision(&self) -> u64 {
         let rows = self.book.iter().map(|entry| entry.row.revision);
@@ -51,7 +51,7 @@ impl Service {
         }
     }
 
-    /// Changes the first VM of a plan, and begins to watch it.
+    /// Changes the first VM of a plan, and starts to watch it.
     pub(super) fn canary(
         &mut self,
         now: Time,
@@ -103,7 +103,7 @@ impl Service {
         Ok(None)
     }
 
-    /// Makes the first change that has a prediction and is admitted alone.
+    /// Makes the first change of the plan that has a prediction and is admitted by itself.
     fn begin_canary(
         &mut self,
         now: Time,
@@ -158,10 +158,10 @@ impl Service {
         Ok(None)
     }
 
-    /// Returns the steps that undo what a plan has done.
+    /// Returns the steps that undo the changes of a plan.
     ///
     /// # Errors
-    /// If a reservation has changed since.
+    /// If a reservation has changed since the plan changed it.
     fn steps_back(&self, plan: &Plan) -> Result<Vec<Step>, Refusal> {
         let done = plan.steps.iter().filter(|step| step.is_done);
         let mut steps: Vec<Step> =
@@ -170,7 +170,10 @@ impl Service {
         Ok(steps)
     }
 
-    /// Returns the current row of a reservation, which must have the revision of `known`.
+    /// Returns the current row of a reservation.
+    ///
+    /// # Errors
+    /// If its revision is not that of `known`.
     fn unmoved(&self, known: &Row) -> Result<Row, Refusal> {
         let (name, asked) = (&known.name, known.revision);
         let row = self.book.row(name);
@@ -210,7 +213,7 @@ impl Service {
         }
     }
 
-    /// Keeps the plan of a principal instead of the one before.
+    /// Stores the plan of a principal in place of its previous plan.
     pub(super) fn keep_plan(
         &mut self,
         asked: &ClientRequest,
@@ -235,7 +238,8 @@ impl Service {
         }
     }
 
-    /// Keeps a single change of a caller, unless a canary of the caller is being watched.
+    /// Stores a single change as the last plan of the caller, unless a canary of the caller is
+    /// being watched.
     pub(super) fn keep_change(&mut self, asked: &ClientRequest, before: Row, after: Row) {
         if self.check_no_canary(asked).is_ok() {
             let step = PlanStep { before: Some(before), after: Some(after), is_done: true };
@@ -243,7 +247,7 @@ impl Service {
         }
     }
 
-    /// Keeps an applied list.
+    /// Stores an applied list as the last plan of the caller.
     pub(super) fn keep_list(&mut self, asked: &ClientRequest, changes: &[AppliedChange]) {
         let changed = changes.iter().filter(|change| change.before != change.after);
         let steps = changed.map(|change| PlanStep {
@@ -260,7 +264,7 @@ impl Service {
         self.writer.touch_plan(principal);
     }
 
-    /// Notes the plans that a commit has written.
+    /// Records the plans that a commit has written to the ledger.
     pub(super) fn stored_plans(&mut self, written: &[(Principal, Option<Plan>)]) {
         for (principal, plan) in written {
             match plan {
@@ -270,7 +274,7 @@ impl Service {
         }
     }
 
-    /// Returns plans whose last stage could not be written to the stage before.
+    /// Returns plans to their previous stage if their last stage could not be written.
     pub(super) fn take_plans_back(&mut self, now: Time) {
         for principal in self.writer.unwritten_plans() {
             let stored = self.stored_plans.get(&principal);
@@ -286,7 +290,8 @@ impl Service {
         self.watch_again(now);
     }
 
-    /// Follows a change that the service made by itself, so that it does not count as a move.
+    /// Updates plans after the service itself changed a reservation, so that the plan can still be
+    /// undone.
     pub(super) fn follow_in_plans(&mut self, before: &Row, after: &Row) {
         for (principal, plan) in &mut self.plans {
             if plan.follow(before, after) {
@@ -295,7 +300,7 @@ impl Service {
         }
     }
 
-    /// Begins the watches of all canaries again.
+    /// Restarts the watches of all canaries.
     pub(super) fn watch_again(&mut self, now: Time) {
         let watched = self.plans.values().filter(|plan| plan.watched().is_some());
         let due = now.after(SETTLING);
@@ -303,7 +308,7 @@ impl Service {
         self.watches = again.collect();
     }
 
-    /// Looks at the canaries that are due. Returns the time of the next look.
+    /// Checks the canaries whose watch is due. Returns the time of the next check.
     pub(super) fn look_at_canaries(&mut self, now: Time, world: &mut impl World) -> Option<Time> {
         let due = self.watches.iter().filter(|(_, watch)| watch.due <= now);
         let due: Vec<Principal> = due.map(|(principal, _)| *principal).collect();
@@ -347,7 +352,7 @@ impl Service {
         }
     }
 
-    /// Makes the rest of a plan's changes after its canary was as predicted.
+    /// Makes all other changes of a plan after its canary did as predicted.
     fn spread(&mut self, now: Time, plan: Plan, name: &Name, world: &mut impl World) {
         let asked = asked_again(&plan);
         let rest: Result<Vec<Step>, Refusal> = plan
@@ -377,8 +382,8 @@ impl Service {
         }
     }
 
-    /// Returns a step of the rest. `None` if the reservation is already as planned, as after a
-    /// failure of the ledger.
+    /// Returns the step for one of the other changes of a plan. `None` if the reservation is
+    /// already as planned, for instance after a failure of the ledger.
     fn step_forward(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
         let current = step.name().and_then(|name| self.book.row(name)).map(|row| row.terms);
         if current == step.after.as_ref().map(|row| row.terms) {
@@ -402,7 +407,7 @@ impl Service {
         }
     }
 
-    /// Restores the first VM of a plan.
+    /// Restores the first VM of a plan, and records the reason.
     fn take_canary_back(&mut self, now: Time, plan: Plan, why: String, world: &mut impl World) {
         let asked = asked_again(&plan);
         let by = |_| ChangeOrigin::Plan(&asked);
@@ -437,7 +442,7 @@ impl Service {
     }
 }
 
-/// Returns a request that has the rights with which a plan was asked for.
+/// Returns a request with the rights that the caller had when it asked for the plan.
 fn asked_again(plan: &Plan) -> ClientRequest {
     ClientRequest {
         ticket: Ticket(0),
@@ -450,7 +455,7 @@ fn asked_again(plan: &Plan) -> ClientRequest {
 }
 
 impl Service {
-    /// Returns the caller's last plan for an answer.
+    /// Returns the answer that shows the caller's last plan.
     pub(super) fn show_plan(&self, asked: &ClientRequest) -> Answer {
         Answer::Plan(self.plans.get(&asked.principal).cloned().map(Box::new))
     }

@@ -1,4 +1,4 @@
-//! Changes of the VM that a reservation is for.
+//! Changes of the VM to which a reservation is bound.
 
 use slackline_units::Time;
 
@@ -19,8 +19,8 @@ use super::reserve::found;
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
 impl Service {
-    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay as
-    /// they are. If the other VM does not exist, the reservation waits for it.
+    /// Binds a reservation to another VM, or to the same VM by another name. The parameters stay
+    /// unchanged. If the other VM does not exist, the reservation waits for it.
     pub(super) fn rebind(
         &mut self,
         now: Time,
@@ -39,7 +39,7 @@ impl Service {
         }
         let machine = found((binding, before.user), world)?;
         let user = machine.as_ref().map_or(before.user, |machine| machine.user);
-        // Only the owner's own request shows which other users' VMs the owner may have.
+        // The users for whom the owner may reserve are known only from the owner's own request.
         if user != before.user && !(asked.principal == before.owner && asked.may_have(user)) {
             let (binding, principal) = (binding.clone(), before.owner);
             return Err(Refusal::NotYours { binding, user, principal });
@@ -60,7 +60,7 @@ impl Service {
         Ok(self.did(now, &ChangeOrigin::Asked(asked), done))
     }
 
-    /// Checks that no other reservation has the VM or its binding.
+    /// Checks that no other reservation has the VM or the binding.
     fn check_free_for(
         &self,
         name: &Name,
@@ -74,8 +74,8 @@ impl Service {
         }
     }
 
-    /// Gives the places of a reservation to the threads of another VM. Nothing changes if the VM
-    /// has these places already, or if the scheduler refuses.
+    /// Assigns the places of a reservation to the threads of another VM. Nothing changes if the VM
+    /// already has these places, or if the scheduler declines.
     fn take_machine(
         &mut self,
         name: &Name,

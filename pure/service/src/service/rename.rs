@@ -1,4 +1,4 @@
-//! Libvirt domains that were renamed while they were off: `virsh domrename`.
+//! Libvirt domains that were renamed with `virsh domrename` while they were off.
 
 use slackline_units::Time;
 
@@ -11,10 +11,10 @@ use crate::world::World;
 use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
-    /// Binds a reservation that waits for a libvirt domain to the domain's new name, and gives the
-    /// domain to the reservation. The name of the reservation stays. The domain must have the UUID
-    /// of the domain that was last held, and the same user. The user is checked because a UUID
-    /// comes from the VM's own command line, so any user can set it.
+    /// Binds a reservation that waits for a libvirt domain to the domain's new name, and schedules
+    /// the domain. The name of the reservation stays. The domain must have the UUID and the user of
+    /// the domain that was last scheduled. The user is checked because a UUID is taken from the
+    /// VM's command line, which any user can set.
     pub(super) fn renamed(
         &mut self,
         now: Time,
@@ -23,7 +23,7 @@ impl Service {
         world: &mut impl World,
     ) {
         let are_names = [from, to].iter().all(|one| one.kind() == BindingKind::Libvirt);
-        // If the new name has a reservation of its own, the old reservation keeps the old name.
+        // If another reservation has the new name, this reservation keeps the old one.
         if !are_names || self.book.bound(to).is_some() {
             return;
         }

@@ -1,4 +1,4 @@
-//! Making of new reservations.
+//! Requests that make a new reservation.
 
 use slackline_policy::AdmitError;
 use slackline_units::{Span, Time, WallTime};
@@ -19,7 +19,7 @@ use crate::world::{JoiningDomain, World};
 
 use super::{ChangeOrigin, DoneChange, Replied, Service};
 
-/// Maximum number of reservations of all owners together. Each is a row of the ledger.
+/// Maximum number of reservations of all owners together. Each reservation is a row of the ledger.
 pub const MOST_RESERVATIONS: usize = 10_000;
 
 impl Service {
@@ -38,8 +38,8 @@ impl Service {
         self.make(now, (asked, row, machine), world)
     }
 
-    /// Checks a request to reserve, up to admission. Returns the row for the reservation, and the
-    /// VM if the VM exists.
+    /// Makes all checks for a new reservation except admission. Returns its row, and the VM if it
+    /// exists.
     pub(super) fn checked(
         &mut self,
         now: Time,
@@ -88,7 +88,7 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// Ends a reservation for a process that has ended, even if the end was not reported yet, as
+    /// Ends a reservation whose process has ended but whose end was not reported yet, for instance
     /// after a restart of the service. The name of the reservation is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
@@ -105,8 +105,9 @@ impl Service {
         }
     }
 
-    /// Answers a request to reserve that the same principal repeats. If the reservation waits for
-    /// its VM, looks it up: a program that starts a VM often repeats its request.
+    /// Answers a repeated request of the same principal to make a reservation. If the reservation
+    /// waits for its VM, looks the VM up, because a program that starts a VM often repeats its
+    /// request.
     fn reserve_again(
         &mut self,
         now: Time,
@@ -127,7 +128,7 @@ impl Service {
         }
     }
 
-    /// Checks that no other reservation has the VM or its binding.
+    /// Checks that no other reservation has the VM or the binding.
     pub(super) fn check_free(
         &self,
         binding: &Binding,
@@ -140,7 +141,7 @@ impl Service {
         }
     }
 
-    /// Makes a reservation. It is in force at once if its VM exists.
+    /// Makes a reservation. If its VM exists, the VM is scheduled at once.
     fn make(
         &mut self,
         now: Time,
@@ -153,7 +154,7 @@ impl Service {
             machine.as_ref().map(|machine| Seats::fill(machine, row.terms.vcpus(), &[]));
         let mut joined = join(world, domain, &row, seats.as_ref());
         if joined == Err(WorldError::Gone) && row.binding.lasts() {
-            // The VM has ended since it was looked up.
+            // The VM has ended after it was looked up.
             (machine, seats, row.identity) = (None, None, None);
             joined = join(world, domain, &row, None);
         }
@@ -184,7 +185,7 @@ pub(super) fn new_terms(request: &Request, amount: Amount, vcpus: u16) -> Result
     Ok(terms.map_err(Refusal::Terms)?.with_end(*until))
 }
 
-/// Checks that the end of a reservation is in the future, if the reservation has an end.
+/// Checks the end time of a reservation, if it has one. The end must be in the future.
 pub(super) fn check_end(
     until: Option<WallTime>,
     now: Time,
@@ -195,8 +196,8 @@ pub(super) fn check_end(
     if until > now { Ok(()) } else { Err(Refusal::EndPassed { until, now }) }
 }
 
-/// Checks that a slice longer than [`Terms::LONGEST_RUN`] is requested by an administrator only. A
-/// slice that is not longer than before is allowed.
+/// Checks that only an administrator reserves a slice longer than [`Terms::LONGEST_RUN`]. If the
+/// old slice was already that long, a slice that is not longer than the old one is allowed.
 pub(super) fn check_run(
     asked: &ClientRequest,
     before: Option<Terms>,
@@ -213,7 +214,7 @@ pub(super) fn check_run(
 /// Returns the binding of the only VM with this name.
 ///
 /// # Errors
-/// If there is no such VM, or several such VMs.
+/// If no VM or several VMs have this name.
 fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     let mut bindings = world.named(name);
     match (bindings.pop(), bindings.is_empty()) {
@@ -226,10 +227,10 @@ fn named(name: &Name, world: &mut impl World) -> Result<Binding, Refusal> {
     }
 }
 
-/// Returns the user who owns, or will own, the VM of a new reservation.
+/// Returns the user who owns the VM of a new reservation, or who will own it.
 ///
 /// # Errors
-/// If the caller may not reserve for that user, or the request named another user.
+/// If the caller may not reserve for that user, or if the request named another user.
 fn whose(
     asked: &ClientRequest,
     (binding, said): (&Binding, Option<u32>),
@@ -276,7 +277,7 @@ pub(super) fn join(
 ) -> Result<(), WorldError> {
     let joining = JoiningDomain { domain, name: &row.name, terms: &row.terms, seats };
     let mut answers = world.join(&[joining]);
-    // A missing answer does not mean success.
+    // A missing answer must not count as success.
     answers.pop().unwrap_or_else(|| {
         Err(WorldError::Host { says: "the scheduler did not answer".into(), hint: None })
     })
@@ -307,22 +308,22 @@ pub(super) fn refusal(declined: WorldError, terms: &Terms, binding: &Binding) ->
     }
 }
 
-/// Returns the slice that fits in a whole period. `room` is the slice that fits in each part into
-/// which the period is divided for enforcement.
+/// Returns the slice that fits in a whole period. The period is divided into parts for enforcement,
+/// and `room` is the slice that fits in each part.
 fn of_whole_period(room: Span, terms: &Terms) -> Span {
     let (whole, part) = (terms.each().period(), terms.in_each_second().each().period());
     let ns = u128::from(room.ns()) * u128::from(whole.ns()) / u128::from(part.ns().max(1));
     Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
 }
 
-/// Returns true if a request to reserve would result in this row.
+/// Returns true if a request to reserve would result in exactly this row.
 pub(super) fn is_promised(request: &Request, row: &Row) -> bool {
     let Request::Reserve { name, amount, vcpus, binding, user, .. } = request else {
         return false;
     };
     let vcpus = vcpus.unwrap_or(row.terms.vcpus());
-    // With `auto`, the service might choose another mechanism today. A repeated request is still
-    // equal to the existing reservation, so compare with the mechanism of that reservation.
+    // With `auto`, the service might choose another mechanism now. The repeated request still means
+    // the existing reservation, so compare it with the mechanism of that reservation.
     let mut like_row = request.clone();
     like_row.choose_mechanism(row.terms.enforcement());
     *name == row.name

@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use super::Service;
 
 impl Service {
-    /// Lists all reservations, or one, as they are in force now.
+    /// Lists one reservation or all reservations, as they are now.
     pub(super) fn list(&self, name: Option<&Name>) -> Result<Answer, Refusal> {
         let Some(name) = name else {
             return Ok(Answer::List(self.book.iter().map(Entry::listed).collect()));

@@ -1,4 +1,4 @@
-//! Commits to the ledger, and what to revert if one fails.
+//! Commits to the ledger, and reverting changes after a failed commit.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ use crate::world::{KeptAnswer, World};
 use super::{ChangeOrigin, DoneChange, Service};
 
 impl Service {
-    /// Begins a commit, if there is something to write and no commit is under way.
+    /// Begins a commit. Does nothing if there is nothing to write or a commit is under way.
     pub(super) fn write(&mut self, now: Time, world: &mut impl World) {
         let book = &self.book;
         let whole = |seq, lost| Event {
@@ -41,7 +41,8 @@ impl Service {
         }
     }
 
-    /// Handles a completed commit: answers the callers that wait for it, and publishes its events.
+    /// Handles a completed commit: answers the callers that waited for it, and publishes its
+    /// events.
     pub(super) fn committed(&mut self, now: Time, seq: u64, world: &mut impl World) {
         let Some((commit, deeds)) = self.writer.committed(seq) else { return };
         self.stored_plans(&commit.plans);
@@ -65,7 +66,8 @@ impl Service {
         }
     }
 
-    /// Returns a reservation for `list`, with the parameters of this row and its current state.
+    /// Returns a reservation as `list` shows it, with the parameters of this row and its current
+    /// state.
     fn seen(&self, row: Row) -> ListedReservation {
         let entry = self.book.get(&row.name).filter(|entry| entry.row.since == row.since);
         match entry.map(Entry::listed) {
@@ -74,8 +76,8 @@ impl Service {
         }
     }
 
-    /// Handles a failed commit. Nothing can be written for a while. Changes that take CPU time from
-    /// no other reservation stay in force, and the others are reverted.
+    /// Handles a failed commit. The ledger cannot be written for a while. Changes that take CPU
+    /// time from no other reservation stay in force. All other changes are reverted.
     pub(super) fn not_committed(
         &mut self,
         now: Time,
@@ -93,7 +95,8 @@ impl Service {
         for mut deed in deeds {
             let changed = deed.remains.take();
             let reply = if changed.is_some() || stays.contains(&deed.name) {
-                // The change before this one may have been reverted.
+                // If the earlier change of this reservation was reverted, this change no longer is
+                // what it was.
                 let changed = changed.filter(|_| !stays.contains(&deed.name));
                 let event = deed.event.take().map(|event| match changed {
                     Some((before, after)) => Event { before, after, ..event },
@@ -108,8 +111,8 @@ impl Service {
         }
     }
 
-    /// Answers the callers that wait for a change. A list of changes has an answer of its own, and
-    /// is refused if one of its changes cannot be written.
+    /// Answers the callers that wait for a change. A request with a list is answered as a whole,
+    /// and is refused if one of its changes cannot be written.
     fn reply_deed(
         &mut self,
         deed: &UncommittedChange,
@@ -128,8 +131,8 @@ impl Service {
         }
     }
 
-    /// Reverts the changes that may not stay in force without the ledger: first those that free
-    /// capacity, then those that need it. Returns the names that could not be reverted.
+    /// Reverts the changes that must not stay in force without the ledger. Changes whose reversal
+    /// frees capacity come first. Returns the names of reservations that could not be reverted.
     fn take_back_all(&mut self, now: Time, world: &mut impl World) -> BTreeSet<Name> {
         let (mut larger, mut stays) = (Vec::new(), BTreeSet::new());
         for name in self.writer.unsettled() {
@@ -148,9 +151,8 @@ impl Service {
         stays
     }
 
-    /// Reverts a reservation to an earlier row. If that row does not fit any more, for instance
-    /// because vCPUs are now placed on other CPUs, the current row stays. Returns the name in this
-    /// case.
+    /// Reverts a reservation to an earlier row. If that row no longer fits, for instance because
+    /// vCPUs are now placed on other CPUs, the current row stays, and its name is returned.
     fn put_back(&mut self, remains: Row, terms: Terms, world: &mut impl World) -> Option<Name> {
         let name = remains.name.clone();
         let is_back = remains.terms == terms || self.enforce(&name, remains.terms, world).is_ok();
@@ -177,8 +179,8 @@ impl Service {
         Answer::Done { reservation, is_new, warning }
     }
 
-    /// Answers a request that changes nothing. If the row that the answer reports is not in the
-    /// ledger yet, or the request has a key, the answer waits for the commit.
+    /// Answers a request that changed nothing. If the reported row is not in the ledger yet, or if
+    /// the request has a key, the answer waits for the commit.
     pub(super) fn is_so(&mut self, now: Time, asked: &ClientRequest, row: Row) -> Option<Answer> {
         if self.writer.is_unwritten(&row.name) || asked.key.is_some() {
             let done = DoneChange { kind: Kind::Same, before: None, after: row, happened: None };
@@ -190,14 +192,14 @@ impl Service {
     }
 }
 
-/// Returns the row for an answer: the row in the ledger if it is of the same reservation, otherwise
-/// the row of the change.
+/// Returns the row to report in an answer: the row in the ledger if it belongs to the same
+/// reservation, otherwise the row of the change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);
     written.unwrap_or(&deed.row).clone()
 }
 
-/// Returns the answer to keep for a request with a key.
+/// Returns the answer to store for a request. `None` if the request has no key.
 fn kept(deed: &UncommittedChange, written: Option<&Row>) -> Option<KeptAnswer> {
     let key = deed.key.as_ref()?;
     Some(KeptAnswer {

@@ -1,4 +1,4 @@
-//! Lists of reservations, which are applied as a whole or not at all.
+//! Tests of lists of reservations, which are applied completely or not at all.
 
 use slackline_service::{Action, Answer, Principal, Refusal, Request, Role, State};
 use slackline_units::Span;
@@ -25,7 +25,7 @@ fn ask(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
     reply
 }
 
-/// Returns the reservations that the service lists: name and slice in milliseconds.
+/// Returns the name and the slice in milliseconds of each reservation that the service lists.
 fn listed(run: &Run) -> Vec<(String, u64)> {
     let each = |row: slackline_service::Row| (row.name.to_string(), row.terms.each().slice());
     let all = run.service.listed().map(|(_, listed)| each(listed.row));
@@ -42,7 +42,7 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 }
 
 #[test]
-fn apply_request_can_exchange_the_capacity_of_two_reservations() {
+fn apply_request_can_swap_the_capacity_of_two_reservations() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
     assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
@@ -50,7 +50,7 @@ fn apply_request_can_exchange_the_capacity_of_two_reservations() {
     let changed = [("a", Action::Change), ("b", Action::Change)];
     assert_eq!(actions(answer), changed.map(|(name, action)| (name.to_owned(), action)));
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 6)]));
-    // All changes of a list are in one commit.
+    // One commit contains all changes of the list.
     let revisions: Vec<u64> = run.model.disk.rows.values().map(|row| row.revision).collect();
     assert_eq!(run.model.disk.events.last().map(|event| event.seq), revisions.into_iter().max());
 }
@@ -71,7 +71,7 @@ fn apply_request_changes_no_reservation_if_one_of_them_is_refused() {
     run.tell().expect("no check fails");
     run.pass(Span::from_ms(100)).expect("all holds");
     let before = (listed(&run), run.model.disk.rows.clone());
-    // Ending `c` and shrinking `a` makes room for `d`, but not for `b`.
+    // Ending `c` and shrinking `a` frees enough capacity for `d`, but not for `b`.
     let targets = vec![reserve("a", 1), reserve("b", 9), reserve("d", 1)];
     let refused = ask(&mut run, ROOT, Request::Apply { targets, prune: true, dry_run: false });
     let Err(Refusal::InList { name, why }) = refused else { panic!("{refused:?}") };
@@ -131,7 +131,7 @@ fn prune_option_of_apply_releases_only_reservations_of_the_operator() {
 }
 
 #[test]
-fn apply_request_interrupted_by_a_crash_is_carried_out_fully_or_not_at_all() {
+fn apply_request_interrupted_by_a_crash_is_applied_fully_or_not_at_all() {
     for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");

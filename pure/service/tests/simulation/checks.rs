@@ -20,7 +20,7 @@ pub(crate) struct Sent {
     pub(crate) request: Request,
 }
 
-/// Requests and replies so far, for the checks that need them.
+/// Requests and replies so far. Some checks need them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     pub(crate) sent: Vec<Sent>,
@@ -36,7 +36,7 @@ macro_rules! hold {
     };
 }
 
-/// Checks all invariants that can be observed at one time.
+/// Checks all invariants that the present state can show.
 pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Checked {
     if let Some(wrong) = model.wrong.take() {
         return Err(wrong);
@@ -76,8 +76,8 @@ fn capacity(model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that exactly the listed reservations are in force: none is left over, and no thread
-/// occupies two places.
+/// Checks that exactly the listed reservations are in force. The scheduler has no other
+/// reservation, and no thread occupies two places.
 fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let mut held = BTreeSet::new();
     for (domain, one) in listed {
@@ -91,7 +91,7 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
         let Some(has) = model.scheduler.domains.get(domain) else {
             return Err(format!("{name} is {} and nothing is promised to it", one.state));
         };
-        // The scheduler does not know of a change of the end alone.
+        // A change of the end time alone is not reported to the scheduler.
         let same = has.terms.with_end(None) == one.row.terms.with_end(None);
         hold!(same, "{name} is listed as {}, is {}", one.row, has.terms);
         let places = usize::from(one.row.terms.vcpus());
@@ -122,8 +122,8 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the process that had the number when the reservation was
-/// made, or when it got this binding.
+/// Checks that a `pid:` binding refers to the right process: the one that had the process id when
+/// the reservation was made or got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {
         let Some(identity) = one.row.identity else { continue };
@@ -132,7 +132,7 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
         };
         let is_bound = |row: &Row| row.binding == one.row.binding;
         let mut events = model.disk.events.iter().rev().filter(is_of_it);
-        // A change of the binding may not be written yet.
+        // A change of the binding may not be in the ledger yet.
         if !events.clone().next().is_some_and(|last| last.after.as_ref().is_some_and(is_bound)) {
             continue;
         }
@@ -146,7 +146,7 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
     Ok(())
 }
 
-/// Budget of the operator (a principal) in the simulation.
+/// Budget of the principal "operator" in the simulation.
 const BUDGET: Budget = Budget { cpu: Some(CpuShare::from_ppm(600_000)), machines: Some(3) };
 
 pub(crate) fn budgets() -> Budgets {
@@ -167,8 +167,8 @@ fn within_budgets(listed: &BTreeMap<DomId, ListedReservation>) -> Checked {
     Ok(())
 }
 
-/// Checks that each owner may reserve for the VMs of its reservations, and that only VMs of the
-/// right user are scheduled for each reservation.
+/// Checks users: each owner may reserve for the VMs of its reservations, and each reservation has a
+/// VM of the right user.
 fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for (domain, one) in listed {
         let row = &one.row;
@@ -189,7 +189,7 @@ fn owners(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked
     Ok(())
 }
 
-/// Checks that no reservation is listed whose end has passed.
+/// Checks that no listed reservation has an end time that has passed.
 fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let wall = model.now.after(model.wall_ahead).ns();
     for one in listed.values().filter(|one| one.state != State::Held) {
@@ -199,9 +199,9 @@ fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks that a VM with a hard limit never received more at a place (reserved vCPU) since the
-/// start than was reserved there, plus its largest slice. In any interval the excess is at most two
-/// slices, since unused budget is not carried over.
+/// Checks that a VM with a hard limit never received too much at a place (reserved vCPU). The limit
+/// is the CPU time reserved at that place since the start, plus one slice of the largest size. In
+/// any interval the excess is at most two slices, because unused budget is not carried over.
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
         let Meter { given, promised, ahead, slice, .. } = *meter;
@@ -232,9 +232,9 @@ fn acknowledged(model: &mut Model) -> Checked {
     Ok(())
 }
 
-/// Checks that the ledger has exactly the listed reservations, while no commit is under way.
+/// Checks that the ledger has exactly the listed reservations. Called when no commit is under way.
 pub(crate) fn written(service: &Service, model: &Model) -> Checked {
-    // A reservation that is only held for a gang is not in the ledger.
+    // A reservation that is held for a gang is not in the ledger.
     let rows = service.listed().map(|(_, one)| one.row).filter(|row| row.revision > 0);
     let listed: BTreeMap<Name, Row> = rows.map(|row| (row.name.clone(), row)).collect();
     hold!(listed == model.disk.rows, "{listed:?}\n is not what is written: {:?}", model.disk.rows);
@@ -245,8 +245,8 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     Ok(())
 }
 
-/// Checks a commit. Its rows must follow from its events and the previous rows. Each event must
-/// follow from a request that its sender may make, or from what happened to the VM.
+/// Checks a commit. Its rows must follow from the previous rows and its events. Each event must
+/// have a cause: a request that its sender may send, or a change of the VM.
 fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
     for (name, row) in &commit.rows {
         let mut now = model.disk.rows.get(name).cloned();
@@ -305,7 +305,7 @@ fn is_fact(event: &Event) -> bool {
                 revision: after.revision,
                 ..before.clone()
             };
-            // A renamed domain has another binding.
+            // The event of a renamed libvirt domain changes the binding.
             let binding = match event.what {
                 EventKind::Renamed(_) => after.binding.clone(),
                 _ => before.binding.clone(),
@@ -318,7 +318,7 @@ fn is_fact(event: &Event) -> bool {
     }
 }
 
-/// Returns true if the reservation was held by a request, and another request told it to begin.
+/// Returns true if one request held the reservation, and another request told it to begin.
 fn was_held(history: &History, event: &Event) -> bool {
     let Some(after) = &event.after else { return false };
     let begins = history.sent.iter().any(|sent| {
@@ -338,7 +338,7 @@ fn was_held(history: &History, event: &Event) -> bool {
     begins && holds
 }
 
-/// Returns true if the request reports the gang of the reservation broken.
+/// Returns true if the request reports that the gang of the reservation is broken.
 fn broken(sent: &Sent, event: &Event) -> bool {
     let Request::Break { gang, name, .. } = &sent.request else { return false };
     let Some(before) = &event.before else { return false };
@@ -350,8 +350,8 @@ fn broken(sent: &Sent, event: &Event) -> bool {
     sent.principal == event.principal && *name == before.name && is_member && goes_on
 }
 
-/// Returns true if the event undoes an earlier one, and the principal has asked for that, or for a
-/// canary that is undone.
+/// Returns true if the event undoes an earlier event, and the principal has asked for the undoing
+/// or for a canary that was undone.
 fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit)) -> bool {
     let asks = |sent: &Sent| {
         let is_plan = matches!(sent.request, Request::Undo | Request::Canary { .. });
@@ -360,13 +360,13 @@ fn is_undone(history: &History, event: &Event, (model, commit): (&Model, &Commit
     let terms = |row: &Option<Row>| row.as_ref().map(|row| row.terms);
     let before = model.disk.events.iter().chain(&commit.events);
     let mut before = before.filter(|earlier| earlier.name == event.name && earlier.seq < event.seq);
-    // A change that was undone may never have been written, and then left no trace.
+    // The undone change may never have been written. The event then shows no change.
     let is_nothing = terms(&event.before) == terms(&event.after);
     history.sent.iter().any(asks)
         && (is_nothing || before.any(|earlier| terms(&earlier.before) == terms(&event.after)))
 }
 
-/// Returns true if the event is the result of the request.
+/// Returns true if the request caused the event.
 fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     let may = sent.role.is_some_and(|role| role.may(verb));
     if let Request::Apply { targets, prune, dry_run: false }
@@ -436,7 +436,7 @@ fn asked_for(sent: &Sent, verb: Verb, event: &Event) -> bool {
     }
 }
 
-/// Returns the request that does to a single reservation what the list does to it.
+/// Returns the request for a single reservation that has the same effect as this entry of a list.
 fn single(target: &Request, verb: Verb) -> Option<Request> {
     let Request::Reserve { name, amount, exact, phase, vcpus, until, enforce, .. } = target else {
         return None;
@@ -458,7 +458,7 @@ fn single(target: &Request, verb: Verb) -> Option<Request> {
     }
 }
 
-/// Returns true if a list releases the reservation because the list does not name it.
+/// Returns true if a list releases the reservation because it does not name it.
 fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     let Some(before) = &event.before else { return false };
     let is_listed = targets.iter().any(|target| target.name() == Some(&before.name));
@@ -467,7 +467,7 @@ fn is_pruned(sent: &Sent, targets: &[Request], event: &Event) -> bool {
     sent.principal == event.principal && event.after.is_none() && !is_listed && may
 }
 
-/// Returns true if a request has `auto` for a reservation.
+/// Returns true if a request has `auto` for one of its reservations.
 fn leaves_choice(request: &Request) -> bool {
     match request {
         Request::Reserve { enforce, .. } | Request::Change { enforce: Some(enforce), .. } => {
@@ -481,8 +481,8 @@ fn leaves_choice(request: &Request) -> bool {
     }
 }
 
-/// Returns the mechanism that a reservation must have after a request. With `auto` each mechanism
-/// is correct, so the function returns the one in `after`.
+/// Returns the mechanism that a reservation must have after a request. With `auto` every mechanism
+/// is allowed, so the mechanism in `after` is returned.
 fn wanted(enforce: WantedMechanism, after: &Row) -> Enforcement {
     if enforce.is_auto() { after.terms.enforcement() } else { enforce.by() }
 }
@@ -495,7 +495,7 @@ fn named(name: &Name) -> Binding {
     format!("qemu:{name}").parse().expect("a name")
 }
 
-/// Checks at the end that each request with a key had at most one effect.
+/// Checks at the end of a run that each request with a key had at most one effect.
 pub(crate) fn once(history: &History, model: &Model) -> Checked {
     let mut effects: BTreeMap<Span, Vec<u64>> = BTreeMap::new();
     for event in &model.disk.events {

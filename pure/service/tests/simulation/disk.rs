@@ -1,4 +1,5 @@
-//! Model of the ledger's disk: a commit is on it as a whole or not at all, and safe once synced.
+//! Model of the ledger's disk. The disk has a commit completely or not at all. A synced commit
+//! survives a crash.
 
 use std::collections::BTreeMap;
 
@@ -12,17 +13,17 @@ pub(crate) struct Disk {
     pub(crate) events: Vec<Event>,
     pub(crate) kept: Vec<(KeptAnswer, Time)>,
     pub(crate) plans: BTreeMap<Principal, Plan>,
-    /// Number of the last commit that touched a name.
+    /// Number of the last commit that wrote a row, by name.
     pub(crate) written: BTreeMap<Name, u64>,
     last_seq: u64,
-    /// The commit that is being written, and the time at which it is complete.
+    /// The commit that is being written, with the time at which it will be complete.
     pub(crate) pending: Option<(Commit, Time)>,
-    /// True if nothing can be written, since the disk is full or fails.
+    /// True if nothing can be written, because the disk is full or faulty.
     pub(crate) fails: bool,
 }
 
 impl Disk {
-    /// Completes the commit that is due. Returns its number, and true if the commit was written.
+    /// Completes the commit if its time has come. Returns its number, and true if it was written.
     pub(crate) fn finish(&mut self, now: Time) -> Option<(u64, bool)> {
         let (commit, _) = self.pending.take_if(|(_, due)| *due <= now)?;
         if !self.fails {
@@ -31,8 +32,8 @@ impl Disk {
         Some((commit.seq, !self.fails))
     }
 
-    /// Loses power or the service. `is_there` says if a commit that was not synced is on the disk.
-    /// A torn commit is never on the disk.
+    /// Simulates a loss of power or a death of the service. `is_there` says whether a commit that
+    /// was not synced is on the disk. A part of a commit is never on the disk.
     pub(crate) fn crash(&mut self, now: Time, is_there: bool) {
         if let Some((commit, _)) = self.pending.take()
             && is_there
@@ -61,7 +62,7 @@ impl Disk {
         self.last_seq = commit.seq;
     }
 
-    /// Returns what the service reads at its start.
+    /// Returns the contents that the service reads when it starts.
     pub(crate) fn loaded(&self, now: Time) -> LedgerContents {
         let aged = |(kept, at): &(KeptAnswer, Time)| (kept.clone(), now.since(*at));
         LedgerContents {

@@ -17,7 +17,8 @@ impl Draw {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns a number below `most`. The slight bias to small numbers does not matter.
+    /// Returns a number below `most`. The result is slightly biased towards small numbers, which
+    /// does not matter here.
     pub(crate) const fn below(&mut self, most: u64) -> u64 {
         self.bits() % most
     }

@@ -1,4 +1,5 @@
-//! A run drawn from one seed: clients, VMs, faults and deaths.
+//! A run drawn from one seed: requests of clients, events of VMs, faults, and deaths of the
+//! service.
 
 use slackline_service::gang::Gang;
 use slackline_service::{
@@ -14,19 +15,20 @@ use crate::run::Run;
 use crate::world::{Lie, Model};
 
 const MACHINES: [&str; 4] = ["m0", "m1", "m2", "m3"];
-/// Usual owner of each VM: the operator twice, root, and the user of processes that root starts.
+/// Usual owner of each VM. Two VMs belong to the operator, one to root, and one to the user of
+/// processes that root starts.
 const USERS: [u32; 4] = [1, 1, 0, DAEMON];
-/// A user without any rights, whose VMs have the same names as those of others.
+/// A user without rights. The VMs of this user have names of other users' VMs.
 const STRANGER: u32 = 7;
 const NAMES: [&str; 5] = ["m0", "m1", "web", "db", "batch"];
 
-/// A client that sends requests, and repeats those without a reply.
+/// A client that sends requests, and repeats each request that got no reply.
 struct Client {
     who: (Principal, Option<Role>),
     waits: Option<(Request, Option<Key>, Vec<Ticket>)>,
 }
 
-/// Counts of outcomes over many runs.
+/// Numbers of runs with each outcome.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) deaths: u32,
@@ -105,7 +107,7 @@ impl Drawn {
         Ok(())
     }
 
-    /// Draws when and how the service dies next, if it dies again.
+    /// Draws the time and the manner of the next death of the service, or no further death.
     fn doom(&mut self) {
         self.run.is_there = self.draw.percent(50);
         if self.draw.percent(8) {
@@ -166,7 +168,8 @@ impl Drawn {
                 let amount = draw.percent(90).then_some(amount);
                 let vcpus = vcpus.filter(|_| draw.percent(30));
                 let phase = draw.percent(20).then(|| phase(draw));
-                // Every third change removes the end, and the others keep it or set another one.
+                // Every third change removes the end time. The other changes keep it or set another
+                // one.
                 let until = until.map(Some).or(self.asked.is_multiple_of(3).then_some(None));
                 let enforce = self.asked.is_multiple_of(7).then(|| mechanism(self.asked / 7));
                 let why = self.asked.is_multiple_of(5).then(|| format!("reason {}", self.asked));
@@ -198,7 +201,7 @@ impl Drawn {
         (request, key)
     }
 
-    /// Draws a list that states how reservations should be.
+    /// Draws a list of wanted reservations.
     fn list(&mut self) -> Request {
         let draw = &mut self.draw;
         let mut targets = Vec::new();
@@ -227,7 +230,7 @@ impl Drawn {
         Request::Apply { targets, prune: draw.percent(20), dry_run: draw.percent(10) }
     }
 
-    /// Draws a request about a member of the only gang.
+    /// Draws a request about a member of the gang. There is only one gang.
     fn of_gang(&mut self, name: Name) -> Request {
         let draw = &mut self.draw;
         let gang: Name = "gang".parse().expect("a name");
@@ -287,7 +290,7 @@ impl Drawn {
         })
     }
 
-    /// Sets the wall clock, by a small or a large step.
+    /// Sets the wall clock forward or back by a small or a large step.
     fn set_clock(&mut self) -> Checked {
         let most = self.draw.one_of(&[1_000, 10_000_000, 3_600_000_000_000]);
         let by = Span::from_ns(self.draw.below(most));
@@ -305,7 +308,7 @@ impl Drawn {
         self.run.step(Input::Load { cpu, load: CpuLoad { reserved, overhead, limit } })
     }
 
-    /// Delivers answers to the clients, or loses them.
+    /// Delivers replies to the clients. Some replies are lost.
     fn hear(&mut self) {
         for (ticket, reply) in self.run.replies() {
             match reply {
@@ -322,7 +325,8 @@ impl Drawn {
     }
 }
 
-/// Draws an amount with a slice that no other request has, so that its effect can be traced to it.
+/// Draws an amount of CPU time. Its slice is different from that of every other request, so that
+/// the effect can be traced to the request.
 fn amount(draw: &mut Draw, number: u64) -> Amount {
     let period = Span::from_ms(draw.one_of(&[5, 10, 20, 50]));
     if draw.percent(8) {
@@ -334,8 +338,9 @@ fn amount(draw: &mut Draw, number: u64) -> Amount {
     Amount::Each(Reservation::new(slice, period).expect("less than a period"))
 }
 
-/// Returns the end of every sixth reservation: up to three seconds ahead, or past and refused. The
-/// end is not drawn at random, so that other draws of a seed stay as they are.
+/// Returns an end time for every sixth reservation. The end time is at most three seconds ahead.
+/// Some end times have passed and are refused. They are computed and not drawn, so that the other
+/// draws of a seed do not change.
 fn end(model: &Model, asked: u64) -> Option<WallTime> {
     const SECOND_NS: u64 = 1_000_000_000;
     let ahead = Span::from_ns((asked / 6 % 5) * SECOND_NS).left_after(Span::from_secs(1));
@@ -343,12 +348,13 @@ fn end(model: &Model, asked: u64) -> Option<WallTime> {
     asked.is_multiple_of(6).then_some(at)
 }
 
-/// Draws a phase: mostly none, and sometimes one that is not shorter than the period.
+/// Draws a phase. Most are `None`, and some are invalid because they are not shorter than the
+/// period.
 fn phase(draw: &mut Draw) -> Option<Span> {
     draw.percent(25).then(|| Span::from_us(draw.below(12_000)))
 }
 
-/// Draws the user whose VM starts under a name: usually the same user for the same name.
+/// Draws the user whose VM starts under a name. Usually a name always has one user.
 fn user(draw: &mut Draw, name: &str) -> u32 {
     let own = MACHINES.iter().zip(USERS).find(|(machine, _)| **machine == name);
     if draw.percent(15) { STRANGER } else { own.map_or(STRANGER, |(_, user)| user) }
@@ -367,8 +373,8 @@ fn binding(draw: &mut Draw, name: &Name) -> Option<Binding> {
     Some(text.parse().expect("a binding"))
 }
 
-/// Returns the mechanism of the request with this number. Every fifth request names `deadline`, and
-/// every eleventh request has `auto`.
+/// Returns the mechanism of the request with this number. Every fifth request names `deadline`,
+/// every eleventh request has `auto`, and the others use the dispatcher.
 const fn mechanism(number: u64) -> WantedMechanism {
     match (number % 5, number % 11) {
         (0, _) => WantedMechanism::only(Enforcement::Deadline),

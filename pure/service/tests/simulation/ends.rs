@@ -1,4 +1,4 @@
-//! Reservations that end at a time of the wall clock.
+//! Tests of reservations with an end time of the wall clock.
 
 use slackline_service::{Answer, EventKind, Input, Principal, Refusal, Request, State, Verb};
 use slackline_units::{Span, WallTime};
@@ -7,7 +7,7 @@ use crate::requests::{self, ROOT};
 use crate::run::Run;
 use crate::world::Replied;
 
-/// Returns the moment that many seconds after the start of the simulation.
+/// Returns the time `seconds` seconds after the start of the simulation.
 fn at(seconds: u64) -> WallTime {
     WallTime::from_ns(seconds * 1_000_000_000)
 }
@@ -43,7 +43,7 @@ fn pass(run: &mut Run, ms: u64) {
     run.pass(Span::from_ms(ms)).expect("no check fails");
 }
 
-/// Returns a run with a VM that has a reservation until second 2.
+/// Returns a run with a VM whose reservation ends after 2 seconds.
 fn until_two() -> Run {
     let mut run = Run::new(1, None, true);
     run.model.kernel.start("a", 0, 1);

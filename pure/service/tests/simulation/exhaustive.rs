@@ -1,4 +1,4 @@
-//! Tests with a death of the service before every call, in every sequence of up to three commands.
+//! Tests in which the service dies before each call, for every sequence of up to three commands.
 
 use slackline_service::{Amount, Key, Name, Principal, Request, Role, Ticket, WantedMechanism};
 use slackline_units::{Reservation, Span};
@@ -15,7 +15,7 @@ enum Ledger {
     Quick,
     /// Commits take longer than all commands together.
     Slow,
-    /// Commits are slow, and then fail.
+    /// Commits are slow, and fail in the end.
     Fails,
 }
 
@@ -23,14 +23,14 @@ enum Ledger {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     ledger: Ledger,
-    /// Number of the call before which the core dies.
+    /// Number of the call before which the service dies.
     dies_at: u32,
-    /// True if a commit under way at the death is on the disk.
+    /// True if the commit that is under way at the death is on the disk.
     is_there: bool,
 }
 
-/// Returns the commands that can come at this position of a sequence. Each command has a slice of
-/// its own, so that an effect can be traced to its command.
+/// Returns the commands that are possible at this position of a sequence. Each command has a
+/// different slice, so that an effect can be traced to its command.
 fn alphabet(number: usize) -> Vec<Request> {
     let name = |text: &str| -> Name { text.parse().expect("a name") };
     let own = Span::from_ns(number as u64);
@@ -71,8 +71,8 @@ fn alphabet(number: usize) -> Vec<Request> {
     ]
 }
 
-/// Plays all commands, and repeats those without a reply after a death. Returns true if the core
-/// died.
+/// Runs all commands. After a death, repeats the commands that got no reply. Returns true if the
+/// service died.
 fn run(commands: &[Request], way: Way, with_trace: bool) -> Result<bool, (String, Vec<String>)> {
     let mut run = Run::new(1, None, with_trace);
     let went = play(&mut run, commands, way);
@@ -112,7 +112,7 @@ fn key(index: usize) -> Key {
     format!("k{index}").parse().expect("a key")
 }
 
-/// Returns all sequences of this length.
+/// Returns all sequences of `length` commands.
 fn sequences(length: usize) -> Vec<Vec<Request>> {
     (0..length).fold(vec![Vec::new()], |shorter, number| {
         let longer = |before: Vec<Request>| {

@@ -1,5 +1,5 @@
-//! Gangs over several hosts: hosts die, messages are lost in both directions, clocks are wrong, and
-//! the starter dies in between.
+//! Simulation of gangs over several hosts. Hosts die, messages are lost in both directions, clocks
+//! are wrong, and the starter dies.
 
 use slackline_service::gang::{Gang, GangMessage, GangReply, GangStart, Hosts, LEASE, start};
 use slackline_service::{Amount, Name, Request, State, WantedMechanism};
@@ -17,7 +17,7 @@ fn name(text: &str) -> Name {
     text.parse().expect("a name")
 }
 
-/// Counts of outcomes, to check that each kind occurs.
+/// Numbers of runs with each outcome, to check that every outcome occurs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Count {
     pub(crate) begun: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Count {
     pub(crate) halves: u32,
 }
 
-/// The starter of the gang, and its connection to the hosts.
+/// The client that starts the gang, with its connections to the hosts.
 struct Starter {
     draw: Draw,
     hosts: Vec<Run>,
@@ -99,8 +99,8 @@ impl Starter {
             GangMessage::Begin => {
                 let now = self.hosts[host].model.now;
                 let at = *self.at.get_or_insert(now.after(Span::from_ms(1_500)));
-                // A clock is mostly wrong by little. If it is wrong by much, the host refuses to
-                // begin.
+                // A clock is usually wrong by a small amount. If it is wrong by a large amount, the
+                // host refuses to begin.
                 let wrong = if self.chance(4) { 90_000_000_000 } else { 1_000_000 };
                 let late = Span::from_ns(self.draw.below(wrong));
                 let gang = Gang { name: gang, is_strict: self.is_strict };
@@ -121,7 +121,7 @@ impl Starter {
             return Ok(GangReply::Nothing);
         }
         if self.chance(6) {
-            // The host dies, and the last commit may be on its disk or not.
+            // The host dies. The commit that is under way may or may not be on its disk.
             self.hosts[host].is_there = self.draw.percent(50);
             self.hosts[host].die()?;
         }
@@ -155,7 +155,7 @@ impl Hosts for Starter {
         let mut all = Vec::new();
         for &host in members {
             let mut said = self.say(word, host);
-            // A message that the gang is broken is repeated up to three times.
+            // The message that the gang is broken is sent again up to three times.
             let tries = if matches!(word, GangMessage::Break { .. }) { 3 } else { 0 };
             for _ in 0..tries {
                 if said == Ok(GangReply::Nothing) && self.pass(Span::from_secs(1)).is_ok() {
@@ -233,7 +233,7 @@ pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     }
 }
 
-/// Reserves most of one host for another VM.
+/// Reserves most of one host's capacity for another VM.
 fn fill(starter: &mut Starter) -> Checked {
     let host = usize::try_from(starter.draw.below(3)).expect("small");
     let amount = Reservation::new(Span::from_ms(7), PERIOD).expect("less than a period");

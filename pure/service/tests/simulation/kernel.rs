@@ -1,10 +1,10 @@
-//! Model of the kernel: processes with vCPU threads, whose numbers are reused.
+//! Model of the kernel: processes with vCPU threads. Process ids are reused.
 
 use std::collections::BTreeMap;
 
 use slackline_service::{Binding, BindingKind, Identity, Machine};
 
-/// Unprivileged user of processes that root has started and named.
+/// Unprivileged user of processes that root has started and to which root gave a name.
 pub(crate) const DAEMON: u32 = 64;
 
 /// A process that is a VM.
@@ -14,7 +14,7 @@ pub(crate) struct Process {
     pub(crate) machine: Machine,
 }
 
-/// All processes by number.
+/// All processes, by process id.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kernel {
     pub(crate) processes: BTreeMap<u32, Process>,
@@ -22,8 +22,8 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// Starts a VM of a user under a name, with the lowest free number, so that numbers are reused
-    /// soon.
+    /// Starts a VM of a user under a name. It gets the lowest free process id, so that ids are
+    /// reused soon.
     pub(crate) fn start(&mut self, name: &str, user: u32, vcpus: u16) {
         if self.named(name).is_some() {
             return;
@@ -39,7 +39,7 @@ impl Kernel {
         self.processes.insert(pid, Process { name: name.to_owned(), machine });
     }
 
-    /// Starts a libvirt domain with one vCPU, of an unprivileged user.
+    /// Starts a libvirt domain with one vCPU, owned by an unprivileged user.
     pub(crate) fn start_domain(&mut self, name: &str, user: u32, by_uuid: &Binding) {
         self.start(name, user, 1);
         let started = self.processes.values_mut().find(|process| process.name == name);
@@ -47,12 +47,13 @@ impl Kernel {
         started.machine.by_uuid = Some(by_uuid.clone());
     }
 
-    /// Ends the VM of that name.
+    /// Ends the VM with this name.
     pub(crate) fn end(&mut self, name: &str) {
         self.processes.retain(|_, process| process.name != name);
     }
 
-    /// Adds a vCPU with the lowest free number, or removes the first vCPU.
+    /// If `more` is true, adds a vCPU with the lowest free number. Otherwise removes the first
+    /// vCPU.
     pub(crate) fn plug(&mut self, name: &str, more: bool) {
         let Some(process) = self.processes.values_mut().find(|one| one.name == name) else {
             return;
@@ -72,7 +73,7 @@ impl Kernel {
         self.processes.values().find(|process| process.name == name)
     }
 
-    /// Returns the process that a binding refers to now.
+    /// Returns the process to which a binding refers now.
     pub(crate) fn meant(&self, binding: &Binding) -> Option<&Process> {
         match binding.kind() {
             BindingKind::Pid => binding.pid().and_then(|pid| self.processes.get(&pid)),

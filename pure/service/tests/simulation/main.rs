@@ -1,5 +1,5 @@
-//! Deterministic simulation of the service: clients, VMs, the ledger and the real policy, with
-//! faults and deaths. Invariants are checked after each step.
+//! Deterministic simulation of the service with clients, VMs, the ledger and the real policy.
+//! Faults and deaths are injected, and invariants are checked after each step.
 
 mod apply;
 mod checks;
@@ -29,7 +29,7 @@ use world::Lie;
 /// Environment variable with the number of seeds, and the first seed: `N` or `N from M`.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// Number of seeds by default, for a few seconds on one core.
+/// Default number of seeds, which takes a few seconds on one core.
 const FEW: u64 = 3000;
 
 /// Returns the report of a failed seed, with the last steps of the run.
@@ -60,18 +60,19 @@ fn random_faults_leave_each_command_completely_done_or_reverted() {
             Err(_) => panic!("{}", failure(seed, None)),
         }
     }
-    // Runs without any of these would have tested no failure.
+    // If one of these outcomes never occurred, the test would not have covered that failure.
     let each = [all.deaths, all.done, all.no_room, all.not_durable];
     assert!(seeds < 100 || each.iter().all(|&count| u64::from(count) > seeds / 10), "{all:?}");
 }
 
-/// Each of these seeds found a defect once, far beyond the range that is always run.
+/// Seeds that once revealed a defect. They lie far beyond the range that is always run.
 ///
-/// Seed 42634: a reservation was released and its name held for a gang before the release was
-/// written, and the row of the held member was written. Seed 192023: a change that could not be
-/// written was reverted, and the phase that it had set came back with the next change, although
-/// that change named no phase. Seed 1743187: a defect of these checks, which charged the rest of a
-/// period of a VM that ended to the VM that took its place at that instant.
+/// - Seed 42634: a reservation was released, and its name was held for a gang before the release
+///   was written. The row of the held member was then written.
+/// - Seed 192023: a change that could not be written was reverted. The phase that it had set came
+///   back with the next change, although that change named no phase.
+/// - Seed 1743187: a defect of the checks. A VM ended and another VM took its place at that
+///   instant. The checks charged the remaining period of the first VM to the second VM.
 #[test]
 fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
@@ -81,9 +82,8 @@ fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
     }
 }
 
-/// A gang over three hosts begins on all hosts or on none. Held members expire when the starter
-/// dies, their capacity is freed, and a host that was told that the gang is broken keeps no member
-/// of it.
+/// A gang over three hosts begins on all hosts or on none. If the starter dies, held members expire
+/// and their capacity is freed. A host that was told that the gang is broken keeps no member of it.
 #[test]
 fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
     let mut count = gangs::Count::default();
@@ -93,14 +93,15 @@ fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
             panic!("seed {seed}: {error}");
         }
     }
-    // All outcomes occur. Halves occur only if the starter is cut off between the last messages.
+    // All outcomes must occur. A gang begins on only some hosts if the starter is cut off between
+    // the last messages.
     let gangs::Count { begun, refused, cut_off, died, halves } = count;
     assert!(begun > 500 && refused > 200 && cut_off > 200 && died > 200, "{count:?}");
     assert!(halves < 150, "{count:?}");
 }
 
-/// The excess that a removed vCPU received accrues at that vCPU's own rate. The rates of the
-/// remaining vCPUs do not count for it, even after the vCPU is added again.
+/// The excess of a removed vCPU is repaid at that vCPU's own reserved rate. The rates of the
+/// remaining vCPUs do not count, even after the vCPU is added again.
 #[test]
 fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
@@ -117,7 +118,8 @@ fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
         scheduler.meters[&(identity, 1)].given / PARTS
     };
     assert_eq!(run(&mut scheduler, 3), 1_000_000);
-    // It has received 0.7 ms more than accrued. At its return 0.5 ms of that is left.
+    // The vCPU received 0.7 ms more than it was entitled to. When it returns, 0.5 ms of that excess
+    // remain.
     scheduler.change(web, terms(6, 1)).expect("there is room");
     assert_eq!(run(&mut scheduler, 5), 1_000_000);
     scheduler.change(web, terms(1, 2)).expect("the old terms still fit");
@@ -125,7 +127,8 @@ fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
     assert_eq!(run(&mut scheduler, 8), 1_500_000);
 }
 
-/// An event reports the step of the clock if it is at least a tenth of a period with a phase.
+/// A step of the clock is reported in an event if it is at least a tenth of a period that has a
+/// phase.
 #[test]
 fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
     let mut run = Run::new(1, None, false);
@@ -160,9 +163,8 @@ fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
     assert_eq!(set(&mut run, 1_000, false), [told]);
 }
 
-/// Overhead that was measured for an hour wavers about the limit, while writing the ledger fails
-/// now and then. The events of each CPU report begins and ends of overloads in turn, and all are
-/// written.
+/// The overhead varies around the limit for an hour, and the ledger fails now and then. For each
+/// CPU, the events report begins and ends of overloads alternately, and all events are written.
 #[test]
 fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     let mut run = Run::new(2, None, false);
@@ -176,12 +178,12 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     for round in 0..6 {
         run.model.disk.fails = round == 3;
         for step in 0..300 {
-            // Nine in ten measurements are in excess: one overload, not hundreds.
+            // Nine of ten measurements exceed the limit. They are one overload, not hundreds.
             measure(&mut run, 0, 900_000, if step % 10 == 9 { 49_000 } else { 54_000 });
             measure(&mut run, 1, 900_000, 20_000);
         }
         assert_eq!(run.model.disk.fails, round == 3);
-        // Less is reserved: it ends at once.
+        // After the reservations are reduced, the overload ends at once.
         measure(&mut run, 0, 800_000, 54_000);
         assert_eq!(run.service.overloads().count(), 0);
     }
@@ -195,8 +197,8 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     }
 }
 
-/// The name of a process that has ended is free before the service is told of the end, as after a
-/// restart of the service.
+/// A process has ended, but the service has not been told, as after a restart of the service. The
+/// name of its reservation is free.
 #[test]
 fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
     let mut run = Run::new(1, None, false);

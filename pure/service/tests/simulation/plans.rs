@@ -1,4 +1,5 @@
-//! Plans: canaries and their ends, undoing, and a death before every call.
+//! Tests of plans: outcomes of canaries, undoing a plan, and a death of the service before every
+//! call.
 
 use slackline_service::{Answer, Name, PlanStage, Principal, Refusal, Request, VmPrediction};
 use slackline_units::Span;
@@ -8,7 +9,7 @@ use crate::draw::Draw;
 use crate::requests::{self, ROOT, Who};
 use crate::run::Run;
 
-/// An operator, as another principal than root.
+/// An administrator who is not root.
 const OTHER: Who = (Principal::User(7), Some(slackline_service::Role::Administrator));
 
 const WATCH: Span = Span::from_secs(2);
@@ -25,7 +26,7 @@ fn list(of: &[(&str, u64)]) -> Request {
     Request::Apply { targets: targets(of), prune: false, dry_run: false }
 }
 
-/// Predicts 20 % for each VM.
+/// Returns a request with a canary that predicts a share of 20 % for each VM.
 fn canary(of: &[(&str, u64)], prune: bool, revision: Option<u64>) -> Request {
     let prediction = |&(name, _): &(&str, u64)| VmPrediction {
         name: name.parse().expect("a name"),
@@ -54,7 +55,7 @@ fn ask(run: &mut Run, who: Who, request: Request) -> Result<Answer, Refusal> {
     reply
 }
 
-/// Returns the reservations that the service lists: name and slice in milliseconds.
+/// Returns the name and the slice in milliseconds of each reservation that the service lists.
 fn listed(run: &Run) -> Vec<(String, u64)> {
     let all = run.service.listed().map(|(_, listed)| listed.row);
     all.map(|row| (row.name.to_string(), row.terms.each().slice().ns() / 1_000_000)).collect()
@@ -68,14 +69,14 @@ fn stage(run: &Run, who: Who) -> Option<PlanStage> {
     run.service.plan_of(who.0).map(|plan| plan.stage.clone())
 }
 
-/// Returns what the log says of canaries.
+/// Returns the log entries about canaries.
 fn logged(run: &Run) -> Vec<String> {
     let events = run.model.disk.events.iter().map(|event| event.what.to_string());
     events.filter(|what| what.starts_with("canary")).collect()
 }
 
 #[test]
-fn canary_as_predicted_is_followed_by_the_rest() {
+fn canary_as_predicted_is_followed_by_all_other_changes() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2), ("c", 1)])).expect("there is room");
     run.model.measured_ppm = 210_000;
@@ -94,7 +95,7 @@ fn canary_as_predicted_is_followed_by_the_rest() {
         "canary: a is as predicted; 3 more changed",
     ];
     assert_eq!(logged(&run), told);
-    // All of it is undone as one plan.
+    // Undoing the plan reverts all its changes.
     ask(&mut run, ROOT, Request::Undo).expect("nothing has moved");
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 2), ("c", 1)]));
     assert_eq!(ask(&mut run, ROOT, Request::Undo), Err(Refusal::NothingToUndo));
@@ -102,7 +103,7 @@ fn canary_as_predicted_is_followed_by_the_rest() {
 }
 
 #[test]
-fn canary_beside_its_prediction_is_undone_and_nothing_follows() {
+fn canary_not_as_predicted_is_undone_and_no_change_follows() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     run.model.measured_ppm = 230_000;
@@ -117,7 +118,7 @@ fn canary_beside_its_prediction_is_undone_and_nothing_follows() {
 }
 
 #[test]
-fn canary_is_undone_if_the_rest_has_moved_or_has_no_room() {
+fn canary_is_undone_if_later_changes_of_its_plan_are_refused() {
     for moves in [true, false] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
@@ -135,7 +136,7 @@ fn canary_is_undone_if_the_rest_has_moved_or_has_no_room() {
 }
 
 #[test]
-fn canary_that_a_person_changes_stops_the_plan() {
+fn plan_stops_if_a_person_changes_its_canary() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     run.model.measured_ppm = 200_000;
@@ -158,14 +159,14 @@ fn canary_for_another_revision_of_the_host_is_refused() {
     assert_eq!(refused, Err(Refusal::HostMoved { asked, is }));
     assert_eq!(listed(&run), named(&[("a", 2), ("b", 3)]));
     ask(&mut run, ROOT, canary(&[("a", 1)], false, Some(is))).expect("it is as recorded");
-    // The end of a reservation moves the host too.
+    // The end of a reservation also changes the revision of the host.
     let b: Name = "b".parse().expect("a name");
     ask(&mut run, OTHER, Request::Release { name: b, if_revision: None }).expect("it is there");
     assert!(run.service.revision() > is);
 }
 
 #[test]
-fn undo_is_refused_with_both_revisions_if_a_reservation_has_moved() {
+fn undo_of_a_reservation_changed_since_is_refused_with_both_revisions() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     ask(&mut run, ROOT, change("a", 3)).expect("there is room");
@@ -177,13 +178,13 @@ fn undo_is_refused_with_both_revisions_if_a_reservation_has_moved() {
         refused.to_string(),
         format!("a is at revision {is}, and the plan knows revision {asked}")
     );
-    // Each principal has its own last change.
+    // Each principal can undo its own last change.
     ask(&mut run, OTHER, Request::Undo).expect("nothing has moved since");
     assert_eq!(listed(&run), named(&[("a", 3), ("b", 2)]));
 }
 
 #[test]
-fn undo_follows_vms_that_start_and_restarts_of_the_service() {
+fn undo_works_after_a_vm_start_and_a_service_restart() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2)])).expect("there is room");
     ask(&mut run, ROOT, change("a", 3)).expect("there is room");
@@ -201,18 +202,19 @@ fn undo_follows_vms_that_start_and_restarts_of_the_service() {
 #[derive(Clone, Copy, Debug)]
 struct Way {
     measured_ppm: u64,
-    /// Number of the call before which the core dies.
+    /// Number of the call before which the service dies.
     dies_at: u32,
-    /// True if a commit under way at the death is on the disk.
+    /// True if the commit that is under way at the death is on the disk.
     is_there: bool,
-    /// True if a commit takes longer than the watch.
+    /// True if a commit takes longer than the watch of the canary.
     is_slow: bool,
 }
 
 const OLD: [(&str, u64); 3] = [("a", 2), ("b", 2), ("c", 1)];
 const NEW: [(&str, u64); 3] = [("a", 1), ("b", 3), ("d", 2)];
 
-/// Plays a plan with a death. Returns true if the core died, and if the plan was carried out.
+/// Runs a plan in which the service dies. Returns true if the service died, and true if the plan
+/// was carried out.
 fn play(run: &mut Run, way: Way) -> Result<(bool, bool), String> {
     ask(run, ROOT, list(&OLD)).expect("there is room");
     run.model.measured_ppm = way.measured_ppm;
@@ -256,7 +258,7 @@ fn crash_before_each_call_of_a_canary_leaves_the_whole_plan_or_nothing() -> Chec
                         deaths += 1;
                         done += u32::from(is_done);
                         undone += u32::from(!is_done);
-                        // A wrong prediction is never carried out.
+                        // A plan with a wrong prediction is never carried out.
                         assert!(!is_done || measured_ppm == 200_000, "{way:?}");
                     }
                     Err(error) => {
@@ -273,7 +275,7 @@ fn crash_before_each_call_of_a_canary_leaves_the_whole_plan_or_nothing() -> Chec
 
 #[test]
 fn ledger_that_fails_during_a_canary_leaves_the_whole_plan_or_nothing() {
-    // The ledger fails from an instant of the plan on, for four seconds.
+    // The ledger fails for four seconds, starting at each tenth of a second of the plan.
     for fails_ms in (0..3_000).step_by(100) {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&OLD)).expect("there is room");
@@ -287,7 +289,8 @@ fn ledger_that_fails_during_a_canary_leaves_the_whole_plan_or_nothing() {
         run.pass(Span::from_secs(6)).expect("all holds");
         let rows = listed(&run);
         run.finish().expect("no check fails");
-        // Less for one VM takes nothing from others, so it may stand without the ledger.
+        // A smaller reservation takes nothing from other VMs, so that change may stay in force
+        // without the ledger.
         let is_first = rows == named(&[("a", 1), ("b", 2), ("c", 1)]);
         let is_whole = rows == named(&OLD) || rows == named(&NEW);
         assert!(is_whole || is_first && fails_ms == 0, "at {fails_ms} ms: {rows:?}");
@@ -314,9 +317,10 @@ fn drawn_request(draw: &mut Draw) -> Request {
 }
 
 /// Sends random requests of two principals, while VMs start and end, calls fail, the ledger fails
-/// and the core dies. All invariants are checked after each step.
+/// and the service dies. All invariants are checked after each step.
 fn drawn(seed: u64, with_trace: bool) -> Result<[u32; 4], (String, Vec<String>)> {
-    // On one CPU, capacity that a refused list held for an instant may be missing for undoing it.
+    // With one CPU, the capacity that a refused list used for an instant may be missing when the
+    // list is undone.
     let mut run = Run::new(2, None, with_trace);
     let played = play_drawn(&mut run, seed);
     played.map_err(|error| (error, run.model.trace.take().unwrap_or_default()))
@@ -366,7 +370,7 @@ fn play_drawn(run: &mut Run, seed: u64) -> Result<[u32; 4], String> {
 }
 
 #[test]
-fn random_plans_under_faults_keep_all_invariants_and_end() {
+fn random_plans_under_faults_end_and_keep_all_invariants() {
     let mut all = [0; 4];
     for seed in 0..500 {
         match drawn(seed, false) {
@@ -378,6 +382,6 @@ fn random_plans_under_faults_keep_all_invariants_and_end() {
             }
         }
     }
-    // Plans end in each way.
+    // Each outcome of a plan must occur often.
     assert!(all.iter().all(|&count| count > 20), "{all:?}");
 }

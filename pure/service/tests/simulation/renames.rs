@@ -1,4 +1,4 @@
-//! Libvirt domains that are renamed while they are off.
+//! Tests of libvirt domains that are renamed while they are off.
 
 use slackline_service::{Binding, EventKind, Input, State};
 use slackline_units::Span;
@@ -15,7 +15,7 @@ fn uuid(last: u8) -> Binding {
     binding(&format!("uuid:0f9c27aa-0000-4000-8000-0000000000{last:02}"))
 }
 
-/// Reserves for a libvirt domain by its name.
+/// Makes a reservation for a libvirt domain, bound to its name.
 fn reserve(run: &mut Run, name: &str) {
     let request = requests::reserve(name, &format!("libvirt:{name}"), 2, None);
     run.ask(ROOT, request, None).expect("no check fails");
@@ -26,8 +26,8 @@ fn pass(run: &mut Run) {
     run.pass(Span::from_ms(100)).expect("no check fails");
 }
 
-/// Returns a run in which `web` was scheduled for the libvirt domain with UUID 1. The domain is off
-/// now.
+/// Returns a run in which `web` was scheduled for the libvirt domain with UUID 1, and the domain
+/// was then shut down.
 fn off() -> Run {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start_domain("web", DAEMON, &uuid(1));
@@ -64,7 +64,7 @@ fn reservation_follows_a_renamed_libvirt_domain_with_an_equal_uuid() {
             run.model.disk.events.iter().map(|event| event.what.to_string()).collect();
         let last = ["renamed: libvirt:web is now libvirt:shop", "appeared"];
         assert_eq!(what[what.len() - 2..], last);
-        // It is bound to the new name after a restart, too.
+        // After a restart, the reservation is still bound to the new name.
         run.die().expect("no check fails");
         assert_eq!(bound(&run), [("libvirt:shop".to_owned(), State::Active)]);
         run.finish().expect("no check fails");
@@ -82,7 +82,7 @@ fn reservation_does_not_follow_a_domain_with_another_uuid_or_user() {
 }
 
 #[test]
-fn reservation_bound_to_a_name_precedes_a_reservation_of_a_renamed_vm() {
+fn reservation_bound_to_a_name_beats_one_that_follows_a_rename() {
     let mut run = off();
     reserve(&mut run, "shop");
     run.model.kernel.start_domain("shop", DAEMON, &uuid(1));

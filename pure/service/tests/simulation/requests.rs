@@ -1,4 +1,4 @@
-//! Requests that several groups of tests send.
+//! Requests that several test modules send.
 
 use slackline_service::{Amount, Principal, Request, Role, WantedMechanism};
 use slackline_units::{Reservation, Span, WallTime};
@@ -9,7 +9,8 @@ pub(crate) type Who = (Principal, Option<Role>);
 /// The user root, an administrator.
 pub(crate) const ROOT: Who = (Principal::User(0), Some(Role::Administrator));
 
-/// Reserves a hard limit of `slice_ms` in 10 ms for one vCPU of a VM, until an end if there is one.
+/// Returns a request for a hard limit of `slice_ms` in 10 ms, for one vCPU of a VM. The end time is
+/// optional.
 pub(crate) fn reserve(
     name: &str,
     binding: &str,

@@ -1,4 +1,4 @@
-//! One run: the service in the model world receives inputs, is killed, and is started again.
+//! One run: the service in the model world gets inputs, dies, and is restarted.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -19,10 +19,10 @@ pub(crate) struct Run {
     pub(crate) model: Model,
     pub(crate) history: History,
     pub(crate) deaths: u32,
-    /// For each death of the core in the run, true if the commit that is under way then is on the
-    /// disk.
+    /// For each death of the service in the run: true if the commit that is under way then is on
+    /// the disk.
     pub(crate) is_there: bool,
-    /// Number of calls after which the core dies again during recovery.
+    /// Number of calls after which the service dies again while it restarts.
     pub(crate) dies_again: Option<u32>,
     next_ticket: u64,
 }
@@ -48,7 +48,7 @@ impl Run {
         }
     }
 
-    /// Passes one input to the service, and checks all invariants. If the core dies, it is
+    /// Passes one input to the service, and checks all invariants. If the service dies, it is
     /// restarted.
     pub(crate) fn step(&mut self, input: Input) -> Checked {
         self.model.note(|| format!("{input:?}"));
@@ -63,13 +63,13 @@ impl Run {
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
-    /// Kills the core and restarts it.
+    /// Kills the service and restarts it.
     pub(crate) fn die(&mut self) -> Checked {
         self.recover()?;
         checks::all(&self.service, &mut self.model, &self.history)
     }
 
-    /// Restarts the dead core, repeatedly if it dies during recovery.
+    /// Restarts the dead service, repeatedly if it dies during the restart.
     pub(crate) fn recover(&mut self) -> Checked {
         loop {
             self.deaths += 1;
@@ -93,8 +93,8 @@ impl Run {
         self.recovered()
     }
 
-    /// Checks that all stored reservations are restored, except those for processes that have
-    /// ended, and those whose end has passed.
+    /// Checks that all stored reservations are restored, except those whose process has ended or
+    /// whose end time has passed.
     fn recovered(&self) -> Checked {
         let rows: BTreeMap<_, _> =
             self.service.listed().map(|(_, one)| (one.row.name.clone(), one.row)).collect();
@@ -121,13 +121,13 @@ impl Run {
         }
     }
 
-    /// Returns true if the end of a stored reservation has passed.
+    /// Returns true if the end time of a stored reservation has passed.
     fn has_passed(&self, row: &Row) -> bool {
         let wall = self.model.now.after(self.model.wall_ahead).ns();
         row.terms.until().is_some_and(|until| until.ns() <= wall)
     }
 
-    /// Lets time pass, with all events that are due meanwhile.
+    /// Advances time, and handles all events that are due until then.
     pub(crate) fn pass(&mut self, time: Span) -> Checked {
         let end = self.model.now.after(time);
         loop {
@@ -182,7 +182,7 @@ impl Run {
         std::mem::take(&mut self.model.replies)
     }
 
-    /// Reports the current state of all VMs to the service.
+    /// Reports the present state of all VMs to the service.
     pub(crate) fn tell(&mut self) -> Checked {
         let held: Vec<(DomId, Identity, Option<Machine>)> = self
             .model
@@ -211,7 +211,8 @@ impl Run {
         Ok(())
     }
 
-    /// Stops all faults, and delivers everything under way. Each request must have a reply then.
+    /// Stops all faults, and completes everything that is under way. Each request must then have a
+    /// reply.
     pub(crate) fn finish(&mut self) -> Checked {
         self.model.faults = None;
         self.model.dies_after = None;

@@ -1,4 +1,4 @@
-//! The real policy `edf` on model CPUs, with vCPUs that are always runnable and simulated time.
+//! The real policy `edf` on model CPUs. All vCPUs are always runnable, and time is simulated.
 
 use std::collections::BTreeMap;
 
@@ -11,13 +11,13 @@ use slackline_units::{CpuId, CpuSet, CpuShare, DomId, Reservation, Span, Time, V
 /// Part of each CPU that reservations cannot use.
 pub(crate) const RESERVE: CpuShare = CpuShare::from_ppm(100_000);
 
-/// A reservation in the scheduler.
+/// A reservation in the model scheduler.
 #[derive(Clone, Debug)]
 pub(crate) struct Domain {
     pub(crate) terms: Terms,
     pub(crate) identity: Option<Identity>,
-    /// VM that was assigned to the reservation last. CPU time is metered for it even while it is
-    /// not assigned.
+    /// VM that was last assigned to the reservation. Its CPU time is metered even while it is not
+    /// assigned.
     last: Option<Identity>,
     pub(crate) places: Vec<Place>,
     pub(crate) is_paused: bool,
@@ -30,35 +30,36 @@ pub(crate) struct Place {
     pub(crate) sits: Option<u16>,
 }
 
-/// CPU time that a VM received at a place (reserved vCPU), and CPU time reserved for it there,
-/// since it last had a hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is
+/// CPU time that a VM received at a place (reserved vCPU), and CPU time that was reserved there,
+/// since it last got a hard limit. Both are in [parts](PARTS) of a nanosecond, so that nothing is
 /// rounded.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meter {
     pub(crate) given: u128,
     pub(crate) promised: u128,
-    /// Maximum excess over the reservation in any interval that ends now.
+    /// Largest excess over the reservation in any interval that ends now.
     pub(crate) ahead: u128,
-    /// Largest slice reserved. If the VM had several reservations at a time, the sum of the largest
-    /// slices of these reservations.
+    /// Largest reserved slice. If the VM had several reservations at one time, the sum of their
+    /// largest slices.
     pub(crate) slice: u128,
-    /// Values of the current step: received time, reserved time, time still reserved after leaving,
-    /// and the sum of one slice of each reservation.
+    /// Four values of the current step: received time, reserved time, time still reserved after the
+    /// VM left, and the sum of one slice of each reservation.
     step: (u128, u128, u128, u128),
 }
 
-/// Share that stays reserved for a VM that left.
+/// Share that stays reserved after a VM left, until its excess is repaid.
 #[derive(Clone, Copy, Debug)]
 struct Left {
     each: Reservation,
-    /// Excess that has not accrued yet, in parts of a nanosecond.
+    /// Excess that is not repaid yet, in parts of a nanosecond.
     unearned: u128,
 }
 
-/// A multiple of all periods that occur, in nanoseconds.
+/// Number of parts of a nanosecond. It is a multiple of all periods in nanoseconds, so shares are
+/// whole numbers of parts.
 pub(crate) const PARTS: u128 = 604_800_000_000_000;
 
-/// Returns the CPU time reserved in an interval, in parts of a nanosecond.
+/// Returns the CPU time reserved in an interval of length `time`, in parts of a nanosecond.
 fn promised(each: Reservation, time: Span) -> u128 {
     let (slice, period) = (u128::from(each.slice().ns()), u128::from(each.period().ns()));
     slice * (PARTS / period) * u128::from(time.ns())
@@ -71,15 +72,15 @@ impl Meter {
         self.slice = self.slice.max(slice);
         self.given += given;
         self.promised += promised;
-        // After leaving, only excess is accrued.
+        // After the VM left, only its excess is repaid.
         self.promised += left.min(self.given.saturating_sub(self.promised));
         self.ahead = (self.ahead + given).saturating_sub(promised + left);
     }
 }
 
-/// Hands the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other VM
-/// gets the rest of the slice. It also gets the CPU time by which the earlier VM was behind, up to
-/// a slice.
+/// Transfers the places (reserved vCPUs) of a VM to another VM in the middle of a period. The other
+/// VM gets the remaining slice. It also gets the CPU time that the earlier VM was still owed, up to
+/// one slice.
 fn take_over(
     meters: &mut BTreeMap<(Identity, u16), Meter>,
     (before, now): (Identity, Identity),
@@ -98,15 +99,15 @@ pub(crate) struct Scheduler {
     policy: Box<dyn Policy>,
     at: Moment,
     pub(crate) domains: BTreeMap<DomId, Domain>,
-    /// Owner of each slot, `None` if it is free.
+    /// Domain that uses each slot. `None` if the slot is free.
     slots: Vec<Option<DomId>>,
     /// End of the current timeslice of each CPU.
     limits: Vec<Time>,
-    /// Meters by VM and place, since a place has one account for all threads of the VM.
+    /// Meters by VM and place. All threads of a VM at one place share a meter.
     pub(crate) meters: BTreeMap<(Identity, u16), Meter>,
-    /// Shares that stay reserved after a VM left a reservation, until its excess has accrued.
+    /// Shares that stay reserved after a VM left a reservation, until its excess is repaid.
     left: BTreeMap<(Identity, u16, DomId), Left>,
-    /// Seeded defects of the scheduler.
+    /// Defects of the scheduler that tests can switch on.
     pub(crate) admits_all: bool,
     pub(crate) forgets: bool,
     joins: u32,
@@ -219,7 +220,7 @@ impl Scheduler {
     }
 
     /// Changes the terms of all places (reserved vCPUs) of a domain, or of none. Places are removed
-    /// last, with their old terms. So the old terms fit again if this is refused.
+    /// last, with their old terms. So if the change is refused, the old terms fit again.
     pub(crate) fn change(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         let (before, left) = (self.domains[&id].terms, self.left.clone());
         let kept = before.vcpus().min(terms.vcpus());
@@ -235,7 +236,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Adds places up to the number in the terms. New places are empty.
+    /// Adds empty places until there are as many as in the terms.
     fn grow(&mut self, id: DomId, terms: Terms) -> Result<(), AdmitError> {
         (self.places(id)..terms.vcpus()).try_for_each(|place| self.add(id, terms, place))
     }
@@ -307,17 +308,17 @@ impl Scheduler {
         }
     }
 
-    /// Returns the available capacity of a CPU.
+    /// Returns the available capacity of a CPU for the period `period`.
     pub(crate) fn room(&self, period: Span, cpu: CpuId) -> Span {
         self.policy.available_slice(&self.at, period, CpuSet::one(cpu)).unwrap_or(Span::ZERO)
     }
 
-    /// Sets the wall clock ahead of the simulation.
+    /// Sets the wall clock ahead of the simulation's clock by `ahead`.
     pub(crate) fn set_clock(&mut self, ahead: Span) {
         self.policy.set_clock(&self.at, ahead);
     }
 
-    /// Runs the picked vCPUs until a time.
+    /// Runs the picked vCPUs until the time `end`.
     pub(crate) fn run_until(&mut self, end: Time) {
         loop {
             self.decide();
@@ -366,7 +367,7 @@ impl Scheduler {
         }
     }
 
-    /// Advances time by a step in which no other vCPU is picked.
+    /// Advances time by a step in which the picked vCPUs do not change.
     fn advance(&mut self, to: Time) {
         let ran = to.since(self.at.now());
         self.at.advance(to);
@@ -385,7 +386,7 @@ impl Scheduler {
         self.promise(ran);
     }
 
-    /// Adds the CPU time reserved for each VM in a step without changes.
+    /// Adds the CPU time that is reserved for each VM in a step.
     fn promise(&mut self, time: Span) {
         for domain in self.domains.values() {
             let Some(identity) = domain.last else { continue };
@@ -405,7 +406,7 @@ impl Scheduler {
             left.unearned > 0
         });
         self.meters.values_mut().for_each(Meter::count);
-        // A place may receive what its siblings leave unused.
+        // A place may receive budget that its siblings leave unused.
         let is_loose = |terms: Terms| !terms.exact() || terms.by_use();
         let loose = self.domains.values().filter(|domain| is_loose(domain.terms));
         for domain in loose {

@@ -1,4 +1,4 @@
-//! Effects that users of one daemon can have on each other.
+//! Tests of the effects that users of one daemon can have on each other.
 
 use slackline_service::{Amount, Budget, Principal, Refusal, Request, Role, WantedMechanism};
 use slackline_units::{CpuShare, Reservation, Span};
@@ -62,7 +62,7 @@ fn ms(slice: u64, period: u64) -> Amount {
 }
 
 #[test]
-fn tenant_may_change_only_reservations_of_that_tenant() {
+fn tenant_can_change_only_its_own_reservations() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, tenant(ALICE), reserve("a", ms(1, 10), None))
         .expect("a tenant may reserve for its own VM");
@@ -90,11 +90,11 @@ fn tenant_may_change_only_reservations_of_that_tenant() {
 }
 
 #[test]
-fn increase_of_a_reservation_counts_against_budgets_of_owner_and_caller() {
+fn increased_reservation_counts_against_budgets_of_owner_and_caller() {
     let mut run = Run::new(1, None, false);
     let budget = Budget { cpu: Some(CpuShare::from_ppm(100_000)), machines: None };
     run.service.set_budgets([(ALICE, budget)].into());
-    // Root reserves 1 % for the VM of alice, and for that of bob.
+    // Root reserves 1 % for the VM of alice, and 1 % for the VM of bob.
     ask(&mut run, ROOT, reserve("a", ms(1, 100), Some(5001))).expect("root may");
     ask(&mut run, ROOT, reserve("b", ms(1, 100), Some(5002))).expect("root may");
     ask(&mut run, ROOT, reserve("c", ms(1, 100), Some(5002))).expect("root may");
@@ -103,7 +103,7 @@ fn increase_of_a_reservation_counts_against_budgets_of_owner_and_caller() {
     };
     over(ask(&mut run, operator(ALICE), change("a", ms(8, 10))));
     ask(&mut run, operator(ALICE), change("a", ms(5, 100))).expect("within its budget");
-    // Earlier raises count, and so do reservations for the caller's own VM.
+    // Earlier raises count against the budget, and so do reservations for the caller's own VM.
     over(ask(&mut run, operator(ALICE), change("b", ms(6, 100))));
     ask(&mut run, operator(ALICE), change("b", ms(5, 100))).expect("within its budget");
     over(ask(&mut run, operator(ALICE), change("c", ms(2, 100))));
@@ -112,7 +112,7 @@ fn increase_of_a_reservation_counts_against_budgets_of_owner_and_caller() {
 }
 
 #[test]
-fn reservation_that_may_run_longer_than_a_second_needs_an_administrator() {
+fn slice_longer_than_a_second_needs_an_administrator() {
     let mut run = Run::new(1, None, false);
     let week = Span::from_secs(604_800);
     let days = each(Span::from_secs(508_000), week);
@@ -128,6 +128,6 @@ fn reservation_that_may_run_longer_than_a_second_needs_an_administrator() {
     let longer = each(Span::from_ms(1_001), week);
     assert!(ask(&mut run, operator(ALICE), change("a", longer)).is_err());
     ask(&mut run, ROOT, change("a", longer)).expect("an administrator may");
-    // An operator may reduce what an administrator reserved.
+    // An operator may reduce a reservation that an administrator made.
     ask(&mut run, operator(ALICE), change("a", second)).expect("a shorter slice is allowed");
 }

@@ -1,4 +1,4 @@
-//! Model world that the service calls, with faults, and with seeded defects that checks must find.
+//! Model world for the service, with faults. Defects can be switched on that the checks must find.
 
 use std::collections::BTreeMap;
 use std::panic::resume_unwind;
@@ -15,14 +15,14 @@ use crate::draw::Draw;
 use crate::kernel::Kernel;
 use crate::scheduler::Scheduler;
 
-/// Defects of the world that a check must find.
+/// Defect of the model world that a check must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lie {
-    /// Commits reported as written are not.
+    /// A commit is reported as written, but is not written.
     LosesCommits,
-    /// Commits lack their events, and have only their rows.
+    /// A commit writes its rows, but not its events.
     LosesEvents,
-    /// Answers with keys are gone after a restart.
+    /// Stored answers with keys are lost at a restart.
     LosesKeys,
     /// All reservations are admitted.
     AdmitsAll,
@@ -30,15 +30,15 @@ pub(crate) enum Lie {
     KeepsThreads,
     /// Threads of a VM are not restored when the VM ends.
     KeepsSeats,
-    /// A VM that comes back gets a new account.
+    /// A VM that returns gets a new account of CPU time.
     ForgetsAccounts,
-    /// Changes of terms are not put into force.
+    /// Changes of terms are not applied.
     IgnoresChanges,
-    /// Pauses are not put into force.
+    /// Pauses are not applied.
     IgnoresPauses,
-    /// A process is recognized by its number alone.
+    /// A process is recognized by its process id alone.
     TakesNumbers,
-    /// A VM is recognized by its name alone, whatever its user.
+    /// A VM is recognized by its name alone, even if its user is another one.
     HidesUsers,
     /// A reply is sent twice.
     AnswersTwice,
@@ -67,7 +67,7 @@ impl Lie {
     ];
 }
 
-/// Panic payload that marks a death of the core.
+/// Panic payload that marks a simulated death of the service.
 pub(crate) struct Crash;
 
 /// A reply that has arrived.
@@ -79,26 +79,26 @@ pub(crate) struct Model {
     pub(crate) disk: Disk,
     pub(crate) scheduler: Scheduler,
     pub(crate) lie: Option<Lie>,
-    /// Generator of faults in calls. `None` injects none.
+    /// Generator of faults in calls. `None` if no faults are injected.
     pub(crate) faults: Option<Draw>,
-    /// Number of calls after which the core dies.
+    /// Number of calls after which the service dies.
     pub(crate) dies_after: Option<u32>,
     pub(crate) calls: u32,
     /// Requests without a reply.
     pub(crate) open: BTreeMap<Ticket, Request>,
     pub(crate) replies: Vec<Replied>,
-    /// Commits that were begun and have not been checked by the test yet.
+    /// Commits that were begun and that the test has not checked yet.
     pub(crate) begun: Vec<Commit>,
     pub(crate) published: u64,
     pub(crate) rings: Option<Time>,
-    /// Violation of the world's contract by the service.
+    /// Breach of the contract between service and world, made by the service.
     pub(crate) wrong: Option<String>,
     pub(crate) trace: Option<Vec<String>>,
-    /// Duration of a commit until it is synced.
+    /// Time from the begin of a commit until it is synced.
     pub(crate) sync: Span,
     /// Share that each VM receives in measurements, in millionths of a CPU.
     pub(crate) measured_ppm: u64,
-    /// Offset of the wall clock, ahead of the simulation's clock.
+    /// Time by which the wall clock is ahead of the simulation's clock.
     pub(crate) wall_ahead: Span,
 }
 
@@ -145,7 +145,7 @@ impl Model {
         self.faults.as_mut().is_some_and(|draw| draw.percent(chance))
     }
 
-    /// Kills the core: the keeper restores all threads, and the disk keeps what is synced.
+    /// Kills the service. The keeper restores all threads, and the disk keeps what is synced.
     pub(crate) fn crash(&mut self, is_there: bool) {
         let (cpus, now) = (self.scheduler.cpus(), self.now);
         self.scheduler = Scheduler::new(cpus, now);
@@ -159,14 +159,14 @@ impl Model {
         self.dies_after = None;
     }
 
-    /// Sets the wall clock by a step.
+    /// Sets the wall clock ahead or back by `by`.
     pub(crate) fn step_clock(&mut self, by: Span, is_ahead: bool) {
         let back = self.wall_ahead.left_after(by);
         self.wall_ahead = if is_ahead { self.wall_ahead + by } else { back };
         self.scheduler.set_clock(self.wall_ahead);
     }
 
-    /// Returns what the service reads at its start.
+    /// Returns the contents of the ledger that the service reads when it starts.
     pub(crate) fn loaded(&self) -> LedgerContents {
         let mut loaded = self.disk.loaded(self.now);
         if self.lie == Some(Lie::TakesNumbers) {
@@ -178,10 +178,11 @@ impl Model {
         loaded
     }
 
-    /// Returns an error if these threads may not be touched.
+    /// Returns an error if the threads in `seats` must not be changed.
     fn hold(&mut self, seats: &Seats, chance: u64) -> Result<(), WorldError> {
         if self.fault(chance) {
-            // The VM may end between lookup and hold, and another one may get its number.
+            // The VM may end between the lookup and this call, and another VM may get its process
+            // id.
             let name = self.kernel.alive(seats.identity).map(|one| one.name.clone());
             if let Some(name) = name {
                 self.note(|| format!("   {name} dies"));
@@ -304,7 +305,8 @@ impl World for Model {
         self.wall_ahead
     }
 
-    /// Alternates between the mechanisms with time, as if trials of the host had other results.
+    /// Alternates between the mechanisms over time, as if the trials on the host had different
+    /// results.
     fn best_mechanism(&mut self) -> MechanismChoice {
         self.call(|| "best mechanism".into());
         let is_odd = self.now.since(Time::START).ns() / 1_000_000 % 2 == 1;
