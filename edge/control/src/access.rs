@@ -12,8 +12,8 @@ use crate::times::Share;
 pub enum Role {
     /// May list reservations and VMs, and see available capacity.
     Viewer,
-    /// May make and change its own reservations. The reservations of other owners are shown as
-    /// "another VM".
+    /// May make and change its own reservations. Reservations of other owners are shown as "another
+    /// VM".
     Tenant,
     /// May also read the log, and make, change, pause and release reservations.
     Operator,
@@ -80,13 +80,14 @@ pub struct Grant {
     /// Limit on the total CPU of all reservations of this user or client. Default: no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Limit on the number of reservations of this user or client. Default: no limit.
+    /// Limit on the number of reservations of this user or client. Default: the general limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
     /// Numbers of other users for whose VMs this user or client may reserve.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
-    /// Days until the role expires. The limits stay in force. Default: the role never expires.
+    /// Number of days after which the role expires. The limits of the grant stay in force after
+    /// that. Default: the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub days: Option<u32>,
     /// Certificate of a remote client as PEM. If it is absent, the service creates a token.
@@ -94,11 +95,11 @@ pub struct Grant {
     pub certificate: Option<String>,
 }
 
-/// Access of a local user or remote client.
+/// Access of a local user or a remote client, as the daemon reports it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Access {
-    /// Local user as `uid N`, or remote client as `@NAME`.
+    /// User or client: `uid N` for a local user, or `@NAME` for a remote client.
     pub principal: String,
     /// Way in which the user or client is identified: `socket`, `token` or `certificate`.
     pub by: String,
@@ -107,7 +108,7 @@ pub struct Access {
     /// Limit on the total CPU of all reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// Limit on the total CPU of all reservations of this user or client, in millionths of a CPU.
+    /// The limit on total CPU in millionths of a CPU. Absent if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
     /// Limit on the number of reservations of this user or client, if any.
@@ -120,7 +121,8 @@ pub struct Access {
     /// Expiry of the role, in nanoseconds since 1970. Absent if the role never expires.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ns: Option<u64>,
-    /// New token of a remote client. It is shown once; the daemon stores only its hash.
+    /// New token of a remote client. It is shown only in this answer, because the daemon stores
+    /// only its hash.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }

@@ -34,14 +34,13 @@ pub use remote::Remote;
 use remote::RemoteCredentials;
 pub use stream::{Frame, Stream, WaitOutcome};
 
-/// Time limit for an answer. It is longer than the five seconds after which the daemon itself gives
-/// up.
+/// Time limit for an answer. It exceeds the five seconds after which the daemon itself gives up.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum length of the path of a Unix socket, in bytes.
 pub const LONGEST_SOCKET: usize = 107;
 
-/// Reason why a request got no answer, or an error as the answer.
+/// Reason why a request failed: it got no answer, or the answer is an error.
 #[derive(Debug, Error)]
 pub enum ClientError {
     /// No daemon listens at the socket.
@@ -104,7 +103,7 @@ pub enum ClientError {
         /// Error of the TLS library.
         source: io::Error,
     },
-    /// The daemon refused the request.
+    /// The daemon refused the request, and gave a reason.
     #[error("{0}")]
     Refused(Box<Problem>),
     /// The daemon closed the connection before the answer was complete.
@@ -135,10 +134,10 @@ impl Text {
     }
 }
 
-/// Result of a request: the parsed answer, together with the text that the daemon sent.
+/// Result of a successful request: the parsed answer, and the text that the daemon sent.
 pub type Answered<T> = Result<(T, Text), ClientError>;
 
-/// A request that can be sent again if the connection is lost.
+/// A request that is sent again if the connection is lost.
 struct RepeatableRequest {
     method: Method,
     path: String,
@@ -152,8 +151,8 @@ impl RepeatableRequest {
         RepeatableRequest { method: Method::GET, path, headers, body: Bytes::new() }
     }
 
-    /// Returns a request that changes something. It carries an idempotency key, so sending it twice
-    /// has the same effect as sending it once.
+    /// Creates a request that changes something. It contains an idempotency key, so the daemon
+    /// carries it out only once even if it is sent twice.
     fn write(method: Method, path: String) -> RepeatableRequest {
         let key = (HeaderName::from_static("idempotency-key"), new_key());
         RepeatableRequest { method, path, headers: vec![key], body: Bytes::new() }
@@ -240,7 +239,7 @@ impl Client {
         Client { within, ..self }
     }
 
-    /// Returns the VMs with `text` in their name or binding. `None` returns all.
+    /// Returns the VMs that have `text` in their name or binding. `None` returns all VMs.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -257,7 +256,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/page".into()))
     }
 
-    /// Makes a reservation. Changes nothing if an equal one exists.
+    /// Makes a reservation. Nothing changes if an equal reservation exists.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -341,8 +340,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// Returns the available capacity of each CPU: the largest slice per `period` that one more
-    /// vCPU on this CPU could reserve now.
+    /// Returns the available capacity of each CPU: the largest slice in a period of length `period`
+    /// that one more vCPU could reserve on the CPU now.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -353,8 +352,8 @@ impl Client {
         )))
     }
 
-    /// Returns the latest events, newest first. If `name` is given, only events of that reservation
-    /// are returned. If `before` is given, only events with lower numbers are.
+    /// Returns the latest events, newest first. With `name`, only events of that reservation are
+    /// returned. With `before`, only events with lower numbers are returned.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -370,7 +369,8 @@ impl Client {
     }
 
     /// Returns the CPU time that a reservation received, by hour or by day, oldest first. The first
-    /// entry contains `since_ns`, in nanoseconds since 1970. At most 1,000 entries are returned.
+    /// entry is the hour or day that contains `since_ns`, in nanoseconds since 1970. At most 1,000
+    /// entries are returned.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -388,7 +388,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/host"))
     }
 
-    /// Returns the grants of all principals that have a grant.
+    /// Returns the access of every principal that has a grant.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -405,7 +405,7 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::PUT, path).with(grant))
     }
 
-    /// Gives all members of the group `slackline` without a grant the role of a tenant.
+    /// Grants the role of a tenant to all members of the group `slackline` that have no grant.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -421,8 +421,8 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::DELETE, format!("/v1/access/{}", escaped(whom))))
     }
 
-    /// Returns the body of an HTTP page unchanged. `path` is its path, such as `/metrics`,
-    /// `/health` or `/v1/openapi.json`.
+    /// Returns the body of an HTTP page as the daemon sends it. `path` is the path of the page,
+    /// such as `/metrics`, `/health` or `/v1/openapi.json`.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -430,8 +430,8 @@ impl Client {
         self.send(&RepeatableRequest::get(path))
     }
 
-    /// Returns a stream of all events from now on, and of the state of all reservations every
-    /// second. After that, the connection cannot be used for other requests.
+    /// Returns a stream of all new events, with the state of all reservations once a second. The
+    /// connection cannot be used for other requests afterwards.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -457,8 +457,8 @@ impl Client {
     }
 
     /// Sends a request and returns the response. If the connection is lost, the request is sent
-    /// once more. A request that changes something carries an idempotency key, so sending it twice
-    /// has no second effect.
+    /// once more. A request that changes something contains an idempotency key, so a second copy
+    /// has no effect.
     fn response(&mut self, sent: &RepeatableRequest) -> Result<Response<Incoming>, ClientError> {
         match self.once(sent) {
             Err(ClientError::Lost(_)) => {
@@ -510,7 +510,7 @@ async fn open(path: &Path) -> Result<SendRequest<Full<Bytes>>, ClientError> {
         }
     })?;
     let (connection, driver) = handshake(TokioIo::new(stream)).await?;
-    // An error of the connection is reported by the request that it carries.
+    // The request that uses the connection reports errors of the connection.
     tokio::spawn(async move { driver.await.unwrap_or_default() });
     Ok(connection)
 }
@@ -527,8 +527,8 @@ async fn whole(response: Response<Incoming>) -> Result<(StatusCode, String), Cli
     }
 }
 
-/// Converts a refusal to an error. A caller without access gets only an HTTP status, without a
-/// description.
+/// Converts a refusal to an error. The daemon sends a caller without access only an HTTP status,
+/// without a reason.
 fn refused(status: StatusCode, text: &str) -> ClientError {
     if let Ok(problem) = serde_json::from_str(text) {
         return ClientError::Refused(Box::new(problem));
@@ -547,7 +547,7 @@ fn refused(status: StatusCode, text: &str) -> ClientError {
             Problem::new(Kind::TooMany, "the daemon receives too many requests")
                 .hinting("try again in a second")
         }
-        // Another program may listen there, or a proxy may be in between.
+        // Another program may listen at this address, or a proxy may be in between.
         _ => {
             return ClientError::Garbled(format!(
                 "HTTP status {status} without a reason, probably not from the daemon"
@@ -562,7 +562,7 @@ fn of(name: &str) -> String {
     format!("/v1/reservations/{}", escaped(name))
 }
 
-/// Escapes a text as one part of a path or query.
+/// Escapes a text for use as one segment of a path or query.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -574,7 +574,7 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// Returns a new, unique idempotency key. The key need not be secret.
+/// Returns a new idempotency key, which is unique. It need not be secret.
 fn new_key() -> String {
     let random = || RandomState::new().build_hasher().finish();
     format!("{:016x}{:016x}", random(), random())

@@ -23,8 +23,9 @@ impl Request {
     /// Converts a request to the type that the service uses. Returns `None` if the daemon answers
     /// the request without the service.
     ///
-    /// `each` returns the current slice and period of a reservation, for a change that names only
-    /// one of them. `wall_ahead` is the offset from the service's clock to the wall clock.
+    /// `each` returns the current slice and period of a reservation. It is needed for a change that
+    /// names only one of the two. `wall_ahead` is the time by which the wall clock is ahead of the
+    /// service's clock.
     ///
     /// # Errors
     /// If a name, an amount, a binding or a time is invalid.
@@ -69,7 +70,7 @@ impl Request {
             Request::Release { name, if_revision } => {
                 service::Request::Release { name: read_name(&name)?, if_revision }
             }
-            // The page is cut from the full list later.
+            // The whole list is requested here. The page after `after` is taken from it later.
             Request::List { name, after: _ } => {
                 service::Request::List { name: name.as_deref().map(read_name).transpose()? }
             }
@@ -123,7 +124,7 @@ fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
     Ok(vms)
 }
 
-/// Converts a plan of a principal for clients.
+/// Converts the plan of a principal to the wire format.
 #[must_use]
 pub fn plan(plan: &service::Plan) -> AppliedPlan {
     let (why, first) = match &plan.stage {
@@ -148,7 +149,7 @@ fn read_binding(text: &str) -> Result<Binding, Problem> {
     text.parse().map_err(|error: service::BindingError| bad(error.to_string(), hint))
 }
 
-/// Converts the CPU time of a reservation in an hour or a day for clients.
+/// Converts the CPU time of a reservation in an hour or a day to the wire format.
 #[must_use]
 pub fn account(hour: &Hour) -> Account {
     let of = &hour.sums;
@@ -227,15 +228,15 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     })
 }
 
-/// Returns true if the character is invisible or changes how other characters are shown, as marks
-/// of direction do. Control characters are not among these.
+/// Returns true if the character is invisible, or changes how other characters are shown like a
+/// direction mark. Returns false for control characters.
 #[must_use]
 pub fn is_unseen(letter: char) -> bool {
     service::UNSEEN.iter().any(|range| range.contains(&letter))
 }
 
-/// Escapes invisible characters as their code points. Ledgers of older versions can contain names
-/// with such characters.
+/// Replaces invisible characters by their code points. Ledgers of older versions can contain names
+/// with invisible characters.
 fn seen(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -298,8 +299,8 @@ impl From<service::State> for State {
     }
 }
 
-/// Converts a reservation for clients. `recent` and `total` are the CPU times that it received
-/// lately and since the daemon started; unknown times are left out.
+/// Converts a reservation to the wire format. `recent` and `total` are the CPU times that it
+/// received recently and since the daemon started. A time that is `None` is left out.
 #[must_use]
 pub fn reservation(
     listed: &ListedReservation,
@@ -338,7 +339,7 @@ pub fn reservation(
     }
 }
 
-/// Converts one change from an applied list for clients. A change that was not made has no new
+/// Converts one change of an applied list to the wire format. A change that was not made has no
 /// revision.
 #[must_use]
 pub fn applied(change: &service::AppliedChange) -> AppliedChange {
@@ -355,13 +356,13 @@ pub fn applied(change: &service::AppliedChange) -> AppliedChange {
     }
 }
 
-/// Adds the warning of an answer, if there is one, to the reservation that the answer contains.
+/// Adds the warning of an answer to the reservation in the answer. Does nothing without a warning.
 #[must_use]
 pub fn warned(reservation: Reservation, warning: Option<&Warning>) -> Reservation {
     Reservation { warning: warning.map(ToString::to_string), ..reservation }
 }
 
-/// Converts an event for clients. `at` is the wall clock time of the event.
+/// Converts an event to the wire format. `at` is the wall clock time of the event.
 #[must_use]
 pub fn event(event: &service::Event, at: SystemTime) -> Event {
     let at = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -379,7 +380,8 @@ pub fn event(event: &service::Event, at: SystemTime) -> Event {
     }
 }
 
-/// Converts the available capacity of each CPU, for reservations with this period, for clients.
+/// Converts the available capacity of each CPU, for reservations with the period `period`, to the
+/// wire format.
 #[must_use]
 pub fn room(period: Span, cpus: &[service::CpuCapacity]) -> Room {
     let on = |room: &service::CpuCapacity| RoomOn {

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Causes of the waiting time of a VM. The times of a vCPU add up to its waiting time.
+/// Causes of the waiting time of a VM. For each vCPU, the times of all causes add up to its waiting
+/// time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Culprits {
@@ -31,23 +32,24 @@ pub struct VcpuCulprits {
     pub waited_ns: u64,
     /// Causes of the waiting time, the largest first.
     pub culprits: Vec<CulpritTime>,
-    /// Numbers of the kernel beside those of the recording. Absent unless the request asked for
-    /// them.
+    /// CPU times as the kernel counted them, beside the times from the recording. Absent unless the
+    /// request asked for them.
     #[serde(default)]
     pub check: Option<KernelCheck>,
 }
 
-/// CPU ready and CPU time of a vCPU by the kernel and by the recording, for the same interval.
+/// CPU time and CPU ready (time on run queues) of a vCPU in one interval, by the kernel and from
+/// the recording.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct KernelCheck {
     /// CPU time of the vCPU as the kernel counted it.
     pub kernel_used_ns: u64,
-    /// CPU ready time of the vCPU (time on run queues) as the kernel counted it.
+    /// CPU ready time of the vCPU as the kernel counted it: time on run queues.
     pub kernel_ready_ns: u64,
-    /// CPU time of the vCPU according to the recording.
+    /// CPU time of the vCPU from the recording.
     pub used_ns: u64,
-    /// CPU ready time of the vCPU (time on run queues) according to the recording.
+    /// CPU ready time of the vCPU from the recording: time on run queues.
     pub ready_ns: u64,
 }
 
@@ -55,8 +57,8 @@ pub struct KernelCheck {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct CulpritTime {
-    /// `vm-reserved`, `vm-beyond`, `own-vm`, `process`, `kernel`, `hypervisor`, `late-timer`,
-    /// `dispatcher`, `exhausted`, `paused` or `unexplained`.
+    /// Kind of the culprit: `vm-reserved`, `vm-beyond`, `own-vm`, `process`, `kernel`,
+    /// `hypervisor`, `late-timer`, `dispatcher`, `exhausted`, `paused` or `unexplained`.
     pub kind: String,
     /// Description of the culprit as text.
     pub says: String,
@@ -80,13 +82,13 @@ pub struct CulpritTime {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Gap {
-    /// CPU of the recording.
+    /// Number of the CPU on which events were lost.
     pub cpu: u32,
-    /// Start, in nanoseconds since the start of the run.
+    /// Start of the gap, in nanoseconds since the start of the run.
     pub from_ns: u64,
-    /// End, in nanoseconds since the start of the run.
+    /// End of the gap, in nanoseconds since the start of the run.
     pub to_ns: u64,
-    /// Minimum number of events lost.
+    /// Minimum number of events that were lost.
     pub events: u64,
 }
 
@@ -98,9 +100,9 @@ pub struct Incident {
     pub id: u64,
     /// Time at which the daemon noticed the missed deadline, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Name of the reservation.
+    /// Name of the reservation that missed a deadline.
     pub name: String,
-    /// Number of deadlines that the reservation missed.
+    /// Number of deadlines that the reservation missed in the incident.
     pub missed: u64,
     /// Size of the recording in bytes.
     pub bytes: u64,
@@ -113,8 +115,8 @@ pub struct Incident {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Recording {
-    /// File on the daemon's host. The client that asked for the recording moves the file away.
+    /// File on the daemon's host. The client that asked for the recording must move the file away.
     pub file: String,
-    /// Length of the recording, in nanoseconds. It may be less than the request asked for.
+    /// Length of the recording, in nanoseconds. It may be less than the requested length.
     pub length_ns: u64,
 }

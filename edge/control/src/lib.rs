@@ -1,8 +1,8 @@
-//! Wire format of the reservation service, and a client: requests, answers and refusals over HTTP
-//! and on the link between front and core.
+//! Wire format of the reservation service, and a client. Requests, answers and refusals are sent
+//! over HTTP, and over the link between the front process and the core process of the daemon.
 //!
-//! Parsers of untrusted input refuse unknown keys. Times are texts with a unit (`"2ms"`). Answers
-//! contain each time in nanoseconds too, in a field `..._ns`.
+//! Parsers of untrusted input refuse unknown keys. A time is a text with a unit (`"2ms"`). Answers
+//! contain each time also in nanoseconds, in a field with a name that ends in `_ns`.
 
 #![forbid(unsafe_code)]
 
@@ -52,9 +52,10 @@ pub const SOCKET: &str = "/run/slackline/slackline.sock";
 /// Maximum number of reservations or events in one answer.
 pub const PAGE: usize = 500;
 
-/// Maximum size of a request's body, in bytes. Lists of reservations may be longer.
+/// Maximum size of a request's body, in bytes. [`LONGEST_LIST`] applies to a list of reservations
+/// instead.
 pub const LONGEST_BODY: usize = 16 * 1024;
 
-/// Maximum size of a list of reservations to apply, in bytes. A list of 1,000 VMs with the longest
-/// names fits.
+/// Maximum size of a list of reservations to apply, in bytes. It is enough for 1,000 VMs with the
+/// longest names.
 pub const LONGEST_LIST: usize = 512 * 1024;

@@ -1,7 +1,8 @@
-//! Protocol between front and core: one JSON message per line, in both directions.
+//! Protocol between the front and the core of the daemon. Both directions carry one JSON message
+//! per line.
 //!
-//! The front parses untrusted requests and identifies the caller. The core trusts this identity,
-//! and checks everything else again.
+//! The front parses untrusted requests and identifies the caller. The core trusts the front's
+//! identification of the caller, and checks everything else again.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -18,20 +19,20 @@ use crate::timeline::Timeline;
 use crate::times::Length;
 use crate::whatif::{WhatIf, WhatIfAnswer};
 
-/// Maximum length of a line from the front to the core, in bytes. It has space for a list of
-/// reservations and for the fields that the front adds.
+/// Maximum length of a line from the front to the core, in bytes. It is enough for a list of
+/// reservations and the fields that the front adds.
 pub const LONGEST_ASKED: usize = crate::LONGEST_LIST + 64 * 1024;
 
-/// Maximum length of a line from the core to the front, in bytes. It has space for a page of
-/// reservations with the metrics of each.
+/// Maximum length of a line from the core to the front, in bytes. It is enough for a page of
+/// reservations with all their metrics.
 pub const LONGEST_SAID: usize = 4 * 1024 * 1024;
 
 /// Message from the front to the core: a request of a caller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ask {
-    /// Ticket (id) of the request, which its answer repeats. It is unique among the requests
-    /// without an answer.
+    /// Ticket that identifies the request. Its answer repeats the ticket. No two requests without
+    /// an answer have equal tickets.
     pub ticket: u64,
     /// Caller of the request.
     pub who: CallerIdentity,
@@ -42,31 +43,31 @@ pub struct Ask {
     pub request: Request,
 }
 
-/// Caller as the front identified it.
+/// Identity of the caller, as the front determined it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CallerIdentity {
-    /// A user of this host, as the kernel identifies the peer of the socket.
+    /// A user of this host, whom the kernel identified as the peer of the socket.
     User {
         /// Id of the user.
         uid: u32,
-        /// Ids of those groups of the user that grant access.
+        /// Ids of the user's groups that grant access.
         gids: Vec<u32>,
     },
-    /// A client that sent a token. Contains the SHA-256 of the token in hexadecimal digits.
+    /// A client that sent a token. The value is the SHA-256 of the token in hexadecimal digits.
     Token(String),
-    /// A process of this host that uses the loopback address for metrics. It may request only
-    /// metrics.
+    /// A process of this host that connected through the loopback address for metrics. It may
+    /// request only metrics.
     Loopback,
-    /// A client that proved by TLS that it has the key of its certificate. Contains the SHA-256 of
-    /// the certificate in hexadecimal digits.
+    /// A client that proved by TLS that it has the key of its certificate. The value is the SHA-256
+    /// of the certificate in hexadecimal digits.
     Certificate(String),
 }
 
 /// Maximum length of an idempotency key, in characters.
 pub const LONGEST_KEY: usize = 64;
 
-/// Request of a caller to the core. Each variant names its answer.
+/// Request of a caller to the core. The text of each variant names the answer to that request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Request {
@@ -76,9 +77,9 @@ pub enum Request {
     Health,
     /// Asks for the metrics: [`Answer::Numbers`].
     Numbers,
-    /// Lists the VMs of this host: [`Answer::Machines`].
+    /// Lists VMs of this host: [`Answer::Machines`].
     Find {
-        /// Text that the name or binding must contain. `None` lists all VMs.
+        /// Text that the name or binding of a listed VM must contain. `None` lists all VMs.
         text: Option<String>,
     },
     /// Makes a reservation: [`Answer::Done`].
@@ -99,10 +100,10 @@ pub enum Request {
         name: String,
         /// New values of the terms (slice, period and so on).
         change: Change,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Makes reservations match a list: [`Answer::Applied`].
+    /// Makes all reservations match a list: [`Answer::Applied`].
     Apply {
         /// Reservations with their parameters, and options of the list.
         list: Apply,
@@ -111,41 +112,42 @@ pub enum Request {
     Pause {
         /// Name of the reservation.
         name: String,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
     /// Lets the vCPUs of a reservation run again: [`Answer::Done`].
     Resume {
         /// Name of the reservation.
         name: String,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
     /// Ends a reservation: [`Answer::Done`].
     Release {
         /// Name of the reservation.
         name: String,
-        /// Revision that the reservation must have. `None` accepts any.
+        /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
     /// Lists reservations by name: [`Answer::Reservations`].
     List {
-        /// Name of the only reservation to list. It must exist. `None` lists all reservations.
+        /// Name of a reservation, which must exist. Only this reservation is listed. `None` lists
+        /// all reservations.
         name: Option<String>,
-        /// Name after which the list begins. `None` begins with the first reservation.
+        /// Name after which the list begins. `None` lists from the first name on.
         after: Option<String>,
     },
     /// Asks for the available capacity: [`Answer::Room`].
     Room {
-        /// Period of the slices.
+        /// Period for which the largest slices are computed.
         period: Length,
     },
-    /// Lists events, newest first: [`Answer::Events`].
+    /// Lists past events, newest first: [`Answer::Events`].
     Log {
         /// Name of the reservation whose events are listed. `None` lists all events.
         name: Option<String>,
-        /// Number of an event. Only events with lower numbers are listed. `None` begins with the
-        /// newest event.
+        /// Only events with a lower number than this are listed. `None` lists from the newest event
+        /// on.
         before: Option<u64>,
         /// Maximum number of events.
         limit: usize,
@@ -155,45 +157,48 @@ pub enum Request {
     History {
         /// Name of the reservation, which may have ended.
         name: String,
-        /// Start of the history, in nanoseconds since 1970. The hour or day that contains it is the
-        /// first entry.
+        /// Start of the history, in nanoseconds since 1970. The first entry is the hour or day that
+        /// contains this time.
         since_ns: u64,
-        /// True for one entry per day, with the sum of its hours.
+        /// True for one entry per day instead of one per hour.
         by_day: bool,
     },
-    /// Lists the access of all principals with a grant: [`Answer::Access`].
+    /// Lists the access of every principal that has a grant: [`Answer::Access`].
     ListAccess,
     /// Grants access to a principal: [`Answer::Access`] with one entry.
     Grant {
         /// Id of a user, or name of a remote client.
         whom: String,
-        /// Role and limits. If the grant has a certificate, the front replaces it by its SHA-256.
+        /// Role and limits. If the grant contains a certificate, the front replaces the certificate
+        /// by its SHA-256.
         grant: Grant,
     },
-    /// Cancels the request with this ticket, because its caller has disconnected. Has no answer.
+    /// Cancels the request that has the ticket of this message, because its caller has
+    /// disconnected. There is no answer.
     Cancel,
-    /// Gives all members of the operators' group without a grant the role of a tenant:
+    /// Grants the role of a tenant to all members of the operators' group that have no grant:
     /// [`Answer::Access`] with all grants.
     MigrateAccess,
     /// Asks for the role of the caller: [`Answer::You`].
     Whoami,
-    /// Asks which causes kept a VM from running in the last minute: [`Answer::Why`].
+    /// Asks for the causes that kept a VM from running in the last minute: [`Answer::Why`].
     Why {
         /// Name of the reservation.
         name: String,
     },
-    /// Asks which causes kept the VM of a saved incident from running: [`Answer::Why`].
+    /// Asks for the causes that kept the VM of a saved incident from running: [`Answer::Why`].
     WhyIncident {
         /// Number of the incident.
         id: u64,
     },
     /// Lists the saved incidents: [`Answer::Incidents`].
     Incidents,
-    /// Starts comparing predictions that were applied with what happens: [`Answer::Predictions`].
+    /// Starts comparing the predictions of an applied plan with measurements:
+    /// [`Answer::Predictions`].
     Predict(Vec<Prediction>),
-    /// Lists all predictions that were applied: [`Answer::Predictions`].
+    /// Lists the predictions of all applied plans: [`Answer::Predictions`].
     Predictions,
-    /// Asks what the last seconds would have been with changes: [`Answer::Whatif`].
+    /// Predicts how VMs would have run in the last seconds with changes: [`Answer::Whatif`].
     Whatif(WhatIf),
     /// Undoes the caller's last applied list or change: [`Answer::Applied`].
     Undo,
@@ -201,23 +206,24 @@ pub enum Request {
     Plan,
     /// Saves a recording from the flight recorder: [`Answer::Recording`]. Administrators only.
     Record {
-        /// Length of the recording, which ends when the request is executed.
+        /// Length of the recording. It ends when the request is carried out.
         since: Length,
     },
-    /// Asks which vCPUs ran in the last seconds, for a picture: [`Answer::Timeline`].
+    /// Asks for the columns of a picture that shows which vCPUs ran in the last seconds:
+    /// [`Answer::Timeline`].
     Timeline {
-        /// Number of the first column. Earlier columns are left out.
+        /// Number of the first column of the answer. Earlier columns are left out.
         from: u64,
     },
-    /// Revokes a grant, after which a user has only the role of the user's groups:
-    /// [`Answer::Access`] with the revoked grant.
+    /// Revokes a grant: [`Answer::Access`] with the revoked grant. A local user then has only the
+    /// role of the user's groups.
     Revoke {
         /// Id of a user, or name of a remote client.
         whom: String,
     },
 }
 
-/// Answer to a request that the core has executed.
+/// Answer to a request that the core has carried out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum Answer {
@@ -240,29 +246,29 @@ pub enum Answer {
     Applied(Vec<AppliedChange>),
     /// Reservations, at most [`crate::PAGE`] of them.
     Reservations(Vec<Reservation>),
-    /// Largest slices that would be admitted now.
+    /// Largest slice that each CPU would admit now.
     Room(Room),
     /// Events, newest first, at most [`crate::PAGE`] of them.
     Events(Vec<Event>),
-    /// CPU time that a reservation received, oldest first, in at most 1,000 hours or days.
+    /// CPU time that a reservation received by hour or day, oldest first. At most 1,000 entries.
     History(Vec<Account>),
-    /// Access of principals with a grant.
+    /// Access of every principal that has a grant.
     Access(Vec<Access>),
     /// Role of the caller.
     You(Role),
-    /// Programs and other causes that kept a VM from running, with the time of each.
+    /// Causes that kept a VM from running, with the time of each cause.
     Why(Box<Culprits>),
-    /// Incidents that were saved, newest first.
+    /// Saved incidents, newest first.
     Incidents(Vec<Incident>),
-    /// Predictions that were applied, oldest first.
+    /// Predictions of all applied plans, oldest first.
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
-    /// Columns of a picture of the last seconds.
+    /// Columns of the picture that shows which vCPUs ran in the last seconds.
     Timeline(Box<Timeline>),
     /// Last applied list or change of the caller. `None` if there is none.
     Plan(Option<Box<AppliedPlan>>),
-    /// Prediction from the last seconds.
+    /// Prediction for the changes, based on the last seconds.
     Whatif(Box<WhatIfAnswer>),
 }
 
@@ -270,7 +276,7 @@ pub enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum CoreMessage {
-    /// Answer to a request that the core has executed.
+    /// Answer to a request that the core has carried out.
     Answer {
         /// Ticket of the request.
         ticket: u64,
@@ -284,8 +290,8 @@ pub enum CoreMessage {
         /// Reason for the refusal.
         problem: Box<Problem>,
     },
-    /// An event that is in the ledger. The core sends each event once, in the order of the event
-    /// numbers.
+    /// An event that was written to the ledger. The core sends each event once, in the order of
+    /// event numbers.
     Event(Event),
 }
 
@@ -300,22 +306,22 @@ pub fn line<T: Serialize>(message: &T) -> Vec<u8> {
     line
 }
 
-/// Splits a stream of bytes into lines. Their length is limited.
+/// Splitter of a byte stream into lines of limited length.
 #[derive(Debug)]
 pub struct Lines {
     longest: usize,
     read: Vec<u8>,
-    /// Number of bytes at the start of `read` that are known to contain no line break.
+    /// Number of bytes at the start of `read` in which there is no line break.
     searched: usize,
 }
 
-/// Error for a line that is longer than the maximum. Contains the maximum in bytes.
+/// Error for a line that is too long. The value is the maximum length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot read the link: a line has more than {0} bytes")]
 pub struct TooLong(pub usize);
 
 impl Lines {
-    /// Returns an empty buffer for lines of at most `longest` bytes.
+    /// Creates an empty buffer for lines of at most `longest` bytes.
     #[must_use]
     pub fn new(longest: usize) -> Lines {
         Lines { longest, read: Vec::new(), searched: 0 }
@@ -326,11 +332,11 @@ impl Lines {
         self.read.extend_from_slice(bytes);
     }
 
-    /// Returns the next complete line, without its end. `None` if the end of the line has not
+    /// Returns the next complete line, without its line break. `None` if the line break has not
     /// arrived yet.
     ///
     /// # Errors
-    /// If the line is too long. After this error the caller must not read from the stream any more.
+    /// If the line is too long. The caller must then not read from the stream any more.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.read[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.read.len(), |end| self.searched + end);

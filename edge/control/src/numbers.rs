@@ -5,7 +5,8 @@ use slackline_units::Span;
 
 use crate::replies::{Cost, State};
 
-/// Upper bounds of the buckets of a [`Histogram`]. The last bucket has no bound.
+/// Upper bounds of the buckets of a [`Histogram`]. One more bucket follows, which has no upper
+/// bound.
 pub const BOUNDS: [Span; 9] = [
     Span::from_us(100),
     Span::from_us(250),
@@ -24,8 +25,8 @@ pub const BOUNDS: [Span; 9] = [
 pub struct Histogram {
     /// Sum of all durations in nanoseconds.
     pub sum_ns: u64,
-    /// Number of durations in each bucket. A bucket counts durations up to its bound and above the
-    /// bound of the previous bucket. The last bucket counts durations above all bounds.
+    /// Number of durations in each bucket. A bucket counts durations above the bound of the
+    /// previous bucket and up to its own bound. The last bucket counts durations above all bounds.
     pub counts: [u64; BOUNDS.len() + 1],
 }
 
@@ -62,7 +63,7 @@ pub struct Numbers {
     pub meddled: u64,
     /// Number of keeper processes that died and were replaced.
     pub keeper_restarts: u64,
-    /// Number of restarts of the core since the host booted.
+    /// Number of times the core was restarted since the host booted.
     pub restarts: u64,
     /// Number of front processes that ended and were replaced.
     pub front_restarts: u64,
@@ -71,7 +72,7 @@ pub struct Numbers {
     /// Number of incidents that the flight recorder has saved since the daemon started.
     #[serde(default)]
     pub incidents: u64,
-    /// Way in which the core learns of context switches: `perf` or `polling`.
+    /// Method by which the core learns of context switches: `perf` or `polling`.
     pub sight: String,
     /// Resources that the core process uses.
     pub process: ProcessNumbers,
@@ -89,7 +90,7 @@ pub struct ReservationNumbers {
     pub period_ns: u64,
     /// State of the reservation.
     pub state: State,
-    /// Metrics of each vCPU that has a thread at present.
+    /// Metrics of each vCPU that currently has a thread.
     pub vcpus: Vec<VcpuNumbers>,
     /// Cost of the reservation. `None` if the daemon has no prices.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,11 +105,11 @@ pub struct VcpuNumbers {
     pub vcpu: u16,
     /// CPU time that the vCPU used.
     pub cpu_ns: u64,
-    /// Sum of the slices of all periods. Periods in which the vCPU was blocked are included.
+    /// Sum of the slices of all periods, including periods in which the vCPU was blocked.
     #[serde(default)]
     pub promised_ns: u64,
-    /// Part of `promised_ns` to which the vCPU was entitled. The part is smaller if the vCPU
-    /// blocked.
+    /// Part of `promised_ns` to which the vCPU was entitled. It is less than `promised_ns` if the
+    /// vCPU blocked.
     pub due_ns: u64,
     /// Number of periods at whose end the vCPU was entitled to CPU time.
     pub deadlines: u64,
@@ -119,7 +120,8 @@ pub struct VcpuNumbers {
     pub late_ns: u64,
     /// Time in which the vCPU was runnable but did not run.
     pub waited_ns: u64,
-    /// Time before the start of this core in which no core ran to enforce the reservation.
+    /// Time before the start of this core in which the reservation was not enforced, because no
+    /// core was running.
     pub lapsed_ns: u64,
 }
 
@@ -131,17 +133,17 @@ pub struct CpuNumbers {
     pub cpu: u32,
     /// Reserved share of the CPU, including dispatch overhead, in millionths of the CPU.
     pub promised_ppm: u32,
-    /// Share of the CPU that reservations may use in total, in millionths of the CPU.
+    /// Share of the CPU that can be reserved in total, in millionths of the CPU.
     pub capacity_ppm: u32,
-    /// Sum of the reservations without dispatch overhead, in millionths.
+    /// Sum of the reservations on the CPU without dispatch overhead, in millionths of the CPU.
     #[serde(default)]
     pub reserved_ppm: u32,
     /// Dispatch overhead measured over the last 10 s, in millionths of the CPU. `None` until 10 s
     /// have passed.
     #[serde(default)]
     pub overhead_ppm: Option<u32>,
-    /// True if the CPU cannot deliver its reservations, because reservations and measured overhead
-    /// exceed its limit.
+    /// True if reservations and measured overhead exceed the limit of the CPU, so that it cannot
+    /// deliver its reservations.
     #[serde(default)]
     pub is_overloaded: bool,
     /// Steal time: CPU time that a hypervisor below this host gave to other VMs.

@@ -1,5 +1,5 @@
-//! Choice of a host for a reservation: bin packing by the available capacity that each host
-//! reports. A report may be outdated when it is used, so the chosen host can still refuse the
+//! Choice of a host for a reservation. It is bin packing, based on the available capacity that each
+//! host reports. A report may be outdated when it is used, so the chosen host can still refuse the
 //! reservation.
 
 use std::cmp::Reverse;
@@ -8,21 +8,21 @@ use slackline_units::Reservation;
 
 use crate::replies::Room;
 
-/// Strategy to choose among the hosts that have enough capacity.
+/// Strategy to choose one of the hosts that have enough capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fit {
     /// First host in the given order.
     First,
-    /// Host that will have the least capacity left. This keeps large capacities on other hosts free
-    /// for large reservations.
+    /// Host that would have the least capacity left. Other hosts then keep large capacities for
+    /// large reservations.
     Best,
-    /// Host that will have the most capacity left. This balances the load of the hosts.
+    /// Host that would have the most capacity left. This balances the load of the hosts.
     Worst,
 }
 
-/// Returns the hosts that have capacity for `vcpus` vCPUs of a reservation, each with slice and
-/// period `each`. The hosts are indexes into `hosts`, in the order in which they should be asked. A
-/// `None` entry in `hosts` is a host that did not answer.
+/// Returns the hosts that have enough capacity for `vcpus` vCPUs with the reservation `each`. The
+/// hosts are indexes into `hosts`, in the order in which they should be asked. A `None` entry in
+/// `hosts` is a host that did not answer.
 #[must_use]
 pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) -> Vec<usize> {
     let left = |room: &Option<Room>| left(room.as_ref()?, each, vcpus);
@@ -37,7 +37,7 @@ pub fn order(fit: Fit, hosts: &[Option<Room>], each: Reservation, vcpus: u16) ->
     fits.into_iter().map(|(host, _)| host).collect()
 }
 
-/// Returns the capacity that all CPUs of a host would have left after the reservation, in
+/// Returns the total capacity that the CPUs of a host would have left after the reservation, in
 /// nanoseconds per period. `None` if the reservation does not fit.
 fn left(room: &Room, each: Reservation, vcpus: u16) -> Option<u128> {
     let slice = u128::from(each.slice().ns());
@@ -77,7 +77,8 @@ mod tests {
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
         assert_eq!(order(Fit::Best, 120, 1), [3, 4, 1]);
         assert_eq!(order(Fit::Worst, 120, 1), [1, 3, 4]);
-        // Two half CPUs cannot take one large vCPU, but two small ones.
+        // Two CPUs with half of their capacity left have no room for one large vCPU, but for two
+        // small ones.
         assert_eq!(order(Fit::Best, 300, 1), [3, 1]);
         assert_eq!(order(Fit::Best, 150, 2), [3, 4, 1]);
         assert_eq!(order(Fit::First, 501, 1), [0; 0]);
@@ -92,13 +93,13 @@ mod tests {
         mixed ^ (mixed >> 31)
     }
 
-    /// Returns the largest total of those items in `sizes` that can be packed into three bins.
-    /// Tries all packings.
+    /// Returns the largest total size of items that can be packed into three bins. Tries all
+    /// packings of the items in `sizes`.
     fn most(sizes: &[u64], bins: [u64; 3]) -> u64 {
         let Some((&size, rest)) = sizes.split_first() else { return 0 };
         let mut best = most(rest, bins);
         for (bin, &free) in bins.iter().enumerate() {
-            // Bins of equal free space need only be tried once.
+            // Two bins with equal free space give equal results, so only one of them is tried.
             if free >= size && !bins[..bin].contains(&free) {
                 let mut bins = bins;
                 bins[bin] -= size;
@@ -108,9 +109,9 @@ mod tests {
         best
     }
 
-    /// Places 100 sets of eight reservations, whose total is about 1.2 times the capacity of three
-    /// hosts. The test places the reservations one after another, and compares the total that fits
-    /// with the optimum, for which all sizes are known in advance.
+    /// Places 100 sets of eight reservations on three hosts. Each set needs about 1.2 times the
+    /// capacity of the hosts. The reservations are placed one after another. The total that fits is
+    /// compared with the optimum, which is computed with knowledge of all sizes.
     #[test]
     fn placement_of_reservations_one_by_one_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {

@@ -1,22 +1,22 @@
-//! Applied plans: canaries, and how far they are.
+//! Applied plans and their canaries.
 
 use serde::{Deserialize, Serialize};
 
 use crate::predictions::Prediction;
 use crate::times::Length;
 
-/// Request to change one VM of a list first. If this VM is as predicted, the rest follows.
-/// Otherwise it gets its old parameters back.
+/// Request to change one VM of a list first. If this VM does as predicted, the other changes
+/// follow. Otherwise the VM gets its old parameters back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Canary {
     /// Time for which the first VM is watched, from 1 s to 10 min.
     pub watch: Length,
-    /// Revision of the host for which the list was made. Default: any.
+    /// Revision of the host for which the list was made. Default: any revision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
-    /// Predictions for the vCPUs. Only VMs with a prediction can be first.
+    /// Predictions for vCPUs. Only a VM that has a prediction can be changed first.
     pub predictions: Vec<Prediction>,
 }
 
@@ -24,15 +24,15 @@ pub struct Canary {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedPlan {
-    /// `watching`, `done`, `undone` or `stopped`.
+    /// Stage of the plan: `watching`, `done`, `undone` or `stopped`.
     pub stage: String,
     /// Reason why the plan was undone or stopped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Name of the first VM, while it is watched.
+    /// Name of the VM that was changed first. Absent if it is not being watched.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first: Option<String>,
-    /// Changes to reservations, in force or planned.
+    /// Changes to reservations, both made and planned.
     pub changes: Vec<PlannedChange>,
 }
 
@@ -42,15 +42,15 @@ pub struct AppliedPlan {
 pub struct PlannedChange {
     /// Name of the reservation.
     pub name: String,
-    /// Parameters and binding before, as text. Absent if the plan creates the reservation.
+    /// Parameters and binding before the plan, as text. Absent if the plan creates the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Parameters and binding after, as text. Absent if the plan releases the reservation.
+    /// Parameters and binding after the plan, as text. Absent if the plan releases the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
     /// True if the change is in force.
     pub is_done: bool,
-    /// Revision that the change left. Absent if it is not in force.
+    /// Revision of the reservation after the change. Absent if the change is not in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }

@@ -1,23 +1,24 @@
-//! Predictions about changes that were applied, and the results that were measured afterwards.
+//! Predictions of applied plans, and the results that were measured afterwards.
 
 use serde::{Deserialize, Serialize};
 
-/// Prediction for one vCPU as intervals. Both ends of an interval belong to it.
+/// Prediction for one vCPU. Each predicted value is an interval that includes both ends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Prediction {
     /// Name of the vCPU.
     pub vcpu: String,
-    /// Length of the predicted time, in nanoseconds. The service measures at most 30 s of it.
+    /// Length of the time that the prediction covers, in nanoseconds. The service measures at most
+    /// 30 s of it.
     pub length_ns: u64,
-    /// CPU time that the vCPU will receive, in millionths of one CPU.
+    /// Predicted share of the vCPU, in millionths of one CPU.
     pub share_ppm: (u64, u64),
-    /// Number of deadlines that the vCPU will miss. Absent if the vCPU has no reservation.
+    /// Predicted number of missed deadlines. Absent if the vCPU has no reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<(u64, u64)>,
-    /// 99th percentile of the time from a wake of the vCPU until it runs. Absent if it wakes
-    /// rarely.
+    /// Predicted 99th percentile of the time from a wake of the vCPU until it runs. Absent if the
+    /// vCPU rarely wakes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_p99_ns: Option<(u64, u64)>,
 }
@@ -28,32 +29,33 @@ pub struct Prediction {
 pub struct PredictionRecord {
     /// Time at which the plan was applied, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Prediction in the applied plan.
+    /// The prediction that the applied plan contained.
     pub prediction: Prediction,
-    /// Measured results. Absent while the service measures, or if the vCPU left.
+    /// Measured results. Absent while the measurement is in progress, or if the vCPU has left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcome: Option<PredictionOutcome>,
 }
 
-/// Measured results of one vCPU for which there was a prediction.
+/// Measured results of one vCPU for which a prediction exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PredictionOutcome {
     /// Length of the measured time, in nanoseconds.
     pub length_ns: u64,
-    /// CPU time that the vCPU received, in millionths of one CPU.
+    /// Measured share of the vCPU, in millionths of one CPU.
     pub share_ppm: u64,
-    /// Number of deadlines that the vCPU missed. Absent if the vCPU has no reservation.
+    /// Measured number of missed deadlines. Absent if the vCPU has no reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub missed: Option<u64>,
-    /// 99th percentile of the time from a wake of the vCPU until it ran. Absent if it woke rarely.
+    /// Measured 99th percentile of the time from a wake of the vCPU until it ran. Absent if the
+    /// vCPU rarely woke.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_p99_ns: Option<u64>,
 }
 
 impl PredictionRecord {
     /// Returns the distance of the measured share from the predicted interval, in millionths of a
-    /// CPU. `None` if there is no result.
+    /// CPU. Zero inside the interval. `None` if there is no measured result.
     #[must_use]
     pub fn share_error_ppm(&self) -> Option<u64> {
         let (least, most) = self.prediction.share_ppm;

@@ -15,7 +15,7 @@ pub enum Kind {
     Bad,
     /// The role of the caller does not permit the request.
     NotAllowed,
-    /// The caller is unknown: no user, group or credential gives access.
+    /// The caller is unknown: no user, group, token or certificate gives access.
     NotKnown,
     /// The HTTP page does not exist.
     NoSuchPage,
@@ -41,11 +41,11 @@ pub enum Kind {
     TooLarge,
     /// The caller has sent too many requests, or has too many connections.
     TooMany,
-    /// The request cannot be done at present. It can succeed later.
+    /// The request cannot be carried out now. It can succeed later.
     NotNow,
-    /// The core did not answer in time. The request may have been executed or not.
+    /// The core did not answer in time. It is unknown whether the request was carried out.
     NotAnswered,
-    /// The ledger could not be written, so the request was undone.
+    /// The ledger could not be written, so the change was undone.
     NotDurable,
     /// This host does not support or permit the requested operation.
     HostCannot,
@@ -78,8 +78,8 @@ impl Kind {
         Kind::Bug,
     ];
 
-    /// Returns the word of the kind, its HTTP status, its meaning, and the exit code of a command
-    /// that fails with it.
+    /// Returns four things about the kind: its word, its HTTP status, its meaning, and the exit
+    /// code of a command that fails with it.
     #[must_use]
     pub fn about(self) -> (&'static str, u16, &'static str, u8) {
         match self {
@@ -119,7 +119,7 @@ impl Kind {
     }
 }
 
-/// Numbers of a refusal of kind `no-room`.
+/// CPU time and capacities of a refusal of kind `no-room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NoRoom {
@@ -131,38 +131,38 @@ pub struct NoRoom {
     pub asked_period: Length,
     /// The requested period in nanoseconds.
     pub asked_period_ns: u64,
-    /// Capacity that is already reserved, in millionths of a CPU.
+    /// Capacity of the CPU that is already reserved, in millionths of a CPU.
     pub promised_ppm: u32,
-    /// Capacity that can be reserved in total, in millionths of a CPU.
+    /// Capacity of the CPU that can be reserved in total, in millionths of a CPU.
     pub capacity_ppm: u32,
-    /// Largest slice that fits with the requested period. `0s` if none fits.
+    /// Largest slice that fits in the requested period. `0s` if none fits.
     pub largest: Length,
     /// The largest slice in nanoseconds.
     pub largest_ns: u64,
 }
 
-/// Numbers of a refusal of kind `over-budget`.
+/// Limit and requested amount of a refusal of kind `over-budget`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum OverBudget {
-    /// CPU of all reservations of the owner, in millionths of a CPU.
+    /// Total CPU of all reservations of the owner, in millionths of a CPU.
     CpuPpm {
-        /// Total of all reservations of the owner if the request were granted.
+        /// Total CPU that the reservations of the owner would have if the request were granted.
         asked: u32,
-        /// Limit of the owner.
+        /// Largest total CPU in the owner's budget.
         most: u32,
     },
     /// Number of reservations of the owner.
     Machines {
-        /// Number of reservations if the request were granted.
+        /// Number of reservations that the owner would have if the request were granted.
         asked: u64,
-        /// Limit of the owner.
+        /// Largest number of reservations in the owner's budget.
         most: u16,
     },
 }
 
-/// Reason why the service did not do a request.
+/// Refusal of a request: the reason why the service did not carry it out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Problem {
@@ -173,24 +173,24 @@ pub struct Problem {
     pub title: String,
     /// HTTP status of the answer.
     pub status: u16,
-    /// Description of the problem with this request, with its numbers.
+    /// Description of the problem with this request, with all numbers.
     pub detail: String,
     /// Advice on what to do about the problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Numbers of a refusal of kind `no-room`.
+    /// CPU time and capacities. Present only for the kind `no-room`.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub room: Option<Box<NoRoom>>,
-    /// Numbers of a refusal of kind `over-budget`.
+    /// Limit and requested amount. Present only for the kind `over-budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// Current revision of the reservation, for the kind `stale`.
+    /// Current revision of the reservation. Present only for the kind `stale`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
 
 impl Problem {
-    /// Returns a problem of this kind, with a description for this request.
+    /// Creates a problem of this kind. `detail` describes the problem with this request.
     #[must_use]
     pub fn new(kind: Kind, detail: impl Into<String>) -> Problem {
         let (_, status, title, _) = kind.about();

@@ -14,14 +14,14 @@ pub enum State {
     Waiting,
     /// The VM receives the reserved CPU time.
     Active,
-    /// The vCPUs are stopped until resumed. Their capacity stays reserved.
+    /// The vCPUs are stopped until the reservation is resumed. Their capacity stays reserved.
     Paused,
-    /// At least one vCPU is not served.
+    /// At least one vCPU of the VM is not scheduled.
     Partial,
     /// Another program has changed threads of the VM. The reservation is not enforced until that
     /// change is undone, or the reservation is resumed.
     Contested,
-    /// The guest is suspended by its monitor.
+    /// The VM's monitor has suspended the guest. The capacity stays reserved.
     Suspended,
     /// Capacity is reserved for a gang that has not begun.
     Held,
@@ -61,7 +61,7 @@ impl State {
     }
 }
 
-/// CPU time reserved and used in an interval, for all vCPUs of a reservation together.
+/// CPU time that was reserved and used in an interval, for all vCPUs of a reservation together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Delivered))]
 pub struct Delivery {
@@ -69,7 +69,8 @@ pub struct Delivery {
     pub over_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable or blocked.
     pub promised_ns: u64,
-    /// Part of the reserved CPU time to which the VM was entitled: less than all if it blocked.
+    /// Part of the reserved CPU time to which the VM was entitled. It is less than all of it if the
+    /// VM blocked.
     pub due_ns: u64,
     /// CPU time that the VM used in the interval.
     pub used_ns: u64,
@@ -79,20 +80,20 @@ pub struct Delivery {
     pub missed: u64,
 }
 
-/// A reservation and its state.
+/// A reservation with its current state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Reservation {
     /// Name of the reservation.
     pub name: String,
-    /// Owner, as `uid N`.
+    /// Owner of the reservation, as `uid N`.
     pub owner: String,
-    /// Binding with which the service finds the VM of the reservation.
+    /// Binding by which the service finds the VM of the reservation.
     #[serde(rename = "for")]
     pub binding: String,
-    /// Number of the user who must own the VM.
+    /// Uid of the user who must own the VM.
     pub user: u32,
-    /// CPU time of each vCPU per period.
+    /// CPU time reserved for each vCPU in every period.
     pub slice: Length,
     /// The slice in nanoseconds.
     pub slice_ns: u64,
@@ -100,29 +101,29 @@ pub struct Reservation {
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
-    /// True for a hard limit: no CPU time beyond the reservation.
+    /// True for a hard limit: the VM gets no CPU time beyond the reservation.
     pub exact: bool,
-    /// True if a vCPU that needs more CPU time may use what the other vCPUs of the VM leave unused.
+    /// True if vCPUs of the VM may use reserved CPU time that other vCPUs of the VM leave unused.
     #[serde(default)]
     pub by_use: bool,
-    /// Start of periods: the time after each multiple of the period on the wall clock. Absent if
-    /// not aligned.
+    /// Offset of the periods: each period starts this long after a multiple of the period on the
+    /// wall clock. Absent if periods are not aligned with the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
-    /// The phase in nanoseconds. Absent if periods are not aligned.
+    /// The phase in nanoseconds. Absent if periods are not aligned with the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase_ns: Option<u64>,
-    /// Time at which the service ends the reservation. Absent if there is no such time.
+    /// Time at which the service ends the reservation. Absent if the reservation has no end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
-    /// Time at which the service ends the reservation, in nanoseconds since 1970.
+    /// The end time in nanoseconds since 1970. Absent if the reservation has no end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
     /// Mechanism that enforces the reservation. Absent for the dispatcher.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     pub enforce: Mechanism,
-    /// Reason for which `auto` chose the mechanism. Absent if a request named the mechanism, or if
-    /// the daemon has restarted since.
+    /// Reason why `auto` chose the mechanism. Absent if a request named the mechanism, or if the
+    /// daemon has restarted since the choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub chosen: Option<String>,
     /// Name of the gang to which the reservation belongs, if any.
@@ -134,7 +135,7 @@ pub struct Reservation {
     pub served: u16,
     /// State of the reservation.
     pub state: State,
-    /// Reason for the state, if the state alone does not explain it.
+    /// Reason for the state. Absent if the state needs no explanation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
     /// Warning about the last request for this reservation.
@@ -142,7 +143,7 @@ pub struct Reservation {
     pub warning: Option<String>,
     /// Number of the event that last changed the reservation, for `If-Match`.
     pub revision: u64,
-    /// CPU time that the VM received recently.
+    /// CPU time that the VM received in the last seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<Delivery>,
     /// CPU time that the VM received since the daemon started.
@@ -153,13 +154,13 @@ pub struct Reservation {
     pub cost: Option<Cost>,
 }
 
-/// Change of a reservation by a list that was applied.
+/// Change of one reservation by an applied list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AppliedChange {
     /// Name of the reservation.
     pub name: String,
-    /// `create`, `change`, `release` or `keep`.
+    /// Kind of the change: `create`, `change`, `release` or `keep`.
     pub action: String,
     /// Parameters and binding before the change, as text. Absent if the reservation is created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -167,24 +168,25 @@ pub struct AppliedChange {
     /// Parameters and binding after the change, as text. Absent if the reservation is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// Number of the event of the change, for `If-Match`. Absent if nothing was changed.
+    /// Revision of the reservation after the change, for `If-Match`. Absent if nothing was changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }
 
-/// Cost of the CPU time that a reservation reserves, whether the VM uses it or not.
+/// Cost of the reserved CPU time. It does not matter how much of it the VM uses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
     /// Currency of the prices, e.g. `EUR`.
     pub currency: String,
-    /// Cost of one hour of the reservation as it is now.
+    /// Cost of one hour of the reservation with its present parameters.
     pub hour: String,
-    /// Cost of one hour of the reservation as it is now, in millionths of the currency.
+    /// The cost of one hour in millionths of the currency.
     pub hour_millionths: u64,
-    /// Cost since the reservation was made, or since the daemon started if that was later.
+    /// Cost since the reservation was made. If the daemon started later, cost since the daemon
+    /// started.
     pub total: String,
-    /// Cost since the reservation was made or the daemon started, in millionths of the currency.
+    /// The total cost in millionths of the currency.
     pub total_millionths: u64,
 }
 
@@ -205,22 +207,22 @@ pub struct Machine {
     /// Kind of the VM: `libvirt`, `qemu`, `firecracker`, `cloud-hypervisor`, `crosvm`, `kvmtool`,
     /// `container`, `unit`, `cgroup` or `process`.
     pub kind: String,
-    /// Binding with which a reservation names this VM.
+    /// Binding by which a reservation refers to this VM.
     pub binding: String,
-    /// Number of the user who owns the VM.
+    /// Uid of the user who owns the VM.
     pub uid: u32,
     /// Process id of the VM. 0 if the VM is not a single process.
     pub pid: i32,
-    /// CPU that the VM uses now, in millionths of a CPU. More than a million if it uses several
-    /// CPUs. Absent if the VM is not a process.
+    /// CPU that the VM uses now, in millionths of a CPU. It exceeds a million if the VM uses
+    /// several CPUs. Absent if the VM is not a process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_ppm: Option<u32>,
-    /// Threads of the vCPUs. Empty if all threads of the VM are scheduled as one vCPU.
+    /// Threads of the vCPUs. Empty if the VM is scheduled as a single vCPU.
     pub vcpus: Vec<Thread>,
-    /// Name of the reservation of the VM, if there is one.
+    /// Name of the VM's reservation. Absent if it has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reserved: Option<String>,
-    /// Reason why the VM cannot be reserved: its vCPU threads cannot be found.
+    /// Reason why no reservation can be made for the VM. Absent if one can be made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -229,13 +231,13 @@ pub struct Machine {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Thread {
-    /// Number of the vCPU in its VM. Numbers can have gaps.
+    /// Number of the vCPU in its VM. The numbers of a VM can have gaps.
     pub vcpu: u16,
     /// Id of the thread.
     pub tid: i32,
 }
 
-/// Host of the daemon.
+/// Description of the host of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Host {
@@ -260,15 +262,16 @@ pub struct Host {
     pub clock: Clock,
 }
 
-/// Wall clock that phases refer to.
+/// Wall clock with which phases are aligned.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Clock {
-    /// Identity of the clock. All daemons on the same host return the same identity.
+    /// Identity of the clock. All daemons on one host return an equal identity.
     pub id: String,
-    /// Time of the clock at the moment of the reply, in nanoseconds since 1970.
+    /// Time of the clock when the answer was made, in nanoseconds since 1970.
     pub shows_ns: u64,
-    /// Maximum error of the wall clock that the kernel reports, in nanoseconds. Absent if unknown.
+    /// Maximum error of the wall clock as the kernel reports it, in nanoseconds. Absent if it is
+    /// unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error_ns: Option<u64>,
 }
@@ -290,7 +293,7 @@ pub struct Cpu {
     /// 10 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overhead_ppm: Option<u32>,
-    /// Numbers of an overload. Absent unless the CPU cannot deliver its reservations.
+    /// Measurement that shows an overload. Absent if the CPU can deliver its reservations.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overload: Option<Overload>,
 }
@@ -300,7 +303,7 @@ pub struct Cpu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Overload {
-    /// Sum of the reservations without dispatch overhead, in millionths of the CPU.
+    /// Sum of the reservations on the CPU without dispatch overhead, in millionths of the CPU.
     pub reserved_ppm: u32,
     /// Dispatch overhead measured over 10 s, in millionths of the CPU.
     pub overhead_ppm: u32,
@@ -309,11 +312,11 @@ pub struct Overload {
     pub limit_ppm: u32,
 }
 
-/// Largest slices that the service would admit now.
+/// Largest slice that each CPU would admit now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Room {
-    /// Period of the slices.
+    /// Period for which the slices are computed.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
@@ -333,7 +336,7 @@ pub struct RoomOn {
     pub slice_ns: u64,
 }
 
-/// Entry of the ledger's log: a request that was done, or an event.
+/// Entry of the log: a request that was carried out, or an event.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Event {
@@ -341,21 +344,21 @@ pub struct Event {
     pub seq: u64,
     /// Time of the event, in nanoseconds since 1970.
     pub at_ns: u64,
-    /// Originator of the event: `uid N`, `@NAME` for a remote client, or `service`.
+    /// Principal that caused the event: `uid N`, `@NAME` for a remote client, or `service`.
     pub principal: String,
-    /// Word of the request or event.
+    /// Kind of the request or event, as one word.
     pub verb: String,
-    /// Name of the reservation. Empty if the event concerns no reservation.
+    /// Name of the reservation. Empty if the event is about no reservation.
     pub name: String,
-    /// Parameters of the reservation before the event.
+    /// Parameters of the reservation before the event. Absent if it did not exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// Parameters of the reservation after the event.
+    /// Parameters of the reservation after the event. Absent if it has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
-    /// The event as a text, with its numbers.
+    /// Description of the event, with all numbers.
     pub outcome: String,
-    /// True if the event was written to the ledger later than it happened.
+    /// True if the event could only be written to the ledger some time after it happened.
     pub was_late: bool,
 }
 
@@ -368,20 +371,20 @@ pub const MOST_ACCOUNTS: usize = 1_000;
 pub struct Account {
     /// Start of the hour or day, in nanoseconds since 1970. Days begin at midnight UTC.
     pub from_ns: u64,
-    /// Length of the entry: an hour or a day. The oldest hours are merged into days.
+    /// Length of the entry, one hour or one day. The oldest hours are merged into days.
     pub length_ns: u64,
-    /// Part of the hour or day in which the reservation existed.
+    /// Part of the hour or day for which the reservation existed.
     pub existed_ns: u64,
-    /// Time for which nothing was counted, because no daemon ran or the host was suspended. No
-    /// other field covers this time.
+    /// Time for which nothing was counted, because no daemon ran or the host was suspended. The
+    /// fields below do not cover this time.
     pub unknown_ns: u64,
-    /// Time in which another program had changed threads of the VM, so that the reservation was not
-    /// enforced.
+    /// Time for which another program had changed threads of the VM, so that the reservation was
+    /// not enforced.
     pub contested_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved_ns: u64,
-    /// Part of the reserved CPU time to which the VM was entitled: less than all if it blocked or
-    /// was absent.
+    /// Part of the reserved CPU time to which the VM was entitled. It is less than all of it if the
+    /// VM blocked or was absent.
     pub due_ns: u64,
     /// CPU time that the VM used.
     pub delivered_ns: u64,

@@ -10,11 +10,11 @@ use slackline_units::Enforcement;
 use crate::plans::Canary;
 use crate::times::{End, Length, Moment, Phase, Share};
 
-/// Hint that explains which names a reservation may have.
+/// Hint that states which names a reservation may have.
 pub const NAME: &str = "use a to z, 0 to 9, `.`, `_` and `-`; up to 63, first a letter or digit";
 
-/// Returns the hint for a text that is not a valid name of a reservation. A VM whose own name is
-/// not allowed needs another reservation name and a binding.
+/// Returns the hint for a text that is not a valid reservation name. If the text is the VM's own
+/// name, the reservation must get another name and a binding.
 #[must_use]
 pub fn name_hint(text: &str) -> String {
     let lower = text.to_ascii_lowercase();
@@ -29,30 +29,30 @@ pub fn name_hint(text: &str) -> String {
 
 /// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.
 ///
-/// With `cpu`, each vCPU is guaranteed an equal part, and may use what the other vCPUs leave
+/// With `cpu`, each vCPU is guaranteed an equal part. It may also use what the other vCPUs leave
 /// unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Wanted))]
 #[serde(deny_unknown_fields)]
 pub struct ReservationParameters {
-    /// CPU time of each vCPU per period.
+    /// CPU time reserved for each vCPU in every period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
     /// Period of each vCPU. Default: 10 ms.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// Total CPU for all vCPUs, instead of a slice.
+    /// Total CPU for all vCPUs, in place of `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// True for a hard limit: no CPU time beyond the reservation.
+    /// True for a hard limit: the VM gets no CPU time beyond the reservation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
-    /// Start of periods: the time after each multiple of the period on the wall clock, less than a
-    /// period. Reservations with the same period and phase start their periods together, on all
-    /// hosts. Default: not aligned.
+    /// Offset of the periods, less than a period: each period starts this long after a multiple of
+    /// the period on the wall clock. Reservations with equal period and phase start their periods
+    /// together, on all hosts. Default: periods are not aligned with the wall clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Length>,
-    /// Number of vCPUs. Default: as many as the VM has.
+    /// Number of vCPUs. Default: the number of vCPUs that the VM has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
     /// Binding of the VM: `libvirt:NAME`, `qemu:NAME`, `uuid:UUID`, `firecracker:ID`,
@@ -60,11 +60,12 @@ pub struct ReservationParameters {
     /// the name of the reservation.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
-    /// Number of the user who must own the VM. Default: the owner of the VM, or the caller if the
-    /// VM is not found.
+    /// Uid of the user who must own the VM. Default: the owner of the VM, or the caller if the VM
+    /// is not found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<u32>,
-    /// Time at which the service ends the reservation. Default: never.
+    /// Time at which the service ends the reservation. Default: the reservation does not end by
+    /// itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Moment>,
     /// Mechanism that enforces the reservation: `dispatcher`, `deadline` for an exact slice, or
@@ -78,8 +79,8 @@ pub struct ReservationParameters {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "kebab-case", try_from = "String")]
 pub enum RequestedMechanism {
-    /// The mechanism that was better in the last trial of the host (`slackline doctor --trial`). If
-    /// that mechanism cannot enforce the reservation, the dispatcher.
+    /// The mechanism that was better in the last trial on this host (`slackline doctor --trial`).
+    /// If that mechanism cannot enforce the reservation, the dispatcher is used.
     Auto,
     /// Slackline's own dispatcher, on each CPU.
     #[default]
@@ -145,13 +146,13 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns true for the dispatcher, which enforces unless a request names another mechanism.
+    /// Returns true for the dispatcher, which is the default mechanism.
     #[must_use]
     pub const fn is_dispatcher(&self) -> bool {
         matches!(self, Mechanism::Dispatcher)
     }
 
-    /// Returns the name that users type.
+    /// Returns the name of the mechanism as users type it.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -171,7 +172,8 @@ impl From<Mechanism> for Enforcement {
 }
 
 impl From<Enforcement> for Mechanism {
-    /// Converts the mechanism of a reservation. Reservations have no other mechanisms.
+    /// Converts the mechanism of a reservation to the wire format. Reservations use only these two
+    /// mechanisms.
     fn from(enforcement: Enforcement) -> Mechanism {
         match enforcement {
             Enforcement::Deadline => Mechanism::Deadline,
@@ -180,62 +182,63 @@ impl From<Enforcement> for Mechanism {
     }
 }
 
-/// Reservations as they should be, admitted together: all of them or none.
+/// List of wanted reservations. All of them are admitted together, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Apply {
-    /// Parameters by name of the reservation, at most 1,000. A new reservation needs `for` and
-    /// `vcpus`. The binding of an existing reservation cannot be changed.
+    /// Parameters of each reservation, by name. At most 1,000 reservations. A new reservation needs
+    /// `for` and `vcpus`. The binding of an existing reservation cannot be changed by a list.
     pub reservations: BTreeMap<String, ReservationParameters>,
-    /// True to release reservations that are not listed. Only administrators may release
+    /// True to release reservations that are not in the list. Only administrators can release
     /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
-    /// True to return the changes without making them. Capacity is not checked in this case.
+    /// True to return the changes without making them. Capacity is then not checked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
-    /// Changes one VM first, and watches it. Excludes `dry_run`. Default: all at once.
+    /// Changes one VM first, and watches it. Cannot be combined with `dry_run`. Default: all
+    /// changes are made at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<Canary>,
 }
 
-/// Changes to a reservation. Fields that are absent stay as they are.
+/// Changes to a reservation. A field that is absent leaves its parameter unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Change {
-    /// CPU time of each vCPU per period.
+    /// New CPU time for each vCPU in every period.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slice: Option<Length>,
-    /// Period of each vCPU.
+    /// New period of each vCPU.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<Length>,
-    /// Total CPU for all vCPUs, instead of a slice.
+    /// New total CPU for all vCPUs, in place of `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
     /// True for a hard limit, false to allow slack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
-    /// Start of periods: the time after each multiple of the period on the wall clock. `none`
-    /// removes the alignment.
+    /// New offset of the periods: each period starts this long after a multiple of the period on
+    /// the wall clock. `none` removes the alignment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Number of vCPUs of the reservation.
+    /// New number of vCPUs of the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub vcpus: Option<u16>,
-    /// Time at which the service ends the reservation. `none` removes this end.
+    /// New time at which the service ends the reservation. `none` removes the end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<End>,
-    /// Mechanism that enforces the reservation from now on.
+    /// New mechanism that enforces the reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enforce: Option<RequestedMechanism>,
-    /// Binding of another VM, or another binding of the same VM. A request with this field may have
-    /// no other field.
+    /// Binding of another VM, or another binding of the present VM. A request with this field must
+    /// not have any other field.
     #[serde(default, rename = "for", skip_serializing_if = "Option::is_none")]
     pub binding: Option<String>,
-    /// Reason for the change, which the log shows: 1 to 256 bytes without control characters. It
-    /// needs another field in the same request.
+    /// Reason for the change, for the log: 1 to 256 bytes without control characters. The request
+    /// must also have a field that changes a parameter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
@@ -248,30 +251,31 @@ pub struct Change {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
-    /// Reserves capacity for a member without scheduling it. The reservation ends after 10 s unless
-    /// the member starts.
+    /// Reserves capacity for a member without scheduling its VM. The reservation ends after 10 s
+    /// unless the member is told to begin.
     Hold {
-        /// Name of the gang, the same on all hosts.
+        /// Name of the gang, which is equal on all hosts.
         gang: String,
         /// Name of the member's reservation.
         name: String,
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Starts a reserved member at a given time. From then on it is an ordinary reservation.
+    /// Starts a held member at a given time. From then on it is an ordinary reservation.
     Begin {
         /// Name of the gang.
         gang: String,
         /// Name of the member's reservation.
         name: String,
-        /// Start in nanoseconds since 1970 on the host's wall clock, within the next minute.
+        /// Start time in nanoseconds since 1970 on the host's wall clock. It must be within the
+        /// next minute.
         at_ns: u64,
         /// True if this member ends as soon as another member of the gang is lost.
         #[serde(default, skip_serializing_if = "is_false")]
         strict: bool,
     },
-    /// Reports that another member is lost. This member ends if it has not started or its gang is
-    /// strict. Otherwise it leaves the gang and stays reserved.
+    /// Reports that another member is lost. The member on this host ends if it has not started or
+    /// if its gang is strict. Otherwise it leaves the gang and stays reserved.
     Break {
         /// Name of the gang.
         gang: String,

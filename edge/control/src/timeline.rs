@@ -1,4 +1,5 @@
-//! Messages of the page: its login, and columns of the picture of the last seconds.
+//! Messages for the daemon's web page: its login, and the columns of its picture of the last
+//! seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +13,7 @@ pub struct PageCode {
     pub code: String,
     /// Time until the code expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Address of the page on this host. Absent if the page is served over TLS only.
+    /// Address of the page on this host. Absent if the page is only served over TLS.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub address: Option<String>,
 }
@@ -21,16 +22,18 @@ pub struct PageCode {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PageSession {
-    /// Role of the principal. Only an operator, administrator or tenant may change reservations.
+    /// Role of the principal that has the session. Only an operator, administrator or tenant may
+    /// change reservations.
     pub role: Role,
     /// Time until the session expires, in nanoseconds.
     pub lasts_ns: u64,
-    /// Secret that each request of the page sends in a header. Only in the answer to a login.
+    /// Secret that each request of the page sends in a header. Present only in the answer to a
+    /// login.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
 }
 
-/// Columns of the picture of the last seconds. Each covers the same length of time.
+/// Columns of the picture of the last seconds. Every column covers an equal length of time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timeline {
@@ -38,23 +41,24 @@ pub struct Timeline {
     pub first: u64,
     /// Length of time that a column covers, in nanoseconds.
     pub step_ns: u64,
-    /// Kernel's numbers of the CPUs, in the order of the numbers in the columns.
+    /// Numbers of the CPUs in the kernel. The columns refer to a CPU by its position in this list.
     pub cpus: Vec<u32>,
-    /// Names of the vCPUs, in the order of the numbers in the columns. The first name stands for
-    /// all other threads.
+    /// Names of the vCPUs. The columns refer to a vCPU by its position in this list. The first name
+    /// represents all other threads.
     pub vcpus: Vec<String>,
     /// Complete columns from `first` on, oldest first.
     pub columns: Vec<TimelineColumn>,
 }
 
-/// A column: which vCPUs ran on which CPUs.
+/// A column of the picture: the vCPUs that ran in its time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimelineColumn {
-    /// CPU, vCPU and the part of the column in which the vCPU ran there, in thousandths.
+    /// Entries with a CPU, a vCPU, and the part of the column for which the vCPU ran on the CPU, in
+    /// thousandths.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub ran: Vec<TimelineRun>,
-    /// vCPU and number of deadlines that were found missed in the column.
+    /// Entries with a vCPU and its number of deadlines that were found missed in the column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub missed: Vec<(u32, u32)>,

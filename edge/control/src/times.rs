@@ -15,25 +15,25 @@ pub struct Length(pub Span);
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "1.5cpu"))]
 pub struct Share(pub CpuShare);
 
-/// Start of periods on the wall clock: `"3ms"` after multiples of the period, or `"none"`.
+/// Offset of periods on the wall clock: `"3ms"` after multiples of the period, or `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "3ms"))]
 pub struct Phase(pub Option<Span>);
 
-/// Moment of the wall clock, such as `"2026-12-01T18:00:00Z"`. Without an offset it is UTC.
+/// Time of the wall clock, such as `"2026-12-01T18:00:00Z"`. A time without an offset is in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
 pub struct Moment(pub WallTime);
 
-/// End of a reservation: a moment such as `"2026-12-01T18:00:00Z"`, or `"none"`.
+/// End time of a reservation, such as `"2026-12-01T18:00:00Z"`, or `"none"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[cfg_attr(feature = "openapi", schema(value_type = String, example = "2026-12-01T18:00:00Z"))]
 pub struct End(pub Option<WallTime>);
 
-/// Description of a valid moment, for error messages.
+/// Description of a valid end time, for error messages.
 const MOMENT: &str = "a date and time in UTC such as `\"2026-12-01T18:00\"`";
 
 fn read_moment(text: &str) -> Result<WallTime, String> {
@@ -131,13 +131,13 @@ impl<'de> Deserialize<'de> for Share {
     }
 }
 
-/// Escapes and shortens an untrusted text, so that it can be repeated in an error message.
+/// Escapes and shortens an untrusted text for use in an error message.
 fn shown(text: &str) -> String {
     text.chars().take(40).flat_map(char::escape_debug).collect()
 }
 
-/// Deserializer visitor that parses a text. Contains a description of the expected text, and the
-/// parser.
+/// Deserializer visitor that parses a text. The first value describes the expected text, and the
+/// second value is the parser.
 struct TextVisitor<T>(&'static str, fn(&str) -> Result<T, String>);
 
 impl<T> de::Visitor<'_> for TextVisitor<T> {

@@ -1,4 +1,4 @@
-//! Questions about other reservations, policies or neighbours on the recorded host.
+//! What-if questions: how VMs would have run with other parameters, policies or neighbours.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use slackline_units::Span;
 use crate::periods::RecordedPeriods;
 use crate::times::Length;
 
-/// Longest recording that can be asked about: what the flight recorder keeps.
+/// Longest recording that a question can use. The flight recorder keeps this length.
 const LONGEST: Span = Span::from_secs(60);
 
 /// Default length of the recording.
@@ -21,8 +21,8 @@ pub const MOST_CHANGES: usize = 64;
 /// Maximum length of each text in a question, in bytes.
 const LONGEST_TEXT: usize = 256;
 
-/// Question: how would the last seconds have been with these changes? Without changes it asks only
-/// if the recording allows a prediction.
+/// Question: how would the VMs have run in the last seconds with these changes? A question without
+/// changes only asks whether the recording allows a prediction.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -30,7 +30,7 @@ pub struct WhatIf {
     /// Length of the recording, at most 60 s.
     #[serde(default = "usual")]
     pub since: Length,
-    /// Other parameters of VMs.
+    /// Changes of the parameters of VMs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub set: Vec<SetParameters>,
     /// VMs that are added beside the recorded VMs.
@@ -39,31 +39,32 @@ pub struct WhatIf {
     /// Names of recorded VMs that are left out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remove: Vec<String>,
-    /// Another policy, or other parameters, such as `sedf:slack=weighted`.
+    /// Other policy, or other parameters of the policy, such as `sedf:slack=weighted`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub policy: Option<String>,
-    /// CPUs to use, such as `0-3`.
+    /// CPUs that the host would use, such as `0-3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<String>,
-    /// VMs to confine to one CPU.
+    /// VMs or vCPUs that are confined to one CPU.
     #[serde(default, rename = "move", skip_serializing_if = "Vec::is_empty")]
     pub moves: Vec<MovedVm>,
-    /// True if the answer has, instead of the ordinary prediction, the measured and predicted
-    /// demand and missed periods of each VM.
+    /// True if the answer should have the measured and predicted demand and missed periods of each
+    /// VM, instead of the ordinary prediction.
     #[serde(default, skip_serializing_if = "is_false")]
     pub periods: bool,
-    /// True if the daemon takes a new recording, even if it keeps a recording for the caller.
+    /// True if the daemon must take a new recording, even if it still has a recent one for the
+    /// caller.
     #[serde(default, skip_serializing_if = "is_false")]
     pub fresh: bool,
 }
 
-/// Other parameters of a VM, or of one vCPU such as `web.1`.
+/// Changed parameters of a VM, or of one vCPU such as `web.1`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SetParameters {
     /// Name of the VM or vCPU.
     pub name: String,
-    /// Parameters of the policy by name, such as `"slice": "3ms"`.
+    /// Parameters of the policy and their values, such as `"slice": "3ms"`.
     #[serde(flatten)]
     pub fields: BTreeMap<String, FieldValue>,
 }
@@ -88,11 +89,11 @@ pub enum FieldValue {
 pub struct AddedVm {
     /// Name of the new VM.
     pub name: String,
-    /// VM whose work and parameters it has.
+    /// Name of a recorded VM. The new VM gets its work and its parameters.
     pub like: String,
 }
 
-/// VM to confine to one CPU.
+/// VM or vCPU that is confined to one CPU.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(deny_unknown_fields)]
@@ -129,7 +130,7 @@ impl Default for WhatIf {
 }
 
 impl FieldValue {
-    /// Returns the value as a scenario writes it.
+    /// Returns the value in the form in which a scenario states it.
     #[must_use]
     pub fn written(&self) -> String {
         match self {
@@ -144,8 +145,8 @@ impl WhatIf {
     /// Checks the limits of a question.
     ///
     /// # Errors
-    /// If the recording is too long, there are too many changes, or a text is too long or not a
-    /// single word.
+    /// If the recording is too long, if there are too many changes, or if a text is too long or not
+    /// a single word.
     pub fn check(&self) -> Result<(), String> {
         let Length(since) = self.since;
         if since == Span::ZERO || since > LONGEST {
@@ -185,7 +186,7 @@ impl WhatIf {
     }
 }
 
-/// Answer to a question.
+/// Answer to a what-if question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct WhatIfAnswer {
@@ -193,19 +194,21 @@ pub struct WhatIfAnswer {
     #[serde(flatten)]
     #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub prediction: BTreeMap<String, Value>,
-    /// Revision of the reservations when the recording ended: the number of the event that last
-    /// changed one of them.
+    /// Revision of the host when the recording ended: the number of the event that last changed a
+    /// reservation.
     pub revision: u64,
-    /// Age of the end of the recording, in nanoseconds. A recording is kept for 5 s for further
-    /// questions of the caller, unless a reservation changes or a question asks for a fresh one.
+    /// Time since the end of the recording, in nanoseconds. A recording is kept for 5 s for further
+    /// questions of the caller. It is dropped earlier if a reservation changes or a question asks
+    /// for a fresh recording.
     pub age_ns: u64,
-    /// Largest share that admission would accept now, for each VM of `set` with a reservation.
+    /// Largest share that admission would accept now. One entry for each VM of `set` that has a
+    /// reservation.
     pub largest: Vec<LargestShare>,
 }
 
 impl WhatIfAnswer {
-    /// Returns the periods of the VMs. `None` if the question did not ask for them, or the daemon
-    /// is too old to know that question.
+    /// Returns the periods of the VMs. `None` if the question did not ask for periods, or if the
+    /// daemon is too old to answer that.
     #[must_use]
     pub fn periods(&self) -> Option<RecordedPeriods> {
         serde_json::from_value(self.prediction.get("periods")?.clone()).ok()
@@ -218,11 +221,12 @@ impl WhatIfAnswer {
 pub struct LargestShare {
     /// Name of the VM.
     pub name: String,
-    /// Largest slice of each vCPU.
+    /// Largest slice that admission would accept for each vCPU.
     pub slice: Length,
     /// The largest slice in nanoseconds.
     pub slice_ns: u64,
-    /// Period of the slice: the period in the request, or otherwise the period of the reservation.
+    /// Period for which the slice is computed: the period in the request, or else the period of the
+    /// reservation.
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,

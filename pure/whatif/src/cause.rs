@@ -1,4 +1,4 @@
-//! Causes of a difference between a recording and its own simulation.
+//! Causes of a difference between a recording and the simulation of that recording.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use crate::recording::Recording;
 use crate::verdict::FormGate;
 
 /// Cause of a difference between a recording and its simulation. `Others`, `Stolen`, `Dispatcher`
-/// and `CostsChanged` hold a part of a CPU in millionths. The remaining causes hold a number of
+/// and `CostsChanged` contain a part of a CPU in millionths. All other causes contain a number of
 /// events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
@@ -24,13 +24,13 @@ pub enum Cause {
     CostsChanged(u64),
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
-    /// Guests gave hints, which a demand does not contain.
+    /// Guests gave hints about their tasks, which the model does not contain.
     Hints(u64),
     /// vCPUs spun for locks.
     Spins(u64),
     /// A driver domain served other VMs.
     Services(u64),
-    /// vCPUs gave up the rest of their timeslices.
+    /// vCPUs yielded what remained of their timeslices.
     Yields(u64),
     /// The host could not carry out orders of the scheduler.
     Refusals(u64),
@@ -41,9 +41,9 @@ pub enum Cause {
 }
 
 impl Cause {
-    /// Returns the largest measured part of CPU time that the model lacks. If no part reaches half
-    /// of the difference of shares, returns the most frequent behaviour that a demand does not
-    /// describe.
+    /// Returns the largest measured part of CPU time that the model does not contain. If no part
+    /// reaches half of the difference of the shares, returns the most frequent behaviour that the
+    /// model does not contain.
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
         let parts = parts_of(demand, recording);
@@ -66,8 +66,8 @@ impl Cause {
         most.filter(|cause| cause.size() > 0).unwrap_or(Cause::Unexplained)
     }
 
-    /// Returns the number that the cause holds: millionths of a CPU, or a count of events. Zero for
-    /// `Unexplained`.
+    /// Returns the number that the cause contains: millionths of a CPU, or a number of events. Zero
+    /// for `Unexplained`.
     fn size(&self) -> u64 {
         match *self {
             Cause::Others(size)
@@ -86,8 +86,8 @@ impl Cause {
     }
 }
 
-/// Returns the four causes that are measured as a part of a CPU. Each of the first three has its
-/// part on the CPU where that part is largest.
+/// Returns the four causes that are measured as a part of a CPU. For the first three, the value is
+/// that of the CPU with the largest part.
 fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
     let part = |of: fn(&CpuTimes) -> Span| {
         demand.cpus.iter().map(|cpu| parts(of(cpu), cpu.accounted)).max().unwrap_or(0)

@@ -11,7 +11,7 @@ use crate::model::{Model, ModelChangeKind, ModelVcpu, Share, written};
 pub enum Edit {
     /// Change to another policy, or to other parameters of the policy: `sedf:rules=plain`.
     Policy(String),
-    /// Another value of a parameter of a VM, or of a vCPU such as `web.1`.
+    /// Change of a parameter of a VM, or of a vCPU such as `web.1`.
     Set {
         /// Name of the VM or vCPU.
         name: String,
@@ -20,18 +20,19 @@ pub enum Edit {
         /// Value of the parameter, as a scenario writes it.
         value: String,
     },
-    /// One more VM with the demand and parameters of another VM.
+    /// Addition of a VM with the demand and parameters of another VM.
     Add {
         /// Name of the new VM.
         name: String,
         /// Name of the VM that is copied.
         like: String,
     },
-    /// Removal of a VM.
+    /// Removal of a VM with this name.
     Remove(String),
-    /// Other CPUs for the host, by number. Numbers that the recording does not have are new CPUs.
+    /// Change of the CPUs of the host, by number. Numbers that the recording does not have are new
+    /// CPUs.
     Cpus(Vec<usize>),
-    /// Other CPUs on which a VM or vCPU may run.
+    /// Confinement of a VM or vCPU to one CPU.
     Move {
         /// Name of the VM or vCPU.
         name: String,
@@ -85,7 +86,7 @@ pub enum EditError {
         /// Error in the parameters of the policy.
         error: FieldError,
     },
-    /// A parameter of the policy has no value.
+    /// A parameter was written without a value.
     #[error("cannot set `{written}`: a parameter is written FIELD=VALUE")]
     NoValue {
         /// Parameter as the user gave it.
@@ -154,11 +155,11 @@ fn did_you_mean(name: &str) -> String {
 }
 
 impl Model {
-    /// Makes all edits, in this order: policy, added VMs, removed VMs, CPUs, then parameters and
-    /// moves. Edits of the same kind keep their order.
+    /// Applies all edits in this order: policy, added VMs, removed VMs, CPUs, then parameters and
+    /// confinements to a CPU. Edits of one kind are applied in the given order.
     ///
     /// # Errors
-    /// If an edit cannot be made. The first such edit is reported.
+    /// If an edit cannot be applied. The error describes the first such edit.
     pub fn edit(&mut self, edits: &[Edit]) -> Result<(), EditError> {
         let rank = |edit: &Edit| match edit {
             Edit::Policy(_) => 0,
@@ -286,7 +287,7 @@ impl Model {
             let kept = groups.iter().map(|&group| renumbered(group));
             let mut kept: Vec<CpuSet> = kept.filter(|group| !group.is_empty()).collect();
             match (&mut kept[..], groups.len()) {
-                // All CPUs are in one group, so new CPUs join this group.
+                // The group contains all CPUs of the host, so it also gets the new CPUs.
                 ([only], 1) => added.iter().for_each(|&cpu| only.insert(cpu)),
                 _ => kept.extend(added.iter().map(|&cpu| CpuSet::one(cpu))),
             }
@@ -319,7 +320,7 @@ impl Model {
         place.ok_or_else(|| self.unknown(name))
     }
 
-    /// Returns all vCPUs of a VM, or one vCPU of it.
+    /// Returns all vCPUs of a VM, or the one vCPU that has the name.
     fn find(&mut self, name: &str) -> Result<&mut [ModelVcpu], EditError> {
         let whole = self.domains.iter().position(|domain| domain.name == name);
         if let Some(place) = whole {
@@ -355,8 +356,8 @@ fn each_share_of(vcpu: &mut ModelVcpu, change: &mut impl FnMut(&mut Share)) {
     }
 }
 
-/// Removes the parameters that the new policy does not take. A hard limit stays a hard limit if the
-/// new policy has hard limits.
+/// Removes the parameters that the new policy does not have. A hard limit is kept if the new policy
+/// has hard limits.
 fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
     let promise = |spec: &'static Spec, share: &Share| {
         let values = Values::read_written(spec.share_fields, &written(share)).ok()?;
@@ -377,12 +378,12 @@ fn convert(share: &mut Share, before: &'static Spec, spec: &'static Spec) {
 fn takes(spec: &'static Spec, field: &str, value: &str) -> bool {
     let known = spec.share_fields.iter().any(|known| known.name == field);
     let read = Values::read_written(spec.share_fields, &format!("{field}={value}"));
-    // Another parameter may be missing.
+    // A missing parameter does not matter, since only `field` is tested.
     known && matches!(read, Ok(_) | Err(FieldError::Missing(_)))
 }
 
 /// Renumbers the CPUs to which a vCPU is confined. `Some(None)` if the vCPU may run on all CPUs.
-/// `None` if no CPU remains on which it may run.
+/// `None` if no CPU remains on which the vCPU may run.
 fn confined(
     cpus: Option<CpuSet>,
     all: CpuSet,

@@ -16,8 +16,8 @@ pub struct Forecast {
     pub rows: Vec<Row>,
     /// Changes during the run that admission would refuse: time, vCPU and reason.
     pub declined: Vec<(Time, String, String)>,
-    /// vCPUs to which the edits do harm: less CPU time, more deadline misses or longer waits. The
-    /// largest loss of share comes first.
+    /// vCPUs that lose by the edits: they get less CPU time, miss more deadlines or wait longer.
+    /// The largest loss of share comes first.
     pub losses: Vec<Loss>,
 }
 
@@ -26,25 +26,25 @@ pub struct Forecast {
 pub struct Row {
     /// Display name of the vCPU.
     pub name: String,
-    /// Recorded results. `None` if the edits add the vCPU.
+    /// Recorded results. `None` if the edits added the vCPU.
     pub now: Option<Measures>,
-    /// Simulated results, one for each form that passed the gate. Empty if the edits remove the
+    /// Simulated results, one for each form that passed the gate. Empty if the edits removed the
     /// vCPU.
     pub then: Vec<Measures>,
 }
 
-/// Loss of one vCPU: CPU time, deadlines or latency that the edits cost it.
+/// Loss of one vCPU through the edits: CPU time, deadlines or latency.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
     /// Display name of the vCPU.
     pub name: String,
-    /// Smallest loss of share in any simulated form, in millionths of a CPU. Zero if the vCPU loses
-    /// no share.
+    /// Smallest loss of share in all simulated forms, in millionths of a CPU. Zero if the vCPU
+    /// loses no share.
     pub share_ppm: u64,
-    /// Smallest number of additional deadline misses in any simulated form.
+    /// Smallest number of additional deadline misses in all simulated forms.
     pub misses: u64,
-    /// Recorded p99 wait and the shortest simulated p99 wait, if the latter is longer by more than
-    /// a fifth. `None` otherwise.
+    /// Recorded p99 wait and shortest simulated p99 wait. `None` unless the simulated wait is
+    /// longer by more than a fifth.
     pub wait_p99: Option<(Span, Span)>,
 }
 
@@ -91,17 +91,16 @@ fn rows(now: &[Measures], then: &[Vec<Measures>]) -> Vec<Row> {
 }
 
 impl Row {
-    /// Returns the smallest and the largest value of a result over all forms. `None` if a form
-    /// lacks it.
+    /// Returns the smallest and the largest value of a result over all forms. `None` if a form has
+    /// no value.
     pub fn interval<T: Copy + Ord>(&self, of: impl Fn(&Measures) -> Option<T>) -> Option<(T, T)> {
         let values: Option<Vec<T>> = self.then.iter().map(of).collect();
         let values = values?;
         Some((values.iter().copied().min()?, values.iter().copied().max()?))
     }
 
-    /// Returns the loss of a vCPU that the edits keep. `None` if the vCPU loses nothing in at least
-    /// one form. Waits count
-    /// only if the gate judges them.
+    /// Returns the loss of a vCPU that exists before and after the edits. `None` if there is a form
+    /// in which the vCPU loses nothing. Waits count only if the gate judges them.
     fn loss(&self, tolerance: Tolerance) -> Option<Loss> {
         let now = self.now.as_ref()?;
         let share = self.interval(|it| Some(it.share_ppm))?;

@@ -5,7 +5,7 @@
 pub enum Form {
     /// A job is ready at its recorded time, or when the previous job ends if that is later.
     Open,
-    /// A job is ready when its recorded think time has passed since the end of the previous job.
+    /// A job is ready after its recorded think time, counted from the end of the previous job.
     Closed,
 }
 

@@ -1,4 +1,5 @@
-//! The gate: a model that does not repeat its own recording is not used for predictions.
+//! The gate: a test whether a simulation of an unchanged recording repeats that recording. Without
+//! it, no prediction is made.
 
 use crate::cause::Cause;
 use crate::form::Form;
@@ -11,7 +12,7 @@ use crate::verdict::{FormGate, GateRow};
 /// Result of the gate: comparison of a recording with simulations of its unchanged model.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    /// Results of the gate for the open and for the closed form, the open form first.
+    /// Results of the gate: first for the open form, then for the closed form.
     pub forms: [FormGate; 2],
     /// Largest cause of the differences between recording and simulation. `None` if a form passes.
     pub cause: Option<Cause>,

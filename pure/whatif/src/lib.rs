@@ -1,15 +1,16 @@
-//! Predictions from a recording: the demand of its vCPUs under other parameters, another policy,
-//! other neighbours or other CPUs. Ours, not from a paper.
+//! Predictions from a recording: how its vCPUs would run with other parameters, another policy,
+//! other VMs or other CPUs. Ours, not from a paper.
 //!
-//! A [`Recording`] is read from a trace. A [`Model`] of it holds demand, parameters and fitted
-//! costs, takes [`Edit`]s and writes scenarios, which the simulated host runs. Nothing else of the
-//! recording goes into a simulation.
+//! A [`Recording`] is read from a trace. Its [`Model`] contains the demand, the parameters and the
+//! fitted costs. [`Edit`]s change the model. The model is then written as a scenario, which the
+//! simulated host runs. A simulation uses nothing else of the recording.
 //!
-//! Every model is simulated twice. In the *open* form a job is ready at its recorded time, or when
-//! the job before ends. In the *closed* form a job is ready after the recorded think time, counted
-//! from the end of the job before. Real guests lie between the two, so a prediction is an interval.
+//! Every model is simulated in two forms. In the *open* form, a job is ready at its recorded time,
+//! or when the previous job ends if that is later. In the *closed* form, a job is ready after its
+//! recorded think time, counted from the end of the previous job. Real guests behave like a mixture
+//! of both, so a prediction is an interval.
 //!
-//! [`gate`] simulates the unchanged model first. If neither form repeats what was recorded, no
+//! [`gate`] simulates the unchanged model first. If neither form repeats the recording, no
 //! prediction is made.
 
 #![forbid(unsafe_code)]

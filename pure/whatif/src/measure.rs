@@ -1,4 +1,4 @@
-//! Results of one vCPU, as predictions compare them.
+//! Results of one vCPU that predictions compare.
 
 use slackline_demand::{Demand, VcpuDemand};
 use slackline_metrics::{Summary, VcpuSummary};
@@ -15,7 +15,7 @@ pub struct Measures {
     pub share_ppm: u64,
     /// Number of deadlines that counted. `None` without a reservation.
     pub deadlines: Option<u64>,
-    /// Number of deadlines missed. `None` without a reservation.
+    /// Number of missed deadlines among those counted. `None` without a reservation.
     pub misses: Option<u64>,
     /// Number of wakes in the window.
     pub wakes: u64,
@@ -24,10 +24,10 @@ pub struct Measures {
     /// 99th percentile of the time from a wake of the vCPU until it ran. `None` with fewer than two
     /// wakes.
     pub wait_p99: Option<Span>,
-    /// Median time from a wake of the vCPU until it blocked. `None` without a job that ended.
+    /// Median time from a wake of the vCPU until it blocked. `None` if no job ended.
     pub response_p50: Option<Span>,
-    /// 99th percentile of the time from a wake of the vCPU until it blocked. `None` without a job
-    /// that ended.
+    /// 99th percentile of the time from a wake of the vCPU until it blocked. `None` if no job
+    /// ended.
     pub response_p99: Option<Span>,
 }
 

@@ -12,44 +12,45 @@ use thiserror::Error;
 use crate::recording::Recording;
 use crate::verdict::Tolerance;
 
-/// Kernel tick that is assumed if the recording does not show the tick.
+/// Period of the kernel tick that is assumed if the recording does not show ticks.
 const USUAL_TICK: Span = Span::from_ms(4);
 
 /// Slice of an ordinary thread in Linux on a host with one CPU.
 const SHORTEST_SLICE: Span = Span::from_us(700);
 
-/// Number of CPUs beyond which Linux does not lengthen the slice.
+/// Largest number of CPUs that lengthens the slice of an ordinary thread in Linux. More CPUs do not
+/// lengthen it further.
 const MOST_SCALED: usize = 8;
 
-/// Reason why a recording has no model.
+/// Reason why no model of a recording can be made.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
-    /// The recording does not say when vCPUs block and run.
+    /// The recording does not show when vCPUs block and run.
     #[error("cannot model the recording: it does not say when vCPUs block and run")]
     NoBlocks,
     /// No vCPU joined during the recording.
     #[error("cannot model the recording: it contains no vCPU that joined")]
     NoVcpus,
-    /// This version does not have the policy of the recording.
+    /// The policy of the recording does not exist in this version.
     #[error("cannot model the recording: its policy `{name}` is unknown")]
     UnknownPolicy {
         /// Name of the policy.
         name: String,
     },
-    /// The policy does not take its recorded parameters.
+    /// The policy does not accept the recorded parameters.
     #[error("cannot model the recording: the parameters of its policy are invalid: {error}")]
     Parameters {
         /// Error in the parameters.
         error: FieldError,
     },
-    /// The trace does not hold the parameters of a vCPU.
+    /// The trace does not contain the parameters of a vCPU.
     #[error("cannot model `{name}`: the trace does not contain its parameters")]
     NoTerms {
         /// Name of the vCPU.
         name: String,
     },
-    /// A mechanism of the kernel enforced the CPU time of a VM, for a part of the recording or all
-    /// of it. The simulation has only the dispatcher.
+    /// A mechanism of the kernel enforced the CPU time of a VM during some of the recording. The
+    /// simulation supports only the dispatcher.
     #[error(
         "cannot model `{name}`: `{by}` enforced its CPU time during the recording, and only the \
          dispatcher is simulated"
@@ -88,12 +89,12 @@ pub struct Model {
     pub(crate) spec: &'static Spec,
     pub(crate) policy: Values,
     pub(crate) cpus: usize,
-    /// Groups of CPUs that share a core, cache, node or socket, the narrowest level first.
+    /// Groups of CPUs that share a core, cache, node or socket. The narrowest level comes first.
     pub(crate) groups: Vec<Vec<CpuSet>>,
     pub(crate) costs: HostCosts,
     pub(crate) domains: Vec<ModelDomain>,
     pub(crate) tolerance: Tolerance,
-    /// Other programs that compete for slack.
+    /// Ordinary programs on the host that compete with VMs for slack.
     pub(crate) competitors: Vec<Competitor>,
 }
 
@@ -106,17 +107,16 @@ pub(crate) struct HostCosts {
     pub(crate) tick: Option<(Span, Span)>,
     /// Distribution of the lateness of timers.
     pub(crate) lateness: Option<Draw>,
-    /// Period of the kernel's tick, and the time of its first occurrence. `None` on a simulated
-    /// host.
+    /// Period of the kernel's tick, and time of the first tick. `None` on a simulated host.
     pub(crate) fair: Option<(Span, Span)>,
-    /// Distributions of the dispatcher's CPU time per timer and per wake.
+    /// Distributions of the dispatcher's CPU time: per timer, and per wake.
     pub(crate) passes: [Option<Draw>; 2],
 }
 
-/// Ordinary programs of one CPU that compete for slack. One of them runs at a time.
+/// Ordinary programs on one CPU that compete with VMs for slack. Only one of them runs at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Competitor {
-    /// Index of the competitor in the recorded demand of other programs.
+    /// Index of these programs in the recorded demand of other programs.
     pub(crate) source: usize,
     pub(crate) cpu: CpuId,
 }
@@ -135,8 +135,8 @@ pub(crate) struct ModelDomain {
 pub(crate) struct ModelVcpu {
     /// Index of the vCPU's demand in the recording.
     pub(crate) source: usize,
-    /// True for a copied vCPU. It plays the jobs of its original from another position in the
-    /// recording.
+    /// True for a vCPU of an added VM. It has the jobs of the vCPU that was copied, but starts at
+    /// another position in the recording.
     pub(crate) is_rotated: bool,
     pub(crate) share: Share,
     pub(crate) cpus: Option<CpuSet>,
@@ -162,10 +162,10 @@ pub(crate) enum ModelChangeKind {
 }
 
 impl Model {
-    /// Makes the model of a recording.
+    /// Creates the model of a recording.
     ///
     /// # Errors
-    /// If the recording lacks what a model needs.
+    /// If the recording does not contain everything that a model needs.
     pub fn new(recording: &Recording) -> Result<Model, ModelError> {
         let header = &recording.header;
         if !(header.knows.sleep && header.knows.stretches) {
@@ -197,13 +197,14 @@ impl Model {
         })
     }
 
-    /// Returns the differences from the recording that the gate accepts. Edits do not change them.
+    /// Returns the largest differences from the recording that the gate accepts. Edits do not
+    /// change them.
     #[must_use]
     pub fn tolerance(&self) -> Tolerance {
         self.tolerance
     }
 
-    /// Returns the policy with the parameters that differ from its defaults, as a scenario writes
+    /// Returns the policy, with the parameters that differ from its defaults, as a scenario states
     /// it.
     #[must_use]
     pub fn policy(&self) -> String {
@@ -224,7 +225,7 @@ impl Model {
         self.cpus
     }
 
-    /// Returns the same model with another end of the warm-up.
+    /// Returns this model with `warmup` as the length of the warm-up.
     #[must_use]
     pub fn with_warmup(&self, warmup: Span) -> Model {
         Model { warmup, ..self.clone() }
@@ -249,14 +250,14 @@ pub struct PlannedReservation {
     pub exact: bool,
     /// True if the vCPUs may borrow each other's unused budget (`spread = "use"`).
     pub is_shared: bool,
-    /// Phase: offset of the periods from multiples of the period on the clock. `None` if periods
-    /// count from the time of the reservation.
+    /// Phase: offset of the periods from multiples of the period on the clock. If `None`, the first
+    /// period begins when the reservation is made.
     pub phase: Option<Span>,
 }
 
 impl Model {
-    /// Returns the reservation of each VM. `None` for a VM without a reservation, or whose vCPUs
-    /// have different reservations.
+    /// Returns the reservation of each VM. `None` for a VM that has no reservation, or that has
+    /// vCPUs with different reservations.
     pub fn reservations(&self) -> impl Iterator<Item = Option<PlannedReservation>> + '_ {
         self.domains.iter().map(|domain| {
             let first = domain.vcpus.first()?;
@@ -292,7 +293,7 @@ impl HostCosts {
             interrupt: costs.interrupt.mean(),
             tick,
             lateness: match recording.header.machine.as_str() {
-                // A live dispatcher sets its timers so that they expire when the slice is used.
+                // A live dispatcher sets a timer so that it expires when the slice is used up.
                 "live" => distribution(&costs.overruns, costs.overruns.mean()),
                 _ => lateness(&costs.lateness),
             },
@@ -302,14 +303,15 @@ impl HostCosts {
     }
 }
 
-/// Returns true if the whole recorded host was scheduled as usual, not only its slack.
+/// Returns true if Linux's ordinary scheduling scheduled all of the recorded host, and not only
+/// slack.
 fn is_ordinary(recording: &Recording) -> bool {
     let name = recording.header.policy.split_whitespace().next().unwrap_or_default();
     find(name).is_some_and(is_simulated_only)
 }
 
-/// Returns the parameters of ordinary scheduling: Linux' slice for that number of CPUs, and the
-/// tick of the recording.
+/// Returns the parameters of ordinary scheduling: the slice that Linux uses for this number of
+/// CPUs, and the tick of the recording.
 fn ordinary(recording: &Recording, spec: &'static Spec) -> Values {
     let doublings = u64::from(recording.header.cpus.clamp(1, MOST_SCALED).ilog2());
     let slice = SHORTEST_SLICE * (1 + doublings);
@@ -328,8 +330,8 @@ fn fair(recording: &Recording) -> Option<(Span, Span)> {
     is_live.then_some((tick, (tick + phase - begin) % tick))
 }
 
-/// Fits the CPU time that the dispatcher uses at each timer and at each wake. In total it equals
-/// the CPU time of the recorded dispatcher passes. `None` if the recording has no passes.
+/// Fits the CPU time that the dispatcher uses at each timer and at each wake. The total equals the
+/// CPU time of all recorded dispatcher passes. `None` if the recording has no passes.
 fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     let others = &demand.others;
     let of_timers = others.passes.sum().left_after(others.wake_latency.sum());
@@ -338,12 +340,11 @@ fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
 }
 
-/// Returns the distribution of the samples, scaled so that it has this mean. `None` if the mean is
-/// zero.
+/// Returns the distribution of the samples, scaled to the mean `mean`. `None` if `mean` is zero.
 fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     let quantiles = samples.percentiles(PERCENTILES)?;
     let between = PERCENTILES.windows(2).zip(quantiles.windows(2));
-    // Between two quantiles the mean is the midpoint. The sum is in 1/200 ns.
+    // The mean between two quantiles is their midpoint. The sum is in units of 1/200 ns.
     let sum: u128 = between
         .map(|(percents, spans)| {
             u128::from(percents[1] - percents[0]) * u128::from((spans[0] + spans[1]).ns())
@@ -356,14 +357,15 @@ fn distribution(samples: &Samples, mean: Span) -> Option<Draw> {
     (sum > 0 && !mean.is_zero()).then(|| Draw::Quantiles(quantiles.map(scaled)))
 }
 
-/// Fits the lateness of timers. Of the distributions with the recorded median, chooses the
-/// distribution whose 99th percentile is nearest to the recorded 99th percentile. `None` if at
-/// least half of the timers were on time.
+/// Fits the lateness of timers. Several distributions with the recorded median are tried. The one
+/// whose 99th percentile is nearest to the recorded one is chosen. `None` if at least half of the
+/// timers were on time.
 fn lateness(samples: &Samples) -> Option<Draw> {
     let p50 = samples.percentile(50).filter(|p50| !p50.is_zero())?;
     let p99 = samples.percentile(99)?;
-    // An exponential distribution has its median at 0.693 of its mean, and p99 / p50 = 6.64. A
-    // uniform one from zero has 1.98, a fixed one 1.
+    // The ratio p99 / p50 is 6.64 for an exponential distribution, 1.98 for a uniform distribution
+    // from zero, and 1 for a fixed value. The median of an exponential distribution is 0.693 of its
+    // mean.
     let hundredths = p99.ns().saturating_mul(100) / p50.ns();
     Some(match hundredths {
         0..150 => Draw::Fixed(p50),
@@ -416,8 +418,8 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
 }
 
-/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time of its
-/// stay. `None` if only the dispatcher did.
+/// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time. `None` if
+/// only the dispatcher enforced it.
 fn kernel_mechanism(stay: &VcpuDemand) -> Option<Enforcement> {
     let changes = stay.changes.iter().filter_map(|change| match change.what {
         ChangeKind::Reserved(reserved) => Some(reserved),
@@ -431,7 +433,8 @@ fn vcpu(source: usize, stay: &VcpuDemand, spec: &'static Spec) -> Result<ModelVc
     let no_terms = || ModelError::NoTerms { name: stay.name.clone() };
     let (share, cpus) = match (&stay.terms, stay.reserved) {
         (Some(terms), _) => (share(terms), terms.cpus),
-        // A recording of the last seconds has no parameters from before it, but reservations.
+        // A recording of the last seconds contains no parameters that were set earlier. It contains
+        // reservations.
         (None, Some(reserved)) => (share_of(reserved, spec), None),
         (None, None) => return Err(no_terms()),
     };
@@ -459,8 +462,8 @@ fn share_of(reserved: RecordedReservation, spec: &'static Spec) -> Share {
     share
 }
 
-/// Converts a recorded change into a change of the model. `None` for a new reservation if the trace
-/// also has the parameters.
+/// Converts a recorded change into a change of the model. `None` for a new reservation whose
+/// parameters the trace also contains, because the parameters are used instead.
 fn change(change: &Change, stay: &VcpuDemand, spec: &'static Spec) -> Option<ModelChange> {
     let what = match &change.what {
         ChangeKind::Reserved(_) if stay.terms.is_some() => return None,
@@ -482,7 +485,7 @@ fn share(terms: &WrittenTerms) -> Share {
     pairs.map(|(field, value)| (field.to_owned(), value.to_owned())).collect()
 }
 
-/// Formats parameters as a trace holds them: words of the form `field=value`.
+/// Formats parameters as in a trace: words of the form `field=value`.
 pub(crate) fn written(share: &Share) -> String {
     let words: Vec<String> =
         share.iter().map(|(field, value)| format!("{field}={value}")).collect();

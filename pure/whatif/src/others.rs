@@ -1,15 +1,15 @@
-//! Other programs of the recorded host, written as domains and interference of a scenario.
+//! Other programs of the recorded host, as domains and interference of a scenario.
 
 use slackline_policy::{Spec, Values};
 
 use crate::model::{Competitor, Share, written};
 
-/// Prefix of the names of domains that stand for ordinary programs. No recorded VM has this prefix,
-/// since VM names of the service are lower case.
+/// Prefix of the names of domains that represent ordinary programs. No recorded VM can have a name
+/// with this prefix, because the service only allows lower case.
 const PREFIX: &str = "OTHERS-";
 
-/// Sets of parameters that give a domain slack but no reservation, or only the smallest possible
-/// one. Policies differ in their parameters, so the first set that a policy accepts is used.
+/// Sets of parameters that give a domain slack and no reservation, or the smallest possible one.
+/// Policies have different parameters, so the first set that a policy accepts is used.
 const SHARES: [&[(&str, &str)]; 4] = [
     &[("slice", "1ns"), ("budget", "1ns"), ("period", "1s"), ("extra", "true")],
     &[("slice", "1ns"), ("period", "1s")],
@@ -22,13 +22,13 @@ pub(crate) fn name(competitor: &Competitor) -> String {
     format!("{PREFIX}{}", competitor.source)
 }
 
-/// Returns true if `name` is the name of a domain that stands for ordinary programs.
+/// Returns true if `name` is the name of a domain that represents ordinary programs.
 pub(crate) fn is_other(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-/// Returns the parameters under which an ordinary program competes with the VMs in a simulation of
-/// this policy: the first set in [`SHARES`] that the policy accepts. `None` if it accepts none.
+/// Returns the parameters for an ordinary program that competes with VMs under this policy: the
+/// first set in [`SHARES`] that the policy accepts. `None` if the policy accepts none.
 pub(crate) fn share(spec: &'static Spec) -> Option<Share> {
     let fits = |pairs: &&[(&str, &str)]| {
         let share = of(spec, pairs);

@@ -25,22 +25,22 @@ pub struct Recording {
     pub header: Header,
     /// Time at which the recording begins.
     pub begin: Time,
-    /// Time that divides the recording. Costs are fitted to the part before it, and the gate
-    /// compares the part after it.
+    /// Time that divides the recording into two parts. Costs are fitted to the first part, and the
+    /// gate compares the second part.
     pub split: Time,
     /// Demand of all vCPUs.
     pub demand: Demand,
-    /// Results without the warm-up.
+    /// Results of the recording without its warm-up.
     pub summary: Summary,
     /// Results of each vCPU, from the end of the warm-up to the end of the recording.
     pub whole: Vec<Measures>,
-    /// Results of each vCPU after `split`, the part that the gate compares.
+    /// Results of each vCPU after `split`. The gate compares these results.
     pub judged: Vec<Measures>,
 }
 
 impl Recorder {
-    /// Creates a recorder for the part of a trace between two times. `header` is the header of the
-    /// trace.
+    /// Creates a recorder for the part of a trace from `begin` to `end`. `header` is the header of
+    /// the trace.
     #[must_use]
     pub fn new(header: &Header, (begin, end): (Time, Time)) -> Recorder {
         let split = begin + end.since(begin) / 2;
@@ -60,7 +60,8 @@ impl Recorder {
     }
 
     /// Creates a recorder for a whole trace. `began` is the time of its first record. A recording
-    /// of a live host can begin in the middle of a run, while a simulated run begins at its start.
+    /// of a live host can begin at any time, but a recording of a simulated run begins at the
+    /// start.
     #[must_use]
     pub fn of_trace(header: &Header, began: Option<Time>, ended: Time) -> Recorder {
         let is_live = header.machine == "live";
@@ -96,8 +97,8 @@ impl Recording {
         self.header.warmup.left_after(self.begin.since(Time::START))
     }
 
-    /// Returns the time from the start of the recording to `split`, or to the end of the warm-up if
-    /// that is later.
+    /// Returns the time from the start of the recording to `split`. If the warm-up ends later than
+    /// `split`, returns the time to the end of the warm-up.
     pub(crate) fn unjudged(&self) -> Span {
         self.split.since(self.begin).max(self.warmup())
     }

@@ -18,7 +18,7 @@ use crate::write::{WriteError, WrittenScenario};
 /// Reason why a model cannot be simulated.
 #[derive(Debug, Error)]
 pub enum ForecastError {
-    /// Parameters of a vCPU do not suit the policy.
+    /// The policy does not accept the parameters of a vCPU.
     #[error("cannot give `{name}` parameters of {policy}: {error}")]
     Share {
         /// Name of the vCPU.
@@ -31,10 +31,10 @@ pub enum ForecastError {
     /// The scenario of the model is invalid.
     #[error("cannot simulate the edited recording: {0}")]
     Scenario(#[from] ScenarioError),
-    /// The host cannot admit the reservations, or the contract with the policy was broken.
+    /// The host cannot admit the reservations, or the policy broke its contract with the host.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// The simulation recorded an unknown vCPU or CPU: a bug.
+    /// The simulation recorded an unknown vCPU or CPU, which is a bug.
     #[error(transparent)]
     Stray(#[from] StrayRecord),
 }
@@ -47,8 +47,8 @@ pub(crate) struct SimulatedWindows {
 }
 
 impl Model {
-    /// Gives a simulated vCPU its name in the recording. `None` if the vCPU stands for other
-    /// programs.
+    /// Gives the results of a simulated vCPU the name of that vCPU in the recording. `None` if the
+    /// vCPU represents other programs.
     fn named(&self, simulated: Measures, demand: &Demand) -> Option<Measures> {
         if others::is_other(&simulated.name) {
             return None;
@@ -59,10 +59,10 @@ impl Model {
         Some(Measures { name: name.unwrap_or(simulated.name), ..simulated })
     }
 
-    /// Writes the scenario of one form, whose files have names that begin with `stem`.
+    /// Writes the scenario of the model in one form. The names of its files begin with `stem`.
     ///
     /// # Errors
-    /// If parameters of a vCPU do not suit the policy.
+    /// If the policy does not accept the parameters of a vCPU.
     pub fn written(
         &self,
         demand: &Demand,
@@ -75,7 +75,8 @@ impl Model {
     }
 }
 
-/// Simulates one form of a model. Each window of the results begins at one of the given times.
+/// Simulates the model in one form. The results are in windows, each of which begins at one of the
+/// given times.
 pub(crate) fn simulate(
     model: &Model,
     demand: &Demand,

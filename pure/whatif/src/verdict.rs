@@ -1,4 +1,4 @@
-//! Comparison of a recording with its own simulation.
+//! Comparison of a recording with the simulation of that recording.
 
 use slackline_units::{Reservation, Span};
 
@@ -8,22 +8,24 @@ use crate::measure::Measures;
 /// Largest accepted difference between the recorded and the simulated share, in millionths of a
 /// CPU.
 pub const SHARE_PPM: u64 = 1_000;
-/// Largest difference of a share under ordinary scheduling, in millionths of a CPU.
+/// Largest accepted difference between the recorded and the simulated share under ordinary
+/// scheduling, in millionths of a CPU.
 pub const ORDINARY_SHARE_PPM: u64 = 10_000;
 /// Largest accepted difference between the recorded and the simulated p99 wait, in percent of the
 /// recorded p99 wait.
 pub const WAIT_PERCENT: u64 = 20;
-/// Largest difference between two p99 waits that is ignored.
+/// Largest absolute difference between the recorded and the simulated p99 wait that is always
+/// accepted.
 const WAIT_FLOOR: Span = Span::from_us(50);
 /// Minimum number of wakes for which the gate compares p99 waits. With fewer wakes, p99 is the
 /// longest wait.
 const WAKES: u64 = 100;
 
-/// Divisor of the period. Two p99 waits that differ by at most this part of the period give the
-/// same number of missed periods.
+/// Divisor of the period: a difference of the p99 waits up to this part of the period does not
+/// change the number of missed periods.
 const WAIT_OF_PERIOD: u64 = 20;
-/// Divisor of the recorded share. A simulated share that differs by at most this part is close
-/// enough to count missed periods.
+/// Divisor of the recorded share: a difference of the shares up to this part of the recorded share
+/// is accepted for counting missed periods.
 const SHARE_OF_RECORDED: u64 = 50;
 
 /// Comparison of a recording with its simulation in one form.
@@ -40,14 +42,15 @@ pub struct FormGate {
 /// Differences of a simulation from its recording that the gate accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tolerance {
-    /// A scheduler with reservations: shares and waits are judged.
+    /// A scheduler with reservations. The gate judges shares and waits.
     Reserved,
-    /// Ordinary scheduling, of which a recording tells less: shares are judged, waits are stated.
+    /// Ordinary scheduling, of which a recording shows less. The gate judges shares only, and
+    /// reports waits.
     Ordinary,
 }
 
 impl Tolerance {
-    /// Returns the largest difference of a share, in millionths of a CPU.
+    /// Returns the largest accepted difference of a share, in millionths of a CPU.
     #[must_use]
     pub const fn share_ppm(self) -> u64 {
         match self {
@@ -56,7 +59,7 @@ impl Tolerance {
         }
     }
 
-    /// Returns true if waits are judged.
+    /// Returns true if the gate judges waits.
     #[must_use]
     pub const fn judges_waits(self) -> bool {
         matches!(self, Tolerance::Reserved)
@@ -82,22 +85,22 @@ impl GateRow {
         simulated.abs_diff(self.recorded.share_ppm)
     }
 
-    /// Returns true if the recorded and the simulated share differ by at most 0.1 percentage
-    /// points, or by one point under
-    /// ordinary scheduling.
+    /// Returns true if the recorded and the simulated share are close enough: they differ by at
+    /// most 0.1 percentage points, or by one point under ordinary scheduling.
     #[must_use]
     pub fn has_share(&self) -> bool {
         self.simulated.is_some() && self.share_error_ppm() <= self.tolerance.share_ppm()
     }
 
-    /// Returns true if the recorded and the simulated p99 wait differ by at most 20 % or 50 us, or
-    /// cannot be compared.
+    /// Returns true if the recorded and the simulated p99 wait differ by at most 20 % or 50 us.
+    /// Also true if they cannot be compared.
     #[must_use]
     pub fn has_wait(&self) -> bool {
         self.has_wait_within(WAIT_FLOOR)
     }
 
-    /// Returns true if the simulated p99 wait differs by at most 20 % or `ignored`.
+    /// Returns true if the simulated p99 wait differs from the recorded one by at most 20 %, or by
+    /// at most `ignored`.
     fn has_wait_within(&self, ignored: Span) -> bool {
         let Some(simulated) = &self.simulated else { return false };
         let Some(recorded) = self.recorded.wait_p99.filter(|_| self.recorded.wakes >= WAKES) else {
@@ -114,10 +117,10 @@ impl GateRow {
         self.has_share() && (self.has_wait() || !self.tolerance.judges_waits())
     }
 
-    /// Returns true if the simulation is close enough to count missed periods. The share may differ
-    /// by 0.1 percentage points or a fiftieth of the recorded share. The p99 wait may differ by
-    /// 20 % or a twentieth of the period. Every row that [passes](Self::passes) also repeats its
-    /// periods.
+    /// Returns true if the simulation is close enough to count missed periods. The shares may
+    /// differ by 0.1 percentage points or by a fiftieth of the recorded share. The p99 waits may
+    /// differ by 20 % or by a twentieth of the period. This is true for every row that
+    /// [passes](Self::passes).
     #[must_use]
     pub fn repeats_periods(&self) -> bool {
         let share_ppm = self.tolerance.share_ppm().max(self.recorded.share_ppm / SHARE_OF_RECORDED);
@@ -136,13 +139,13 @@ impl FormGate {
         self.rows.iter().all(GateRow::passes)
     }
 
-    /// Returns true if the simulation repeats the periods of all vCPUs.
+    /// Returns true if the simulation of every vCPU is close enough to count missed periods.
     #[must_use]
     pub fn repeats_periods(&self) -> bool {
         self.rows.iter().all(GateRow::repeats_periods)
     }
 
-    /// Returns the largest difference of any vCPU's share, in millionths of a CPU.
+    /// Returns the largest difference of a share among all vCPUs, in millionths of a CPU.
     #[must_use]
     pub fn worst_share_ppm(&self) -> u64 {
         self.rows.iter().map(GateRow::share_error_ppm).max().unwrap_or(0)
@@ -153,7 +156,7 @@ impl FormGate {
 mod tests {
     use super::*;
 
-    /// Returns the results of a vCPU with 2 ms of each 10 ms.
+    /// Returns the results of a vCPU that reserves 2 ms in each 10 ms.
     fn measures(share_ppm: u64, wait_p99: Span) -> Measures {
         let reserved = Reservation::new(Span::from_ms(2), Span::from_ms(10)).ok();
         Measures {

@@ -1,4 +1,4 @@
-//! Writes a model as a scenario, with the jobs in files beside it.
+//! Writes a model as a scenario. Long lists of jobs go into files next to it.
 
 use std::fmt::Write as _;
 
@@ -13,7 +13,7 @@ use crate::model::{
 };
 use crate::others;
 
-/// Slice of ordinary threads, as on Linux hosts with two or three CPUs.
+/// Slice of ordinary threads that Linux uses on hosts with two or three CPUs.
 const FAIR_SLICE: Span = Span::from_us(1_400);
 /// Maximum number of jobs that are written into the scenario itself. More jobs go to a file.
 const FEW_JOBS: usize = 4;
@@ -25,23 +25,23 @@ const LEVELS: [&str; 4] = ["cores", "caches", "nodes", "sockets"];
 pub struct WrittenScenario {
     /// Text of the scenario.
     pub text: String,
-    /// Names and texts of the files with jobs.
+    /// Name and text of each file with jobs.
     pub files: Vec<(String, String)>,
 }
 
 /// Reason why a model cannot be written.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// Parameters of a vCPU do not suit the policy.
+    /// The policy does not accept the parameters of a vCPU.
     Share { name: String, error: FieldError },
 }
 
-/// A job: the time in nanoseconds at which it is ready, and its work. A job whose work is `None`
-/// never ends.
+/// A job: the time in nanoseconds at which it is ready, and its work. If the work is `None`, the
+/// job never ends.
 type Job = (u64, Option<u64>);
 
 impl WrittenScenario {
-    /// Reads the scenario.
+    /// Parses the written scenario.
     ///
     /// # Errors
     /// If a scenario cannot express the model, for example because of an invalid CPU.
@@ -54,7 +54,7 @@ impl WrittenScenario {
 }
 
 impl Model {
-    /// Writes the scenario. Files of jobs get names that begin with `stem`.
+    /// Writes the scenario of the model. The names of files with jobs begin with `stem`.
     pub(crate) fn write(
         &self,
         demand: &Demand,
@@ -181,7 +181,7 @@ impl Writer<'_> {
         self.jobs(name, jobs)
     }
 
-    /// Writes other programs as a domain without a reservation.
+    /// Writes the ordinary programs of a CPU as a domain without a reservation.
     fn competitor(&mut self, competitor: &Competitor) -> Result<(), WriteError> {
         let Some(share) = others::share(self.model.spec) else { return Ok(()) };
         let name = others::name(competitor);
@@ -197,7 +197,7 @@ impl Writer<'_> {
         self.share(&name, &share)
     }
 
-    /// Writes the jobs of threads that have precedence over all vCPUs as interference of a CPU.
+    /// Writes the jobs of threads that have precedence over all vCPUs as interference on a CPU.
     fn interference(&mut self, cpu: CpuId, jobs: &[slackline_demand::Job]) {
         if cpu.index() >= self.model.cpus || jobs.is_empty() {
             return;
@@ -267,8 +267,8 @@ impl Writer<'_> {
     }
 }
 
-/// Returns the jobs of a vCPU. Their times are relative to the join of its VM in the open form, and
-/// think times in the closed form.
+/// Returns the jobs of a vCPU. In the open form their times are relative to the join of the VM. In
+/// the closed form their times are think times.
 fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, Time)) -> Vec<Job> {
     let after = (stay.joined - joined).ns();
     let is_endless = stay.is_endless();
@@ -290,8 +290,8 @@ fn jobs(stay: &VcpuDemand, form: Form, is_rotated: bool, (joined, end): (Time, T
     jobs
 }
 
-/// Makes the jobs begin at another position in the recording, chosen by the golden section. So a
-/// copied vCPU is not behind its original by a multiple of a period.
+/// Makes the jobs of a copied vCPU begin at another position in the recording, which is chosen by
+/// the golden section. So the delay between copy and original is not a multiple of a period.
 fn rotate(jobs: &mut [Job], form: Form, length: Span) {
     let place = jobs.len() * 382 / 1000;
     if place == 0 {

@@ -1,5 +1,5 @@
-//! Client requests to the flight recorder, and predictions that the daemon compares with what then
-//! happens.
+//! Client requests to the flight recorder, and requests about predictions that the daemon compares
+//! with measurements.
 
 use hyper::Method;
 
@@ -27,7 +27,7 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/incidents"))
     }
 
-    /// Makes the service compare predictions that were applied with what then happens.
+    /// Makes the daemon compare the predictions of an applied plan with measurements.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -37,7 +37,7 @@ impl Client {
         )
     }
 
-    /// Returns all predictions that were applied, oldest first.
+    /// Returns the predictions of all applied plans, oldest first.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -45,7 +45,8 @@ impl Client {
         self.ask(&RepeatableRequest::get("/v1/predictions"))
     }
 
-    /// Saves a recording of the last `since` from the flight recorder, on the daemon's host.
+    /// Saves a recording of the last seconds on the daemon's host. `since` is the length of the
+    /// recording.
     ///
     /// # Errors
     /// If the request is refused or not answered.
@@ -56,7 +57,7 @@ impl Client {
         ))
     }
 
-    /// Asks what the last seconds would have been with changes.
+    /// Predicts how the VMs would have run in the last seconds with the given changes.
     ///
     /// # Errors
     /// If the request is refused or not answered.

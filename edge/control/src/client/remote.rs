@@ -32,8 +32,8 @@ const LONGEST_TOKEN: usize = 256;
 pub struct Remote {
     /// Address in the form `https://NAME:PORT`.
     pub url: String,
-    /// Certificate of the CA that signed the daemon's certificate. Required, although the type is
-    /// optional.
+    /// Certificate of the CA that signed the daemon's certificate. A missing certificate is refused
+    /// when the client connects.
     pub ca: Option<PathBuf>,
     /// File that contains the client's token. `None` if the client has no token.
     pub token: Option<PathBuf>,
@@ -53,7 +53,7 @@ pub(super) struct RemoteCredentials {
 }
 
 impl std::fmt::Debug for RemoteCredentials {
-    /// Formats the address only. Secrets are left out.
+    /// Formats the address only. Secrets are never printed.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "Known({})", self.authority)
     }
@@ -119,7 +119,7 @@ impl RemoteCredentials {
         let late = |_| ClientError::NoHost { host: host(), source: io::ErrorKind::TimedOut.into() };
         let stream = timeout(CONNECTED_WITHIN, connecting).await.map_err(late)??;
         let (connection, driver) = handshake(TokioIo::new(stream)).await?;
-        // An error of the connection is reported by the request that it carries.
+        // The request that uses the connection reports errors of the connection.
         tokio::spawn(async move { driver.await.unwrap_or_default() });
         Ok(connection)
     }

@@ -1,4 +1,4 @@
-//! Parser of server-sent events.
+//! Client side of the stream of server-sent events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use super::ClientError;
 
-/// Maximum size of an event, in bytes. The largest kind of event contains a page of reservations.
+/// Maximum size of an event in bytes. The largest events contain a page of reservations.
 const LONGEST: usize = crate::link::LONGEST_SAID;
 
 /// One server-sent event from the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Number of the event in the ledger. `None` if the event is not in the ledger.
+    /// Number of the event in the ledger. `None` if the data is not an event of the ledger.
     pub id: Option<u64>,
     /// Type of the event: `event` or `reservations`.
     pub kind: String,
@@ -42,7 +42,7 @@ pub struct Stream {
     runtime: Runtime,
     body: Incoming,
     frames: Frames,
-    /// Connection of the stream. It is not read, but must stay open.
+    /// Connection of the stream. Nothing reads this field, but the connection must stay open.
     _connection: Option<SendRequest<Full<Bytes>>>,
 }
 
@@ -78,7 +78,7 @@ impl Stream {
     }
 }
 
-/// Assembles server-sent events from the pieces in which they arrive.
+/// Assembler of server-sent events, which arrive in pieces of any size.
 #[derive(Debug, Default)]
 struct Frames {
     read: Vec<u8>,
@@ -87,7 +87,7 @@ struct Frames {
 
 impl Frames {
     fn push(&mut self, bytes: &[u8]) -> Result<(), ClientError> {
-        // The blank line that ends an event may be split across two parts.
+        // The blank line at the end of an event may be split across two pieces.
         let mut from = self.read.len().saturating_sub(1);
         self.read.extend_from_slice(bytes);
         while let Some(end) = self.read[from..].windows(2).position(|two| two == b"\n\n") {
@@ -105,7 +105,8 @@ impl Frames {
     }
 }
 
-/// Parses the lines of one event. Returns `None` for a comment that only keeps the stream alive.
+/// Parses the lines of one event. `None` for a comment, which the daemon sends only to keep the
+/// stream open.
 fn frame(text: &str) -> Option<Frame> {
     let mut frame = Frame::default();
     for line in text.lines() {

@@ -1,4 +1,4 @@
-//! Conversion of a change of a reservation.
+//! Conversion of a change request from the wire format.
 
 use slackline_service::{self as service, Amount, Name, Refusal};
 use slackline_units as units;
@@ -44,7 +44,7 @@ pub(super) fn changed_terms(
     })
 }
 
-/// Returns the checked reason for a change. `None` if the change has none.
+/// Returns the reason for a change, after checking it. `None` if the change gives no reason.
 fn reason(change: &Change) -> Result<Option<String>, Problem> {
     let Some(why) = &change.why else { return Ok(None) };
     let length = why.len();
@@ -62,8 +62,8 @@ fn reason(change: &Change) -> Result<Option<String>, Problem> {
     Ok(Some(why.clone()))
 }
 
-/// Returns the new slice and period. Values that the change does not contain stay as in the current
-/// reservation.
+/// Returns the new slice and period. A value that the change does not contain is taken from the
+/// current reservation.
 fn changed(
     change: &Change,
     each: impl FnOnce() -> Option<units::Reservation>,

@@ -20,7 +20,7 @@ work = { kind = "jobs", ready = ["5ms", "30ms", "60ms"], work = ["4500us", "1ms"
 "#;
 
 #[test]
-fn recorded_job_that_was_throttled_over_several_periods_counts_as_one_job() {
+fn recorded_job_throttled_over_several_periods_counts_as_one_job() {
     let recording = recorded(ALONE);
     let [web] = &recording.demand.vcpus[..] else { panic!("one vCPU") };
     let ms = Span::from_ms;
@@ -36,11 +36,12 @@ fn recorded_job_that_was_throttled_over_several_periods_counts_as_one_job() {
 }
 
 #[test]
-fn demand_per_period_is_counted_as_if_the_vcpu_were_alone() {
+fn demand_per_period_is_that_of_a_vcpu_alone_on_its_cpu() {
     let recording = recorded(ALONE);
     let web = &recording.demand.vcpus[0];
     let counts = demand_per_period(web, Span::from_ms(10), at(100));
-    // 4.5 ms in the first period, 1 ms in the fourth, and all of the last four.
+    // The demand is 4.5 ms in the first period, 1 ms in the fourth, and the whole period in the
+    // last four.
     let expected = [(0, 4), (1_000, 1), (4_500, 1), (10_000, 4)];
     let expected: DemandCounts =
         expected.into_iter().map(|(us, count)| (Span::from_us(us), count)).collect();

@@ -1,5 +1,5 @@
-//! Tests of the gate: it accepts recordings that their simulation repeats, and names a cause for
-//! other recordings.
+//! Tests of the gate. It accepts recordings that their simulation repeats, and names a cause for
+//! each recording that it refuses.
 
 use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Record, Sink, VcpuName};
@@ -27,7 +27,7 @@ fn whatif_accepts_a_recording_with_constant_costs() {
     }
 }
 
-/// Returns a trace entry moved later by `length`. `None` for an exchange.
+/// Returns a trace entry whose times are later by `length`. `None` for an exchange.
 fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     let later = |at: &Time| at.after(length);
     Some(Entry::Record(match entry {
@@ -58,7 +58,7 @@ fn behind(entry: &Entry, length: Span) -> Option<Entry> {
     }))
 }
 
-/// Returns true for entries with which a trace begins: names, joins and reservations.
+/// Returns true for the kinds of entries with which a trace begins: names, joins and reservations.
 fn begins(entry: &Entry) -> bool {
     matches!(
         entry,

@@ -1,4 +1,4 @@
-//! Other programs of the host, simulated from the records of their threads.
+//! Tests of other programs of the host, which are simulated from the records of their threads.
 
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
@@ -8,8 +8,7 @@ use slackline_whatif::{Gate, Model, Recording, forecast, gate};
 
 use crate::record::{entries, recording};
 
-/// Scenario of two VMs beside a program that computes for half of the time. One of the VMs uses
-/// slack.
+/// Scenario of two VMs and a program that computes for half of the time. One VM uses slack.
 const BESIDE: &str = r#"
 title = "beside a program"
 length = "10s"
@@ -48,8 +47,8 @@ fn thread(number: u32, kind: HostThreadKind) -> Entry {
     }))
 }
 
-/// Turns records of the vCPU `program` into records of a host thread, and interference into
-/// interference by a kernel thread. `None` for entries that are dropped.
+/// Converts records of the vCPU `program` to records of a host thread, and interference to
+/// interference by a kernel thread. `None` for entries that are left out.
 fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     let on_cpu = |number: u32, cpu: CpuId, (from, to), end| {
         let thread = HostThreadId::new(number);
@@ -57,7 +56,7 @@ fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     };
     match entry {
         Entry::Record(Record::Ran { vcpu, cpu, from, to, used, end, .. }) if *vcpu == program => {
-            // The kernel would tell of each interval between those that interference takes.
+            // The kernel would record each interval between the interferences separately.
             let from = &from.after(to.since(*from) - *used);
             let end = if *end == RanEnd::Blocked { OffCpu::Blocked } else { OffCpu::Ready };
             on_cpu(1, *cpu, (*from, *to), end)
@@ -81,8 +80,8 @@ fn as_host(entry: &Entry, program: VcpuId) -> Option<Entry> {
     }
 }
 
-/// Returns a recording of two VMs on a host where a program and a kernel thread use the CPU as
-/// well. The trace names their threads only if `has_threads` is true.
+/// Returns a recording of two VMs on a host on which a program and a kernel thread also use the
+/// CPU. The trace has records of their threads only if `has_threads` is true.
 fn beside(has_threads: bool) -> Recording {
     let jobs: String = (1..1_000).map(|n: u64| format!("{},400000\n", n * 9_700_000)).collect();
     let jobs = format!("ready_ns,work_ns\n{jobs}");
@@ -124,7 +123,7 @@ fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
 }
 
 #[test]
-fn whatif_gives_programs_the_slack_of_a_vm_with_a_reduced_demand() {
+fn whatif_gives_programs_the_slack_that_a_limited_vm_loses() {
     let recording = beside(true);
     let (mut model, gate) = gated(&recording);
     let set = slackline_whatif::Edit::Set {

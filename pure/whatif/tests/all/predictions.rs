@@ -1,4 +1,4 @@
-//! Predictions, compared with simulations of the edited scenario itself.
+//! Tests that compare predictions with simulations of the edited scenario.
 
 use slackline_units::Span;
 use slackline_whatif::{Edit, Forecast, Model, Recording, Row, forecast, gate};
@@ -53,7 +53,7 @@ fn whatif_prediction_for_a_busy_vm_equals_a_run_of_the_edited_scenario() {
 }
 
 #[test]
-fn whatif_names_each_vm_that_would_lose_share_and_the_loss() {
+fn whatif_names_each_vm_that_would_lose_share_with_its_loss() {
     let recording = recorded(&limited("4ms"));
     let forecast = predict(&recording, &[set("slice", "1ms")]);
     let [loss] = &forecast.losses[..] else { panic!("{:?}", forecast.losses) };
@@ -61,7 +61,7 @@ fn whatif_names_each_vm_that_would_lose_share_and_the_loss() {
 }
 
 #[test]
-fn whatif_table_row_of_an_added_vm_has_no_value_before_the_edit() {
+fn whatif_row_of_an_added_vm_has_no_recorded_value() {
     let recording = recorded(THREE);
     let add = Edit::Add { name: "db2".into(), like: "db".into() };
     let forecast = predict(&recording, &[add, Edit::Remove("batch".into())]);

@@ -1,5 +1,5 @@
-//! Property: a recording without overhead, simulated under its own policy, repeats the recorded run
-//! exactly.
+//! Property: the simulation of a recording without overhead, under its own policy, repeats the
+//! recorded run exactly.
 
 use proptest::prelude::*;
 use slackline_whatif::{Model, Recording, gate};

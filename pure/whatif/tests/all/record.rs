@@ -1,4 +1,4 @@
-//! Recordings of simulated runs.
+//! Recordings of simulated runs, for tests.
 
 use slackline_scenario::Scenario;
 use slackline_sim::trace_header;
