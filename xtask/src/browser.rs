@@ -1,4 +1,5 @@
-//! The page in a real browser: a story with a real service, real processes and Chromium.
+//! Browser test: Chromium runs a script, the story, on the daemon's page, with a real service and
+//! real processes.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,22 +9,23 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Script of the story.
+/// Script that the browser runs, called the story.
 const STORY: &str = "edge/daemon/tests/browser/story.mjs";
 
-/// Folder with the packages of npm that the story needs, and with its screenshots.
+/// Folder for the npm packages that the story needs, and for its screenshots.
 const FOLDER: &str = "target/browser";
 
-/// Place of Debian's browser, which the story starts.
+/// Path of Debian's browser, which the story starts.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// Time that the story may take. A slower story is reported and does not fail.
+/// Time budget of the story. If it takes longer, that is reported, but it is no failure.
 const BUDGET: Duration = Duration::from_secs(90);
 
-/// Picture of the page in README, and the screenshot that it is made from.
+/// Picture of the page in README. It is made from a screenshot of the story.
 const PICTURE: &str = "docs/page.png";
 
-/// Returns what the story needs and this host lacks.
+/// Returns the first thing that the story needs and that this host lacks. `None` if nothing is
+/// missing.
 fn missing() -> Option<&'static str> {
     let has = |program: &str, option: &str| {
         Command::new(program).arg(option).output().is_ok_and(|output| output.status.success())
@@ -40,7 +42,7 @@ fn missing() -> Option<&'static str> {
     needs.into_iter().find(|(is_there, _)| !is_there).map(|(_, what)| what)
 }
 
-/// Runs the story with this program.
+/// Runs the story with the program `program`.
 ///
 /// # Errors
 ///
@@ -55,11 +57,11 @@ pub fn run(program: &Path) -> Result<String> {
     Ok(format!("screenshots are in {FOLDER}/screenshots{late}"))
 }
 
-/// Makes the picture of the page in README.
+/// Makes the picture of the page for README.
 ///
 /// # Errors
 ///
-/// If this host lacks something, or the story fails.
+/// If this host lacks something that the story needs, or if the story fails.
 pub fn picture(program: &Path) -> Result<String> {
     if let Some(what) = missing() {
         anyhow::bail!("cannot make the picture: it needs {what}");

@@ -1,4 +1,4 @@
-//! All checks of CI in one place: CI runs the same command as a developer.
+//! All checks of CI in one place. CI and developers run the same command.
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -8,11 +8,11 @@ use anyhow::{Result, ensure};
 use crate::metadata::{self, Metadata};
 use crate::{browser as story, contract, fuzz, no_std, service, soak, step, tests, tidy};
 
-/// A check: its name, and a function that returns a line about its success.
+/// A check: its name, and a function that runs it and returns a line about its success.
 type Step = (&'static str, fn(&Metadata) -> Result<String>);
 
-/// Steps of CI in their order. Quick checks come first. Tests come last, since CI shows the end of
-/// the output.
+/// Steps of CI, in their order. Quick checks come first. Tests come last, because CI shows the end
+/// of the output.
 const STEPS: [Step; 9] = [
     ("fmt", fmt),
     ("tidy", all_tidy),
@@ -43,7 +43,7 @@ pub enum Extent {
     All,
 }
 
-/// Runs every step, also after a failure, so that one run of CI reports all faults.
+/// Runs every step, even after a failure, so that one run of CI reports all faults.
 ///
 /// # Errors
 ///
@@ -81,7 +81,7 @@ pub fn run(extent: Extent) -> Result<ExitCode> {
     }
 }
 
-/// Turns the exit code of a long check into the result of a step.
+/// Converts the exit code of a long check to the result of a step.
 fn ended(code: ExitCode) -> Result<String> {
     ensure!(code == ExitCode::SUCCESS, "it failed; its output is above");
     Ok(String::new())
@@ -120,7 +120,7 @@ pub fn scenarios(metadata: &Metadata) -> Result<String> {
     crate::scenarios::run(&tests::build()?.program, &metadata.target)
 }
 
-/// Runs the page in a browser, with the program that the tests use.
+/// Runs the browser test of the daemon's page, with the program that the tests use.
 fn browser(_: &Metadata) -> Result<String> {
     let program = tests::build()?.program;
     repeat_once(|| story::run(&program))
@@ -130,8 +130,8 @@ fn python(_: &Metadata) -> Result<String> {
     repeat_once(crate::python::run)
 }
 
-/// Runs a step with real browsers or clusters again if it fails. The report names a step that
-/// passed only the second time, since this is a defect too.
+/// Runs a step that uses real browsers or clusters, and repeats it once if it fails. If it passes
+/// only the second time, the report names it as flaky, because that is a defect too.
 fn repeat_once(step: impl Fn() -> Result<String>) -> Result<String> {
     step().or_else(|first| {
         eprintln!("repeated, since it failed: {first:#}");

@@ -1,5 +1,5 @@
-//! The long form of the contract tests between policy and host: more random scripts than `./test`
-//! runs, and other random scripts.
+//! The long form of the contract tests between policy and host. It runs more random scripts than
+//! `./test`, from other seeds.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ impl Scripts {
     ///
     /// # Errors
     ///
-    /// If an argument is unknown or no number.
+    /// If an argument is unknown or is not a number.
     pub fn read(words: &[&str]) -> Result<Scripts> {
         let mut scripts = Scripts { count: 20_000, seed: 2 };
         for pair in words.chunks(2) {
@@ -34,7 +34,8 @@ impl Scripts {
     }
 }
 
-/// Runs the scripts under every policy. A script that fails is shrunk and printed.
+/// Runs the scripts under every policy. A script that fails is reduced to a shorter one that still
+/// fails, and printed.
 ///
 /// # Errors
 ///
@@ -44,7 +45,7 @@ pub fn run(scripts: &Scripts) -> Result<ExitCode> {
     cargo.args(["test", "-p", "slackline-host", "--locked", "--test", "contract", "every_policy"]);
     cargo.env("PROPTEST_CASES", scripts.count.to_string());
     cargo.env("PROPTEST_RNG_SEED", scripts.seed.to_string());
-    // Optimized, and in a target folder of its own, so that nothing else must be rebuilt.
+    // The build is optimized. It has its own target folder, so that other builds are not repeated.
     cargo.env("CARGO_PROFILE_TEST_OPT_LEVEL", "3").env("CARGO_TARGET_DIR", "target/contract");
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

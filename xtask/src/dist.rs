@@ -1,8 +1,8 @@
-//! Release files: a tarball, and a package for Debian 12 and later, in `target/package`.
+//! Release files: a tarball, and a package for Debian 12 and later, both in `target/package`.
 //!
-//! The program is built with the profile `dist` and carries the commit that it was built from. All
-//! files are first laid out below `target/package/root` as they are installed; the tarball holds
-//! that folder, and the package is made of the same files by `cargo-deb`.
+//! The program is built with the profile `dist` and contains the commit from which it was built.
+//! All files are first placed below `target/package/root` as they will be installed. The tarball
+//! contains that folder, and `cargo-deb` makes the package from its files.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -39,7 +39,7 @@ const FILES: [(&str, &str); 13] = [
     ("scenarios/mixed.toml", "usr/share/doc/slackline/examples/mixed.toml"),
 ];
 
-/// Shells, and for each the path from which it loads completions.
+/// Shells with completions. Each has the path from which it loads completions.
 const SHELLS: [(&str, &str); 3] = [
     ("bash", "usr/share/bash-completion/completions/slackline"),
     ("zsh", "usr/share/zsh/vendor-completions/_slackline"),
@@ -55,7 +55,8 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     let commit = committed()?;
     step::output(step::cargo().args(["deb", "--version"]))
         .context("needs cargo-deb: `cargo install --locked cargo-deb` installs it")?;
-    // The assets of edge/cli/Cargo.toml have paths in this folder, wherever cargo builds.
+    // The assets in edge/cli/Cargo.toml have paths in this folder, even if cargo builds in another
+    // one.
     let package = PathBuf::from("target/package");
     let root = package.join("root");
     if package.exists() {
@@ -98,7 +99,7 @@ fn build_program(metadata: &Metadata, commit: &str) -> Result<PathBuf> {
 fn build_agent(metadata: &Metadata) -> Result<PathBuf> {
     let mut cargo = step::cargo();
     cargo.args(["build", "--profile", "dist", "--locked", "--package", "slackline-agent"]);
-    // With an explicit target, build scripts are not linked statically.
+    // Build scripts are linked statically unless a target is named.
     step::run(cargo.args(["--target", TARGET]).env("RUSTFLAGS", "-C target-feature=+crt-static"))?;
     Ok(metadata.target.join(TARGET).join("dist/slackline-agent"))
 }
@@ -113,7 +114,7 @@ fn write_generated(program: &Path, root: &Path) -> Result<()> {
         write(&root.join(to), &print(&["completions", shell])?)?;
     }
     let hook = print(&["hook", "libvirt", "--script"])?;
-    // The program prints its own path, which is that of the build.
+    // The program prints the path of the built program, which is replaced by the installed path.
     let hook = hook.replace(&program.display().to_string(), "/usr/bin/slackline");
     let to = root.join("usr/share/slackline/libvirt-hook");
     write(&to, &hook)?;
@@ -142,7 +143,7 @@ fn third_party_licences() -> Result<String> {
     Ok(text)
 }
 
-/// Returns `NAME vVERSION` of every crate that the program and the agent are linked with.
+/// Returns `NAME vVERSION` of every crate that is linked into the program or the agent.
 fn linked_crates() -> Result<Vec<String>> {
     let mut cargo = step::cargo();
     cargo.args(["tree", "--locked", "--prefix=none", "--edges=normal", "--target", TARGET]);

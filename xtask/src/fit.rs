@@ -7,11 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Environment variable that tells the test its number of task sets.
+/// Environment variable with the number of task sets for the test.
 const SETS: &str = "SLACKLINE_FIT_SETS";
 
-/// Computes the smallest slice of `sets` random task sets, checks both witnesses of each, and
-/// prints the duration.
+/// Computes the smallest slice for `sets` random task sets, checks the proof and the missed
+/// deadline of each, and prints the duration.
 ///
 /// # Errors
 ///

@@ -7,13 +7,14 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::step;
 
-/// Environment variable that tells the tests the target, the number of seconds and the first seed.
+/// Environment variable with the target, the number of seconds and the first seed for the tests.
 const FUZZ: &str = "SLACKLINE_FUZZ";
 
-/// Targets of random input, each a parser of untrusted data.
+/// Targets of random input. Each is a parser of untrusted data.
 const TARGETS: [&str; 6] = ["http", "body", "link", "proc", "qmp", "hook"];
 
-/// Tests one target, or each in turn, with random input for `minutes` minutes each.
+/// Tests one target with random input for `minutes` minutes. If `target` is `None`, tests every
+/// target for that time.
 ///
 /// # Errors
 /// If `minutes` is no integer above zero, or there is no such target.
@@ -23,13 +24,13 @@ pub fn run(minutes: &str, target: Option<&str>) -> Result<ExitCode> {
     if let Some(target) = target.filter(|target| !TARGETS.contains(target)) {
         bail!("there is no target `{target}`; there are {}", TARGETS.join(", "));
     }
-    // Each run has other samples. A sample that fails is reported with its seed.
+    // Each run uses other samples. A sample that fails is reported with its seed.
     let seed = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
     let mut all_good = true;
     for target in TARGETS.iter().filter(|one| target.is_none_or(|target| target == **one)) {
         let mut build = step::cargo();
         step::run(build.args(["test", "-p", "slackline-daemon", "--locked", "--lib", "--no-run"]))?;
-        // The lowest priority, so that other programs do not wait.
+        // The tests have the lowest priority, so that they do not delay other programs.
         let mut cargo = Command::new("nice");
         cargo.args(["-n", "19"]).arg(step::cargo().get_program());
         cargo.args(["test", "-p", "slackline-daemon", "--locked", "--lib", "--quiet"]);

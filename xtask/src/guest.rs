@@ -1,13 +1,13 @@
-//! A small Linux guest to schedule: Debian's kernel, and an initial file system with one program.
+//! A small Linux guest for tests: Debian's kernel, and an initial file system with one program.
 //!
-//! Live tests need VMs that boot in seconds, need no disk, network or hardware virtualization, and
-//! have a known load. The kernel and busybox are Debian packages, downloaded by name with the
-//! host's own `apt-get`. The rest is made here.
+//! Live tests need VMs that boot in seconds, that need no disk, network or hardware virtualization,
+//! and that have a known load. The kernel and busybox are Debian packages, which the host's own
+//! `apt-get` downloads by name. All other parts are made here.
 //!
-//! The guest prints [`READY`] on its first serial line. Then it does the work on its kernel command
-//! line, `slackline.work=` with `spin`, `serve`, `idle` or `exit`, see [`Work`]. With
-//! `slackline.agent=` and a rule, an agent reports urgent tasks to the host at a virtio-serial
-//! port. With `slackline.stop=` the agent is killed after this number of seconds.
+//! The guest prints [`READY`] as its first serial line. Then it does the work that its kernel
+//! command line names as `slackline.work=`: `spin`, `serve`, `idle` or `exit`, see [`Work`]. With
+//! `slackline.agent=` and a rule, an agent reports urgent tasks to the host through a virtio-serial
+//! port. With `slackline.stop=`, the agent is killed after this number of seconds.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,16 +20,16 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Debian package that depends on the newest kernel of the release. The cloud kernel has everything
-/// that a guest needs built in, and is half as large as the general kernel.
+/// Debian package that depends on the newest kernel of the release. In the cloud kernel everything
+/// that a guest needs is built in, and it is half as large as the general kernel.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
 
-/// Debian package of the only program in the guest. The program is static, since the guest has no
+/// Debian package of the only program in the guest. The program is static, because the guest has no
 /// libraries.
 const BUSYBOX_PACKAGE: &str = "busybox-static";
 
-/// Kernel modules that a virtio-serial port needs, in order of their dependencies. They are not
-/// built into the kernel, and come from its package.
+/// Kernel modules that a virtio-serial port needs, in the order of their dependencies. They are not
+/// built into the kernel, but its package contains them.
 const MODULES: [&str; 6] = [
     "virtio_ring",
     "virtio",
@@ -42,31 +42,34 @@ const MODULES: [&str; 6] = [
 /// Line that the guest prints on its serial line once it has booted.
 pub const READY: &str = "slackline guest ready";
 
-/// Kernel arguments, without those that select the guest's work. None selects a clock source. In
-/// trials every clock source was reliable, also while the vCPU was stopped for seconds or for 2 ms
-/// in every 10 ms.
+/// Kernel arguments, except those that select the work of the guest. None of them selects a clock
+/// source. In trials every clock source was reliable, even while the vCPU was stopped for seconds,
+/// or for 2 ms in every 10 ms.
 const KERNEL_ARGUMENTS: [&str; 7] = [
     // The only text device of the guest.
     "console=ttyS0",
-    // Each character of a kernel line on an emulated serial port costs a trap.
+    // Each character that the kernel prints on an emulated serial port costs a trap.
     "quiet",
-    // A guest that cannot continue ends instead of spinning: with `-no-reboot` a restart is an end.
+    // A guest that cannot continue restarts instead of spinning, and with `-no-reboot` a restart
+    // ends QEMU.
     "panic=-1",
-    // The kernel checks that timer interrupts arrive, and spins for ten of them. A vCPU that is
-    // throttled meanwhile sees too few, and the kernel then gives up.
+    // Without this argument the kernel checks that timer interrupts arrive, and spins for ten of
+    // them. A vCPU that is throttled during the check sees too few interrupts, and the kernel then
+    // gives up.
     "no_timer_check",
-    // Otherwise the kernel compares its clock with another one. It drops the clock if both readings
-    // differ much, as they do if the vCPU is held between them.
+    // Without this argument the kernel compares its clock with another clock. If the readings
+    // differ much, the kernel stops using its clock. They do differ if the vCPU is stopped between
+    // them.
     "tsc=reliable",
-    // Lockups and stalls are detected by real time. A vCPU that is throttled is neither, and
-    // reports would take all of its time once it runs again.
+    // The kernel detects lockups and stalls by real time. A throttled vCPU would be reported as a
+    // lockup, and the reports would take all of its CPU time when it runs again.
     "nowatchdog",
     "rcupdate.rcu_cpu_stall_suppress=1",
 ];
 
-/// Script of the guest's first process. It spins inside the shell, without system calls, forks or
-/// timers of its own, so the vCPU never blocks. With `serve` there is also a task with the highest
-/// priority, which echoes each line from the virtio-serial port `slackline.echo` without a fork.
+/// Script of the guest's first process. The script spins inside the shell, without system calls,
+/// forks or timers, so the vCPU never blocks. With `serve` there is also a task with the highest
+/// priority. It echoes each line from the virtio-serial port `slackline.echo`, without a fork.
 /// `READY` and `MODULES` in the text are replaced.
 const INIT: &str = r#"#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -145,7 +148,7 @@ pub enum Work {
 impl Work {
     const ALL: [Self; 4] = [Self::Spin, Self::Serve, Self::Idle, Self::Exit];
 
-    /// Returns the kernel's command line with this work.
+    /// Returns the kernel's command line that selects this work.
     pub(crate) fn kernel_arguments(self) -> String {
         format!("{} slackline.work={}", KERNEL_ARGUMENTS.join(" "), self.name())
     }
@@ -172,19 +175,21 @@ impl FromStr for Work {
 }
 
 impl Guest {
-    /// Returns QEMU with this guest. It has one emulated vCPU on a thread named `CPU 0/TCG`. The
-    /// serial line is written to the file `serial`, and QMP listens at the UNIX socket `monitor`.
+    /// Returns a command that runs this guest in QEMU. The guest has one emulated vCPU, on a thread
+    /// named `CPU 0/TCG`. The serial line is written to the file `serial`, and QMP listens at the
+    /// UNIX socket `monitor`.
     ///
-    /// Emulation is requested explicitly. `accel=kvm:tcg` falls back only if KVM cannot create a
-    /// VM. Some hosts create one and then cannot run this kernel in it.
+    /// Emulation is requested explicitly. `accel=kvm:tcg` falls back to emulation only if KVM
+    /// cannot create a VM. On some hosts KVM creates a VM but cannot run this kernel in it.
     #[must_use]
     pub fn qemu(&self, work: Work, serial: &Path, monitor: &Path) -> Command {
         let mut qemu = Command::new("qemu-system-x86_64");
-        // Only the devices named here: no network, disk, screen or user configuration.
+        // The guest has only the devices that are named here: no network, disk, screen or user
+        // configuration.
         qemu.args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]);
         qemu.args(["-name", "web,debug-threads=on", "-machine", "pc", "-accel", "tcg"]);
-        // One vCPU suffices for one spinning task. The kernel and its initial file system,
-        // unpacked, fit in 72 MB but not in 64.
+        // One vCPU is enough for one spinning task. The kernel and the unpacked initial file system
+        // fit in 72 MB, but not in 64 MB.
         qemu.args(["-smp", "1", "-m", "96"]);
         qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(&self.initramfs);
         qemu.args(["-append", &work.kernel_arguments()]);
@@ -204,7 +209,7 @@ fn with_path(before: &str, path: &Path, after: &str) -> OsString {
     OsString::from_vec(option)
 }
 
-/// Builds the guest in the folder `cache`, unless the guest is there already.
+/// Builds the guest in the folder `cache`, unless that folder already contains it.
 ///
 /// # Errors
 ///
@@ -213,7 +218,7 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
     fs::create_dir_all(cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let guest = Guest { kernel: cache.join("vmlinuz"), initramfs: cache.join("initramfs.cpio") };
     let modules = MODULES.map(|name| cache.join(format!("{name}.ko")));
-    // Kernel and modules must come from the same package, or the kernel rejects the modules.
+    // Kernel and modules must come from one package. Otherwise the kernel rejects the modules.
     if !guest.kernel.exists() || !modules.iter().all(|module| module.exists()) {
         let package = newest_kernel_package()?;
         let folder =
@@ -231,7 +236,7 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
         put(&busybox, &fs::read(folder.join("bin/busybox"))?)?;
         fs::remove_dir_all(folder)?;
     }
-    // The content is compared, since the first process may have changed in the source.
+    // The content is compared, because the source of the first process may have changed.
     let mut programs = vec![(
         "bin/slackline-agent".to_owned(),
         fs::read(reported("building the agent", cache, agent)?)?,
@@ -249,8 +254,8 @@ pub fn fetch(cache: &Path) -> Result<Guest> {
 /// Interval at which the progress of a long step is reported.
 const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Runs a step and reports on standard error that it began, its progress and its duration. Steps of
-/// less than a second are not reported.
+/// Runs a step. Reports its start, its progress and its duration on standard error. A step of less
+/// than a second is not reported.
 fn reported<T>(what: &str, cache: &Path, step: impl FnOnce() -> Result<T>) -> Result<T> {
     let began = Instant::now();
     let (done, is_done) = channel::<()>();
@@ -343,7 +348,7 @@ fn without_lists(package: &str) -> String {
     )
 }
 
-/// Downloads a package and unpacks it in a folder of its own inside `cache`.
+/// Downloads a package and unpacks it in its own folder inside `cache`.
 fn unpack(package: &str, cache: &Path) -> Result<PathBuf> {
     let folder = cache.join(format!("{package}.unpacked"));
     // An interrupted run may have left an incomplete folder.
@@ -351,7 +356,8 @@ fn unpack(package: &str, cache: &Path) -> Result<PathBuf> {
         fs::remove_dir_all(&folder)?;
     }
     fs::create_dir_all(&folder)?;
-    // As root, apt would otherwise download as a user of its own, which cannot write here.
+    // Without this option, apt run by root downloads as another user, who cannot write to this
+    // folder.
     let mut download = Command::new("apt-get");
     download.args(["-q", "-o", "APT::Sandbox::User=root", "download", package]);
     run(download.current_dir(&folder)).with_context(|| without_lists(package))?;
@@ -396,12 +402,12 @@ enum Entry<'a> {
     Folder,
     /// An executable file with its content.
     Program(&'a [u8]),
-    /// The console device (5, 1). Without it the first process has no output.
+    /// The console device (5, 1). Without it, the output of the first process is lost.
     Console,
 }
 
-/// Returns the initial file system as a cpio archive in the format `newc`, the only one that
-/// kernels accept.
+/// Returns the initial file system as a cpio archive. The format is `newc`, because kernels accept
+/// no other.
 fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     let init = INIT.replace("READY", READY).replace("MODULES", &MODULES.join(" "));
     let mut entries = vec![
@@ -419,13 +425,14 @@ fn initramfs(busybox: &[u8], programs: &[(String, Vec<u8>)]) -> Vec<u8> {
     for (number, (name, entry)) in (1..).zip(entries) {
         append(&mut archive, number, name, &entry);
     }
-    // An empty regular file of this name ends an archive.
+    // An empty regular file with this name marks the end of an archive.
     append(&mut archive, 0, "TRAILER!!!", &Entry::Program(b""));
     archive
 }
 
-/// Appends an entry: thirteen numbers of eight hexadecimal digits each, the name with a final zero
-/// byte, and the content. Name and content are padded to a multiple of four bytes.
+/// Appends an entry to the archive: thirteen numbers of eight hexadecimal digits each, the name
+/// with a final zero byte, and the content. Name and content are padded to a multiple of four
+/// bytes.
 fn append(archive: &mut Vec<u8>, number: usize, name: &str, entry: &Entry<'_>) {
     let none: &[u8] = b"";
     let (mode, content, device) = match entry {

@@ -1,4 +1,5 @@
-//! Tasks of CI and developers behind `./test`: all checks as `cargo xtask ci`, and each one alone.
+//! Tasks of CI and developers behind `./test`: all checks as `cargo xtask ci`, and each check
+//! alone.
 
 pub mod browser;
 pub mod ci;

@@ -1,9 +1,9 @@
-//! Tests with a VM of a real libvirt, whose vCPU threads are in cgroups made by libvirt.
+//! Tests with a VM of a real libvirt. The VM's vCPU threads are in cgroups that libvirt has made.
 //!
 //! On a kernel with `RT_GROUP_SCHED` these cgroups have no real-time budget. The task is run by
-//! hand, since it needs Debian's libvirt and QEMU, and root. If no libvirt daemon answers, the task
-//! starts one and ends it afterwards. Only then is the service tested too, with another VM, since
-//! that libvirt has loaded Slackline's hook.
+//! hand, because it needs root, and Debian's libvirt and QEMU. If no libvirt daemon answers, the
+//! task starts one and ends it afterwards. Only in this case the service is tested too, with
+//! another VM, because only that libvirt has loaded Slackline's hook.
 
 mod service;
 
@@ -18,21 +18,21 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::guest::{self, Work};
 use crate::step;
 
-/// Name of the VM. It contains a dot, as users' names do.
+/// Name of the VM. It contains a dot, as names of users' VMs often do.
 const NAME: &str = "slackline22.04";
 
 /// Folder that the user account of the VM can read.
 const FOLDER: &str = "/var/lib/libvirt/images/slackline-guest";
 
-/// Time limit of every step. Libvirt alone needs 50 s to start a VM while the test machine is busy
+/// Time limit of every step. Libvirt alone needs 50 s to start a VM if the test machine is busy
 /// with builds.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Path of the program under test.
 const PROGRAM: &str = "target/debug/slackline";
 
-/// Limits the two vCPUs of a VM to 20 % each, while the guest keeps one of them busy at a time.
-/// Slackline first runs to the end of the scenario. In a second run it is killed.
+/// Limits the two vCPUs of a VM to 20 % each, while the guest keeps one of them busy. In the first
+/// run Slackline runs to the end of the scenario, and in the second run it is killed.
 ///
 /// # Errors
 /// If libvirt, QEMU or another program is missing, or a check fails.
@@ -127,7 +127,7 @@ impl Drop for Daemons {
     }
 }
 
-/// A running VM of libvirt, which is destroyed when this value is dropped.
+/// A running VM of libvirt. It is destroyed when this value is dropped.
 struct Machine {
     pid: i32,
     /// Thread ids of the VM's vCPUs.
@@ -147,11 +147,11 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Returns the current thread ids of the VM's vCPUs, the oldest first.
+    /// Returns the current thread ids of the VM's vCPUs. The oldest thread comes first.
     fn vcpus_now(&self) -> Result<Vec<i32>> {
         let mut threads = Vec::new();
         for task in fs::read_dir(format!("/proc/{}/task", self.pid))?.flatten() {
-            // A thread that ends meanwhile is ignored.
+            // A thread that has just ended is ignored.
             let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
             if name.starts_with("CPU ") {
                 threads.push(task.file_name().to_string_lossy().parse()?);
@@ -189,7 +189,7 @@ impl Machine {
                 |name: &str| fs::read_to_string(format!("/proc/{}/task/{tid}/{name}", self.pid));
             let (stat, status) = (file("stat")?, file("status")?);
             let fields = stat.rsplit(')').next().unwrap_or_default().split(' ');
-            // Real-time priority and scheduling class.
+            // The two fields are the real-time priority and the scheduling class.
             let class: Vec<&str> = fields.skip(38).take(2).collect();
             let cpus = status.lines().find(|line| line.starts_with("Cpus_allowed:"));
             state.push(format!("{tid} {class:?} {cpus:?} {}", file("cgroup")?));
@@ -199,7 +199,8 @@ impl Machine {
         Ok(state)
     }
 
-    /// Returns the real-time budgets of the threads' cgroups. Empty if the kernel has none.
+    /// Returns the real-time budgets of the threads' cgroups. Empty if the kernel has no such
+    /// budgets.
     fn budgets(&self) -> Result<Vec<(PathBuf, u64)>> {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let is_cpu = |options: &str| options.split(',').any(|option| option == "cpu");

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
 fn command(arguments: &[String]) -> Result<ExitCode> {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // Cargo sets this variable to the folder of this crate. All paths below are relative to the
-    // root.
+    // root of the repository.
     let here = std::env::var_os("CARGO_MANIFEST_DIR").map(std::path::PathBuf::from);
     if let Some(root) = here.as_deref().and_then(Path::parent) {
         std::env::set_current_dir(root)?;

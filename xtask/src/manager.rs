@@ -7,13 +7,14 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Environment variable that tells the test its number of seeds.
+/// Environment variable with the number of seeds for the test.
 const SEEDS: &str = "SLACKLINE_MANAGER_SEEDS";
 
-/// Environment variable that tells the test with the real predictor its number of seeds.
+/// Environment variable with the number of seeds for the test with the real predictor.
 const RUNS: &str = "SLACKLINE_MANAGER_RUNS";
 
-/// Runs drawn rounds with `seeds` seeds, optimised, and prints the duration.
+/// Runs random rounds of the manager with `seeds` seeds, in an optimised build, and prints the
+/// duration.
 ///
 /// # Errors
 ///
@@ -23,7 +24,8 @@ pub fn run(seeds: &str) -> Result<ExitCode> {
     run_test(&tests, "lying", (SEEDS, seeds))
 }
 
-/// Simulates `seeds` drawn hosts whose manager predicts with `whatif`, and prints the duration.
+/// Simulates `seeds` random hosts with a manager that predicts with `whatif`, and prints the
+/// duration.
 ///
 /// # Errors
 ///

@@ -10,7 +10,7 @@ use crate::step;
 /// Report of cargo about the workspace.
 #[derive(Debug)]
 pub struct Metadata {
-    /// Target folder of builds.
+    /// Folder in which cargo builds.
     pub target: PathBuf,
     /// Crates of the workspace.
     pub crates: Vec<Crate>,
@@ -23,9 +23,9 @@ pub struct Metadata {
 pub struct Crate {
     /// Name of the package.
     pub package: String,
-    /// Folder from the root, such as `pure/units`.
+    /// Folder of the crate, relative to the root, such as `pure/units`.
     pub folder: String,
-    /// Dependencies by package name, without those of tests.
+    /// Dependencies by package name, except those of tests and build scripts.
     pub normal: Vec<String>,
     /// Dependencies that only tests and build scripts use, by package name.
     pub other: Vec<String>,
@@ -38,12 +38,12 @@ pub struct Foreign {
     pub name: String,
     /// Version of the package.
     pub version: String,
-    /// Licence expression. `None` if the package states none.
+    /// Licence expression. `None` if the package states no licence.
     pub license: Option<String>,
 }
 
 impl Crate {
-    /// Returns the name of the crate's folder, as in ARCHITECTURE.md.
+    /// Returns the name of the crate's folder, which ARCHITECTURE.md uses for the crate.
     #[must_use]
     pub fn name(&self) -> &str {
         self.folder.rsplit('/').next().unwrap_or(&self.folder)

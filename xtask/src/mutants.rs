@@ -1,6 +1,6 @@
-//! Mutation testing: applies one change to a crate's source at a time, runs the tests, and reports
-//! the changes that no test notices. It is run by hand, since each of thousands of changes takes
-//! seconds.
+//! Mutation testing. It applies one change at a time to the source of a crate, runs the tests, and
+//! reports the changes that no test notices. It is run by hand, because there are thousands of
+//! changes and each takes seconds.
 
 mod outcome;
 mod settings;
@@ -17,7 +17,8 @@ use crate::step;
 pub use outcome::{Counts, Fate, TriedMutant, report};
 pub use settings::{Settings, Stage, Survivor};
 
-/// Folder with the copy of the repository that is changed, its builds and the results.
+/// Folder for a copy of the repository in which changes are made, for its builds and for the
+/// results.
 const FOLDER: &str = "target/mutants";
 
 /// Selection of the changes to try.
@@ -25,11 +26,11 @@ const FOLDER: &str = "target/mutants";
 pub struct MutantSelection {
     /// Names of the crates' folders. Empty for all crates.
     pub crates: Vec<String>,
-    /// Part of all changes, such as `0/4` for every fourth change, beginning with the first.
+    /// Fraction of all changes, such as `0/4` for every fourth change from the first on.
     pub shard: Option<String>,
     /// Patterns of file paths. Only changes in matching files are tried.
     pub files: Vec<String>,
-    /// Maximum number of stages of tests. `None` for all.
+    /// Maximum number of stages of tests. `None` for all stages.
     pub stages: Option<usize>,
 }
 
@@ -60,11 +61,11 @@ impl MutantSelection {
     }
 }
 
-/// Tries the changes of each crate. Succeeds if enough of each crate's changes were noticed.
+/// Tries the changes of each crate. Succeeds if the tests noticed enough changes in each crate.
 ///
 /// # Errors
 ///
-/// If cargo-mutants is not installed, or the tests fail even without a change.
+/// If cargo-mutants is not installed, or if the tests fail even without a change.
 pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
     ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
@@ -86,8 +87,8 @@ pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs all stages of tests on a crate, quick tests first. A later stage tries only changes that no
-/// earlier stage noticed.
+/// Runs all stages of tests on a crate. Quick tests come first. A later stage tries only the
+/// changes that no earlier stage noticed.
 fn all_stages(
     name: &str,
     settings: &Settings,
@@ -106,7 +107,7 @@ fn all_stages(
         fs::create_dir_all(&folder)?;
         let mut command = command(name, stage, &folder, tree);
         if index == 0 {
-            // Every n-th of all changes is a fair sample.
+            // Taking every n-th change gives a fair sample.
             let shard = |shard| ["--sharding=round-robin", "--shard", shard];
             command.args(part.shard.iter().flat_map(|part| shard(part)));
             command.args(part.files.iter().flat_map(|file| ["--file", file]));
@@ -136,9 +137,9 @@ fn command(name: &str, stage: &Stage, folder: &Path, tree: &Path) -> Command {
     cargo.args(["--minimum-test-timeout=60", "--package"]).arg(format!("slackline-{name}"));
     cargo.args(stage.tests_of.iter().map(|tests| format!("--test-package=slackline-{tests}")));
     cargo.arg("--output").arg(folder).current_dir(tree);
-    // Builds are kept from one run to the next. Debug information is not needed.
+    // Builds are kept between runs. Debug information is not needed.
     cargo.env("CARGO_TARGET_DIR", build_folder(tree)).env("CARGO_PROFILE_TEST_DEBUG", "0");
-    // A failing case is neither shrunk nor kept for the next change.
+    // A random case that fails is not reduced, and is not kept for the next change.
     cargo.env("PROPTEST_MAX_SHRINK_ITERS", "0");
     cargo.env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true");
     cargo

@@ -14,8 +14,8 @@ const BARE: &str = "x86_64-unknown-none";
 /// Packages that must not use std.
 const PACKAGES: [&str; 2] = ["slackline-units", "slackline-policy"];
 
-/// Source of a program with its own panic handler. If any dependency used std, a second panic
-/// handler would exist, and the compiler would reject the program.
+/// Source of a program with its own panic handler. If a dependency used std, there would be two
+/// panic handlers, and the compiler would reject the program.
 const PROGRAM: &str = "\
 #![no_std]
 extern crate alloc;
@@ -42,8 +42,8 @@ fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
 }
 ";
 
-/// Builds the packages for a target without std. If that target is not available, builds them into
-/// a program that cannot contain std. Returns a line that states which of the two was done.
+/// Builds the packages for a target without std. If that target is not available, links them into a
+/// program that cannot contain std. Returns a line that says which of the two was done.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn prove(metadata: &Metadata) -> Result<String> {
     Ok(format!("{} link without std ({BARE} cannot be added here)", PACKAGES.join(" and ")))
 }
 
-/// Returns true if the target is installed, after trying to install it.
+/// Tries to install the target, and returns true if it is installed.
 fn has_bare_target() -> bool {
     let rustc = || std::process::Command::new("rustc");
     let folder = step::output(rustc().args(["--print", "target-libdir", "--target", BARE]));

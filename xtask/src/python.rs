@@ -1,4 +1,4 @@
-//! Test of the Python module: builds its wheel once, installs it, and tests it.
+//! Test of the Python module: its wheel is built once, installed and tested.
 
 use std::path::Path;
 use std::process::Command;
@@ -14,14 +14,15 @@ const TOOLS: &str = "target/python-venv";
 /// Folder for the build of the module and for its wheel.
 const BUILD: &str = "target/python";
 
-/// Time that the whole step may take on two cores. A slower step is reported and does not fail.
+/// Time budget of the step on two cores. If it takes longer, that is reported, but it is no
+/// failure.
 const BUDGET: Duration = Duration::from_secs(150);
 
-/// Builds the wheel, installs it, and runs the tests, the examples and the check of types.
+/// Builds the wheel, installs it, and runs the tests, the examples and the type check.
 ///
 /// # Errors
 ///
-/// If a part fails.
+/// If one of these fails.
 pub fn run() -> Result<String> {
     let tool = |name: &str| Command::new(Path::new(TOOLS).join("bin").join(name));
     if !Path::new(TOOLS).join("bin/maturin").exists() {

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use crate::metadata::Metadata;
 use crate::{step, tests, tidy};
 
-/// Checks style and the rules of this repository, and runs the tests of every crate with
+/// Checks style and the rules of this repository, and runs the tests of every crate that has
 /// uncommitted changes. Tests that schedule CPUs of this host are left out.
 ///
 /// # Errors
@@ -26,9 +26,9 @@ pub fn run(metadata: &Metadata) -> Result<String> {
     Ok(format!("{passed} tests of {} passed", packages.join(", ")))
 }
 
-/// Returns the packages that have a file in `changes`, the output of `git status --porcelain`.
+/// Returns the packages with changed files. `changes` is the output of `git status --porcelain`.
 fn changed<'a>(metadata: &'a Metadata, changes: &str) -> Vec<&'a str> {
-    // Each line has two letters, a space and the path. For a renamed file the new path is last.
+    // Each line has two letters, a space and the path. For a renamed file, the new path comes last.
     let paths: Vec<&str> =
         changes.lines().filter_map(|line| line.get(3..)?.rsplit(" -> ").next()).collect();
     let has_change = |folder: &str| paths.iter().any(|path| path.starts_with(folder));

@@ -1,4 +1,4 @@
-//! Compares threads that are imported from rt-app with rt-app itself.
+//! Comparison of rt-app with its workloads imported into Slackline.
 
 use std::process::{Command, ExitCode};
 
@@ -6,11 +6,11 @@ use anyhow::{Context, Result, ensure};
 
 use crate::step;
 
-/// Shortest comparison: rt-app's threads are measured for two seconds less.
+/// Shortest comparison in seconds. The threads of rt-app are measured for two seconds less.
 const SHORTEST: u64 = 5;
 
-/// Runs workloads by rt-app, simulated and live, each for `seconds` seconds, and compares the CPU
-/// times of their threads. Needs root and the package `rt-app`.
+/// Runs workloads by rt-app, in a simulation and in a live run. Each takes `seconds` seconds.
+/// Compares the CPU times of the threads. Needs root and the package `rt-app`.
 ///
 /// # Errors
 /// If `seconds` is not a whole number of at least 5, or a program cannot be started.

@@ -1,5 +1,5 @@
 //! Runs every scenario twice, with the debug build of the tests or with the release build, and
-//! checks the results.
+//! compares the results.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,11 +10,11 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::metadata::Metadata;
 use crate::step;
 
-/// Builds the release, which takes minutes, and runs each scenario with it.
+/// Builds the release build, which takes minutes, and runs each scenario with it.
 ///
 /// # Errors
 ///
-/// As for [`run`], and if the program cannot be built.
+/// The errors of [`run`], and if the program cannot be built.
 pub fn run_released(metadata: &Metadata) -> Result<String> {
     let mut cargo = step::cargo();
     step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;
@@ -51,12 +51,12 @@ pub fn run(program: &Path, target: &Path) -> Result<String> {
 }
 
 /// Runs a scenario twice and checks both runs. Returns the size of the trace in bytes, or zero if
-/// the scenario is refused as expected.
+/// admission refuses the scenario as expected.
 fn twice(program: &Path, file: &Path, folder: &Path) -> Result<usize> {
     step::output(Command::new(program).arg("check").arg(file))?;
     let run = |number: &str| -> Result<(String, Option<Vec<u8>>)> {
         let trace = folder.join(number).with_extension("trace");
-        // A trace of an earlier run must not be mistaken for this one.
+        // A trace of an earlier run is removed, so that it is not taken for the trace of this run.
         let _ = fs::remove_file(&trace);
         let mut command = Command::new(program);
         let said = step::output(command.arg("sim").arg(file).arg("--save").arg(&trace))?;

@@ -7,10 +7,11 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Environment variable that tells the test its range of seeds.
+/// Environment variable with the range of seeds for the test.
 const SEEDS: &str = "SLACKLINE_SEEDS";
 
-/// Runs the simulated service with `seeds` seeds, beginning with `from`, and prints the duration.
+/// Runs the simulated service with `seeds` seeds, starting at the seed `from`, and prints the
+/// duration.
 ///
 /// # Errors
 ///

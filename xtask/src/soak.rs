@@ -1,4 +1,4 @@
-//! The long forms of tests that can run for any length of time.
+//! The long forms of tests whose length can be chosen.
 
 use std::process::ExitCode;
 
@@ -6,16 +6,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::step;
 
-/// Environment variable that tells a test its length in seconds.
+/// Environment variable with the length of a test in seconds.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
 
-/// Environment variable that tells a test how many kills it starts with, one after the other.
+/// Environment variable with the number of kills, one after another, with which a test starts.
 const KILLS: &str = "SLACKLINE_SOAK_KILLS";
 
-/// Environment variable that tells a test how often it kills for each mechanism.
+/// Environment variable with the number of kills that a test makes for each mechanism.
 const ROUNDS: &str = "SLACKLINE_SOAK_ROUNDS";
 
-/// Environment variable that tells a test the path of the program to be tested.
+/// Environment variable with the path of the program that a test uses.
 const PROGRAM: &str = "SLACKLINE_TEST_PROGRAM";
 
 /// Kills every process of a live session in turn, for `minutes` minutes.
@@ -30,8 +30,7 @@ pub fn session(minutes: &str) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Runs a release build of the daemon with VMs that start and end, and causes an incident every
-/// minute.
+/// Runs a release build of the daemon while VMs start and end, and causes an incident every minute.
 ///
 /// # Errors
 ///
@@ -57,7 +56,8 @@ pub fn service(options: &[&str]) -> Result<ExitCode> {
     Ok(if cargo.status()?.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Kills each process of each mechanism of `--enforce` in turn, `rounds` times a mechanism.
+/// Kills each process of each mechanism of `--enforce` in turn. Each process is killed `rounds`
+/// times per mechanism.
 ///
 /// # Errors
 ///

@@ -5,20 +5,20 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-/// Returns a command for the `cargo` that runs this program, so that everything is built by one
-/// toolchain.
+/// Returns a command for the `cargo` that runs this program, so that one toolchain builds
+/// everything.
 #[must_use]
 pub fn cargo() -> Command {
     Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// Returns a `cargo` command that compiles this workspace's crates with clippy. Clippy is the
-/// compiler with more warnings, so tests are built and linted in one pass. Builds with the plain
-/// compiler would compile them again.
+/// Returns a `cargo` command that compiles the crates of this workspace with clippy. Clippy is the
+/// compiler with more warnings, so one pass builds and lints the tests. A plain build afterwards
+/// would compile them again.
 #[must_use]
 pub fn linting_cargo() -> Command {
     let mut cargo = cargo();
-    // Clippy is in the same folder as the cargo of its toolchain.
+    // Clippy is in the folder of the toolchain's cargo.
     let driver = std::path::Path::new(cargo.get_program()).with_file_name("clippy-driver");
     cargo.env("RUSTC_WORKSPACE_WRAPPER", driver);
     cargo
@@ -28,7 +28,7 @@ pub fn linting_cargo() -> Command {
 ///
 /// # Errors
 ///
-/// If it cannot be started or fails.
+/// If the command cannot be started, or fails.
 pub fn run(command: &mut Command) -> Result<()> {
     let status = command
         .stdin(Stdio::null())
@@ -37,11 +37,11 @@ pub fn run(command: &mut Command) -> Result<()> {
     if status.success() { Ok(()) } else { bail!("{} ended with {status}", shown(command)) }
 }
 
-/// Returns the output of a command. If it fails, its messages become the error.
+/// Returns the output of a command. If the command fails, its messages become the error.
 ///
 /// # Errors
 ///
-/// If it cannot be started, fails, or prints something that is no text.
+/// If the command cannot be started, fails, or prints output that is not text.
 pub fn output(command: &mut Command) -> Result<String> {
     let output = command
         .stdin(Stdio::null())
@@ -54,8 +54,8 @@ pub fn output(command: &mut Command) -> Result<String> {
     String::from_utf8(output.stdout).with_context(|| format!("{}: no text", shown(command)))
 }
 
-/// Returns a note for the report of a step that took longer than its budget, otherwise an empty
-/// text. A slow step does not fail, because the machines of CI are shared.
+/// Returns a note for the report if a step took longer than its budget, and an empty text
+/// otherwise. A slow step does not fail, because the machines of CI are shared.
 #[must_use]
 pub fn late(took: Duration, budget: Duration) -> String {
     let over = took.saturating_sub(budget);

@@ -1,5 +1,5 @@
-//! Runs the tests with features that cargo lacks: test programs run in parallel, there is one total
-//! and a list of the slowest, and skipped tests are reported with the reason.
+//! Runs the tests with features that cargo lacks. Test programs run in parallel. The report has one
+//! total and a list of the slowest programs. Skipped tests are reported with the reason.
 
 mod built;
 mod tally;
@@ -16,7 +16,7 @@ pub use built::{BuildResults, Test, build, build_of};
 pub use tally::Tally;
 use tally::failed_tests;
 
-/// A part that runs on its own: a test program, or the examples in the documentation.
+/// A part of the tests that runs on its own: a test program, or the examples in the documentation.
 enum TestPart<'a> {
     Program(&'a Test),
     Examples,
@@ -46,15 +46,17 @@ impl TestPart<'_> {
         }
     }
 
-    /// Runs the part to its end, with more `options` for the test program. Each line of output is
-    /// passed to `hear` as it arrives. Returns true if all its tests passed.
+    /// Runs the part to its end. `options` are added for the test program. Each line of its output
+    /// is passed to `hear` when it arrives. Returns true if all tests passed.
     fn play(&self, options: &[&str], mut hear: impl FnMut(String)) -> Result<bool> {
         let (output, input) = std::io::pipe()?;
         let mut command = self.command();
-        // Tests that skip something say so. The output of passing tests is shown only on request.
+        // A test that skips something prints a message. The output of passing tests is shown only
+        // on request.
         command.arg("--show-output").args(options).stdin(Stdio::null());
         let mut child = command.stdout(input.try_clone()?).stderr(input).spawn()?;
-        // The command holds the other end of the pipe, which would otherwise never end.
+        // The command holds the other end of the pipe. It is dropped, because the pipe would
+        // otherwise never end.
         drop(command);
         for line in BufReader::new(output).split(b'\n') {
             hear(String::from_utf8_lossy(&line?).into_owned());
@@ -64,11 +66,11 @@ impl TestPart<'_> {
 }
 
 /// Maximum number of failed tests of a program that are repeated. If more tests failed, none is
-/// repeated, since so many failures have a common cause.
+/// repeated, because they probably have a common cause.
 const MOST_REPEATED: usize = 3;
 
 /// Repeats each failed test alone, and adds its output to `lines`. Returns true if all of them pass
-/// now.
+/// when repeated.
 fn all_pass_alone(part: &TestPart<'_>, tests: &[String], lines: &mut Vec<String>) -> Result<bool> {
     if matches!(part, TestPart::Examples) || tests.is_empty() || tests.len() > MOST_REPEATED {
         return Ok(false);
@@ -77,7 +79,7 @@ fn all_pass_alone(part: &TestPart<'_>, tests: &[String], lines: &mut Vec<String>
         lines.push(format!("\n   Repeating {} {test}", part.name()));
         let mut again = Vec::new();
         let passes = part.play(&["--exact", test], |line| again.push(line))?;
-        // The counts of this run are not added to those of the first one.
+        // The counts of the repetition are not added to those of the first run.
         again.retain(|line| !line.starts_with("test result: "));
         lines.append(&mut again);
         if !passes {
@@ -87,7 +89,7 @@ fn all_pass_alone(part: &TestPart<'_>, tests: &[String], lines: &mut Vec<String>
     Ok(true)
 }
 
-/// Results of the parts that have run.
+/// Results of the parts that have run so far.
 #[derive(Default)]
 struct Results {
     tally: Tally,
@@ -121,13 +123,13 @@ impl Results {
     }
 }
 
-/// Runs all tests of the workspace, also after a failure.
+/// Runs all tests of the workspace, even after a failure.
 ///
 /// Tests that schedule CPUs of this host run last, one program at a time.
 ///
 /// # Errors
 ///
-/// If the tests cannot be built or one fails.
+/// If the tests cannot be built, or if a test fails.
 pub fn run() -> Result<Tally> {
     let built = build()?;
     let (live, others): (Vec<&Test>, Vec<&Test>) =
@@ -138,11 +140,11 @@ pub fn run() -> Result<Tally> {
     play(live, others)
 }
 
-/// Runs the tests of some packages, except for those that schedule CPUs of this host.
+/// Runs the tests of some packages, except tests that schedule CPUs of this host.
 ///
 /// # Errors
 ///
-/// If the tests cannot be built, have warnings, or one fails.
+/// If the tests cannot be built or have warnings, or if a test fails.
 pub fn run_of(packages: &[&str]) -> Result<Tally> {
     let options: Vec<&str> = packages.iter().flat_map(|package| ["--package", *package]).collect();
     let built = build_of(&options)?;
@@ -177,8 +179,8 @@ fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
     Ok(results.tally)
 }
 
-/// Runs parts from the shared list until it is empty. The output of a part is not mixed with the
-/// output of other parts.
+/// Runs parts from the shared list until the list is empty. Outputs of different parts are not
+/// mixed.
 fn one_after_the_other(parts: &Mutex<Vec<TestPart<'_>>>, results: &Mutex<Results>) {
     let next = || parts.lock().unwrap_or_else(PoisonError::into_inner).pop();
     while let Some(part) = next() {

@@ -1,4 +1,4 @@
-//! Rules of this repository that no compiler checks. All violations are printed as `file:line:
+//! Rules of this repository that no compiler checks. Each violation is printed as `file:line:
 //! text`.
 
 pub mod code;
@@ -47,11 +47,11 @@ impl fmt::Display for Finding {
 /// A text file of the repository.
 #[derive(Debug)]
 pub struct Source {
-    /// Path from the root.
+    /// Path of the file, relative to the root.
     pub path: String,
     /// Content of the file.
     pub text: String,
-    /// Code without comments and strings. `None` unless it is Rust.
+    /// Code of a Rust file without comments and strings. `None` if the file is not Rust.
     pub code: Option<Code>,
 }
 
@@ -95,7 +95,7 @@ pub fn tidy(metadata: &Metadata) -> Result<bool> {
     Ok(faults.is_empty())
 }
 
-/// Prints each violation of a rule about words in a folder.
+/// Prints each violation of a word rule in a folder.
 ///
 /// # Errors
 ///
@@ -114,7 +114,7 @@ pub fn list_words(folder: &str) -> Result<()> {
 ///
 /// # Errors
 ///
-/// If the repository cannot be read or the file of counts cannot be written.
+/// If the repository cannot be read, or if the file of counts cannot be written.
 pub fn lower_words() -> Result<bool> {
     match words::lowered(&sources()?) {
         Ok(text) => fs::write(words::PATH, text).map(|()| true).context("cannot write the counts"),
@@ -125,17 +125,18 @@ pub fn lower_words() -> Result<bool> {
     }
 }
 
-/// Returns the text files of the repository, including new files.
+/// Returns the text files of the repository, including files that are not committed yet.
 fn sources() -> Result<Vec<Source>> {
     let mut git = Command::new("git");
-    // Another user may own the folder, as in a container. Then git refuses it without this option.
+    // In a container, another user may own the folder. Without this option, git would then refuse
+    // it.
     git.args(["-c", "safe.directory=*", "ls-files", "-z", "--cached", "--others"]);
     let listing =
         step::output(git.arg("--exclude-standard")).context("tidy needs the repository")?;
     let mut sources = Vec::new();
     for path in listing.split('\0').filter(|path| !path.is_empty()) {
-        // A deleted file is listed until the deletion is committed. Pictures are no text and are
-        // skipped.
+        // A deleted file is still listed until the deletion is committed. Pictures are not text and
+        // are skipped.
         if let Ok(text) = fs::read_to_string(path) {
             sources.push(Source::new(path, &text));
         }

@@ -64,7 +64,7 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Returns true if another host has connected and has received no report yet.
+    /// Returns true if a new host has connected and no report was sent to it yet.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {
@@ -76,14 +76,16 @@ impl Channel {
         }
     }
 
-    /// Sends a frame without blocking. Returns false if the host does not read or is not connected.
+    /// Sends a frame without blocking. Returns false if the host does not read, or is not
+    /// connected.
     pub(crate) fn send(&mut self, frame: &[u8; FRAME]) -> bool {
         let sent = match self {
             Channel::Port(file) => file.write(frame),
             Channel::Socket { host: Some(host), .. } => host.write(frame),
             Channel::Socket { host: None, .. } => return false,
         };
-        // Part of a frame counts as none. The host finds the start of the next one.
+        // A frame that was sent only in part counts as not sent. The host finds the start of the
+        // next frame.
         matches!(sent, Ok(FRAME))
     }
 }
@@ -129,7 +131,8 @@ mod tests {
 
     use super::*;
 
-    /// If the host does not read, the agent is not blocked: a frame that does not fit is not sent.
+    /// If the host does not read, a frame that does not fit into the channel is dropped. The agent
+    /// does not block.
     #[test]
     fn agent_drops_a_report_instead_of_blocking_if_the_channel_is_full() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));

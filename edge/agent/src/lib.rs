@@ -1,10 +1,11 @@
 //! `slackline agent` runs inside a Linux guest and reports its urgent tasks to the host. A policy
-//! that uses such hints can let the guest precede others while it has something urgent to do.
+//! that uses these hints can run the guest before other VMs while it has an urgent task.
 //!
-//! The agent learns of wakes and switches of those tasks from the kernel's tracing. Without
-//! tracing, it polls them every 5 ms. It sends a report when the most urgent class changes, at most
-//! a thousand times a second. While it reports urgent work it repeats the report every 40 ms, since
-//! the host drops a report after 100 ms. The agent is one static file and needs only the kernel.
+//! The agent learns of wakes and switches of urgent tasks from the kernel's tracing. Without
+//! tracing, it polls the tasks every 5 ms. It sends a report when the most urgent class changes, at
+//! most a thousand times a second. While it reports urgent work, it repeats the report every 40 ms,
+//! because the host drops a report after 100 ms. The agent is one static file and needs only the
+//! kernel.
 
 #![forbid(unsafe_code)]
 
@@ -37,8 +38,8 @@ pub use rule::{NoRule, Rule};
 pub struct Options {
     /// Channel to the host.
     pub to: ChannelPlace,
-    /// Rules for urgent tasks, the most urgent first. Each rule is a class, and there are at most
-    /// four. All other tasks form the fifth class.
+    /// Rules that select urgent tasks. The most urgent comes first. Each rule forms a class, and
+    /// there are at most four rules. All other tasks form the last class.
     pub rules: Vec<Rule>,
 }
 
@@ -51,7 +52,7 @@ pub const RULES: [Rule; 2] = [Rule::RealTime, Rule::Nice(-1)];
 /// Interval between scans for tasks.
 const SCAN: Duration = Duration::from_millis(200);
 /// Number of scans after which kernel threads are identified again. Most tasks of a small guest are
-/// kernel threads, and reading all of them in each scan would be the main cost of an agent.
+/// kernel threads, and reading all of them in each scan would be the largest cost of the agent.
 const FORGET: u32 = 32;
 /// Interval at which task states are polled if the kernel has no tracing.
 const LOOK: Duration = Duration::from_millis(5);
@@ -88,14 +89,14 @@ pub fn run(options: &Options, says: &mut dyn FnMut(&str)) -> Result<(), NoChanne
     }
 }
 
-/// Returns a channel of the kernel's task events. Without tracing it stays empty.
+/// Returns the channel on which task events of the kernel arrive. Without tracing no event arrives.
 fn listen(trace: Option<&Trace>) -> Receiver<Event> {
-    // If more events than this wait to be read, scanning again is better.
+    // If more than this number of events wait, a new scan is faster than reading them.
     let (tell, events) = sync_channel(1_024);
     let lines = trace.and_then(|trace| trace.lines().ok());
     std::thread::spawn(move || {
         let Some(lines) = lines else {
-            // Keep the sender, so that a receiver waits for events instead of getting an error.
+            // The sender is kept. Without it the receiver would return an error instead of waiting.
             let (_tell, (_never, never)) = (tell, channel::<()>());
             let _ = never.recv();
             return;
@@ -118,7 +119,8 @@ struct Agent<'a> {
     trace: Option<Trace>,
     tasks: Tasks,
     watched: Vec<u32>,
-    /// Thread ids of kernel threads, and the number of scans so far.
+    /// Thread ids of kernel threads. The next field counts the scans so far, and decides when this
+    /// set is read again.
     kernels: BTreeSet<u32>,
     scans: u32,
     /// Latest report of each vCPU, and its time. `None` if a report is due.
@@ -162,7 +164,7 @@ impl<'a> Agent<'a> {
                 events.try_iter().for_each(|event| self.take(event));
             }
             Err(RecvTimeoutError::Timeout) => {}
-            // Tracing has ended. The agent continues as without it.
+            // Tracing has ended. The agent continues with polling.
             Err(RecvTimeoutError::Disconnected) => {
                 self.trace = None;
                 std::thread::sleep(wait.min(LOOK));
@@ -243,7 +245,7 @@ impl<'a> Agent<'a> {
         Some((class, self.rules[class].urgency(stat)))
     }
 
-    /// Returns the time of the next repeated report. `None` if none is due.
+    /// Returns the time at which a report must be repeated. `None` if no report must be repeated.
     fn next_tell(&self) -> Option<Instant> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),
@@ -254,7 +256,7 @@ impl<'a> Agent<'a> {
         Some(self.last.map_or(due, |last| due.max(last + APART)))
     }
 
-    /// Sends the reports that have changed, or that have to be repeated by now.
+    /// Sends each report that has changed, or that must be repeated by now.
     fn tell(&mut self, now: Instant) {
         for vcpu in 0..self.told.len() {
             let number = u16::try_from(vcpu).unwrap_or(u16::MAX);
@@ -280,12 +282,12 @@ impl<'a> Agent<'a> {
 /// Returns the milliseconds since the system booted, as the first sequence number of an agent.
 ///
 /// An agent sends at most one report per millisecond. So the first number of a restarted agent is
-/// higher than the last of its predecessor. A host that sees only the port cannot tell the two
-/// agents apart, and drops frames older than the latest frame.
+/// higher than the last number of the previous agent. A host that sees only the port cannot tell
+/// the two agents apart. It drops frames that are older than the latest frame.
 fn first_sequence() -> u32 {
     let up = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let ms = up.tv_sec.wrapping_mul(1_000).wrapping_add(up.tv_nsec / 1_000_000);
-    // Wraps, as sequence numbers do.
+    // The value wraps, as all sequence numbers do.
     u32::try_from(ms & i64::from(u32::MAX)).unwrap_or(0)
 }
 
@@ -296,7 +298,7 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
 }
 
 fn stat_of(pid: u32, tid: u32) -> Option<Stat> {
-    // Threads are listed below their process, and can be read by themselves as well.
+    // Threads are listed below their process, but can also be read by their own id.
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
@@ -327,10 +329,10 @@ mod tests {
         (Options { to: ChannelPlace::Socket(path.clone()), rules: vec![Rule::RealTime] }, path)
     }
 
-    /// A report that the full channel rejected is retried before the previous report expires at the
-    /// host, which is earlier than the next scan.
+    /// If the channel is full, the agent retries the report before the previous report expires at
+    /// the host. That is earlier than the next scan.
     #[test]
-    fn agent_sends_a_report_again_before_the_urgency_claim_in_it_expires() {
+    fn agent_retries_a_report_before_the_previous_report_expires() {
         let (options, path) = options("full");
         let (mut agent, _host) = agent(&options, &path, 1);
         while agent.channel.send(&[0; FRAME]) {}

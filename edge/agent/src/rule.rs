@@ -10,13 +10,13 @@ use crate::stat::Stat;
 /// Rule that selects the tasks of a class.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Tasks whose name in the kernel is this text, of at most fifteen bytes.
+    /// Tasks with this name in the kernel, which has at most 15 bytes.
     Name(String),
-    /// Tasks in this cgroup, or below it.
+    /// Tasks in this cgroup or in a cgroup below it.
     Cgroup(String),
     /// Tasks in a real-time class.
     RealTime,
-    /// Tasks with this or a lower nice value. Includes real-time tasks.
+    /// Tasks with at most this nice value, and real-time tasks.
     Nice(i8),
 }
 
@@ -53,8 +53,8 @@ impl FromStr for Rule {
 }
 
 impl Rule {
-    /// Returns true if the rule selects a task. `cgroup` returns the text of its cgroup file, or
-    /// `None` if that is unreadable.
+    /// Returns true if the rule selects a task. `cgroup` returns the text of the task's cgroup
+    /// file, or `None` if the file is unreadable.
     pub(crate) fn is_about(&self, task: &Stat, cgroup: impl FnOnce() -> Option<String>) -> bool {
         match self {
             Rule::Name(name) => task.name == *name,
@@ -64,8 +64,8 @@ impl Rule {
         }
     }
 
-    /// Returns the urgency of a task in the class of this rule, according to its scheduling class
-    /// and priority. A task selected by name or cgroup counts at least as much as a task with nice
+    /// Returns the urgency of a task in the class of this rule, from its scheduling class and
+    /// priority. A task that a name or cgroup selects is at least as urgent as a task with nice
     /// -20.
     pub(crate) fn urgency(&self, task: &Stat) -> Urgency {
         const LEAST_NICE: Urgency = Urgency(100);
@@ -76,8 +76,8 @@ impl Rule {
     }
 }
 
-/// Returns true if `of`, the text of `/proc/PID/cgroup`, has the group `path` or one below it in
-/// any hierarchy.
+/// Returns true if a cgroup file names the group `path` or a group below it in any hierarchy. `of`
+/// is the text of `/proc/PID/cgroup`.
 fn is_below(of: &str, path: &str) -> bool {
     let path = path.trim_end_matches('/');
     let mut groups = of.lines().filter_map(|line| line.splitn(3, ':').nth(2));

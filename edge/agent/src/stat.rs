@@ -7,7 +7,7 @@ use slackline_units::Urgency;
 pub(crate) struct Stat {
     pub(crate) name: String,
     pub(crate) state: State,
-    /// Number of the CPU on which it ran last.
+    /// Number of the CPU on which the task ran last.
     pub(crate) cpu: u16,
     pub(crate) urgency: Urgency,
     pub(crate) nice: i8,
@@ -31,7 +31,8 @@ const KERNELS: u64 = 0x0020_0000;
 impl Stat {
     /// Parses the text of a `stat` file. `None` if it does not have the format of proc(5).
     pub(crate) fn parse(text: &str) -> Option<Stat> {
-        // A name may hold any character, including the parenthesis that ends it.
+        // The name can contain any character, even the parenthesis that ends it. So search from the
+        // end.
         let (before, after) = text.rsplit_once(')')?;
         let name = before.split_once('(')?.1.to_owned();
         let words: Vec<&str> = after.split_whitespace().collect();
@@ -47,7 +48,7 @@ impl Stat {
         let is_real_time = matches!(policy, 1 | 2 | 6);
         let urgency = match policy {
             1 | 2 => Urgency::of_linux_real_time(real_time)?,
-            // SCHED_DEADLINE precedes all of them.
+            // SCHED_DEADLINE has precedence over all other classes.
             6 => Urgency(0),
             5 => Urgency::of_linux_idle(),
             _ => Urgency::of_linux_nice(nice)?,

@@ -22,7 +22,7 @@ pub(crate) struct Task {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<u32, Task>,
-    /// Urgent tasks that I/O has woken, the latest first.
+    /// Urgent tasks that I/O has woken. The latest comes first.
     woken: VecDeque<u32>,
     /// Number of runnable tasks that are not urgent.
     ordinary: usize,
@@ -56,8 +56,8 @@ impl Tasks {
         }
     }
 
-    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task, but less
-    /// than the urgency of every class before it.
+    /// Returns the report for a vCPU. Each class has the urgency of its most urgent task. It is
+    /// lowered if needed, so that it is below the urgency of every earlier class.
     pub(crate) fn of(&self, vcpu: u16) -> Says {
         let mut classes = [None; TASKS];
         let mut last = None;
@@ -85,7 +85,7 @@ impl Tasks {
     }
 }
 
-/// Returns `urgency`, or the next step below `last` if `urgency` is not lower than `last`.
+/// Returns `urgency` if it is lower than `last`, and otherwise the next step below `last`.
 fn less_than(last: Option<Urgency>, urgency: Urgency) -> Urgency {
     last.map_or(urgency, |Urgency(last)| urgency.max(Urgency(last.saturating_add(1))))
 }
@@ -94,8 +94,8 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Returns the parts of a report whose change is reported: the first class with a runnable task,
-/// and the first blocked class that I/O has woken.
+/// Returns the parts of a report that cause a new report when they change: the first class with a
+/// runnable task, and the first blocked class that I/O has woken.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =
@@ -116,8 +116,8 @@ mod tests {
         classes.map(|it| it.map(|it| (it.urgency.0, it.runnable, it.blocked, it.woken)))
     }
 
-    /// The guest has two servers in one class, one in the next, and a busy task. I/O wakes the
-    /// first server on vCPU 1.
+    /// The guest has two servers in the first class, one server in the second class, and a busy
+    /// ordinary task. I/O wakes the first server on vCPU 1.
     #[test]
     fn agent_reports_a_task_woken_by_io_only_for_the_vcpu_of_that_task() {
         let mut tasks = Tasks::default();
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(best(&tasks.of(1)), (Some(0), Some(0)));
         tasks.is_at(7, State::Waits, 1);
         assert_eq!(best(&tasks.of(1)), (Some(4), Some(0)));
-        // A timer wakes another one, which is no I/O.
+        // A timer wakes another task. This is no I/O.
         tasks.woke(9, 0, false);
         assert_eq!(classes(&tasks, 0)[1], Some((100, 1, 0, false)));
         // Tasks that have exited are forgotten.
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_report_about_600_tasks_is_a_valid_frame() {
+    fn agent_report_for_600_tasks_fits_in_one_valid_frame() {
         let mut tasks = Tasks::default();
         tasks.set((0..600).map(|tid| (tid, task(tid as usize % 4, 140, 0))).collect(), 1_000);
         let frame = slackline_units::frame::Frame { vcpu: 0, sequence: 1, says: tasks.of(0) };

@@ -1,5 +1,5 @@
-//! Task events from the kernel's tracing: a wake, with or without an interrupt, and a switch away
-//! from a CPU. The agent uses a trace instance of its own and removes it when it ends.
+//! Task events from the kernel's tracing: a task wakes (by an interrupt or otherwise), or a CPU
+//! switches away from it. The agent uses its own trace instance and removes it when it ends.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,8 +35,8 @@ impl Trace {
         let folder = instances.join(format!("{PREFIX}{}", std::process::id()));
         fs::create_dir(&folder)?;
         let trace = Trace(folder);
-        // Otherwise a reader is woken when half of the buffer is full. Older kernels wake it at
-        // once.
+        // Without this setting, a reader is woken only when half of the buffer is full. Older
+        // kernels lack the setting and wake a reader at once.
         let _ = trace.write("buffer_percent", "0");
         trace.write("buffer_size_kb", "64")?;
         Ok(trace)
@@ -73,9 +73,9 @@ impl Drop for Trace {
     }
 }
 
-/// Removes the trace instances of agents that were killed. Otherwise their tasks would be traced
-/// forever, and a new agent with the same process id could not create its instance. The kernel
-/// keeps instances that a running agent reads.
+/// Removes the trace instances of agents that were killed. If they stayed, the kernel would trace
+/// their tasks forever, and a new agent with an equal process id could not create its instance. The
+/// instance of a running agent cannot be removed.
 fn clear(instances: &Path) {
     for entry in fs::read_dir(instances).into_iter().flatten().flatten() {
         let name = entry.file_name();
@@ -94,7 +94,8 @@ impl Event {
     pub(crate) fn parse(line: &str) -> Option<Event> {
         let woke = line.split_once(": sched_waking: ");
         let (head, body) = woke.or_else(|| line.split_once(": sched_switch: "))?;
-        // `[001] d.h2.  12.345678`: CPU, flags, time. The text before may hold any character.
+        // A line has CPU, flags and time in this form: `[001] d.h2.  12.345678`. The text before
+        // them can contain any character.
         let mut words = head.split_whitespace().rev().skip(1);
         let (flags, cpu) = (words.next()?, words.next()?);
         let here = cpu.strip_prefix('[')?.strip_suffix(']')?.parse().ok()?;

@@ -1,5 +1,5 @@
-//! Raises the priority of the agent above all ordinary tasks of the guest, and locks its memory. A
-//! guest with real-time tasks that never block must start the agent under `chrt`.
+//! Raises the priority of the agent above all ordinary tasks of the guest, and locks the agent's
+//! memory. A guest whose real-time tasks never block must start the agent under `chrt`.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use rustix::process::setpriority_process;
 /// Sets the lowest nice value, and locks the memory of the program.
 pub(crate) fn become_urgent() -> io::Result<()> {
     const LEAST_NICE: i32 = -20;
-    // A process that may not do one may still do the other.
+    // Try both calls even if one fails: a process may be permitted to make only one of them.
     let locked = mlockall(MlockAllFlags::CURRENT | MlockAllFlags::FUTURE);
     setpriority_process(None, LEAST_NICE)?;
     Ok(locked?)

@@ -1,4 +1,4 @@
-//! Test of an agent that is killed and started again. The test process acts as its host.
+//! Test of an agent that is killed and started again. The test process is the host of both agents.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use slackline_units::frame::{FRAME, Frame};
 
-/// A process that is killed when this is dropped.
+/// A process that is killed when this value is dropped.
 struct Process(Child);
 
 impl Drop for Process {
@@ -18,8 +18,8 @@ impl Drop for Process {
     }
 }
 
-/// Starts an agent that listens at `socket` and for which tasks named `name` are urgent, and
-/// connects to it as its host.
+/// Starts an agent that listens at `socket`, and connects to it as its host. Tasks named `name` are
+/// urgent.
 fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_slackline-agent"));
     command.arg("--socket").arg(socket).args(["--urgent", &format!("name={name}")]);
@@ -34,7 +34,7 @@ fn agent(socket: &Path, name: &str) -> (Process, UnixStream) {
     }
 }
 
-/// Returns the frames that arrive in one second, starting with the first frame.
+/// Returns the frames that arrive within one second after the first frame.
 fn hear(host: &mut UnixStream) -> Vec<Frame> {
     let mut frames = Vec::new();
     let mut end = None;
@@ -47,10 +47,11 @@ fn hear(host: &mut UnixStream) -> Vec<Frame> {
     frames
 }
 
-/// The host cannot tell the two agents apart, as with a virtio-serial port. So the second agent's
-/// sequence numbers must come after those of the first agent, and it must send as many reports.
+/// As with a virtio-serial port, the host cannot tell the two agents apart. So the sequence numbers
+/// of the second agent must be above those of the first. The second agent must also send as many
+/// reports as the first.
 #[test]
-fn restarted_agent_continues_the_frame_numbers_of_the_previous_agent() {
+fn restarted_agent_uses_higher_frame_numbers_than_its_predecessor() {
     let place = std::env::temp_dir().join(format!("slackline-again-{}", std::process::id()));
     std::fs::create_dir_all(&place).expect("a folder");
     let (program, socket) = (place.join("again-urgent"), place.join("socket"));

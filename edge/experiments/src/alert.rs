@@ -1,10 +1,10 @@
-//! ALERT, the allocation error test: the error of the shares that a policy delivers in each second.
-//! Source: Cherkasova, Gupta, Vahdat, "Comparison of the Three CPU Schedulers in Xen", 2007,
-//! section 5.2.
+//! ALERT, the allocation error test: it measures how far the CPU time that a policy delivers in
+//! each second deviates from the share. Source: Cherkasova, Gupta, Vahdat, "Comparison of the Three
+//! CPU Schedulers in Xen", 2007, section 5.2.
 //!
 //! A [`Case`] is a policy with some of its parameters. [`Trials`] limit a domain that always
-//! computes to a number of target shares, with each case and several seeds. A [`CaseResult`] has
-//! the error of every second, for simulated policies and for mechanisms of a host.
+//! computes to several target shares, for each case and several seeds. A [`CaseResult`] has the
+//! error of every second, for a simulated policy or for a mechanism of a host.
 
 mod case;
 mod result;

@@ -1,4 +1,4 @@
-//! Variation of a scenario along axes. The points at which the axes cross are scenarios.
+//! Variation of a scenario along axes. Each combination of one point per axis is a scenario.
 
 mod vary;
 
@@ -33,15 +33,16 @@ pub struct AxisPoint {
     /// Label of the point in plots. If empty, the name is the label.
     #[serde(default)]
     pub label: String,
-    /// Position of the point along the axis in plots. If `None`, its index is used.
+    /// Position of the point along the axis in plots. If `None`, the index of the point is used.
     pub x: Option<f64>,
-    /// Variables. In values to set, a variable's name in braces is replaced by its text.
+    /// Variables of this point. In a value that is set, the name of a variable in braces is
+    /// replaced by the text of the variable.
     #[serde(default, rename = "let")]
     lets: Table,
-    /// New values in the scenario, by path.
+    /// New values in the scenario. The key is the path of the value.
     #[serde(default)]
     set: Table,
-    /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
+    /// Percentages by which numbers and durations are scaled. The key is the path of the value.
     #[serde(default)]
     scale: Table,
     /// Paths of the values that are removed from the scenario.
@@ -52,11 +53,12 @@ pub struct AxisPoint {
 /// Changes to a scenario.
 #[derive(Clone, Copy, Debug)]
 pub struct Edit<'a> {
-    /// Variables. In values to set, a variable's name in braces is replaced by its text.
+    /// Variables of this edit. In a value that is set, the name of a variable in braces is replaced
+    /// by the text of the variable.
     pub lets: &'a Table,
-    /// New values in the scenario, by path.
+    /// New values in the scenario. The key is the path of the value.
     pub set: &'a Table,
-    /// Numbers and durations to scale, by path. Each has the percentage to which it is scaled.
+    /// Percentages by which numbers and durations are scaled. The key is the path of the value.
     pub scale: &'a Table,
     /// Paths of the values that are removed from the scenario.
     pub unset: &'a [String],
@@ -89,8 +91,8 @@ impl AxisPoint {
     }
 }
 
-/// Returns the points where the axes cross, each as an index on every axis. The last axis varies
-/// fastest. If there are no axes, there is one point.
+/// Returns all combinations of points, each as an index on every axis. The index on the last axis
+/// changes fastest. Without axes there is one combination.
 #[must_use]
 pub fn points(axes: &[Axis]) -> Vec<Vec<usize>> {
     axes.iter().fold(vec![Vec::new()], |points, axis| {
@@ -112,7 +114,7 @@ pub fn title(axes: &[Axis], point: &[usize]) -> String {
     names.collect::<Vec<_>>().join("/")
 }
 
-/// Returns the changes that make the scenario at a point, axis by axis.
+/// Returns the changes that lead to the scenario of a combination of points, axis by axis.
 pub fn edits<'a>(axes: &'a [Axis], point: &'a [usize]) -> impl Iterator<Item = Edit<'a>> {
     axes.iter().zip(point).map(|(axis, &place)| axis.points[place].edit())
 }
@@ -124,8 +126,8 @@ pub fn last_place(axes: &[Axis], point: &[usize]) -> Range<usize> {
     place.map_or(0..0, |(axis, &place)| axis.points[place].name.span())
 }
 
-/// Returns the text of an error in the varied scenario `text`. Since a scenario is checked only
-/// after all changes, the error quotes the changed line.
+/// Returns the text of an error in the varied scenario `text`. The error quotes the line as it is
+/// after all changes, because a scenario is checked only then.
 #[must_use]
 pub fn as_it_became(text: &str, error: &ScenarioError) -> String {
     match text.lines().nth(error.line.saturating_sub(1)) {

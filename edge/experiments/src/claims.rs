@@ -17,10 +17,10 @@ pub struct FailedClaim<'a> {
     pub got: String,
 }
 
-/// A claim that is invalid, so that no run could meet it.
+/// A claim that is invalid: no run could ever meet it.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum BadClaim {
-    /// The metric does not exist, or the VM, vCPU or CPU that the claim names.
+    /// The metric does not exist, or the claim names an unknown VM, vCPU or CPU.
     #[error("{unknown}")]
     Unknown {
         /// Line in the file, counted from 1.
@@ -28,7 +28,7 @@ pub enum BadClaim {
         /// Unknown name, and a similar name that exists.
         unknown: UnknownMetric,
     },
-    /// The claim compares a metric with a value in another unit.
+    /// The claim compares a metric with a value that has another unit.
     #[error("`{metric}` is {unit} and cannot be tested by `{test}`")]
     OtherUnit {
         /// Line in the file, counted from 1.
@@ -65,17 +65,17 @@ impl BadClaim {
     }
 }
 
-/// Returns true if the scenario claims that it is refused.
+/// Returns true if the scenario claims that its admission is refused.
 #[must_use]
 pub fn expects_refusal(scenario: &Scenario) -> bool {
     scenario.claims.iter().any(|claim| claim.test == Test::Refused)
 }
 
-/// Checks before a run that every claim is about an existing metric, and has the unit of that
-/// metric.
+/// Checks before a run that every claim names an existing metric, and compares it with a value that
+/// has the unit of the metric.
 ///
 /// # Errors
-/// If a claim is invalid. The error is about the first such claim.
+/// If a claim is invalid. The error describes the first such claim.
 pub fn check(scenario: &Scenario) -> Result<(), BadClaim> {
     let mut claims = scenario.claims.iter().filter(|claim| claim.test != Test::Refused).peekable();
     if claims.peek().is_none() {
@@ -114,11 +114,11 @@ fn fits(unit: Unit, test: &Test) -> bool {
     }
 }
 
-/// Returns the claims that do not hold for the results of a run. Only claims that apply to this
-/// kind of host (simulated or live) are checked.
+/// Returns the claims that do not hold for the results of a run. Claims for the other kind of host
+/// (simulated or live) are not checked.
 ///
 /// # Errors
-/// If a claim is about a metric that does not exist.
+/// If a claim names a metric that does not exist.
 pub fn failed<'a>(
     scenario: &'a Scenario,
     on: ClaimHosts,
@@ -142,7 +142,7 @@ impl fmt::Display for FailedClaim<'_> {
 fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     let (metric, of) = (&claim.metric, claim.of.as_deref());
     let part = Some(()).filter(|()| fits(Unit::Part, &claim.test));
-    // Tables show the time of a CPU in percent, so claims may do so as well.
+    // Tables show the time of a CPU in percent, so a claim may also state it in percent.
     if let Some(part) = part.and_then(|()| summary.part_of_cpu(metric, of)) {
         return Ok(part);
     }
@@ -154,7 +154,7 @@ fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
 /// host cannot measure the value.
 fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> {
     let (got, unit) = number(measured)?;
-    // An error is small if it is near zero on either side.
+    // The error is compared without its sign, so that it is small if it is near zero.
     let got = if claim.metric == "error" { got.abs() } else { got };
     let compare = |amount: Amount, holds: fn(i128, i128) -> bool| {
         let (wanted, wanted_unit) = amount_number(amount);
@@ -178,8 +178,8 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
     (!holds).then(|| in_words(measured))
 }
 
-/// Returns the value for a task that has had no job, or a client that has not started. A count is
-/// zero, and any other value is unknown.
+/// Returns the value of a metric that has no row: the task has had no job, or the client has not
+/// started. A count is then zero, and any other value is unknown.
 fn of_no_row(claim: &Claim, scenario: &Scenario, unknown: BadClaim) -> Result<Measure, BadClaim> {
     match of_nothing(scenario).unit(&claim.metric, claim.of.as_deref()) {
         Ok(Unit::Things) => Ok(Measure::Count(0)),

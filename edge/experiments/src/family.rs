@@ -1,8 +1,8 @@
-//! Random hosts: a family of scenarios, and its members by size and seed.
+//! Random hosts: a family of scenarios. A member of the family is determined by its size and seed.
 //!
-//! A family is a scenario whose domains are drawn at random. They are a number of guests that share
-//! the CPUs by weight, and on some CPUs a domain whose reservation may change. A member is given by
-//! size and seed. It is the text of a scenario, with a [`Plan`] from which the fair shares follow.
+//! A family is a scenario whose domains are drawn at random. They are guests that share the CPUs by
+//! weight, and, on some CPUs, a domain with a reservation that may change. A member is the text of
+//! a scenario, and a [`Plan`] from which the fair shares are computed.
 
 mod draw;
 mod fair;
@@ -29,10 +29,10 @@ pub use row::{COLUMNS, RunResults, quantile};
 const MOST_GUESTS_A_CPU: f64 = 64.0;
 
 /// Simulates a scenario and returns the numbers for one row of a sweep. `None` if `watch` stops the
-/// simulation before the end. `plan` is given if the host is random.
+/// simulation. `plan` must be given if the host is random.
 ///
 /// # Errors
-/// As for [`simulate`](crate::simulate).
+/// The errors of [`simulate`](crate::simulate).
 pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,
@@ -50,7 +50,7 @@ pub fn measure(
     Ok(Some((RunResults::of(&summary, fairness, finished.events), summary)))
 }
 
-/// Properties of a family of random hosts: the table `[family]` of a scenario.
+/// Properties of a family of random hosts, from the table `[family]` of a scenario.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Family {
@@ -73,23 +73,24 @@ pub struct Family {
     /// Parts of a CPU to which a reservation may change. One is drawn for each change.
     #[serde(default)]
     pub jumps_to: AtLeastOne<Part>,
-    /// Part of the guests that sleep between bursts of work. The others never sleep.
+    /// Part of the guests that alternate between computing and sleeping. The other guests never
+    /// sleep.
     #[serde(default)]
     pub sleepers: Portion,
-    /// Range from which the mean computing time of each sleeping guest is drawn.
+    /// Range from which the mean computing time is drawn. Each sleeping guest has its own mean.
     #[serde(default)]
     pub compute: Lengths,
-    /// Range from which the mean sleeping time of each sleeping guest is drawn.
+    /// Range from which the mean sleeping time is drawn. Each sleeping guest has its own mean.
     #[serde(default)]
     pub sleep: Lengths,
     /// Maximum deviation of a computing or sleeping time from its mean, as a fraction of the mean.
     #[serde(default)]
     pub varies: Portion,
-    /// Share of a guest, by policy. `{weight}` is replaced by the guest's weight.
+    /// Share of a guest, for each policy. `{weight}` is replaced by the weight of the guest.
     #[serde(default)]
     pub share: Table,
-    /// Share of a domain with a reservation, by policy. `{slice}` and `{period}` are replaced by
-    /// the values of the reservation, and `{part}` by slice / period.
+    /// Share of a domain with a reservation, for each policy. `{slice}` and `{period}` are replaced
+    /// by the values of the reservation, and `{part}` by slice / period.
     #[serde(default)]
     pub reservation: Table,
 }
@@ -178,7 +179,7 @@ impl TryFrom<String> for Portion {
         let percent =
             percent.ok_or_else(|| format!("`{text}` is not a percentage from 0% to 100%"))?;
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        // It is at most a million.
+        // The value is at most a million.
         Ok(Portion((percent * 10_000.0).round() as u32))
     }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use slackline_scenario::{FileBytes, NamedFile};
 
-/// Maximum size in bytes of an input that is kept in memory because it is not a regular file.
+/// Maximum size in bytes of an input that is kept in memory. Only inputs that are not regular files
+/// are kept in memory.
 const LONGEST_INPUT: u64 = 1 << 28;
 
-/// Path of a regular file. The file is open only while it is read, since a run may have more
+/// Path of a regular file. The file is opened only while it is read, because a run can have more
 /// recordings than a process may have open files.
 struct RegularFile {
     path: String,

@@ -1,5 +1,5 @@
-//! Reservations that fit a task set, with two witnesses: a proof that the answer suffices, and a
-//! simulated run in which the next smaller reservation misses a deadline.
+//! Reservations that fit a task set, with two witnesses. The first is a proof that the reservation
+//! suffices. The second is a simulated run in which the next smaller reservation misses a deadline.
 
 mod answer;
 mod phase;
@@ -34,9 +34,9 @@ pub struct MissWitness {
     pub miss: DeadlineMiss,
 }
 
-/// Returns a run in which a reservation that is slightly smaller than the answer misses a deadline.
-/// That is the reservation one step below the answer, or the answer with a slice that is 1 %
-/// shorter. `None` if there is no such reservation, or if it is not known to miss a deadline.
+/// Returns a run in which a slightly smaller reservation than the answer misses a deadline. This is
+/// the reservation one step below the answer, or the answer with a slice that is 1 % shorter.
+/// `None` if there is no smaller reservation, or if none of the two is known to miss a deadline.
 ///
 /// # Errors
 /// If a simulation fails, which is a bug.
@@ -54,8 +54,8 @@ pub fn miss_below(tasks: &NamedTasks, fit: &Fit) -> Result<Option<MissWitness>, 
     Ok(None)
 }
 
-/// Returns a run in which a reservation without proof misses a deadline. `None` if none is known,
-/// or if the run would take too long.
+/// Returns a run in which a reservation without a proof misses a deadline. `None` if no missed
+/// deadline is known, or if the run would take too long.
 ///
 /// # Errors
 /// If a simulation fails, which is a bug.

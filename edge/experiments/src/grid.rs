@@ -21,8 +21,8 @@ pub type Watch<'a> = dyn Fn(GridProgress) -> ControlFlow<()> + Sync + 'a;
 /// Reason why a grid of runs has no complete results.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum GridError<E> {
-    /// A run failed. If several failed, the error is the error of the first failed run, by case and
-    /// seed.
+    /// A run failed. If several runs failed, this is the first of them in the order of cases and
+    /// seeds.
     #[error("{error}")]
     Run {
         /// Index of the case whose run failed.
@@ -55,8 +55,9 @@ pub fn run<C: Sync, T: Send, E: Send>(
     all.collect::<Option<_>>().ok_or(GridError::Stopped(stopped))
 }
 
-/// Runs every case with every seed as [`run`] does, but returns incomplete results too. A result is
-/// `None` if `watch` stopped the runs before, or if the function `one` for a run returned `None`.
+/// Runs every case with every seed as [`run`] does, but also returns incomplete results. A result
+/// is `None` if `watch` stopped the grid before that run, or if the function `one` returned `None`
+/// for it.
 ///
 /// # Errors
 /// If a run fails.
@@ -70,7 +71,7 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
     let (done, failed, stopped) =
         (AtomicUsize::new(0), AtomicUsize::new(of), AtomicBool::new(false));
     let run_nth = |nth: usize| {
-        // Runs before the first failure still happen, since one of them may fail earlier.
+        // Runs that come before the failed run still take place, because one of them may fail too.
         if stopped.load(Ordering::Relaxed) || nth > failed.load(Ordering::Relaxed) {
             return None;
         }
@@ -84,7 +85,8 @@ pub fn run_some<C: Sync, T: Send, E: Send>(
         }
         Some(result)
     };
-    // Runs are distributed one at a time: some cases take a hundred times as long as others.
+    // Runs are distributed one at a time, because some cases take a hundred times as long as
+    // others.
     let results: Vec<Option<Result<Option<T>, E>>> =
         (0..of).into_par_iter().with_max_len(1).map(run_nth).collect();
     let mut all = Vec::with_capacity(of);

@@ -7,7 +7,8 @@ use slackline_units::{CpuSet, Span};
 pub use slackline_sim::trace_header as of_simulation;
 
 /// Returns the trace header of a live run on this host. It states what the host can observe.
-/// `levels` has the groups of its CPUs (topology), and `dispatch` is the time of a dispatcher pass.
+/// `levels` are the groups of CPUs in the topology, and `dispatch` is the duration of a dispatcher
+/// pass.
 #[must_use]
 pub fn of_live(
     scenario: &Scenario,

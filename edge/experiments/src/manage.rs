@@ -1,8 +1,9 @@
-//! Closed loop of a rule that changes shares between rounds of a simulated run, with scores.
+//! Simulated run in which a rule changes shares between rounds, with scores.
 //!
-//! A rule sees what a live host would measure: the demand of the last rounds, and misses. A score
-//! is computed from the true demand: the jobs of each VM on a CPU of its own. So the workload must
-//! be open: its jobs may not depend on the end of earlier jobs.
+//! A rule gets only what a live host can measure: the demand of the last rounds, and the misses.
+//! The score is computed from the true demand, which is known from the jobs that each VM has on a
+//! CPU of its own. So the workload must be open: its jobs must not depend on the end of earlier
+//! jobs.
 
 mod draw;
 mod goals;
@@ -45,22 +46,23 @@ use truth::Truth;
 /// A rule by which shares change between rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RuleKind {
-    /// Shares that never change. In a comparison their sum equals the mean sum of the manager.
+    /// Shares that never change. In a comparison, their sum equals the mean sum of the manager's
+    /// shares.
     Fixed,
-    /// Knows the demand of the next round.
+    /// Shares that cover the demand of the next round, which only a simulation knows.
     Oracle,
     /// The workload manager of this project.
     Manager,
-    /// Goal rule of Neon's autoscaler.
+    /// Rule of Neon's autoscaler: a goal for the load.
     Neon,
-    /// Decaying histogram of the Vertical Pod Autoscaler.
+    /// Rule of the Vertical Pod Autoscaler: a decaying histogram of the use.
     Vpa,
-    /// Hold and margin of Proxmox VE.
+    /// Rule of Proxmox VE: changes need a margin and must be wanted for several rounds.
     Proxmox,
 }
 
 impl RuleKind {
-    /// All rules, in the order of tables.
+    /// All rules, in the order of the tables.
     pub const ALL: [RuleKind; 6] = [
         RuleKind::Fixed,
         RuleKind::Oracle,
@@ -104,7 +106,7 @@ pub struct ManagePlan {
     pub round: Span,
     /// Number of rounds that the predictor simulates again.
     pub window: usize,
-    /// Pace of the manager.
+    /// Delays and margins of the manager.
     pub pace: Pace,
 }
 
@@ -121,18 +123,18 @@ pub struct ManagedRun {
     pub declined: usize,
 }
 
-/// One round of a managed run. Each list has an entry for each VM.
+/// One round of a managed run. Each list has one entry per VM.
 #[derive(Clone, Debug, Default)]
 pub struct ManagedRound {
-    /// Reserved share in the round.
+    /// Reserved share of each VM in the round.
     pub shares: Vec<CpuShare>,
-    /// CPU time received in the round.
+    /// CPU time that each VM received in the round.
     pub used: Vec<Span>,
-    /// Number of jobs that were ready in the round and late.
+    /// Number of each VM's jobs that became ready in the round and were late.
     pub misses: Vec<u64>,
-    /// Number of jobs that were ready in the round.
+    /// Number of each VM's jobs that became ready in the round.
     pub jobs: Vec<u64>,
-    /// Share that would have covered the demand of the round.
+    /// Share of each VM that would have covered its demand in the round.
     pub needs: Vec<CpuShare>,
 }
 
@@ -153,12 +155,12 @@ pub enum ManageError {
         /// Name of the policy.
         policy: &'static str,
     },
-    /// The name of a VM is not the name of a reservation.
+    /// The name of a VM is not allowed as the name of a reservation.
     #[error("cannot manage `{name}`: its name {why}")]
     BadName {
         /// Name of the VM.
         name: String,
-        /// Reason why the name is wrong.
+        /// Reason why the name is not allowed.
         why: slackline_service::NameError,
     },
     /// The run is shorter than two rounds.
@@ -180,11 +182,11 @@ impl ManagePlan {
         self.run_with(scenario, &Truth::of(scenario, self)?, (rule, None))
     }
 
-    /// Simulates the scenario under each rule in [`RuleKind::ALL`]. The fixed shares have the mean
-    /// sum of the manager's shares, divided by mean demand.
+    /// Simulates the scenario under each rule in [`RuleKind::ALL`]. The sum of the fixed shares is
+    /// the mean sum of the manager's shares. It is divided among the VMs by their mean demand.
     ///
     /// # Errors
-    /// If no VM can be managed, or a run did not complete.
+    /// If no VM can be managed, or if a run did not complete.
     pub fn compare(&self, scenario: &Scenario) -> Result<Vec<(RuleKind, ManagedRun)>, ManageError> {
         let truth = Truth::of(scenario, self)?;
         let managed = self.run_with(scenario, &truth, (RuleKind::Manager, None))?;
@@ -215,7 +217,7 @@ impl ManagePlan {
     }
 }
 
-/// Returns the mean sum of the shares over all rounds, in millionths of a CPU.
+/// Returns the sum of all shares, averaged over all rounds, in millionths of a CPU.
 fn mean_sum(run: &ManagedRun) -> u64 {
     let sum = |round: &ManagedRound| round.shares.iter().map(|it| u64::from(it.ppm())).sum::<u64>();
     let rounds = (run.rounds.len() as u64).max(1);

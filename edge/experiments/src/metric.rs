@@ -5,14 +5,14 @@ use slackline_scenario::Scenario;
 
 use crate::numbers::of_nothing;
 
-/// A metric of a vCPU, a domain, a CPU or the whole run. It has the same name as in claims.
+/// A metric of a vCPU, a domain, a CPU or the whole run. Its name is the name in claims.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedMetric {
     metric: String,
     of: Option<String>,
 }
 
-/// Name in place of a VM, vCPU or CPU that stands for the whole run.
+/// Name that represents the whole run, in place of a VM, vCPU or CPU.
 const TOTAL: &str = "total";
 
 impl NamedMetric {
@@ -37,7 +37,7 @@ impl NamedMetric {
         }
     }
 
-    /// Returns the unit of the metric in a scenario, without a run.
+    /// Returns the unit that the metric has in a scenario. No run is needed.
     ///
     /// # Errors
     /// If the scenario has no such metric, or no VM, vCPU or CPU of that name.

@@ -29,7 +29,7 @@ pub struct Outputs<W: Write> {
 /// Results of all outputs.
 #[derive(Debug)]
 pub struct OutputResults {
-    /// Results of the run. The error is a record about an unknown vCPU or CPU.
+    /// Results of the run. The error means that a record is about an unknown vCPU or CPU.
     pub numbers: Result<Numbers, StrayRecord>,
     /// Result of writing the trace. `None` if it was not requested.
     pub trace: Option<io::Result<()>>,

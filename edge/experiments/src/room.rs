@@ -12,7 +12,7 @@ use toml::{Table, Value};
 pub struct CpuRoom {
     /// Index of the CPU.
     pub cpu: usize,
-    /// Largest slice in every period. Zero if the CPU admits nothing.
+    /// Largest slice that fits in every period. Zero if the CPU admits nothing.
     pub slice: Span,
 }
 
@@ -25,10 +25,10 @@ pub enum RoomError {
         /// Name of the policy.
         policy: &'static str,
     },
-    /// The scenario is not admitted even without a further VM.
+    /// The scenario is not admitted even without an additional VM.
     #[error(transparent)]
     NotAdmitted(#[from] NotAdmitted),
-    /// The scenario with a further VM is not valid.
+    /// The scenario with the additional VM is not valid.
     #[error(transparent)]
     Scenario(ScenarioError),
     /// The caller stopped the search.
@@ -49,12 +49,13 @@ impl RoomError {
     }
 }
 
-/// Returns the largest slice that each CPU can admit in every period, for a VM that joins at the
-/// start beside all VMs of the scenario. Slices are found to a millionth of the period. `read`
-/// reads the scenario with that VM, and `watch` may stop the search.
+/// Returns the largest slice per period that each CPU can admit for one more VM. The VM joins at
+/// the start, together with all VMs of the scenario. Slices are exact to a millionth of the period.
+/// `read` parses the scenario with the additional VM, and `watch` may stop the search.
 ///
 /// # Errors
-/// If the policy reserves no time, if the scenario itself is not admitted, or if `watch` stops.
+/// If the policy reserves no CPU time, if the scenario itself is not admitted, or if `watch` stops
+/// the search.
 pub fn room(
     scenario: &Scenario,
     period: Span,
@@ -97,13 +98,13 @@ pub fn room(
     (0..scenario.host.cpus).map(of_cpu).collect()
 }
 
-/// Returns the slice for a share in millionths, rounded down as policies round it.
+/// Returns the slice of a share in millionths. It is rounded down, as in policies.
 fn slice(period: Span, ppm: u32) -> Span {
     let ns = u128::from(period.ns()) * u128::from(ppm) / 1_000_000;
     Span::from_ns(u64::try_from(ns).expect("at most the period"))
 }
 
-/// Returns the text of a scenario with a further VM on a CPU.
+/// Returns the text of the scenario with one more VM, which is confined to a CPU.
 fn with_vm(table: &Table, (cpu, policy): (usize, &str), share: &[(&str, String)]) -> String {
     let mut table = table.clone();
     let domains = table.entry("domain").or_insert(Value::Array(Vec::new()));
@@ -137,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn room_of_a_cpu_excludes_its_vms_and_the_reserve() {
+    fn available_capacity_of_a_cpu_excludes_its_vms_and_the_reserve() {
         let scenario = Scenario::read(TEXT).unwrap();
         let rooms = of(&scenario, Span::from_ms(20)).unwrap();
         let slices: Vec<Span> = rooms.iter().map(|room| room.slice).collect();
@@ -145,14 +146,14 @@ mod tests {
     }
 
     #[test]
-    fn policy_without_reservations_has_no_room() {
+    fn policy_without_reservations_has_no_available_capacity() {
         let scenario = Scenario::read(TEXT).unwrap().with_policy("credit").unwrap();
         let error = of(&scenario, Span::from_ms(20)).unwrap_err();
         assert!(matches!(error, RoomError::NoReservations { policy: "credit" }), "{error}");
     }
 
     #[test]
-    fn scenario_that_is_not_admitted_has_no_room() {
+    fn scenario_that_is_not_admitted_has_no_available_capacity() {
         let scenario = Scenario::read(&TEXT.replace("'3ms'", "'9.9ms'")).unwrap();
         let error = of(&scenario, Span::from_ms(20)).unwrap_err();
         assert!(matches!(error, RoomError::NotAdmitted(_)), "{error}");

@@ -16,7 +16,7 @@ use crate::numbers::{Meters, Numbers};
 pub struct SimulationResults {
     /// Results that are computed from the records of the run.
     pub numbers: Numbers,
-    /// Results of the simulator that are not in the records.
+    /// Results that the simulator returns in addition to the records.
     pub finished: SimResults,
 }
 
@@ -38,21 +38,22 @@ pub fn with_seed(mut scenario: Scenario, seed: u64) -> Scenario {
     scenario
 }
 
-/// Simulates a scenario and returns its results, without writing files.
+/// Simulates a scenario and returns its results. No files are written.
 ///
 /// # Errors
-/// If the scenario is invalid or not admitted, or violates the contract between policy and host.
+/// If the scenario is invalid or not admitted, or if the contract between policy and host is
+/// broken.
 pub fn simulate(scenario: &Scenario) -> Result<SimulationResults, SimulateError> {
     let to_the_end = |_| ControlFlow::Continue(());
     let whole = simulate_while(scenario, to_the_end)?;
     Ok(whole.expect("the run is not stopped"))
 }
 
-/// Simulates as [`simulate`] does. `watch` is called at intervals with the simulated time, and may
-/// stop the run. The result is `None` then.
+/// Simulates a scenario like [`simulate`]. `watch` is called at intervals with the simulated time,
+/// and may stop the run. The result is `None` if the run was stopped.
 ///
 /// # Errors
-/// As for [`simulate`].
+/// The errors of [`simulate`].
 pub fn simulate_while(
     scenario: &Scenario,
     watch: impl FnMut(Time) -> ControlFlow<()>,
@@ -60,10 +61,10 @@ pub fn simulate_while(
     simulate_into(scenario, Meters::new(&header::of_simulation(scenario)), watch)
 }
 
-/// Simulates as [`simulate_while`] does, and computes the results with `meters`.
+/// Simulates a scenario like [`simulate_while`], and computes the results with `meters`.
 ///
 /// # Errors
-/// As for [`simulate`].
+/// The errors of [`simulate`].
 pub fn simulate_into(
     scenario: &Scenario,
     mut meters: Meters,

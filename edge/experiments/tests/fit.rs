@@ -1,5 +1,6 @@
-//! Both witnesses of `fit` for random task sets: the proof that a slice suffices, and the trace in
-//! which a smaller slice misses a deadline. `cargo xtask fit` runs it with 1,000 sets.
+//! Test of both witnesses of `fit` for random task sets: the proof that a slice suffices, and the
+//! trace in which a smaller slice misses a deadline. `cargo xtask fit` runs this test with 1,000
+//! sets.
 
 use rayon::prelude::*;
 use slackline_experiments::fit::{MissWitness, NamedTasks, WorstPhase, miss_below};
@@ -13,13 +14,13 @@ use slackline_units::{Span, Time};
 /// Environment variable with the number of task sets.
 const SETS: &str = "SLACKLINE_FIT_SETS";
 
-/// Number of task sets without that variable.
+/// Default number of task sets, if the environment variable is not set.
 const FEW_SETS: u64 = 40;
 
-/// Steps of a slice.
+/// Step of the slices in the search.
 const STEP: Span = Span::from_us(1);
 
-/// Longest run that shows that the answer itself meets all deadlines.
+/// Longest run of the answer that checks that all deadlines are met.
 const LONGEST_CHECK: Span = Span::from_secs(10);
 
 /// A random task set with the period of its reservation.
@@ -28,7 +29,8 @@ struct Case {
     period: Span,
 }
 
-/// Draws the set of a seed. Sets that miss deadlines with a whole CPU are drawn again.
+/// Draws the task set of a seed. A set that misses deadlines with a whole CPU is replaced by
+/// another.
 fn case(seed: u64) -> (Case, Fit, u64) {
     let recipe = SetRecipe {
         deadlines: [Deadlines::Implicit, Deadlines::Constrained][usize::from(seed % 2 == 1)],
@@ -36,7 +38,7 @@ fn case(seed: u64) -> (Case, Fit, u64) {
         ..SetRecipe::default()
     };
     let mut draws = SetDraws::new(seed);
-    // Periods of a quarter to three halves of the shortest period of a task.
+    // The period is from a quarter to one and a half of the shortest period of a task.
     let quarters = [1, 2, 4, 6][usize::try_from(seed / 4 % 4).unwrap()];
     let mut drawn_again = 0;
     loop {
@@ -51,7 +53,7 @@ fn case(seed: u64) -> (Case, Fit, u64) {
     }
 }
 
-/// Checks that the trace of a run replays to the same decisions, and that a job in it misses its
+/// Checks that a replay of the trace makes equal decisions, and that a job in the trace misses its
 /// deadline.
 fn check_replay(witness: &MissWitness) {
     let mut bytes = Vec::new();
@@ -72,17 +74,18 @@ fn check_replay(witness: &MissWitness) {
     assert!(records.iter().any(misses), "a job in the trace is late");
 }
 
-/// Witnesses of the answer for one task set.
+/// Kinds of witnesses that the answer for one task set has.
 struct CaseResult {
-    /// True if the answer has a proof and a trace.
+    /// True if the answer has a proof, and a smaller slice has a trace with a missed deadline.
     has_both: bool,
-    /// True if the slice of the trace is one step below the answer.
+    /// True if the slice of the trace is exactly one step below the answer.
     is_one_step: bool,
-    /// Number of sets that were drawn before this one and miss deadlines with a whole CPU.
+    /// Number of sets that were drawn first and replaced, because they miss deadlines with a whole
+    /// CPU.
     drawn_again: u64,
 }
 
-/// Returns the witnesses of a random task set. Panics if one of them is wrong.
+/// Checks and returns the witnesses of a random task set. Panics if one of them is wrong.
 fn check_witnesses(seed: u64) -> CaseResult {
     let (case, fit, drawn_again) = case(seed);
     let Case { tasks, .. } = &case;
@@ -104,7 +107,8 @@ fn check_witnesses(seed: u64) -> CaseResult {
     let is_close = is_one_step || slice.ns() * 100 >= fit.reservation.slice().ns() / 100 * 9899;
     assert!(is_close, "seed {seed}: {} is at most 1 % below {}", witness.reservation, slice);
     if let (true, Some(Refutation::Shortfall(short))) = (is_one_step, fit.below.map(|(_, of)| of)) {
-        // The first deadline that the run misses is the first one with a shortfall.
+        // The first deadline that the run misses is the first deadline at which demand exceeds
+        // supply.
         let release = Time::START.after(slice);
         assert_eq!(witness.miss.deadline, release.after(short.within), "seed {seed}");
     }

@@ -40,19 +40,20 @@ use crate::proto::{
 /// Maximum number of events of a CPU in one bundle. A page of events in the kernel's ring has space
 /// for about as many.
 const BUNDLE: usize = 256;
-/// Number of buffered bytes from which the buffer is written to the file.
+/// Number of buffered bytes at which the buffer is written to the file.
 const FLUSH_AT: usize = 1 << 16;
-/// Id of the first thread. Id 0 is the idle thread, and small ids would look like system threads.
+/// Id of the first thread. Id 0 is the idle thread, and small ids would look like ids of system
+/// threads.
 const FIRST_TID: i32 = 1000;
 /// Id of the first CPU's track. It is above the ids of all threads' tracks.
 const FIRST_CPU_TRACK: u64 = 1 << 40;
 /// Sequence id of the only writer of the file.
 const SEQUENCE: u32 = 1;
 
-/// Kernel priority that stands for a vCPU in reserved time. It is a real-time priority.
+/// Kernel priority that is shown for a vCPU in reserved time. It is a real-time priority.
 const PRIO_DUE: i32 = 2;
-/// Kernel priority that stands for a vCPU in slack and for an idle CPU. It is that of an ordinary
-/// thread.
+/// Kernel priority that is shown for a vCPU in slack and for an idle CPU. It is the priority of an
+/// ordinary thread.
 const PRIO_SPARE: i32 = 120;
 
 /// Writes a trace as a Perfetto file.
@@ -66,8 +67,8 @@ pub struct Perfetto<W: Write> {
     next_tid: i32,
     cpus: Vec<CpuState>,
     places: BTreeMap<ThreadKey, Place>,
-    /// vCPUs whose threads are in the trace. The records of these threads show more exactly when
-    /// the vCPUs were on a CPU.
+    /// vCPUs whose host threads are in the trace. The records of these threads show more precisely
+    /// when a vCPU was on a CPU.
     watched: BTreeMap<HostThreadId, VcpuId>,
     observed: BTreeSet<VcpuId>,
 }
@@ -98,7 +99,8 @@ struct Stretch {
     state: i64,
 }
 
-/// CPU on which a vCPU last ran, the end of that run interval, and the last wake-up of the vCPU.
+/// CPU on which a vCPU last ran, with the end of that run interval and the last wake-up of the
+/// vCPU.
 #[derive(Clone, Copy)]
 struct Place {
     cpu: CpuId,
@@ -115,7 +117,7 @@ impl Default for Place {
 }
 
 impl<W: Write> Perfetto<W> {
-    /// Starts a file for a run with this header.
+    /// Starts a file for the run that the trace header describes.
     #[must_use]
     pub fn new(out: W, header: &Header) -> Perfetto<W> {
         let mut perfetto = Perfetto {
@@ -268,9 +270,9 @@ impl<W: Write> Perfetto<W> {
         self.state_of(cpu).open = next;
     }
 
-    /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` comes
-    /// before a switch at that time, which it may have caused. It comes after the switch with which
-    /// its own thread blocks (`leaving`).
+    /// Writes the kept wake-ups of a CPU up to the time `at`. A wake-up at exactly `at` is written
+    /// before a switch at that time, because it may have caused the switch. It is written after the
+    /// switch with which its own thread blocks (`leaving`).
     fn wakings(&mut self, cpu: CpuId, at: Time, leaving: Option<ThreadKey>) {
         let comes_first = |&mut (woke, thread): &mut (Time, ThreadKey)| {
             woke < at || woke == at && leaving != Some(thread)
@@ -284,7 +286,8 @@ impl<W: Write> Perfetto<W> {
                 prio: PRIO_SPARE,
                 target_cpu: i32::try_from(cpu.index()).expect("at most 256 CPUs"),
             };
-            // The idle thread is shown as the waker: the trace does not record the real one.
+            // The idle thread is shown as the waker, because the trace does not record the real
+            // waker.
             let sched_waking = Some(waking);
             let timestamp = woke.ns();
             let event = FtraceEvent { timestamp, pid: 0, sched_switch: None, sched_waking };
@@ -298,13 +301,13 @@ impl<W: Write> Perfetto<W> {
         let cpu = place.cpu;
         self.state_of(cpu).wakings.push((at, thread));
         if self.state_of(cpu).wakings.len() > BUNDLE {
-            // This happens only on a host that observes wake-ups but no run intervals. Perfetto
-            // sorts late events.
+            // Only a host that observes wake-ups but no run intervals gets here. Perfetto sorts
+            // late events.
             self.wakings(cpu, Time::NEVER, None);
         }
     }
 
-    /// Writes that a vCPU has left the host. From then on it is shown as blocked.
+    /// Records that a vCPU has left the host. The file then shows it as blocked.
     fn left(&mut self, vcpu: VcpuId) {
         let thread = ThreadKey::Vcpu(vcpu);
         let open = self.places.get(&thread).map(|place| place.cpu);
@@ -352,8 +355,8 @@ impl<W: Write> Perfetto<W> {
         self.instant(vcpu, at, "promised", &more);
     }
 
-    /// Draws a late timer as a block on the counter of its CPU, from the time at which the timer
-    /// was due until it expired. The value of the counter is the lateness.
+    /// Draws a late timer on the counter of its CPU. The counter has the value of the lateness from
+    /// the time at which the timer was due until it expired.
     fn rang_late(&mut self, at: Time, cpu: CpuId, late: Span) {
         let uuid = FIRST_CPU_TRACK + cpu.index() as u64;
         if !std::mem::replace(&mut self.state_of(cpu).is_counted, true) {
@@ -424,8 +427,8 @@ impl<W: Write> Sink for Perfetto<W> {
                 self.unfinished(vcpu, at, (released, deadline));
             }
             Record::RangLate { at, cpu, late } => self.rang_late(at, cpu, late),
-            // Blocking is shown by the end of the run interval. The other records have no
-            // counterpart.
+            // The end of a run interval shows that a vCPU blocked. The other records have no
+            // counterpart in the file.
             Record::Joined { .. }
             | Record::ClockSet { .. }
             | Record::Blocked { .. }

@@ -1,6 +1,6 @@
-//! Protobuf messages of a Perfetto trace, with the field numbers of Perfetto's definitions. Only
-//! the messages and fields that are written are declared. A field that must be present even if it
-//! is zero is marked `required`.
+//! Protobuf messages of a Perfetto trace, with Perfetto's field numbers. Messages and fields that
+//! are never written are left out. A field that must be written even if it is zero is marked
+//! `required`.
 
 /// A whole Perfetto file. The concatenation of two files is a valid file, so a file can be written
 /// in parts.
@@ -20,17 +20,18 @@ pub struct TracePacket {
     /// Processes and threads of the trace.
     #[prost(message, optional, tag = "2")]
     pub process_tree: Option<ProcessTree>,
-    /// Time in nanoseconds. `None` for bundles, whose events have their own times.
+    /// Time of the packet in nanoseconds. `None` for a bundle, because its events have their own
+    /// times.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Id of the packet's writer. Ids inside packets refer to the same things in all packets of a
+    /// Id of the writer of the packet. An id inside a packet has one meaning in all packets of a
     /// writer.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
     /// An event on a track.
     #[prost(message, optional, tag = "11")]
     pub track_event: Option<TrackEvent>,
-    /// Flags that say if earlier packets of this writer are needed.
+    /// Flags that say whether the packet depends on earlier packets of this writer.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
     /// Description of a track for events.

@@ -1,5 +1,5 @@
-//! Tests that a Perfetto file agrees with the records. Files are read with the tests' own reader
-//! and with Perfetto's definitions.
+//! Tests that a Perfetto file agrees with the records of the trace. Files are decoded by a reader
+//! in this test and by Perfetto's own package.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -53,7 +53,7 @@ fn ran(vcpu: VcpuId, cpu: usize, us: std::ops::Range<u64>, end: RanEnd) -> Recor
     Record::Ran { vcpu, cpu, from, to, used: to - from, granted: None, late: Span::ZERO, end, due }
 }
 
-/// Returns the record of a run interval changed from reserved time to slack.
+/// Returns the record of a run interval, changed from reserved time to slack.
 fn spare(record: Record) -> Record {
     let Record::Ran { vcpu, cpu, from, to, used, late, end, .. } = record else {
         panic!("{record:?} is not a stretch")
@@ -61,7 +61,8 @@ fn spare(record: Record) -> Record {
     Record::Ran { vcpu, cpu, from, to, used, granted: None, late, end, due: false }
 }
 
-/// Returns records in the order in which a host makes them. A run interval is recorded at its end.
+/// Returns records in the order in which a host writes them. A run interval is recorded when it
+/// ends.
 fn records() -> Vec<Record> {
     use RanEnd::{Blocked, Limit, Over, Preempted};
     let reservation = Reservation::new(Span::from_ms(4), Span::from_ms(10)).ok();
@@ -79,7 +80,8 @@ fn records() -> Vec<Record> {
         woke(1000, WEB_0),
         woke(2000, BATCH),
         woke(3000, WEB_1),
-        // The wake-up that causes a preemption comes before the run interval that it ends.
+        // The wake-up that causes a preemption is written before the run interval that the
+        // preemption ends.
         ran(BATCH, 1, 2000..3000, Preempted),
         Record::RangLate { at: at(4003), cpu: CpuId::new(0), late: Span::from_us(3) },
         ran(WEB_0, 0, 1000..4000, Limit),
@@ -89,7 +91,7 @@ fn records() -> Vec<Record> {
         woke(7000, WEB_1),
         ran(WEB_0, 1, 6000..7500, Limit),
         ran(WEB_0, 1, 7500..8000, Limit),
-        // Two vCPUs exchange their CPUs at one time.
+        // Two vCPUs swap their CPUs at one time.
         ran(BATCH, 0, 5000..9000, Preempted),
         ran(WEB_1, 1, 8000..9000, Preempted),
         ran(WEB_1, 0, 9000..10_000, Blocked),
@@ -110,7 +112,7 @@ fn records() -> Vec<Record> {
             done: at(10_000),
         },
         blocked(10_000, WEB_1),
-        // The vCPU blocks and wakes at one time.
+        // The vCPU blocks and wakes at the same time.
         woke(10_000, WEB_1),
         Record::Refused { at: at(10_000), vcpu: WEB_1, cpu: CpuId::new(0) },
         ran(BATCH, 1, 9000..11_000, Over),
@@ -120,7 +122,7 @@ fn records() -> Vec<Record> {
     ]
 }
 
-/// Expected contents of the file. A vCPU that migrates without a gap is shown to start a nanosecond
+/// Expected contents of the file. If a vCPU migrates without a gap, its start is shown a nanosecond
 /// later.
 const EXPECTED: &str = "\
 process 1000 web
@@ -198,7 +200,7 @@ fn perfetto_file_shows_two_vcpus_of_one_slot_on_separate_tracks() {
 }
 
 #[test]
-fn perfetto_file_has_a_zero_length_block_before_the_wake_that_ends_it() {
+fn perfetto_file_shows_a_block_that_ends_at_once_before_its_wake() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -209,8 +211,8 @@ fn perfetto_file_has_a_zero_length_block_before_the_wake_that_ends_it() {
     assert_eq!(told, ["switch", "waking"]);
 }
 
-/// The histories are random, with many events at the same time. `decode` fails if events are out of
-/// order.
+/// The histories are random and have many events at equal times. `decode` fails if events are out
+/// of order.
 #[test]
 fn perfetto_events_are_in_time_order_for_random_histories() {
     for seed in 0..50 {
@@ -228,13 +230,13 @@ fn perfetto_events_are_in_time_order_for_random_histories() {
             let words: Vec<_> = line.split(' ').collect();
             words[4].parse::<u64>().unwrap() - words[3].parse::<u64>().unwrap()
         });
-        // A run interval is shown shorter by at most a nanosecond.
+        // In the file, a run interval is shorter by at most a nanosecond.
         let shown: u64 = shown.sum();
         assert!(shown <= told && told <= shown + count, "seed {seed}: {told} told, {shown} shown");
     }
 }
 
-/// State of a simulated host on which random events happen.
+/// State of a simulated host with random events.
 struct Story {
     chance: u64,
     now: u64,
@@ -294,7 +296,8 @@ impl Story {
     }
 }
 
-/// The writer writes as records arrive, so its memory does not grow with the length of the run.
+/// The exporter writes while records arrive, so its memory does not grow with the length of the
+/// run.
 #[test]
 fn memory_for_a_perfetto_export_does_not_grow_with_the_trace() {
     let written = std::cell::Cell::new(0);
@@ -324,7 +327,7 @@ impl std::io::Write for Counted<'_> {
     }
 }
 
-/// Decodes a file into the same lines that `decode.py` prints.
+/// Decodes a file into the lines that `decode.py` prints.
 fn decode(file: &[u8]) -> String {
     let trace = Trace::decode(file).expect("a trace");
     let mut text = String::new();
@@ -396,11 +399,11 @@ fn tracks(trace: &Trace, text: &mut String) {
 }
 
 #[test]
-fn waits_are_slices_of_a_track_with_their_causes() {
+fn perfetto_file_shows_waits_as_slices_with_their_causes() {
     let mut bytes = Vec::new();
     let mut perfetto = begun(&mut bytes);
     let part = |us: std::ops::Range<u64>, cause: &str| (at(us.start), at(us.end), cause.into());
-    // They come in no order. Those of one cause that touch are one slice.
+    // The parts are not in order of time. Adjacent parts with one cause become one slice.
     let parts = vec![
         part(5..9, "batch"),
         part(1..2, "process hog"),

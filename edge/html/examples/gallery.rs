@@ -1,9 +1,9 @@
-//! A page with every kind of figure and cell, to look at them: `cargo run -p slackline-html
-//! --example gallery > gallery.html`.
+//! A page with every kind of figure and table cell, for a check by eye: `cargo run -p
+//! slackline-html --example gallery > gallery.html`.
 
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 
-/// Returns pseudo-random numbers, which are the same for the same seed.
+/// Returns pseudo-random numbers that depend only on the seed.
 fn noise(seed: u32) -> impl Iterator<Item = f64> {
     let next = |state: &u32| Some(state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223));
     std::iter::successors(Some(seed), next)

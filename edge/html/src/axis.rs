@@ -8,9 +8,10 @@ pub struct Axis {
     pub(crate) label: String,
     pub(crate) kind: Kind,
     pub(crate) said: Option<Range>,
-    /// Values that the axis always includes, even if the data are elsewhere.
+    /// Values that the range of the axis always includes, even if no data are near them.
     pub(crate) includes: Vec<f64>,
-    /// Indexes of the names after which the distance between neighbouring values changes.
+    /// Indexes of names at which the axis is broken: the distance from that value to the next one
+    /// differs from the distances before.
     pub(crate) breaks: Vec<usize>,
 }
 
@@ -28,15 +29,15 @@ impl Axis {
     }
 
     /// Creates an axis for values of different magnitudes on both sides of zero. Its scale is
-    /// nearly linear up to `near`, a positive value in the axis's unit, and logarithmic beyond
-    /// that.
+    /// nearly linear between zero and `near`, and logarithmic beyond. `near` is positive, in the
+    /// unit of the axis.
     #[must_use]
     pub fn symlog(what: &str, unit: &str, near: f64) -> Axis {
         Axis::new(label(what, unit), Kind::Symlog(near))
     }
 
-    /// Creates an axis of names side by side. Values on it are the indexes of the names, counted
-    /// from zero. The layers of the plot divide the width of each name among them.
+    /// Creates an axis of names side by side. A value on the axis is the index of a name, counted
+    /// from zero. If the plot has several layers, they share the width of each name.
     #[must_use]
     pub fn names<T: Into<String>>(what: &str, names: impl IntoIterator<Item = T>) -> Axis {
         let names = names.into_iter().map(Into::into).collect();
@@ -62,7 +63,7 @@ impl Axis {
     }
 
     /// Marks the axis as broken after each of these names, given by index. A break shows that the
-    /// distance to the next value changes.
+    /// next value is at another distance than the values before.
     #[must_use]
     pub fn broken_after(self, breaks: impl IntoIterator<Item = usize>) -> Axis {
         Axis { breaks: breaks.into_iter().collect(), ..self }

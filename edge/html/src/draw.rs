@@ -20,11 +20,10 @@ const LABEL: Font = Font::of(12.0, Anchor::Start, Ink::Muted);
 const HEAD: Font = Font::of(13.0, Anchor::Start, Ink::Text).bold();
 const NOTE: Font = Font::of(11.0, Anchor::Start, Ink::Muted);
 
-/// Part of the width of a name on an axis that bars may use. The remaining part is the gap to the
-/// next name.
+/// Part of the width of a name that bars may use. The remaining width is the gap to the next name.
 const SLOTS: f64 = 0.8;
 
-/// Maximum number of points that are drawn as markers. If there are more, they are drawn as dots.
+/// Maximum number of points that are drawn as markers. More points are drawn as dots.
 const FEW: usize = 60;
 
 /// Maximum number of bars on which values are written.
@@ -42,14 +41,14 @@ struct Canvas<'a> {
     area: Area,
     x: Scale,
     y: Scale,
-    /// Names of the layers that divide the width of each name on the x axis.
+    /// Names of the layers that share the width of each name on the x axis.
     slots: Vec<&'a str>,
     /// Height of the stacked layers drawn so far, at each x position.
     stacked: Vec<f64>,
 }
 
-/// Returns the scales of the two axes of each panel. Axes with the same label, kind and range get
-/// the same scale.
+/// Returns the scales of the two axes of each panel. Axes with an equal label, kind and range get
+/// one scale.
 pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     let (xs, ys): (Vec<Values>, Vec<Values>) = panels.iter().map(values).unzip();
     let (of_x, of_y): (Vec<&Axis>, Vec<&Axis>) =
@@ -58,8 +57,8 @@ pub(crate) fn scales_of(panels: &[Plot]) -> Vec<(Scale, Scale)> {
     x.zip(of_y.iter().map(|own| scale_of(own, &of_y, &ys))).collect()
 }
 
-/// Returns the scale of an axis that fits the values of all axes with the same label, kind and
-/// range.
+/// Returns the scale of the axis `own`. It includes the values of all axes with an equal label,
+/// kind and range.
 fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
     let alike =
         |axis: &Axis| axis.label == own.label && axis.kind == own.kind && axis.said == own.said;
@@ -71,8 +70,8 @@ fn scale_of(own: &Axis, axes: &[&Axis], values: &[Values]) -> Scale {
 /// Values that an axis must include.
 type Values = Vec<f64>;
 
-/// Draws a plot into an area of the picture. `id` is the id of the clip path that hides what lies
-/// outside.
+/// Draws a plot into an area of the picture. `id` is the id of the clip path that hides drawings
+/// outside the plot.
 pub(crate) fn draw_plot(
     svg: &mut Svg,
     (plot, (x, y)): (&Plot, (Scale, Scale)),
@@ -93,7 +92,7 @@ pub(crate) fn draw_plot(
         top += 17.0;
         svg.text(Spot { x: outer.left, y: top - 4.0 }, LABEL, &plot.y.label);
     }
-    // The highest label of the axis extends above its line by half of its height.
+    // The highest label of the axis extends above its grid line by half of its height.
     top += 4.0 + TICK.size;
     let bottom = outer.bottom() - if plot.x.label.is_empty() { 26.0 } else { 44.0 };
     let area = Area { left, top, width: outer.right() - left - 10.0, height: bottom - top };
@@ -149,7 +148,7 @@ fn values(plot: &Plot) -> (Values, Values) {
                 xs.extend(ats.iter().map(|at| at.x));
                 ys.push(0.0);
             }
-            // The axes of tiles have names.
+            // The axes of a map of tiles have names, so their ranges need no values.
             Shape::Tiles(..) => {}
             Shape::RuleAt(Rule::X(x)) => xs.push(*x),
             Shape::RuleAt(Rule::Y(y)) => ys.push(*y),
@@ -255,8 +254,8 @@ impl Canvas<'_> {
         Some(Spot { x: self.x_at(at.x)?, y: self.y_at(at.y)? })
     }
 
-    /// Returns the width of a layer at each name on the x axis, and its offset from the middle of
-    /// the name's width.
+    /// Returns the width that a layer has at each name on the x axis, and its offset from the
+    /// middle of the name.
     fn slot(&self, layer: &Layer) -> (f64, f64) {
         let Kind::Names(names) = &self.x.kind else { return (self.area.width / 40.0, 0.0) };
         let all = self.area.width / names.len().max(1) as f64 * SLOTS;
@@ -291,8 +290,8 @@ impl Canvas<'_> {
         format!("{}: {}, {}", layer.name, x.unwrap_or_else(|| brief(at.x)), brief(at.y))
     }
 
-    /// Draws points. Points within a tenth of a pixel share one mark, which is larger if it stands
-    /// for more points.
+    /// Draws points. Points within a tenth of a pixel of each other share one mark. The mark is
+    /// larger if it represents more points.
     fn points(&mut self, layer: &Layer, ats: &[Coordinate]) {
         let (_, offset) = self.slot(layer);
         let shown = ats.iter().filter(|at| self.x.shows(at.x) && self.y.shows(at.y));
@@ -350,7 +349,7 @@ impl Canvas<'_> {
         let mut path = String::new();
         for at in ats {
             let Some(spot) = self.spot(*at) else { continue };
-            // The step goes across at the previous height, then up.
+            // A step first goes to the right at the previous height, and then up or down.
             let piece = if path.is_empty() {
                 format!("M{} {}", r(spot.x), r(spot.y))
             } else {
@@ -468,9 +467,9 @@ impl Canvas<'_> {
         self.svg.rect(area, Paint::fill(Ink::Text).faint(0.08));
     }
 
-    /// Returns a position for the name of a region at which no line crosses the text. It is a
-    /// corner if possible, and otherwise anywhere in the region. If there is no such position, it
-    /// is the upper right corner.
+    /// Returns a position for the name of a region at which no line crosses the text. Corners are
+    /// tried first, and then all other positions in the region. If every position is crossed,
+    /// returns the upper right corner.
     fn corner(&self, [top, bottom]: [f64; 2], width: f64) -> (Spot, Anchor) {
         let Area { left, .. } = self.area;
         let right = self.area.right();
@@ -520,8 +519,8 @@ impl Canvas<'_> {
         })
     }
 
-    /// Returns the positions of a layer's marks, or of the points of its line. For steps, the
-    /// corners are included.
+    /// Returns the positions of a layer's marks, or the points of its line. For steps, the corners
+    /// are included.
     fn spots(&self, layer: &Layer) -> Vec<Spot> {
         let (_, offset) = self.slot(layer);
         let moved = |spot: Spot, by: f64| Spot { x: spot.x + by, ..spot };
@@ -546,20 +545,20 @@ impl Canvas<'_> {
         }
     }
 
-    /// Returns the vertical position for the value written on a bar. It is above the bar's
-    /// published values.
+    /// Returns the vertical position of the value that is written on a bar. It is above the bar and
+    /// above published values drawn on the bar.
     fn above_marks(&self, at: Spot) -> f64 {
         let published = self.plot.layers.iter().filter(|layer| layer.is_published);
         let mut marks: Vec<Spot> = published.flat_map(|layer| self.spots(layer)).collect();
-        // Marks are visited from the lowest up, since each may move the value to the next one.
+        // The lowest mark comes first, because each mark may move the value up to the next mark.
         marks.sort_by(|a, b| b.y.total_cmp(&a.y));
         marks.iter().filter(|mark| (mark.x - at.x).abs() < 16.0).fold(at.y, |y, mark| {
             if (y - 14.0..y + 6.0).contains(&mark.y) { mark.y - 8.0 } else { y }
         })
     }
 
-    /// Writes the name of a rule or region into the plot, over everything else. The legend does not
-    /// contain it.
+    /// Writes the name of a rule or region into the plot, over all other elements. The legend does
+    /// not contain this name.
     fn note(&mut self, layer: &Layer) {
         let Area { left, top, .. } = self.area;
         let (right, bottom) = (self.area.right(), self.area.bottom());

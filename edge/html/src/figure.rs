@@ -34,33 +34,33 @@ impl Figure {
         Figure::of_panels(title, [plot])
     }
 
-    /// Creates a figure with several plots, two side by side. Axes with the same label, kind and
-    /// range have the same scale in all plots.
+    /// Creates a figure with several plots, two in each row. Axes with an equal label, kind and
+    /// range have one scale in all plots.
     pub fn of_panels(title: &str, panels: impl IntoIterator<Item = Plot>) -> Figure {
         let panels: Vec<Plot> = panels.into_iter().collect();
         let columns = panels.len().clamp(1, 2);
         Figure { title: title.into(), caption: String::new(), panels, columns, height: 300.0 }
     }
 
-    /// Adds a caption. It should state what was measured, how often, and what bands mean.
+    /// Adds a caption. It should state what was measured, how many times, and what the bands show.
     #[must_use]
     pub fn caption(self, text: &str) -> Figure {
         Figure { caption: text.into(), ..self }
     }
 
-    /// Sets the number of panels side by side.
+    /// Sets the number of panels in each row.
     #[must_use]
     pub fn columns(self, columns: usize) -> Figure {
         Figure { columns: columns.max(1), ..self }
     }
 
-    /// Sets the height of a panel in pixels, if the figure is 780 pixels wide.
+    /// Sets the height of a panel in pixels, for a figure that is 780 pixels wide.
     #[must_use]
     pub fn height(self, height: u16) -> Figure {
         Figure { height: f64::from(height).max(80.0), ..self }
     }
 
-    /// Returns the figure as a separate SVG file, with its provenance at the bottom.
+    /// Returns the figure as a separate SVG file. Its provenance is at the bottom.
     #[must_use]
     pub fn svg(&self, made: &FigureOrigin) -> String {
         let (inside, height) = self.inside(made);
@@ -79,15 +79,16 @@ impl Figure {
         svg.text
     }
 
-    /// Returns the figure as HTML for a page. `number` is its number on the page, counted from one.
+    /// Returns the figure as HTML for a page. `number` is the number of the figure on the page,
+    /// counted from one.
     pub(crate) fn html(&self, made: &FigureOrigin, number: usize) -> String {
         let mut text = String::from("<figure>\n");
         let _ = writeln!(text, "<p class=\"title\">{}</p>", escaped(&self.title));
         let legend = Legend::of(&self.panels);
         text += &legend.html();
         let width = self.panel_width();
-        // On narrower screens letters would be too small to read. So panels stack below each other,
-        // and one that is still too wide can be scrolled sideways.
+        // On a narrow screen, letters would be too small to read. So the panels are stacked, and a
+        // panel that is still too wide can be scrolled sideways.
         let least = (width * 0.88).floor();
         let _ = writeln!(text, "<div class=\"panels\" style=\"--least:{least}px\">");
         let scales = scales_of(&self.panels);
@@ -158,7 +159,7 @@ impl Figure {
     }
 }
 
-/// Splits a text into lines that are not wider than a figure.
+/// Splits a text into lines that fit into the width of a figure.
 fn lines(text: &str, size: f64) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {

@@ -1,9 +1,9 @@
-//! Colours: those of Okabe and Ito ("Color Universal Design", 2008), for light and dark
-//! backgrounds.
+//! Colours for light and dark backgrounds. They are those of Okabe and Ito ("Color Universal
+//! Design", 2008).
 //!
-//! A drawn element refers to an ink. It has the ink's light colour as an attribute, for programs
-//! that ignore style sheets, such as vector editors. The style sheet of the page or picture
-//! overrides the attribute, and also has the dark colour.
+//! A drawn element refers to an ink. The element has the ink's colour for light backgrounds as an
+//! attribute, for programs that ignore style sheets, such as vector editors. The style sheet of the
+//! page or picture overrides the attribute, and also has the colour for dark backgrounds.
 
 /// Colour of an element, by its role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,12 +16,13 @@ pub(crate) enum Ink {
     Grid,
     /// Colour of the background.
     Paper,
-    /// Colour of a series, by its number. There are seven colours, which then repeat.
+    /// Colour of the series with this number. There are seven colours, which repeat from the eighth
+    /// series on.
     Series(usize),
 }
 
-/// Colours of series on a light background. Each differs from its neighbours and from the
-/// background.
+/// Colours of series on a light background. Colours of consecutive series differ well from each
+/// other and from the background.
 const LIGHT: [&str; 7] =
     ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#6b6b6b"];
 
@@ -63,7 +64,8 @@ fn all() -> impl Iterator<Item = Ink> {
     [Ink::Text, Ink::Muted, Ink::Grid, Ink::Paper].into_iter().chain(series)
 }
 
-/// Returns the CSS rules for inks: variables for light and dark, and classes for fill and stroke.
+/// Returns the CSS rules for inks: variables for light and dark backgrounds, and classes for fill
+/// and stroke.
 pub(crate) fn style() -> String {
     let variables = |plain: [&str; 4], series: [&str; 7]| {
         let colours = plain.into_iter().chain(series);
@@ -105,8 +107,8 @@ mod tests {
 
     #[test]
     fn colours_of_charts_have_enough_contrast_with_their_background() {
-        // Okabe and Ito's palette has no seven colours with a contrast of 3 : 1 on white. Orange
-        // and sky blue, which come late, have 2.1. Marks are large and shapes differ as well.
+        // Seven colours of Okabe and Ito with a contrast of 3 : 1 on white do not exist. Orange and
+        // sky blue have 2.1, so they are used last. Marks are large and also differ in shape.
         for (paper, plain, series) in
             [(LIGHT_PLAIN[3], LIGHT_PLAIN, LIGHT), (DARK_PLAIN[3], DARK_PLAIN, DARK)]
         {

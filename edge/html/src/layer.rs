@@ -1,14 +1,14 @@
 //! Layers: the data that are drawn on a plot.
 
-/// Values of a plot with a common name, drawn in one shape.
+/// Values of a plot that have one name and are drawn in one shape.
 #[derive(Clone, Debug)]
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// True for published values. They are drawn hollow, in the colour of text.
+    /// True for published values. They are drawn hollow, in the colour of the text.
     pub(crate) is_published: bool,
-    /// Name of the layer whose place this layer shares, on an axis of names. `None` for a place of
-    /// its own.
+    /// On an axis of names: name of the layer over which this layer is drawn. `None` if the layer
+    /// is drawn beside the other layers.
     pub(crate) over: Option<String>,
 }
 
@@ -39,15 +39,15 @@ pub(crate) struct Tile {
 pub(crate) enum Shape {
     Points(Vec<Coordinate>),
     Line(Vec<Coordinate>, Vec<Spread>),
-    /// Steps: each value is valid until the next value.
+    /// Steps: each value holds until the next value.
     Steps(Vec<Coordinate>),
     Bars(Vec<Spread>),
     Ranges(Vec<Spread>),
-    /// Steps, drawn on top of the previous layers of this shape.
+    /// Steps that are stacked on top of the previous stacked layers.
     Stack(Vec<Coordinate>),
     RuleAt(Rule),
     Region(Region),
-    /// Tiles of a map, and a number. Tiles with a value above the number are outlined.
+    /// Tiles of a map, and a threshold. Tiles with a value above the threshold are outlined.
     Tiles(Vec<Tile>, f64),
 }
 
@@ -68,25 +68,25 @@ impl Layer {
         Layer { name: name.into(), shape, is_published: false, over: None }
     }
 
-    /// Creates a layer of single points. Equal points are drawn as one point, which is larger if it
-    /// stands for more points.
+    /// Creates a layer of single points. Equal points are drawn as one point. It is larger if it
+    /// represents more points.
     pub fn points(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Points(ats(values)))
     }
 
-    /// Creates a layer of values that are connected by a line in their order. If there are few,
-    /// they have markers.
+    /// Creates a layer of values that a line connects in their order. If there are few values, each
+    /// has a marker.
     pub fn line(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Line(ats(values), Vec::new()))
     }
 
-    /// Creates a layer of steps: each value is valid until the next value.
+    /// Creates a layer of steps: each value holds until the next value.
     pub fn steps(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Steps(ats(values)))
     }
 
-    /// Creates the cumulative distribution of values: for each value, the percentage of values that
-    /// are not larger.
+    /// Creates the cumulative distribution of values: for each value, the percentage of values up
+    /// to it.
     pub fn cdf(name: impl Into<String>, values: impl IntoIterator<Item = f64>) -> Layer {
         let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
         values.sort_by(f64::total_cmp);
@@ -95,7 +95,8 @@ impl Layer {
             values.first().map(|&x| Coordinate { x, y: 0.0 }).into_iter().collect();
         let part = |(nth, x): (usize, f64)| Coordinate { x, y: (nth + 1) as f64 * 100.0 / all };
         steps.extend(values.into_iter().enumerate().map(part));
-        // Of equal values only the last matters, except the one at zero, where the curve begins.
+        // Of several equal values only the last one matters. An exception is the value at zero,
+        // where the curve begins.
         let mut kept: Vec<Coordinate> = Vec::new();
         for step in steps {
             match kept.last_mut() {
@@ -106,8 +107,8 @@ impl Layer {
         Layer::new(name, Shape::Steps(kept))
     }
 
-    /// Creates a layer of bars: position and height. On an axis of names, bars of different layers
-    /// are side by side.
+    /// Creates a layer of bars, each given as position and height. On an axis of names, the bars of
+    /// several layers stand side by side.
     pub fn bars(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         let spread = |(x, y)| Spread { x, low: y, mid: y, high: y };
         Layer::new(name, Shape::Bars(values.into_iter().map(spread).collect()))
@@ -131,15 +132,14 @@ impl Layer {
         Layer::new(name, Shape::Ranges(values.into_iter().map(spread).collect()))
     }
 
-    /// Creates a layer of shares over time, drawn as an area on top of the previous layers. Each
-    /// value is valid until the next value. All layers of a stack must have the same positions.
+    /// Creates a layer of shares over time, drawn as an area on top of the previous stacked layers.
+    /// Each value holds until the next value. All layers of a stack must have equal positions.
     pub fn stack(name: impl Into<String>, values: impl IntoIterator<Item = (f64, f64)>) -> Layer {
         Layer::new(name, Shape::Stack(ats(values)))
     }
 
-    /// Creates a map of tiles on two axes of names. Each tile is given as its positions on both
-    /// axes and its value. Larger values are darker, and tiles with a value above `line` are
-    /// outlined.
+    /// Creates a map of tiles on two axes of names. Each tile is given as its two positions and its
+    /// value. Tiles with larger values are darker. Tiles with a value above `line` are outlined.
     pub fn tiles(
         name: impl Into<String>,
         values: impl IntoIterator<Item = (f64, f64, f64)>,
@@ -169,7 +169,7 @@ impl Layer {
         Layer::new(name, Shape::Region(Region::X(from, to)))
     }
 
-    /// Adds a band around a line. Each of its points is given as position, smallest and largest
+    /// Adds a band around a line. Each point of the band is given as position, smallest and largest
     /// value.
     ///
     /// # Panics
@@ -182,26 +182,27 @@ impl Layer {
         self
     }
 
-    /// Marks the values as published. They are drawn hollow, in the colour of text.
+    /// Marks the values as published. They are drawn hollow, in the colour of the text.
     #[must_use]
     pub fn published(self) -> Layer {
         Layer { is_published: true, ..self }
     }
 
-    /// Draws the layer over the layer `name` on an axis of names, and not beside it. Published
-    /// values then have the colour of that layer.
+    /// Draws the layer over the layer `name` on an axis of names, instead of beside it. Published
+    /// values then have the colour of the layer `name`.
     #[must_use]
     pub fn over(self, name: impl Into<String>) -> Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name of the layer whose place this layer uses: its own name, or the name of the
-    /// layer over which it is drawn.
+    /// Returns the name that decides where the layer is drawn on an axis of names: its own name, or
+    /// the name of the layer over which it is drawn.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }
 
-    /// Returns true if the layer has its own place on an axis of names.
+    /// Returns true if the layer is drawn at its own position on an axis of names, and not over
+    /// another layer.
     pub(crate) fn has_slot(&self) -> bool {
         matches!(self.shape, Shape::Points(_) | Shape::Bars(_) | Shape::Ranges(_))
     }

@@ -1,4 +1,5 @@
-//! Numbers of the layers' names in a figure. They determine colours, markers and dashes.
+//! Numbers of the layer names in a figure. A number decides the colour, the marker and the dashes
+//! of its layers.
 
 use crate::ink::Ink;
 use crate::layer::{Layer, Shape};
@@ -37,8 +38,8 @@ impl<'a> Legend<'a> {
         names.iter().position(|known| known.name == layer.name).unwrap_or(0)
     }
 
-    /// Returns the colour of a layer. Published values have the colour of the layer whose place
-    /// they share, except if that layer is a bar, on which they would be invisible.
+    /// Returns the colour of a layer. Published values have the colour of the layer over which they
+    /// are drawn. If that layer is a bar, they would be invisible, and have the colour of the text.
     pub(crate) fn ink(&self, layer: &Layer) -> Ink {
         if !layer.is_published {
             return Ink::Series(self.number(layer));
@@ -70,7 +71,7 @@ impl<'a> Legend<'a> {
         spot.y + LINE / 2.0 - at.y + 4.0
     }
 
-    /// Returns the legend as HTML for a page, on which it wraps with the width of the screen.
+    /// Returns the legend as HTML for a page. It wraps to the width of the screen.
     pub(crate) fn html(&self) -> String {
         let all = || self.series.iter().chain(&self.published);
         if all().count() < 2 {

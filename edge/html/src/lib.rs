@@ -20,12 +20,11 @@
 //! points, lines with bands around them, cumulative distributions, bars, ranges, stacked shares
 //! over time, and rules. A name has the same colour and marker in all panels of a figure.
 //!
-//! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Markers and
-//! dashes differ too, for prints without colour. Published values are hollow, in the colour of
-//! text.
+//! Colours are those of Okabe and Ito, which colour-blind people can distinguish. Series also
+//! differ in markers and dashes, for prints without colour. Published values are drawn hollow, in
+//! the colour of the text.
 //!
-//! The same input gives the same bytes. A value that is not a finite number is left out of a
-//! picture.
+//! Equal input gives equal bytes. A value that is not a finite number is not drawn.
 
 #![forbid(unsafe_code)]
 #![allow(

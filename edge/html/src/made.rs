@@ -1,6 +1,6 @@
 //! Provenance of figures and pages.
 
-/// Provenance of a figure or page: the command and the conditions needed to make it again.
+/// Provenance of a figure or page: the command and the conditions that reproduce it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FigureOrigin {
     command: String,

@@ -1,8 +1,9 @@
-//! Markers and dash patterns, by which series can be distinguished without colour.
+//! Markers and dash patterns, which distinguish series without colour.
 
 use crate::svg::{Spot, r};
 
-/// Dash patterns by the number of a series. There are six, which then repeat.
+/// Dash patterns by the number of a series. There are six patterns, which repeat from the seventh
+/// series on.
 const DASHES: [&str; 6] = ["", "7 3", "2.5 2.5", "9 3 2 3", "12 4", "5 2 1 2 1 2"];
 
 /// Returns the dash pattern of a series' lines.

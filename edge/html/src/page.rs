@@ -1,4 +1,4 @@
-//! Pages: each is a single HTML file, which refers to no other files. Only timelines have a script.
+//! Pages. A page is one HTML file that refers to no other file. Only a timeline has a script.
 
 use crate::figure::Figure;
 use crate::ink::style;
@@ -68,7 +68,7 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
 @media print{:root{--wash:#f3f5f7}figure,table{break-inside:avoid}}
 ";
 
-/// Calls of the script of a timeline, once its data is read.
+/// Calls that draw a timeline, after its script has read the data.
 const DRAW: &str = "
 const model = new Timeline();
 model.add(data);
@@ -142,27 +142,27 @@ impl Page {
         self.part(Part::List(items.into_iter().map(Into::into).collect()))
     }
 
-    /// Adds a figure, which gets the next number.
+    /// Adds a figure. Figures are numbered in the order in which they are added.
     #[must_use]
     pub fn figure(self, figure: Figure) -> Page {
         self.part(Part::Figure(Box::new(figure)))
     }
 
-    /// Adds a table, which gets no number.
+    /// Adds a table. Tables are not numbered.
     #[must_use]
     pub fn table(self, table: Table) -> Page {
         self.part(Part::Table(table))
     }
 
-    /// Adds the parts of another page, folded behind the line `summary`. The title and provenance
-    /// of that page are dropped.
+    /// Adds the contents of another page, folded behind the line `summary`. The title and the
+    /// provenance of the other page are left out.
     #[must_use]
     pub fn folded(self, summary: &str, inside: Page) -> Page {
         self.part(Part::Fold(summary.into(), inside.parts))
     }
 
-    /// Adds a timeline of two pictures, by CPU and by VM, that a script draws. `data` is JSON, and
-    /// `script` a module with `Timeline`, `heightOf` and `paint`.
+    /// Adds a timeline of two pictures that a script draws: one by CPU and one by VM. `data` is
+    /// JSON, and `script` is a module with `Timeline`, `heightOf` and `paint`.
     #[must_use]
     pub fn timeline(self, data: &str, script: &str) -> Page {
         let (data, script) = (data.to_owned(), script.to_owned());

@@ -9,7 +9,8 @@ pub(crate) enum Kind {
     Linear,
     /// Logarithmic: equal ratios have equal distances.
     Log,
-    /// Logarithmic on both sides of zero, and nearly linear between zero and this positive value.
+    /// Symlog: logarithmic on both sides of zero, and nearly linear between zero and this positive
+    /// value.
     Symlog(f64),
     /// Names side by side. Values are the indexes of the names, counted from zero.
     Names(Vec<String>),
@@ -22,7 +23,7 @@ pub(crate) struct Range {
     pub(crate) to: f64,
 }
 
-/// A tick mark on an axis. It is small if it has no label.
+/// A tick mark on an axis. A tick without a label is drawn small.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tick {
     pub(crate) at: f64,
@@ -38,12 +39,12 @@ pub(crate) struct Scale {
     whole: bool,
 }
 
-/// Factors of powers of ten to which ranges and steps may be rounded.
+/// Factors of powers of ten to which the ends of ranges and the steps between ticks are rounded.
 const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
 impl Scale {
-    /// Creates a scale that includes these values and whose ends are round numbers. `said` is a
-    /// range that was set explicitly.
+    /// Creates a scale that includes all values and has round numbers at its ends. `said` is a
+    /// range that was set explicitly. It is used unchanged.
     pub(crate) fn around(kind: Kind, values: &[f64], said: Option<Range>) -> Scale {
         let usable = |value: &&f64| value.is_finite() && (kind != Kind::Log || **value > 0.0);
         let values = || values.iter().filter(usable);
@@ -57,7 +58,7 @@ impl Scale {
             (Kind::Linear, None) => round_range(Range { from: least, to: most }),
             (Kind::Symlog(near), None) => {
                 let end = |value: f64| {
-                    // The range extends a little beyond, so that no value is on the edge.
+                    // The range extends slightly beyond the values, so that no value is at its end.
                     let size = nice_above(value.abs().max(*near) * 1.001);
                     if value < 0.0 { -size } else { size }
                 };
@@ -92,7 +93,7 @@ impl Scale {
         self.place(value).is_some_and(|place| (-1e-9..=1.0 + 1e-9).contains(&place))
     }
 
-    /// Returns the ticks, of which about `labels` have labels.
+    /// Returns the ticks of the axis. About `labels` of them have labels.
     pub(crate) fn ticks(&self, labels: usize) -> Vec<Tick> {
         let mut ticks = match &self.kind {
             Kind::Linear => linear_ticks(self.range, labels, self.whole),
@@ -111,8 +112,8 @@ impl Scale {
     }
 }
 
-/// Rounds the ends of a range. It starts at zero if all values are on one side of zero and near
-/// enough.
+/// Rounds the ends of a range. If all values are on one side of zero and zero is near, the range
+/// starts at zero.
 fn round_range(range: Range) -> Range {
     let Range { mut from, mut to } = range;
     if from > 0.0 && from < to * 0.5 {
@@ -122,7 +123,7 @@ fn round_range(range: Range) -> Range {
         to = 0.0;
     }
     if from == to {
-        // Zero is the smallest value of a count or a time.
+        // Zero is the natural start for counts and times.
         let about = from.abs() * 0.5;
         (from, to) = if from == 0.0 { (0.0, 1.0) } else { (from - about, to + about) };
     }
@@ -168,7 +169,7 @@ fn decimals_of(step: f64) -> usize {
 fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     let powers = range.from.log10().floor() as i32..=range.to.log10().ceil() as i32;
     let decades = (range.to / range.from).log10();
-    // Every power has a label, or every second or third if there are many.
+    // Every power of ten has a label. If there are too many, every second or third power has one.
     let every = (decades / labels.max(1) as f64).ceil().max(1.0) as i32;
     let all = decades * 3.0 <= labels as f64 + 1.0;
     let mut ticks = Vec::new();
@@ -185,7 +186,7 @@ fn log_ticks(range: Range, labels: usize) -> Vec<Tick> {
     ticks
 }
 
-/// Returns ticks at zero and, on both sides, at powers of ten from about `near` on.
+/// Returns ticks at zero, and on both sides at powers of ten that are at least about `near`.
 fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
     let first = near.log10().round() as i32;
     let far = range.from.abs().max(range.to.abs()).max(near);
@@ -201,7 +202,7 @@ fn symlog_ticks(range: Range, near: f64, labels: usize) -> Vec<Tick> {
             ticks.push(Tick { at, label });
         }
     }
-    // Labels at the ends of the axis make values beyond the last power readable.
+    // Labels at the ends of the axis make it possible to read values beyond the last power of ten.
     for at in [range.from, range.to] {
         let power = at.abs().max(near).log10().floor() as i32;
         if at.abs() >= 2.0 * 10f64.powi(power) {
@@ -282,7 +283,7 @@ mod tests {
     fn symlog_axis_of_a_chart_shows_magnitudes_on_both_sides_of_zero() {
         let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
         assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
-        // The labels are in the order of the axis, up to its ends.
+        // The labels come in the order of the axis, including its ends.
         let minus = ["\u{2212}50", "\u{2212}10", "\u{2212}1"];
         assert_eq!(labels(&scale, 8), [&minus[..], &["0", "1", "10", "100", "500"]].concat());
         let place = |value| scale.place(value).unwrap();

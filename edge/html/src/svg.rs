@@ -1,5 +1,4 @@
-//! Writing of SVG elements that are coloured with inks. Positions are rounded to a tenth of a
-//! pixel.
+//! SVG elements that are coloured with inks. Positions are rounded to a tenth of a pixel.
 
 use std::fmt::Write as _;
 
@@ -152,7 +151,7 @@ impl Svg {
         }
     }
 
-    /// Draws a path with a tooltip (`told`).
+    /// Draws a path with the tooltip `told`.
     pub(crate) fn told_path(&mut self, path: &str, paint: Paint, told: &str) {
         let (paint, told) = (paint.attributes(), escaped(told));
         self.raw(&format!("<path d=\"{path}\"{paint}><title>{told}</title></path>\n"));
@@ -164,7 +163,7 @@ impl Svg {
         self.raw(&format!("<rect x=\"{x}\" y=\"{y}\" width=\"{w}\" height=\"{h}\"{paint}/>\n"));
     }
 
-    /// Writes a text with an outline in the background colour, so that it can be read over other
+    /// Writes a text with an outline in the background colour, so that it is readable over other
     /// elements.
     pub(crate) fn halo(&mut self, at: Spot, font: Font, text: &str) {
         let (paper, name) = (Ink::Paper.light(), Ink::Paper.name());

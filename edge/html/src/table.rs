@@ -9,11 +9,11 @@ pub enum Cell {
     Text(String),
     /// A formatted number, aligned to the right.
     Number(String),
-    /// A good outcome, with the word for it.
+    /// A good result, with a word for it.
     Good(String),
-    /// A partly good outcome, with the word for it.
+    /// A partly good result, with a word for it.
     Fair(String),
-    /// A bad outcome, with the word for it.
+    /// A bad result, with a word for it.
     Bad(String),
     /// A value that is unknown or missing, shown as a dash.
     Dash,

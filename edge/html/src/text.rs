@@ -10,7 +10,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Other control characters are not allowed in a page.
+            // Other control characters are not allowed in HTML.
             control if control.is_control() && control != '\n' => out.push(' '),
             other => out.push(other),
         }
@@ -26,7 +26,7 @@ pub(crate) fn prose(text: &str) -> String {
         let part = escaped(part);
         match nth % 2 {
             0 => out.push_str(&part),
-            // A last backquote without a partner stays as it is.
+            // The last backquote is kept as it is if it has no partner.
             _ if nth == quotes => out.push_str(&format!("`{part}")),
             _ => out.push_str(&format!("<code>{part}</code>")),
         }
@@ -49,13 +49,13 @@ fn em(character: char) -> f64 {
     }
 }
 
-/// Formats a number with `decimals` decimals and a typographic minus sign. From 10,000 on,
-/// thousands are separated.
+/// Formats a number with `decimals` decimals and a typographic minus sign. Numbers of at least
+/// 10,000 have thousands separators.
 pub(crate) fn number(value: f64, decimals: usize) -> String {
     let text = format!("{:.decimals$}", value.abs());
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
     let mut out = String::new();
-    // A number that is rounded to zero has no minus sign.
+    // A number that is rounded to zero gets no minus sign.
     if value < 0.0 && text.chars().any(|digit| ('1'..='9').contains(&digit)) {
         out.push('\u{2212}');
     }

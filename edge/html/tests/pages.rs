@@ -53,7 +53,7 @@ fn page() -> Page {
         .folded(NASTY, Page::new("", FigureOrigin::default()).table(table))
 }
 
-/// Asserts that every tag is closed by a matching tag, in the right order.
+/// Asserts that every tag is closed by a matching tag in the right order.
 #[track_caller]
 fn assert_well_formed(text: &str) {
     let mut open = Vec::new();
@@ -159,12 +159,12 @@ fn label_of_a_chart_region_does_not_overlap_lines() {
     };
     let free = named(&[(0.0, 1.0), (10.0, 1.0)]);
     assert_eq!(free.2, "end", "at the right");
-    // The line goes through the upper right corner, then along the whole upper edge.
+    // The line goes through the upper right corner, and then along the whole upper edge.
     let rising = named(&[(0.0, 1.0), (10.0, 9.8)]);
     assert!(rising.0 < free.0 / 2.0 && (rising.1 - free.1).abs() < 0.1, "{rising:?}");
     let above = named(&[(0.0, 9.6), (10.0, 9.6)]);
     assert!(above.1 > free.1 + 50.0 && above.2 == "end", "{above:?}");
-    // The line goes through all four corners, so the name is somewhere in between.
+    // The line goes through all four corners, so the name must be between them.
     let frame = [(0.0, 9.6), (10.0, 9.6), (10.0, 0.3), (0.0, 0.3), (0.0, 9.6)];
     let inside = named(&frame);
     assert!(inside.1 > free.1 + 10.0 && inside.1 < above.1 - 10.0, "{inside:?}");
@@ -198,9 +198,9 @@ fn panels_of_a_figure_are_stacked_on_a_narrow_screen() {
     };
     let (panels, two) = least(Figure::of_panels("it", [plot(), plot(), plot()]));
     assert!(panels == 3 && two <= 360 && 2 * two > 360, "{two} of 360 pixels");
-    // At 780 pixels there are two panels side by side, not three.
+    // At a width of 780 pixels, two panels fit into a row and three do not.
     assert!(2 * two + 22 <= 780 && 3 * two + 44 > 780, "{two}");
-    // A single wide plot keeps its size and can be scrolled: otherwise its letters would be too
+    // A single wide plot keeps its size and can be scrolled. If it shrank, its letters would be too
     // small.
     assert_eq!(least(Figure::new("it", plot())), (1, 686));
 }

@@ -31,7 +31,7 @@ impl<'a> Part<'a> {
         Ok(Part { bytes, begin: offset, what })
     }
 
-    /// Returns a part of this part, at an offset within this part.
+    /// Returns a part of this part. `at` is the offset within this part.
     pub(crate) fn part(
         &self,
         from: usize,
@@ -86,8 +86,8 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Returns a name that users can choose freely, such as the name of a thread. Each control
-/// character is replaced by `?`.
+/// Returns a name that users can choose freely, such as the name of a thread. Control characters
+/// are replaced by `?`.
 pub(crate) fn printable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     text.chars().map(|c| if c.is_control() { '?' } else { c }).collect()

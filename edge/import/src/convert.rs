@@ -1,4 +1,4 @@
-//! Conversion of a recording of another program to the records of a trace.
+//! Conversion of another program's recording to the records of a trace.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,11 +18,11 @@ use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEvent, ForeignEventKind, ForeignThread};
 use crate::targets::{RecognisedVcpus, is_kernel, recognise};
 
-/// Length of a run interval, in nanoseconds, above which the interval is split.
+/// Longest run interval that is recorded as one record, in nanoseconds. A longer one is split.
 const TICK: u64 = 100_000_000;
 
-/// Weights for nice values from -20 to 19, as in the kernel. In the kernel the first two are
-/// larger.
+/// Weights for nice values from -20 to 19, as in the kernel. The first two are smaller here than in
+/// the kernel.
 const WEIGHTS: [u32; 40] = [
     65_535, 65_535, 56_483, 46_273, 36_291, 29_154, 23_254, 18_705, 14_949, 11_916, 9_548, 7_620,
     6_100, 4_904, 3_906, 3_121, 2_501, 1_991, 1_586, 1_277, 1_024, 820, 655, 526, 423, 335, 272,
@@ -31,14 +31,14 @@ const WEIGHTS: [u32; 40] = [
 /// Kernel priority of nice -20. Lower numbers are real-time priorities.
 const FIRST_NICE: i32 = 100;
 
-/// A recording of another program that was read completely.
+/// A recording of another program, completely read.
 #[derive(Debug)]
 pub struct Import {
     foreign: Foreign,
     recognised: RecognisedVcpus,
     /// CPUs of the recording, in order of number.
     cpus: Vec<CpuId>,
-    /// For each thread, the CPUs on which it ran, by their numbers in the trace.
+    /// CPUs on which each thread ran, by their numbers in the trace. The key is the thread id.
     homes: BTreeMap<i32, CpuSet>,
 }
 
@@ -70,7 +70,7 @@ impl Import {
         names
     }
 
-    /// Returns the assumptions that were made about the recording, one sentence each.
+    /// Returns the assumptions about the recording, one sentence each.
     #[must_use]
     pub fn assumptions(&self) -> Vec<String> {
         let notes = self.notes();
@@ -168,7 +168,7 @@ impl Import {
     }
 }
 
-/// Sink that passes records on, and adds the parameters of each vCPU before the record of its join.
+/// Sink that passes records on, and adds the parameters of each vCPU before it joins.
 struct WithTerms<'a, S> {
     sink: &'a mut S,
     import: &'a Import,
@@ -199,10 +199,10 @@ impl<S: Sink> Sink for WithTerms<'_, S> {
     }
 }
 
-/// Name of the notes about assumptions.
+/// Name of the notes that state assumptions.
 const ASSUMED: &str = "assumed";
 
-/// Returns the events for an assembler that result from one event of a recording.
+/// Returns the events of a trace that correspond to one event of a recording.
 fn told(event: &ForeignEvent) -> Vec<Event> {
     let (at, here) = (Time::from_ns(event.at), event.cpu);
     let of = |tid: i32, cpu: CpuId, what: ThreadEventKind| {
@@ -224,7 +224,7 @@ fn told(event: &ForeignEvent) -> Vec<Event> {
     events.into_iter().flatten().collect()
 }
 
-/// Returns the weight of a thread. If its priority is unknown or real-time, returns the weight of
+/// Returns the weight of a thread. A thread with an unknown or real-time priority has the weight of
 /// nice 0.
 fn weight(priority: Option<i32>) -> u32 {
     let nice = priority.and_then(|priority| usize::try_from(priority - FIRST_NICE).ok());

@@ -7,10 +7,10 @@ use crate::place::Place;
 /// Reason why a recording cannot be read.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ImportError {
-    /// The recording was made on a host with the other byte order.
+    /// The recording was made on a host with the opposite byte order.
     #[error("this perf.data was recorded on a big-endian host")]
     BigEndian,
-    /// The recording is output that perf wrote to a pipe.
+    /// The recording was written by perf to a pipe, in a form that cannot be read.
     #[error("this perf.data was written to a pipe: its header has {found} bytes, not {expected}")]
     Piped {
         /// Length of the header that was found.
@@ -48,7 +48,7 @@ pub enum ImportError {
     CutLine {
         /// Position in the file.
         place: Place,
-        /// First part of the line that is missing.
+        /// Name of the first part that is missing in the line.
         missing: &'static str,
     },
     /// A line about a switch or wake cannot be parsed.
@@ -58,7 +58,7 @@ pub enum ImportError {
         place: Place,
         /// Name of the field.
         what: &'static str,
-        /// Text of the field.
+        /// Text of the field as found.
         found: String,
     },
     /// Recording that perf has compressed.
@@ -77,7 +77,7 @@ pub enum ImportError {
         /// Name of the missing field.
         missing: &'static str,
     },
-    /// The event to which a sample belongs cannot be determined.
+    /// The recording does not show to which event a sample belongs.
     #[error(
         "event {event} of {events} has samples with other fields, and the samples do not name \
          their event"
@@ -115,7 +115,7 @@ pub enum ImportError {
         place: Place,
         /// Number of the CPU.
         cpu: u64,
-        /// Largest number that is possible.
+        /// Largest possible number of a CPU.
         most: u64,
     },
     /// A number cannot be a thread id.
@@ -128,7 +128,7 @@ pub enum ImportError {
         /// Largest possible thread id.
         most: i64,
     },
-    /// A time is later than any that the clock of a host shows.
+    /// A time is later than the clock of any host can show.
     #[error("{place}: time {at} is beyond the latest possible, {most}")]
     BadTime {
         /// Position in the file.
@@ -162,7 +162,7 @@ pub enum ImportError {
         /// Maximum time between two events in seconds.
         most: u64,
     },
-    /// The recording contains no any switches of threads.
+    /// The recording contains no switches between threads.
     #[error("none of the {events} events of the recording is sched_switch")]
     NoSwitches {
         /// Number of events in the recording.
@@ -183,7 +183,7 @@ pub enum ImportError {
     TooManyVcpus {
         /// Number of vCPUs that were found.
         vcpus: usize,
-        /// Largest number that is possible.
+        /// Largest possible number of vCPUs.
         most: usize,
     },
 }

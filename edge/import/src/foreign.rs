@@ -1,4 +1,4 @@
-//! Contents of a recording of another program, before it is known which threads are vCPUs.
+//! Contents of another program's recording, before vCPUs are recognised among its threads.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use crate::Kind;
 use crate::error::ImportError;
 use crate::place::Place;
 
-/// Maximum time by which an event can be older than the previous event of its CPU. Events can be in
-/// the wrong order, since an interrupt can come between the reading of the clock and the writing of
-/// the event.
+/// Maximum time by which an event can be older than the previous event of its CPU. Such events
+/// occur because an interrupt can come between reading the clock and writing the event.
 const MOST_BACK: u64 = 1_000_000;
 
 /// Maximum time between two events, in seconds. Even an idle host has several events a second.
 const MOST_GAP: u64 = 600;
 
-/// Latest accepted time of an event, in nanoseconds: over a century after the start of its clock.
+/// Latest accepted time of an event, in nanoseconds. It is over a century after the start of the
+/// clock.
 const LATEST: u64 = 1 << 62;
 
 /// Events and threads of a recording.
@@ -43,12 +43,12 @@ pub(crate) struct Foreign {
 pub(crate) struct ForeignThread {
     /// Latest name of the thread in the recording.
     pub(crate) name: String,
-    /// Id of the thread's process. `None` if unknown.
+    /// Process id of the thread's process. `None` if it is unknown.
     pub(crate) process: Option<i32>,
     /// True if the recording shows that the thread is a kernel thread.
     pub(crate) is_kernel: bool,
-    /// Latest scheduling priority as the kernel writes it. 120 stands for nice 0, and numbers below
-    /// 100 are real-time.
+    /// Last scheduling priority of the thread in the recording, as the kernel writes it. 120 means
+    /// nice 0, and numbers below 100 are real-time priorities.
     pub(crate) priority: Option<i32>,
 }
 
@@ -62,18 +62,18 @@ pub(crate) struct ForeignEvent {
     pub(crate) what: ForeignEventKind,
 }
 
-/// Kind of an event. Threads are given by id. Id 0 is the idle task.
+/// Kind of an event. Threads are identified by thread id. Id 0 is the idle task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ForeignEventKind {
     /// The CPU switches from one thread to another.
     Switch { from: i32, is_ready: bool, to: i32 },
-    /// A thread wakes. The CPU is the target CPU that the event names.
+    /// A thread wakes. `target` is the CPU on which the event expects it to run.
     Woke { tid: i32, target: CpuId },
     /// A thread starts another thread.
     Forked { parent: i32, child: i32 },
     /// A thread is about to end.
     Ending { tid: i32 },
-    /// Events of the CPU were lost before this time: at least this number of events.
+    /// At least `events` events of the CPU were lost before this time.
     Lost { events: u64 },
 }
 
@@ -103,7 +103,7 @@ impl Foreign {
         thread.priority = priority.or(thread.priority);
     }
 
-    /// Checks the order of the events of each CPU, and then sorts all events by time.
+    /// Checks the order of the events on each CPU, and then sorts all events by time.
     pub(crate) fn checked(mut self) -> Result<Foreign, ImportError> {
         let is_switch =
             |event: &ForeignEvent| matches!(event.what, ForeignEventKind::Switch { .. });

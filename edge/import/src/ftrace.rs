@@ -22,7 +22,7 @@ const SOME: u64 = 1;
 
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
     let is_head = |head: &&str| begin.starts_with(head.as_bytes());
-    // Any text may contain these words, but only a text of ftrace begins with them.
+    // Any text may contain these words. Only a text of ftrace begins with them.
     ["# tracer:", "cpus="].iter().any(is_head)
         || begin.split(|&byte| byte == b'\n').any(|line| {
             let line = printable(line);
@@ -60,8 +60,8 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
     Ok(foreign)
 }
 
-/// Splits a line about a relevant event: its tracepoint, and the texts before and after the name of
-/// the tracepoint.
+/// Splits a line about a relevant event into its tracepoint, the text before and the text after the
+/// tracepoint's name.
 fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     let (at, name) = line.match_indices(": ").find_map(|(at, _)| {
         let after = line[at + 2..].trim_start().trim_start_matches("sched:");
@@ -74,7 +74,7 @@ fn event_of(line: &str) -> Option<(Tracepoint, &str, &str)> {
     Some((name, head, tail.strip_prefix(':')?.trim()))
 }
 
-/// Reads one event, and returns its time.
+/// Reads one event and returns its time.
 fn event(
     foreign: &mut Foreign,
     (tracepoint, place): (Tracepoint, Place),
@@ -133,8 +133,8 @@ struct LineThread<'a> {
     priority: i32,
 }
 
-/// Splits the text of a switch into the thread that leaves the CPU and the thread that comes to the
-/// CPU.
+/// Splits the text of a switch into the part about the thread that leaves the CPU and the part
+/// about the thread that gets it.
 fn halves(tail: &str) -> Option<(&str, &str)> {
     tail.split_once(" ==> ").or_else(|| {
         // `trace-cmd report -R` writes no arrow.
@@ -143,7 +143,7 @@ fn halves(tail: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Reads one half of a switch: the thread, and its state if the thread leaves the CPU.
+/// Reads one part of a switch: the thread, and its state if it leaves the CPU.
 fn switched<'a>(half: &'a str, which: &str) -> Option<(LineThread<'a>, &'a str)> {
     let Some(rest) = half.strip_prefix(which) else {
         let (thread, state) = half.rsplit_once(']')?;
@@ -186,8 +186,8 @@ fn woken(tail: &str) -> Option<(LineThread<'_>, u64)> {
     Some((LineThread { name, tid: tid.parse().ok()?, priority }, cpu))
 }
 
-/// Returns true if a thread that leaves a CPU in this state is still runnable. A state is given by
-/// letters, or by a number in raw output.
+/// Returns true if a thread that leaves a CPU in this state is still runnable. The state consists
+/// of letters, or is a number in raw output.
 fn is_ready(state: &str) -> Option<bool> {
     if let Ok(number) = state.parse::<u64>() {
         return Some(number & 0xff == 0);
@@ -211,8 +211,8 @@ fn time(text: &str) -> Option<u64> {
     seconds.checked_add(fraction.parse::<u64>().ok()?.checked_mul(scale)?)
 }
 
-/// Returns the process id in the text before the CPU. With the option `record-tgid`, tracefs writes
-/// it there: `bash-11497 (  11490)`.
+/// Returns the process id in the text before the CPU. Tracefs writes it with the option
+/// `record-tgid`: `bash-11497 (  11490)`.
 fn process(task: &str) -> Option<i32> {
     let (_, inner) = task.trim_end().strip_suffix(')')?.rsplit_once('(')?;
     inner.trim().parse().ok()

@@ -1,12 +1,13 @@
-//! Recordings that other programs made, as recordings of Slackline. Ours, not from a paper.
+//! Import of recordings that other programs made. Ours, not from a paper.
 //!
-//! Two kinds are read: `perf.data` of `perf sched record`, and the text of ftrace, as tracefs,
-//! `trace-cmd report` and `perf script` print it. Both tell which thread had which CPU, and when
-//! threads woke. They do not tell which threads are vCPUs. The caller names the VMs, or the threads
-//! are recognised by an assumption. Every assumption is a note in the header of the recording.
+//! Two formats are read: `perf.data` of `perf sched record`, and the text of ftrace that tracefs,
+//! `trace-cmd report` and `perf script` print. Both contain which thread had which CPU, and when
+//! threads woke. They do not contain which threads are vCPUs. Either the caller names the VMs, or
+//! the threads are recognised by an assumption. Every assumption is a note in the header of the
+//! trace.
 //!
 //! `perf.data` is read here and not by the crate `linux-perf-data`. That crate reserves memory for
-//! counts that it reads from the file, so a damaged count ends the program.
+//! counts that it reads from the file, so a damaged count would end the program.
 
 #![forbid(unsafe_code)]
 
@@ -24,7 +25,7 @@ pub use convert::Import;
 pub use error::ImportError;
 pub use targets::{BadTarget, Target};
 
-/// Number of bytes at the start of a file that suffice to recognise a recording.
+/// Number of bytes at the start of a file that are enough to recognise a recording.
 pub const BEGINS: usize = 4096;
 
 /// Kind of a recording.
@@ -56,10 +57,10 @@ impl Kind {
     }
 }
 
-/// Reads a recording. Without targets, VMs are recognised by the names of their threads.
+/// Reads a recording. If there are no targets, VMs are recognised by the names of their threads.
 ///
 /// # Errors
-/// If the recording is damaged, has no switches, or lacks a target.
+/// If the recording is damaged, has no switches, or does not contain a target.
 pub fn read(kind: Kind, bytes: &[u8], targets: &[Target]) -> Result<Import, ImportError> {
     let foreign = match kind {
         Kind::Perf => perf::read(bytes)?,

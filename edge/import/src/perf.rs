@@ -15,7 +15,7 @@ use attributes::{Attribute, Layout, Sample};
 
 const MAGIC: &[u8] = b"PERFILE2";
 const OTHER_ORDER: &[u8] = b"2ELIFREP";
-/// Length of the header of a file. The header of a pipe is shorter.
+/// Length of the header of a file. The header of a recording that was written to a pipe is shorter.
 const HEAD: u64 = 104;
 
 /// Numbers of the features that are read from the file.
@@ -39,7 +39,8 @@ const COMPRESSED: [u32; 2] = [81, 83];
 /// Id of the process that is the parent of all kernel threads.
 const KTHREADD: i32 = 2;
 
-/// Bits of a thread's saved state that mean sleep. If no such bit is set, the thread is runnable.
+/// Bits of a thread's saved state that mean that it is blocked. If none of them is set, the thread
+/// is runnable.
 const STATES: i64 = 0xff;
 
 pub(crate) fn is_perf(begin: &[u8]) -> bool {
@@ -78,7 +79,7 @@ pub(crate) fn read(file: &[u8]) -> Result<Foreign, ImportError> {
     Ok(reader.finish())
 }
 
-/// Sections of a file that describe the host and the recording.
+/// Sections of a file that describe the host and the recorder.
 struct Features<'a> {
     sections: Vec<(usize, Part<'a>)>,
 }
@@ -105,7 +106,7 @@ impl<'a> Features<'a> {
         self.sections.iter().find(|(known, _)| *known == number).map(|(_, part)| part)
     }
 
-    /// Returns a text that follows its length.
+    /// Returns a text that is stored after its length.
     fn text(&self, number: usize) -> String {
         self.get(number).map(|part| part.text(4)).unwrap_or_default()
     }
@@ -123,7 +124,7 @@ impl<'a> Features<'a> {
 struct Reader {
     foreign: Foreign,
     layout: Layout,
-    /// Format of each event. `None` for an event that is not read.
+    /// Format of each event. `None` for an event that is ignored.
     formats: Vec<Option<Format>>,
     /// Ids of the kernel's processes.
     kernel: Vec<i32>,
@@ -176,7 +177,7 @@ impl Reader {
                 if process == child && parent_process == KTHREADD {
                     self.kernel.push(process);
                 }
-                // The threads that were there before the recording have no time.
+                // Threads that existed before the recording began have no start time.
                 if at > 0 {
                     let cpu = cpu(self.layout.trailer(body)?.cpu.unwrap_or(0), place)?;
                     let what = ForeignEventKind::Forked { parent, child };

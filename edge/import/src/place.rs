@@ -5,9 +5,9 @@ use std::fmt;
 /// Position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
-    /// Number of bytes before it.
+    /// Offset in the file in bytes.
     Byte(u64),
-    /// Number of the line, from 1.
+    /// Number of the line, counted from 1.
     Line(u64),
 }
 

@@ -10,19 +10,20 @@ use slackline_units::{DomId, Enforcement, VcpuId};
 use crate::error::ImportError;
 use crate::foreign::{Foreign, ForeignEventKind, ForeignThread};
 
-/// Prefixes and suffixes of the names of vCPU threads, with the number between prefix and suffix:
-/// QEMU, Firecracker, Cloud Hypervisor and crosvm.
+/// Names of vCPU threads of QEMU, Firecracker, Cloud Hypervisor and crosvm. Each is a prefix and a
+/// suffix, with the number of the vCPU in between.
 const VCPU_NAMES: [(&str, &str); 5] =
     [("CPU ", "/KVM"), ("CPU ", "/TCG"), ("fc_vcpu ", ""), ("vcpu", ""), ("crosvm_vcpu", "")];
-/// Prefix of the name of a QEMU process that libvirt or `-name process=` has named after its VM.
+/// Prefix of the name of a QEMU process. libvirt and the option `-name process=` add the name of
+/// the VM to it.
 const NAMED: &str = "qemu:";
 /// Names of recorders, which are not VMs.
 const RECORDERS: [&str; 3] = ["perf", "trace-cmd", "slackline"];
-/// Maximum number of the busiest processes that count as VMs.
+/// Maximum number of busy processes that count as VMs.
 const MOST_PROCESSES: usize = 8;
 /// Minimum CPU time of a process that counts as a VM, in percent of one CPU.
 const LEAST_PERCENT: u64 = 1;
-/// Names of kernel threads, or prefixes that a number follows.
+/// Names of kernel threads. Some are prefixes that are followed by a number.
 const KERNEL: [&str; 22] = [
     "kworker/",
     "ksoftirqd/",
@@ -48,12 +49,12 @@ const KERNEL: [&str; 22] = [
     "napi/",
 ];
 
-/// A process that counts as a VM, as the user requests it.
+/// A process that the user names as a VM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// Name of the VM. `None` if the VM gets the name of its process.
     pub name: Option<String>,
-    /// Process id. If the recording does not state processes, the id of a thread.
+    /// Process id. If the recording does not state process ids, a thread id.
     pub pid: i32,
 }
 
@@ -117,11 +118,11 @@ pub(crate) fn recognise(
     Ok(RecognisedVcpus { vcpus: numbered(unique(vms))?, how })
 }
 
-/// A VM: its name, its process, and its vCPU threads in order of their numbers.
+/// A VM: its name, its process id, and its vCPU threads in the order of their numbers.
 type Vm = (String, i32, Vec<i32>);
 
-/// Returns the VMs that are recognised by the names of their threads. If there are no such VMs,
-/// returns the busiest processes.
+/// Returns the VMs that are recognised by the names of their threads. If no thread has a known
+/// name, the busiest processes count as VMs.
 fn chosen(foreign: &Foreign, processes: &BTreeMap<i32, Process>) -> (Vec<Vm>, String) {
     let mut vms: Vec<Vm> = Vec::new();
     for (&pid, process) in processes {
@@ -247,14 +248,14 @@ fn length(foreign: &Foreign) -> u64 {
     ends.map_or(0, |(first, last)| last.at - first.at)
 }
 
-/// Names a VM after its process.
+/// Returns the name of a VM that is named after its process.
 fn vm_name(process: &str) -> String {
     let name = plain(process.strip_prefix(NAMED).unwrap_or(process));
     if name.is_empty() { "vm".into() } else { name }
 }
 
-/// Returns a text in lower case, in which a dash replaces each character that the name of a VM
-/// cannot have.
+/// Returns the text in lower case. A dash replaces each character that is not allowed in the name
+/// of a VM.
 fn plain(text: &str) -> String {
     let plain = |c: char| match c {
         c if c.is_ascii_alphanumeric() || c == '-' || c == '_' => c.to_ascii_lowercase(),
@@ -263,7 +264,7 @@ fn plain(text: &str) -> String {
     text.chars().map(plain).collect::<String>().trim_matches('-').chars().take(60).collect()
 }
 
-/// Adds the process id to each name that several VMs have.
+/// Appends the process id to every name that several VMs have.
 fn unique(mut vms: Vec<Vm>) -> Vec<Vm> {
     let names: Vec<String> = vms.iter().map(|(name, ..)| name.clone()).collect();
     for (name, pid, _) in &mut vms {
@@ -284,7 +285,7 @@ fn numbered(vms: Vec<Vm>) -> Result<Vec<RecordedVcpu>, ImportError> {
             let too_many = || ImportError::TooManyVcpus { vcpus: all, most: vcpus.len() };
             let (vcpu, tid) = vcpu.zip(Tid::new(tid)).ok_or_else(too_many)?;
             let name = format!("{domain}.{index}");
-            // Recordings of other programs do not name the mechanism.
+            // Recordings of other programs do not state an enforcement mechanism.
             let by = Enforcement::Dispatcher;
             vcpus.push(RecordedVcpu { tid, vcpu, name, domain: domain.clone(), by });
         }

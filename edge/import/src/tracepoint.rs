@@ -35,7 +35,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// Finds the formats of all tracepoints in a text that the kernel wrote. There can be any bytes
+    /// Finds the formats of all tracepoints in a text that the kernel wrote. Any bytes may come
     /// between the formats.
     pub(crate) fn all(bytes: &[u8]) -> Vec<Format> {
         Tracepoint::ALL.into_iter().filter_map(|it| Format::find(it, bytes)).collect()

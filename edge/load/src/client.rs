@@ -1,8 +1,8 @@
-//! Clients of a scenario, which run outside of its VMs, as a real process.
+//! A client of a scenario as a real process. Clients run outside of VMs.
 //!
-//! Requests go over the loopback; pings may go to a Unix socket. A request is lost if no process
-//! listens, if the server closes the connection before its answer is complete, or if the client's
-//! timeout expires.
+//! Requests are sent over the loopback. Pings can be sent over a Unix socket instead. A request is
+//! lost if no process listens, if the server closes the connection before its answer is complete,
+//! or if the client's timeout expires.
 
 mod ping;
 mod requests;
@@ -28,18 +28,18 @@ pub struct ClientTask {
     pub kind: ClientKind,
     /// Port on 127.0.0.1 to which the client connects or sends.
     pub port: u16,
-    /// Unix socket for pings, to use in place of the port. `None` for the port.
+    /// Unix socket for pings, used in place of the port. `None` if the client uses the port.
     pub socket: Option<PathBuf>,
     /// Source of the client's random draws, such as intervals and think times.
     pub draws: Stream,
-    /// Time after the client's start from which it sends no more requests. It still waits for
-    /// answers. `None` if the client never ends by itself.
+    /// Time after the client's start at which it stops sending requests. It then still waits for
+    /// answers. `None` if the client never stops by itself.
     pub until: Option<Span>,
-    /// Number of requests after which the client sends no more. `None` for no limit.
+    /// Maximum number of requests that the client sends. `None` for no limit.
     pub count: Option<u64>,
 }
 
-/// Time that a client without a timeout waits for missing answers after its last request.
+/// Time after the last request for which a client without a timeout waits for missing answers.
 const PATIENCE: Span = Span::from_secs(5);
 
 /// Returns the port to which a client of this kind connects or sends.

@@ -1,4 +1,4 @@
-//! Clocks, and sleeping by a clock.
+//! Reading of clocks, and sleeping until a time on a clock.
 
 use std::num::NonZero;
 
@@ -14,7 +14,7 @@ pub fn monotonic() -> Time {
     Time::START + read(ClockId::Monotonic)
 }
 
-/// Returns the CPU time that the calling thread has used in its life.
+/// Returns the CPU time that the calling thread has used since its start.
 pub(crate) fn thread_time() -> Span {
     read(ClockId::ThreadCPUTime)
 }
@@ -42,8 +42,9 @@ pub(crate) fn sleep_until(wake: Time) -> Result<(), LoadError> {
     }
 }
 
-/// Sets the calling thread's timer slack to the minimum, so that it wakes when its sleeps end. The
-/// default for ordinary threads is up to 50 us later. If the kernel refuses, the default stays.
+/// Sets the timer slack of the calling thread to the minimum, so that its sleeps end on time. With
+/// the default for ordinary threads, sleeps end up to 50 us late. If the kernel refuses, the
+/// default stays.
 pub(crate) fn wake_exactly() {
     let _ = rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN));
 }

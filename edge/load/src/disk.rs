@@ -1,5 +1,5 @@
-//! Temporary file that stands for a disk. Reads bypass the page cache (`O_DIRECT`) if the
-//! filesystem supports that.
+//! Temporary file that represents a disk. Reads bypass the page cache (`O_DIRECT`) if the file
+//! system supports that.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,15 +10,16 @@ use rustix::fs::{Advice, OFlags, fadvise, fcntl_getfl, fcntl_setfl};
 
 use crate::LoadError;
 
-/// Size of the file in bytes. A reader that reaches the end continues at the start.
+/// Size of the file in bytes. A reader that reaches the end of the file continues at its start.
 const SIZE: u64 = 16 << 20;
 /// Maximum number of bytes in a single read.
 const CHUNK: u64 = 1 << 20;
-/// Alignment of reads that bypass the page cache, in bytes. No disk has larger blocks.
+/// Alignment in bytes of reads that bypass the page cache. It is at least the block size of any
+/// disk.
 const ALIGNED: u64 = 4096;
 
-/// Temporary file to read from. It has no name, so nothing of it remains, however this process
-/// ends.
+/// Temporary file for reads. It has no name, so it disappears when this process ends, for whatever
+/// reason.
 #[derive(Debug)]
 pub(crate) struct Disk {
     file: File,
@@ -37,7 +38,7 @@ impl Disk {
         file.sync_data().map_err(cannot)?;
         let direct = fcntl_getfl(&file).and_then(|it| fcntl_setfl(&file, it | OFlags::DIRECT));
         let mut disk = Disk { file, is_direct: direct.is_ok() };
-        // Some file systems accept the flag and refuse to read with it.
+        // Some file systems accept the flag but then refuse to read.
         if disk.is_direct && disk.read(&mut ReaderPosition::new(0), 1).is_err() {
             let indirect = |it| fcntl_setfl(&disk.file, it - OFlags::DIRECT);
             fcntl_getfl(&disk.file).and_then(indirect).map_err(|error| cannot(error.into()))?;
@@ -55,7 +56,8 @@ impl Disk {
             let range = place.first..place.first + usize::try_from(aligned).expect("a mebibyte");
             let buffer = &mut place.buffer[range];
             if !self.is_direct {
-                // If the cache cannot be bypassed, at least this range is removed from it.
+                // If the page cache cannot be bypassed, the range is removed from it before the
+                // read.
                 let _ = fadvise(&self.file, place.offset, None, Advice::DontNeed);
             }
             let read = self.file.read_exact_at(buffer, place.offset);

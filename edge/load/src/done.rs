@@ -1,4 +1,4 @@
-//! Results of a load with devices: a system, which serves requests or reads a disk, or a client.
+//! Results of a load with devices (serving requests or reading a disk), or of a client.
 
 use hdrhistogram::Histogram;
 use slackline_units::{Span, Time};
@@ -18,7 +18,8 @@ pub struct LoadResults {
     pub asked: u64,
     /// Number of requests that were answered.
     pub answered: u64,
-    /// Number of requests given up, because no process listened or no answer arrived in time.
+    /// Number of requests that were given up, because no process listened or no answer arrived in
+    /// time.
     pub lost: u64,
     /// Bytes of data that the load sent, without headers.
     pub sent: u64,
@@ -28,9 +29,10 @@ pub struct LoadResults {
     pub read: u64,
     /// True if the reads bypassed the page cache. `None` if nothing was read.
     pub is_direct: Option<bool>,
-    /// Response times of a client's requests. `None` for a server, or if no request was answered.
+    /// Response times of a client's requests. `None` for a server, or if a client got no answer.
     pub responses: Option<Responses>,
-    /// Number of notes (reports of jobs or data) dropped because their reader was too slow or gone.
+    /// Number of notes (reports of jobs or data) that were dropped, because their reader was too
+    /// slow or had ended.
     pub dropped: u64,
 }
 
@@ -81,7 +83,8 @@ impl Tally {
         self.sum += span;
     }
 
-    /// Summarises the response times; values are less than 0.1 % too high. `None` without answers.
+    /// Returns a summary of the response times. Its values are at most 0.1 % too high. `None`
+    /// without answers.
     pub(crate) fn responses(&self) -> Option<Responses> {
         let worst = Span::from_ns(self.spans.max());
         let has = self.spans.len() > 1;

@@ -1,4 +1,4 @@
-//! End of a load, and waiting that is interrupted by this end.
+//! End of a load, and waiting that the end interrupts.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, PoisonError};
@@ -10,32 +10,34 @@ use slackline_units::Time;
 use crate::LoadError;
 use crate::clock::{monotonic, sleep_until};
 
-/// End of all threads of a load: at a time, at a request from outside, or when a thread of the load
-/// ends the load.
+/// Condition that ends all threads of a load: a time, a request from outside, or a thread that ends
+/// the load.
 #[derive(Debug)]
 pub(crate) struct End {
     pub(crate) at: Time,
-    /// Descriptor that becomes readable when the load is to end by request from outside.
+    /// Descriptor that becomes readable when the load must end. `None` if it cannot be ended from
+    /// outside.
     stop: Option<OwnedFd>,
-    /// Descriptor that hangs up when one of the threads has ended the load.
+    /// Descriptor that hangs up when a thread has ended the load.
     over: Option<OwnedFd>,
     hang_up: Mutex<Option<OwnedFd>>,
 }
 
 impl End {
-    /// Creates an end that comes only at the time `at`.
+    /// Creates an end that happens only at the time `at`.
     pub(crate) fn at(at: Time) -> End {
         End { at, stop: None, over: None, hang_up: Mutex::new(None) }
     }
 
-    /// Creates an end at a time, when `stop` becomes readable, or when a thread calls for it.
+    /// Creates an end that happens at the time `at`, when `stop` becomes readable, or when a thread
+    /// ends the load.
     pub(crate) fn of_many(at: Time, stop: Option<OwnedFd>) -> Result<End, LoadError> {
         let pipe = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
         let (over, hang_up) = pipe.map_err(|error| LoadError::Wait { source: error.into() })?;
         Ok(End { at, stop, over: Some(over), hang_up: Mutex::new(Some(hang_up)) })
     }
 
-    /// Ends the load for all its threads.
+    /// Ends the load for all threads.
     pub(crate) fn is_here(&self) {
         drop(self.hang_up.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
@@ -88,8 +90,8 @@ impl End {
         }
     }
 
-    /// Polls the given descriptors and the descriptors that end the load. Returns true if the end
-    /// was requested.
+    /// Polls the given descriptors and the descriptors that end the load. Returns true if the load
+    /// must end.
     fn poll<'a>(
         &'a self,
         fds: &mut [PollFd<'a>],

@@ -1,10 +1,10 @@
-//! The exchange between the nodes of a parallel program. Each node reports to all others that it
-//! has finished a round, and waits until all have done so.
+//! Exchange between the nodes of a parallel program. Each node reports to all other nodes that it
+//! has finished a round, and waits until all other nodes have reported the round.
 //!
-//! A message is a datagram of [`MARK`] and the number of the round, little-endian. A waiting node
-//! repeats its message, since it may have been lost. A node that receives a message of an earlier
-//! round knows that the sender missed its own latest message, and sends this message again. A node
-//! that ends reports its end, and the others no longer wait for it.
+//! A message is a datagram with [`MARK`] and the number of the round, little-endian. A waiting node
+//! repeats its message, because the message may have been lost. If a node receives a message of an
+//! earlier round, its own latest message was lost, and it sends that message again. A node that
+//! ends reports its end, and the other nodes no longer wait for it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::AsFd;
@@ -19,9 +19,9 @@ use crate::end::End;
 /// Start of every message.
 const MARK: [u8; 8] = *b"SLKLBSP1";
 const MESSAGE: usize = 16;
-/// Round number that a node sends when it ends.
+/// Round number that a node reports when it ends.
 const ENDED: u64 = u64::MAX;
-/// Time without an answer after which a node repeats its message.
+/// Time after which a waiting node repeats its message.
 const AGAIN: Span = Span::from_ms(20);
 
 /// Sockets of a node of a parallel program.
@@ -50,8 +50,8 @@ impl Exchange {
         Ok(Exchange { socket: node.socket, others, round: 0 })
     }
 
-    /// Reports that this node has finished a round, and waits until all other nodes have finished
-    /// it. Returns true if the load ended first.
+    /// Reports to all other nodes that this node has finished a round, and waits until they have
+    /// finished that round. Returns true if the load ended first.
     pub(crate) fn meet(&mut self, end: &End) -> Result<bool, LoadError> {
         self.round += 1;
         for index in 0..self.others.len() {
@@ -82,7 +82,8 @@ impl Exchange {
         loop {
             let (count, from) = match self.socket.recv_from(&mut message) {
                 Ok(received) => received,
-                // Reports that no process listens yet at the other end of a message we sent.
+                // The kernel reports that no process listens yet at an address to which a message
+                // was sent.
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => continue,
                 Err(_) => return,
             };
@@ -97,7 +98,8 @@ impl Exchange {
         }
     }
 
-    /// Sends a round number to another node. If the message is lost, it is repeated later.
+    /// Sends the number of a round to another node. The message may be lost. A waiting node repeats
+    /// it.
     fn tell(&self, other: SocketAddr, round: u64) {
         let mut message = [0; MESSAGE];
         message[..8].copy_from_slice(&MARK);
@@ -138,7 +140,7 @@ mod tests {
         })
     }
 
-    /// An end that comes long after the test.
+    /// Returns an end that comes long after the test.
     fn later() -> End {
         End::at(monotonic().after(Span::from_secs(60)))
     }
@@ -194,7 +196,8 @@ mod tests {
         for bad in [&b"SLKLBSP1"[..], b"", &[0; 16], &[&first[..], &[0]].concat()] {
             by.send_to(bad, to).expect("the datagram is sent");
         }
-        // Three of its messages are treated as lost. It goes on sending.
+        // The test ignores three messages of the node, as if they were lost. The node continues to
+        // send.
         let mut message = [0; MESSAGE];
         for _ in 0..4 {
             assert_eq!(by.recv(&mut message).expect("the node sends"), MESSAGE);
@@ -205,8 +208,8 @@ mod tests {
         assert!(!one.join().expect("no panic"));
     }
 
-    /// A node that is a round behind has missed a message. The node ahead of it sends the message
-    /// again.
+    /// A node is one round behind because it missed a message. The node that is ahead sends the
+    /// message again.
     #[test]
     fn bsp_node_that_is_behind_is_sent_the_message_of_the_current_round() {
         let [ahead, behind] = nodes::<2>();

@@ -1,7 +1,7 @@
-//! A process that acts as a guest of a virtual machine.
+//! A process that behaves like a guest of a virtual machine.
 //!
-//! One thread is its vCPU, which runs an urgent server before a busy task that never ends. The
-//! other thread is its devices: it receives packets and puts them in a ring, as a virtual machine
+//! One thread is the vCPU. It runs an urgent server, and a busy task that never ends. The other
+//! thread represents the devices: it receives packets and puts them in a ring, as a virtual machine
 //! monitor does. A host that connects to the guest's socket receives reports with the state of both
 //! tasks and the number of packets in the ring.
 
@@ -34,7 +34,7 @@ pub struct Guest {
     pub port: u16,
     /// Unix socket on which the guest reports the states of its tasks. `None` for no reports.
     pub agent: Option<PathBuf>,
-    /// True if the guest always reports that its server is runnable, even while the server waits.
+    /// True if the guest always reports its server as runnable, even while the server waits.
     pub lies: bool,
 }
 
@@ -44,7 +44,7 @@ const VCPU: &str = "vcpu0";
 const LOOK: Span = Span::from_us(20);
 /// Interval at which an unchanged report that the server is runnable is repeated.
 const AGAIN: Span = Span::from_ms(40);
-/// Urgency that the guest reports for its server: the urgency of a task under `SCHED_FIFO` at
+/// Urgency that the guest reports for its server. It is the urgency of a task with `SCHED_FIFO` and
 /// priority 50.
 const SERVER: Urgency = Urgency(49);
 
@@ -103,12 +103,12 @@ struct GuestState {
     taken: AtomicU32,
     answered: AtomicU32,
     is_over: AtomicBool,
-    /// Connection to the host, and the number of hosts that have connected so far.
+    /// Connection to the host. The next field counts the hosts that have connected so far.
     host: Mutex<Option<Arc<UnixStream>>>,
     hosts: AtomicU32,
 }
 
-/// Path of a socket file. The file is removed when this value is dropped.
+/// A socket file. The file is removed when this value is dropped.
 struct SocketFile(PathBuf);
 
 impl Drop for SocketFile {
@@ -162,7 +162,7 @@ impl ThreadReports<'_> {
         }
         self.sequence = self.sequence.wrapping_add(1);
         let frame = Frame { vcpu: 0, sequence: self.sequence, says };
-        // A report that does not arrive lapses, and is repeated.
+        // A report that is not delivered expires and is repeated.
         let _ = rustix::io::write(&**host, &frame.to_bytes());
         self.said = Some((says, now));
     }
@@ -193,7 +193,7 @@ fn devices(
         let mut ping = [0; net::PING];
         while let Ok((net::PING, from)) = shared.socket.recv_from(&mut ping) {
             received = received.wrapping_add(1);
-            // The vCPU exists as long as this thread.
+            // The vCPU thread lives as long as this thread.
             let _ = ring.send((ping, from));
         }
         if let Some(Ok((host, _))) = listener.map(UnixListener::accept)
@@ -256,7 +256,7 @@ impl<'a> Vcpu<'a> {
 
     fn compute(&mut self, length: Span) {
         let due = thread_time() + length;
-        // The end is never, so `spin` always returns at the due time.
+        // The end is never reached, so `spin` returns when the CPU time is used.
         let (SpinEnd::Due | SpinEnd::End) = self.spinner.spin(due, Time::NEVER);
     }
 }
@@ -267,8 +267,8 @@ mod tests {
 
     use super::*;
 
-    /// The guest answers a ping. It first reports that a packet is pending, then that its server
-    /// runs, and finally that the server is blocked again after being woken by I/O.
+    /// The guest answers a ping. It reports three things in turn: a packet is pending, its server
+    /// runs, and its server is blocked again after I/O woke it.
     #[test]
     fn guest_load_process_answers_packets_and_reports_its_tasks() {
         let folder = tempfile::tempdir().expect("a folder");
@@ -290,7 +290,7 @@ mod tests {
             Frame::read(&bytes).expect("a frame").says
         };
         let client = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        // Both threads have reported before any packet arrives.
+        // Both threads send a report before any packet arrives.
         let mut at_first = [next(), next()];
         at_first.sort_by_key(|says| matches!(says, Says::Classes(_)));
         assert_eq!(at_first[0], Says::Pending { items: 0, asked: 0 });
@@ -310,8 +310,8 @@ mod tests {
                 says => serves.extend(server(&says)),
             }
         }
-        // If the vCPU was quick, no pending packet was seen, and then there may have been nothing
-        // to report.
+        // If the vCPU took the packet at once, the device thread saw no pending packet. It then may
+        // have had nothing to report.
         waits.dedup();
         serves.dedup();
         assert!([&[1, 0][..], &[0], &[]].contains(&&waits[..]), "{waits:?}");

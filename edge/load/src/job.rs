@@ -1,10 +1,11 @@
-//! Notes that a load process writes to the process that started it, and their encoding. Most of
-//! them report finished jobs.
+//! Notes that a load process writes to the process that started it, and their encoding. Most notes
+//! report finished jobs.
 //!
-//! A note has four numbers of eight bytes each, little-endian. The first is its kind (0 to 3, in
-//! the order of [`Note`]), the other three depend on the kind, and unused numbers are zero. Times
-//! are in nanoseconds of `CLOCK_MONOTONIC`; all bits set mean never. A note is smaller than
-//! `PIPE_BUF`, so a pipe accepts it whole or not at all.
+//! A note has four numbers of eight bytes each, little-endian. The first number is its kind (0 to
+//! 3, in the order of [`Note`]). The meaning of the other three depends on the kind, and unused
+//! numbers are zero. Times are in nanoseconds of `CLOCK_MONOTONIC`. A number with all bits set
+//! means never. A note is smaller than `PIPE_BUF`, so a pipe accepts a note completely or not at
+//! all.
 
 use std::env;
 use std::os::fd::OwnedFd;
@@ -16,7 +17,7 @@ use slackline_units::Time;
 
 use crate::LoadError;
 
-/// Environment variable with the number of the file descriptor to which finished jobs are reported.
+/// Environment variable with the number of the file descriptor on which finished jobs are reported.
 pub const JOBS_FD: &str = "SLACKLINE_JOBS_FD";
 
 const NOTE: usize = 32;
@@ -24,7 +25,7 @@ const NOTE: usize = 32;
 /// A finished job: its release, deadline and completion on `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// Time from which the job could be worked on.
+    /// Time at which the job was ready to be worked on.
     pub released: Time,
     /// Deadline of the job. `None` if the job has no deadline.
     pub deadline: Option<Time>,
@@ -32,7 +33,7 @@ pub struct Job {
     pub done: Time,
 }
 
-/// Ports of 127.0.0.1 on which a load process listens. Zero for none.
+/// Ports of 127.0.0.1 on which a load process listens. Zero if it does not listen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ports {
     /// Port for HTTP requests over TCP, and for pings over UDP.
@@ -46,7 +47,7 @@ pub struct Ports {
 /// A note that a load process writes to the process that started it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// A finished job, or a request that has been answered.
+    /// A job was finished, or a request was answered.
     Job(Job),
     /// Data of a stream has reached its receiver.
     Moved {
@@ -103,16 +104,16 @@ impl Note {
     }
 }
 
-/// Parser of a load process's notes, which can arrive in pieces of any size.
+/// Parser of the notes of a load process. The bytes may arrive in pieces of any size.
 #[derive(Clone, Debug, Default)]
 pub struct NoteReader {
-    /// Bytes of a note that has not arrived completely.
+    /// Bytes of a note that has arrived only in part.
     begun: Vec<u8>,
 }
 
 impl NoteReader {
-    /// Adds bytes, and returns the notes that they complete, in the order of writing. Bytes that
-    /// are not a valid note are skipped.
+    /// Adds bytes, and returns the notes that are now complete, in the order in which they were
+    /// written. Bytes that are not a valid note are skipped.
     pub fn take(&mut self, bytes: &[u8]) -> Vec<Note> {
         self.begun.extend_from_slice(bytes);
         let (whole, rest) = self.begun.as_chunks();
@@ -121,20 +122,19 @@ impl NoteReader {
         notes
     }
 
-    /// Returns true if the bytes so far end in the middle of a note. That note is lost if no more
-    /// bytes come.
+    /// Returns true if the bytes so far end in the middle of a note. If no more bytes come, that
+    /// note is lost.
     #[must_use]
     pub fn is_torn(&self) -> bool {
         !self.begun.is_empty()
     }
 }
 
-/// Opens a second file descriptor for an open descriptor of this process, for reporting jobs. Its
-/// flags, such as non-blocking, do not affect other users of the first descriptor.
+/// Opens another file descriptor for the file of an open descriptor, to report jobs on it. The
+/// flags of the new descriptor, such as non-blocking, do not affect users of the old one.
 ///
 /// # Errors
-///
-/// If `fd` is not open, or cannot be opened for writing, as a socket.
+/// If `fd` is not open, or if its file cannot be opened for writing, as with a socket.
 pub fn jobs_on(fd: u32) -> Result<OwnedFd, LoadError> {
     let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NONBLOCK | OFlags::CLOEXEC;
     open(format!("/proc/self/fd/{fd}"), flags, Mode::empty())
@@ -245,7 +245,7 @@ mod tests {
     fn job_records_that_are_invalid_are_skipped() {
         let mut bytes = [0xff; 96];
         bytes[32..64].copy_from_slice(&note(2).to_bytes());
-        // A number that is not a valid port.
+        // The port in this note is not a valid port number.
         bytes[64..72].copy_from_slice(&3u64.to_le_bytes());
         assert_eq!(NoteReader::default().take(&bytes), [note(2)]);
     }

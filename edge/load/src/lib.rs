@@ -1,12 +1,12 @@
-//! The workload programs of a scenario, as a real process.
+//! The workload programs of a scenario, as real processes.
 //!
-//! A load process does on a real CPU what the simulator does with a vCPU's program in simulated
-//! time. A computing step ends when the calling thread has used its CPU time, however long that
-//! takes. A sleeping step sleeps. Releases come at times that were fixed when the program began. A
-//! program that is late works off all jobs back to back and skips none. All times are on
+//! A load process does on a real CPU what a vCPU's program does in a simulation. A computing step
+//! ends when the calling thread has used its CPU time, even if it is preempted for a long time. A
+//! sleeping step sleeps. The release times are fixed when the program begins. A program that is
+//! late does all released jobs one after another and skips none. All times are on
 //! `CLOCK_MONOTONIC`.
 //!
-//! Finished jobs are reported through a pipe, which never delays the work: if its reader is too
+//! Finished jobs are reported through a pipe. The pipe never delays the work: if its reader is too
 //! slow, notes are dropped and counted.
 
 #![forbid(unsafe_code)]
@@ -48,21 +48,21 @@ use exchange::Exchange;
 use job::Reporter;
 use work::{Work, takes_time};
 
-/// Start and end of a program, and the reporting of its jobs.
+/// Start and end of a program, and the pipe for reports of its jobs.
 #[derive(Debug, Default)]
 pub struct Options {
-    /// Start time. `None` starts the program at once. If the time has passed, the program starts
-    /// late, and works off the jobs released in the meantime.
+    /// Start time. `None` starts the program at once. If the time has already passed, the program
+    /// starts late and does all jobs that were released since.
     pub start: Option<Time>,
     /// Maximum time from the start to the end of the program. `None` for no limit.
     pub limit: Option<Span>,
-    /// Pipe for finished jobs (see [`NoteReader`]), or anything else that accepts a record whole or
-    /// not at all. It becomes non-blocking, also for other processes that share it.
+    /// Pipe for finished jobs (see [`NoteReader`]), or another file that accepts a note completely
+    /// or not at all. It becomes non-blocking, also for other processes that share it.
     pub jobs: Option<OwnedFd>,
-    /// Descriptor that ends a load with devices when it becomes readable. `None` for no such end.
+    /// Descriptor that ends a load with devices when it becomes readable. `None` if the load cannot
+    /// be ended in this way.
     pub stop: Option<OwnedFd>,
-    /// Socket and peers of this node if the program is a node of a parallel program. `None`
-    /// otherwise.
+    /// Socket and peers of this node of a parallel program. `None` if the program is not a node.
     pub node: Option<Node>,
 }
 
@@ -86,21 +86,20 @@ pub struct Report {
     pub elapsed: Span,
     /// Number of jobs that the program finished.
     pub jobs: u64,
-    /// Number of finished jobs that could not be reported, because the pipe was full or had no
-    /// reader.
+    /// Number of finished jobs that were not reported, because the pipe was full or had no reader.
     pub dropped: u64,
 }
 
 /// Reason why a program cannot be run, or why its jobs cannot be reported.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// A program repeats, and none of its repeated steps takes any time.
+    /// A program repeats forever, but none of its steps takes any time.
     #[error("the program repeats forever without computing, sleeping or waiting")]
     TakesNoTime,
     /// A recording cannot be read.
     #[error("cannot replay a recording: {reason}")]
     Recording {
-        /// Name of the file, and the reason.
+        /// Name of the file, with the reason why it cannot be read.
         reason: String,
     },
     /// A program is a node of a parallel program, but was not given the addresses of the other
@@ -127,7 +126,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// A record was written only in part, so a reader cannot parse what follows it.
+    /// A note was written only in part, so the reader cannot parse the notes after it.
     #[error("cannot report a finished job: only {taken} bytes of the record were written")]
     Torn {
         /// Number of bytes written.
@@ -136,7 +135,7 @@ pub enum LoadError {
     /// The process cannot listen on a port.
     #[error("cannot listen on port {port} of 127.0.0.1: {source}")]
     NoPort {
-        /// Number of the port; zero for any.
+        /// Number of the port. Zero means any free port.
         port: u16,
         /// Error of the kernel.
         source: io::Error,
@@ -149,7 +148,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process cannot listen for a host.
+    /// The process cannot listen on the Unix socket to which a host connects.
     #[error("cannot listen at {}: {source}", path.display())]
     NoAgent {
         /// Path of the socket.
@@ -165,7 +164,7 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// No server answers for a stream, or for a question to a file server.
+    /// No server answers on the other side of a stream or of a file request.
     #[error("cannot connect to {to}: {source}")]
     NoServer {
         /// Address of the server.
@@ -213,8 +212,8 @@ pub enum LoadError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The process that started this process has ended already. So this process cannot be made to
-    /// end together with it.
+    /// The process that started this process has already ended, so this process cannot end together
+    /// with it.
     #[error("process {parent}, which started this process, has ended")]
     Orphaned {
         /// Process id of the parent.
@@ -248,11 +247,11 @@ impl LoadError {
     }
 }
 
-/// Runs a program on the calling thread, with random draws from this stream.
+/// Runs a program on the calling thread. `draws` is the stream of its random draws.
 ///
 /// # Errors
-/// If the program repeats without ever taking time, or the kernel refuses to sleep or to accept a
-/// report. It is no error if nothing reads the reports.
+/// If the program repeats without ever taking time, or if the kernel refuses to sleep or to accept
+/// a report. A missing reader of the reports is no error.
 pub fn run(program: &Program, draws: Stream, options: Options) -> Result<Report, LoadError> {
     if program.repeat && !program.steps.iter().any(takes_time) {
         return Err(LoadError::TakesNoTime);

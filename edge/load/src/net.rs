@@ -1,10 +1,10 @@
-//! Sockets on the loopback, and the protocols that both ends of a connection use.
+//! Sockets on the loopback, and the protocols between both ends of a connection.
 //!
-//! A request is one of HTTP/1.0 on a connection of its own. The length of the answer is in the
-//! header, and the server closes the connection. A ping is a datagram of eight bytes that is sent
-//! back unchanged. A stream is a connection with data in one direction only. A question to a file
-//! server is two numbers of eight bytes, little-endian: the number of bytes wanted, and the
-//! nanoseconds after which they are wanted.
+//! A request is an HTTP/1.0 request on its own connection. The header of the answer has the length
+//! of the answer, and the server closes the connection. A ping is a datagram of eight bytes that is
+//! sent back unchanged. A stream is a connection with data in one direction only. A request to a
+//! file server is two numbers of eight bytes, little-endian: the number of requested bytes, and the
+//! nanoseconds after which the server should send them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -20,9 +20,9 @@ use crate::end::End;
 
 /// Size of a ping, and of its answer, in bytes.
 pub(crate) const PING: usize = 8;
-/// Maximum time that a server waits for the other side of a connection to send or receive.
+/// Maximum time that a server waits for its peer to send or receive.
 pub(crate) const PATIENCE: Span = Span::from_secs(5);
-/// Interval at which a thread that waits for the other side checks if the load is over.
+/// Interval at which a thread that waits for its peer checks whether the load is over.
 const LOOK: Duration = Duration::from_millis(100);
 /// Maximum size of a header, and of a single receive, in bytes.
 const HEADER: usize = 8 << 10;
@@ -35,14 +35,14 @@ pub(crate) fn here(port: u16) -> SocketAddr {
     SocketAddr::from((Ipv4Addr::LOCALHOST, port))
 }
 
-/// Listens on a TCP port, or on any free port for zero. At most `waiting` connections wait to be
+/// Listens on a TCP port. Port zero means any free port. At most `waiting` connections wait to be
 /// accepted.
 pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadError> {
     let cannot = |error: rustix::io::Errno| LoadError::NoPort { port, source: error.into() };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
     let socket = socket.map_err(cannot)?;
-    // Connections left by an earlier server must not keep this one from listening.
+    // Connections that an earlier server has left must not prevent this server from listening.
     sockopt::set_socket_reuseaddr(&socket, true).map_err(cannot)?;
     bind(&socket, &here(port)).map_err(cannot)?;
     listen(&socket, i32::try_from(waiting).unwrap_or(i32::MAX)).map_err(cannot)?;
@@ -51,7 +51,7 @@ pub(crate) fn listener(port: u16, waiting: usize) -> Result<TcpListener, LoadErr
 
 /// Listens on one port number for HTTP requests over TCP and for pings over UDP.
 pub(crate) fn requests(port: u16, waiting: usize) -> Result<(TcpListener, UdpSocket), LoadError> {
-    // A number that is free for one protocol may be taken for the other.
+    // A port that is free for TCP may be taken for UDP, and the reverse.
     const TRIES: usize = 100;
     let mut tries = 0;
     loop {
@@ -76,8 +76,8 @@ pub(crate) fn port_of(listener: &TcpListener) -> Result<u16, LoadError> {
     Ok(address.port())
 }
 
-/// Starts a TCP connection without waiting. The stream becomes writable when the connection is made
-/// or has failed.
+/// Starts a TCP connection without waiting. The stream becomes writable when the connection is
+/// made, or when it has failed.
 pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
@@ -87,9 +87,9 @@ pub(crate) fn connecting(to: SocketAddr) -> io::Result<TcpStream> {
     }
 }
 
-/// Makes a TCP connection. Its reads and writes time out at intervals, so that the caller can check
-/// if the load is over. `window` sets the approximate number of bytes in flight, within the
-/// kernel's limits.
+/// Makes a TCP connection. Its reads and writes return at intervals, so that the caller can check
+/// whether the load is over. `window` is the approximate number of bytes in flight, within the
+/// limits of the kernel.
 pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream, LoadError> {
     let none = |source: io::Error| LoadError::NoServer { to, source };
     let cannot = |error: rustix::io::Errno| none(error.into());
@@ -98,7 +98,7 @@ pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream
     let socket = socket.map_err(cannot)?;
     if let Some(window) = window {
         let window = usize::try_from(window).unwrap_or(usize::MAX).min(1 << 30);
-        // The kernel doubles the value, for its own bookkeeping.
+        // The kernel doubles this value, to include its own data structures.
         sockopt::set_socket_send_buffer_size(&socket, window).map_err(cannot)?;
         sockopt::set_socket_recv_buffer_size(&socket, window).map_err(cannot)?;
     }
@@ -108,8 +108,8 @@ pub(crate) fn connected(to: SocketAddr, window: Option<u64>) -> Result<TcpStream
     Ok(stream)
 }
 
-/// Sets timeouts on a connection, so that its reads and writes return at intervals and the caller
-/// can check if the load is over.
+/// Sets timeouts on a connection. Its reads and writes then return at intervals, so that the caller
+/// can check whether the load is over.
 pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_nodelay(true)?;
@@ -117,12 +117,12 @@ pub(crate) fn patient(stream: &TcpStream) -> io::Result<()> {
     stream.set_write_timeout(Some(LOOK))
 }
 
-/// Result of an exchange with the other side.
+/// Result of an exchange of data with the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ExchangeOutcome {
     /// All data was sent or received.
     Whole,
-    /// The other side is gone, is silent for too long, or sends malformed data.
+    /// The peer has closed the connection, was silent for too long, or sent malformed data.
     Gone,
     /// The load is over.
     End,
@@ -166,7 +166,7 @@ pub(crate) fn send_header(mut stream: &TcpStream, header: &[u8]) -> ExchangeOutc
     if stream.write_all(header).is_ok() { ExchangeOutcome::Whole } else { ExchangeOutcome::Gone }
 }
 
-/// Receives until `is_whole` returns true for a received piece. Stops if the load ends.
+/// Receives data until `is_whole` returns true for a received piece. Stops if the load ends.
 pub(crate) fn receive(
     mut stream: &TcpStream,
     (until, end): (Time, &End),
@@ -191,7 +191,7 @@ pub(crate) fn receive(
     }
 }
 
-/// Receives an HTTP request, or anything else that ends with an empty line.
+/// Receives an HTTP request, or any data that ends with an empty line.
 pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<ExchangeOutcome, LoadError> {
     let mut head = Head::default();
     let until = monotonic().after(PATIENCE);
@@ -204,7 +204,7 @@ pub(crate) fn receive_request(stream: &TcpStream, end: &End) -> Result<ExchangeO
     Ok(if is_bad { ExchangeOutcome::Gone } else { talk })
 }
 
-/// Incrementally received header of an HTTP request or answer.
+/// Header of an HTTP request or answer, received in pieces.
 #[derive(Debug, Default)]
 pub(crate) struct Head {
     text: Vec<u8>,
@@ -222,7 +222,7 @@ impl Head {
         }
     }
 
-    /// Returns true if the header exceeds the maximum size, and so counts as malformed.
+    /// Returns true if the header exceeds the maximum size. It then counts as malformed.
     pub(crate) fn is_bad(&self) -> bool {
         self.body.is_none() && self.text.len() > HEADER
     }

@@ -1,5 +1,5 @@
-//! File server outside of the system, from which its tasks request data. Each request states how
-//! long the server waits before it answers.
+//! File server outside of a simulated VM, from which the tasks of the VM request data. Each request
+//! states how long the server waits before it answers.
 
 use std::net::{TcpListener, TcpStream};
 
@@ -15,10 +15,9 @@ use crate::{LoadError, Options};
 /// Maximum number of connections that wait to be accepted.
 const WAITING: usize = 1_000;
 
-/// Runs the file server until it is told to end. Reports its port in the field for requests.
+/// Runs the file server until it is told to end. It reports its port in the field for requests.
 ///
 /// # Errors
-///
 /// If a port or a thread is refused.
 pub fn file_server(options: Options) -> Result<(), LoadError> {
     let at = options.limit.map_or(Time::NEVER, |limit| monotonic().after(limit));
@@ -30,7 +29,7 @@ pub fn file_server(options: Options) -> Result<(), LoadError> {
     serve_files(&listener, &end)
 }
 
-/// Accepts connections and serves each on a thread of its own, since tasks keep their connections
+/// Accepts connections and serves each on its own thread, because tasks keep their connections
 /// open.
 pub(crate) fn serve_files(listener: &TcpListener, end: &End) -> Result<(), LoadError> {
     std::thread::scope(|scope| {

@@ -4,11 +4,12 @@ use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::LoadError;
 
-/// Makes the kernel kill this process when the process that started it ends.
+/// Makes the kernel kill this process when the process that started it ends. `parent` is the
+/// process id of that process, which must pass it on.
 ///
-/// The kernel in fact kills it when the *thread* that started it ends. So the starter should use a
-/// thread that lives as long as its process. `parent` is the process id of the starter, which must
-/// pass it on. With it, this function detects that the starter has ended before the call.
+/// More exactly, the kernel kills this process when the *thread* that started it ends. So that
+/// thread should live as long as its process. `parent` makes it possible to detect that the
+/// starting process ended before this call.
 ///
 /// # Errors
 /// If the current parent of this process is not `parent`, or the kernel refuses.
@@ -16,7 +17,7 @@ pub fn end_with(parent: u32) -> Result<(), LoadError> {
     set_parent_process_death_signal(Some(Signal::KILL))
         .map_err(|error| LoadError::NotTied { parent, source: error.into() })?;
     // Checked after the request to the kernel. If the parent ended before the request, this process
-    // has another parent now. If the parent ends later, the kernel kills this process.
+    // now has another parent. If the parent ends later, the kernel kills this process.
     let now = getppid().and_then(|pid| u32::try_from(pid.as_raw_nonzero().get()).ok());
     if now == Some(parent) { Ok(()) } else { Err(LoadError::Orphaned { parent }) }
 }

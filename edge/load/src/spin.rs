@@ -1,10 +1,10 @@
 //! Uses a given amount of CPU time, with an overshoot of a few microseconds.
 //!
-//! The thread's CPU clock is read by a system call, so it is read between bursts of arithmetic. The
-//! speed of the arithmetic is learned from each burst. A burst is at most half of the remaining
-//! time, so it stays short enough even if the CPU has become twice as slow. The last burst is at
-//! most [`FINE`] long. The overshoot is at most that, unless an interrupt or a hypervisor adds to
-//! the CPU time that the kernel counts for the thread.
+//! Reading the thread's CPU clock needs a system call, so the clock is read only between bursts of
+//! arithmetic. Each burst shows the speed of the arithmetic. A burst lasts at most half of the
+//! remaining time, so it ends in time even if the CPU has become twice as slow. The last burst
+//! lasts at most [`FINE`]. The overshoot is at most this value, unless an interrupt or a hypervisor
+//! adds to the CPU time that the kernel counts for the thread.
 
 use std::hint::black_box;
 
@@ -14,15 +14,15 @@ use crate::clock::{monotonic, thread_time};
 
 /// Maximum length of the last burst of arithmetic, and so of the overshoot.
 const FINE: Span = Span::from_us(20);
-/// Maximum length of any burst, and so the interval at which the end of the load is checked.
+/// Maximum length of any burst. The end of the load is checked at this interval.
 const LONGEST: Span = Span::from_us(100);
-/// Minimum length of a burst from which the CPU's speed is learned. A shorter one mostly measures
-/// the reading of the clock.
+/// Minimum length of a burst that shows the speed of the CPU. For a shorter burst, reading the
+/// clock takes most of the measured time.
 const TELLING: Span = Span::from_us(5);
 /// Number of picoseconds in a nanosecond.
 const PS: u64 = 1_000;
 
-/// Uses CPU time, and learns how fast this CPU computes.
+/// User of CPU time that learns how fast the CPU computes.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     /// Time of one iteration of the arithmetic loop, in picoseconds. Never zero.
@@ -32,7 +32,7 @@ pub(crate) struct Spinner {
 /// Reason why a call of `spin` returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpinEnd {
-    /// The thread has used all the CPU time that it was to use.
+    /// The thread has used the requested CPU time.
     Due,
     /// The load is over.
     End,
@@ -40,7 +40,8 @@ pub(crate) enum SpinEnd {
 
 impl Spinner {
     pub(crate) fn new() -> Spinner {
-        // Slower than any CPU, so that the first burst is short. That burst shows the real speed.
+        // This is slower than any CPU, so the first burst is short. The first burst then shows the
+        // real speed.
         Spinner { turn_ps: 100 * PS }
     }
 
@@ -69,7 +70,7 @@ impl Spinner {
     }
 }
 
-/// Runs `turns` iterations of arithmetic that the compiler cannot remove.
+/// Runs `turns` iterations of arithmetic that the compiler cannot optimize away.
 fn turn(turns: u64) {
     let mut word = black_box(turns);
     for turn in 0..turns {

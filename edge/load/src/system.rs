@@ -1,5 +1,5 @@
-//! Tasks of a VM with devices, as a real process. Each task is a thread. They use the operating
-//! system, disk and network of this host, with their real costs.
+//! Tasks of a VM with devices, as a real process. Each task is a thread. The operating system, disk
+//! and network are those of this host, with their real costs.
 
 use std::io::Read;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -28,7 +28,7 @@ pub struct SystemParameters {
     pub tasks: Vec<Task>,
     /// Seed of all random draws.
     pub seed: u64,
-    /// Domain of the tasks, which selects their draws.
+    /// Domain of the tasks. It selects their random draws.
     pub domain: DomId,
     /// Maximum number of connections that wait to be accepted.
     pub connections: usize,
@@ -36,14 +36,13 @@ pub struct SystemParameters {
     pub from: SystemClients,
     /// Port on which the system listens. Zero for any free port.
     pub port: u16,
-    /// Address of the file server for the tasks' requests. `None` if the system starts its own file
-    /// server.
+    /// Address of the file server for the tasks. `None` if the system starts its own file server.
     pub file_server: Option<SocketAddr>,
     /// Folder for the temporary file that the tasks read.
     pub folder: PathBuf,
 }
 
-/// Kinds of clients that connect to a system without being waited for by a specific task.
+/// Kinds of clients that connect to a system, apart from requests that a task waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SystemClients {
     /// True if clients send HTTP requests or pings. Pings that no task waits for are answered at
@@ -55,10 +54,10 @@ pub struct SystemClients {
     pub outward: bool,
 }
 
-/// Runs the tasks. `ready` is called once with the ports, when everything is set up.
+/// Runs the tasks. When everything is set up, calls `ready` once with the ports.
 ///
 /// # Errors
-/// If a port, a file or a thread is refused, or a task cannot continue.
+/// If a port, a file or a thread is refused, or if a task cannot continue.
 pub fn serve(
     serving: &SystemParameters,
     options: Options,
@@ -94,7 +93,7 @@ pub fn serve(
     let is_direct = disk.as_ref().map(|disk| disk.is_direct);
     let shared =
         TaskContext { end: &end, notes: &notes, requests, outward, disk, file_server, origin };
-    // Pings and streams that no task waits for are served beside the tasks.
+    // A background thread serves pings that no task waits for, and streams.
     let pings = shared.requests.as_ref().filter(|_| !accepts).map(|(_, udp)| udp);
     let beside = BackgroundSockets { pings, inward: inward.as_ref(), files: own_files.as_ref() };
     let mut tell = || {
@@ -117,8 +116,8 @@ struct BackgroundSockets<'a> {
 
 type Body<'a> = Box<dyn FnOnce() -> Result<LoadResults, LoadError> + Send + 'a>;
 
-/// Starts a thread for every task but the last, reports that they run, and runs the last task
-/// itself.
+/// Starts a thread for every task except the last, reports that all run, and runs the last task on
+/// the calling thread.
 fn run<'a>(
     serving: &'a SystemParameters,
     shared: &'a TaskContext<'a>,
@@ -147,7 +146,7 @@ fn run<'a>(
     });
     let first = if tasks.is_empty() { others.pop().unwrap_or(idle) } else { tasks.remove(0) };
     let has_tasks = !serving.tasks.is_empty();
-    // A thread that fails ends all others, and so does the last task.
+    // If a thread fails, or if the last task ends, all threads end.
     let ending = move |body: Body<'_>, is_task: bool| {
         let result = body();
         let was_last = is_task && left.fetch_sub(1, Ordering::Relaxed) == 1;

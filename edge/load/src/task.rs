@@ -1,4 +1,4 @@
-//! Task of a system with devices, which runs on a thread of its own.
+//! A task of a system with devices. Each task runs on its own thread.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -89,8 +89,8 @@ impl<'a> Worker<'a> {
                 let next = match step {
                     Step::Device(step) => {
                         let next = self.with_devices(step)?;
-                        // CPU time of device steps is used by the operating system. It does not
-                        // count towards the next computing step.
+                        // The operating system uses the CPU time of device steps. It does not count
+                        // towards the next computing step.
                         self.work.forget();
                         next
                     }
@@ -145,7 +145,8 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// Waits for a client's request and accepts it. Another task can accept the request first.
+    /// Waits for a client's request and accepts it. If another task accepts the request first,
+    /// waits for the next one.
     fn accept(&mut self) -> Result<Next, LoadError> {
         let Some((tcp, udp)) = &self.shared.requests else { return Ok(Next::End) };
         loop {
@@ -263,7 +264,7 @@ impl<'a> Worker<'a> {
                     self.stream = Some(stream);
                     return Ok(Next::Go);
                 }
-                // The client is gone, so the task waits for the next one.
+                // The client has disconnected, so the task waits for another client.
                 ExchangeOutcome::Gone => {}
                 ExchangeOutcome::End => return Ok(Next::End),
             }

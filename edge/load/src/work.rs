@@ -1,4 +1,4 @@
-//! Steps of a program that need no device, while it runs.
+//! Execution of the steps of a program that need no device.
 
 use slackline_scenario::{
     Draw, Program, RecordedSpan, Recording, Releases, Step, Stream, next_instant,
@@ -28,7 +28,7 @@ pub(crate) struct Work<'a> {
     /// Time at which the program started.
     origin: Time,
     end: &'a End,
-    /// Value of the thread's CPU clock at which all computing so far is done.
+    /// Value that the thread's CPU clock has when all computing so far is done.
     due: Span,
     spinner: Spinner,
     current: Current,
@@ -37,17 +37,17 @@ pub(crate) struct Work<'a> {
     exchange: Option<Exchange>,
 }
 
-/// The current job: released last, or begun when the previous job was done.
+/// The current job. It was released last, or began when the previous job was done.
 #[derive(Clone, Copy)]
 struct Current {
     released: Time,
     deadline: Option<Time>,
 }
 
-/// Maximum overshoot that is deducted from the next computing step. The overshoot is CPU time used
-/// beyond a step, and for sleeping and reporting between steps. The deduction keeps the program's
-/// total exact. CPU time beyond this limit is a real cost of the system, and deducting it would
-/// falsify the work.
+/// Maximum overshoot that is deducted from the next computing step. The overshoot is CPU time that
+/// was used beyond a step, or for sleeping and reporting between steps. The deduction keeps the
+/// total of the program exact. CPU time beyond this maximum is a real cost of the system, and is
+/// not deducted.
 const CARRIED: Span = Span::from_us(50);
 
 /// Next action after a step.
@@ -57,7 +57,7 @@ pub(crate) enum Next {
     End,
 }
 
-/// Maximum time that is computed between two checks for a request to end the load.
+/// Maximum time of computing between two checks whether the load must end.
 const STRETCH: Span = Span::from_ms(10);
 
 impl<'a> Work<'a> {
@@ -68,8 +68,8 @@ impl<'a> Work<'a> {
         Work { draws, origin, end, due, spinner, current, releases, notes, exchange: None }
     }
 
-    /// Sets the exchange with the other nodes of a parallel program. `None` if the program is not
-    /// parallel.
+    /// Sets the exchange with the other nodes of a parallel program. `None` if the program is not a
+    /// node.
     pub(crate) fn among(self, exchange: Option<Exchange>) -> Work<'a> {
         Work { exchange, ..self }
     }
@@ -90,7 +90,7 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Runs and blocks as the vCPU in a recording did. Repeats the recording until the load ends.
+    /// Runs and blocks as the vCPU in a recording did. The recording repeats until the load ends.
     pub(crate) fn replay(&mut self, recording: &Recording) -> Result<Ending, LoadError> {
         let mut reader = recording.reader();
         loop {
@@ -140,12 +140,12 @@ impl<'a> Work<'a> {
                 Ok(if monotonic() >= self.end.at { Next::End } else { Next::Go })
             }
             Step::Done => self.done(),
-            // The network takes as long as it takes.
+            // The latency of the step is not used, because the real network has its own.
             Step::Barrier { .. } => {
                 let over = self.exchange.as_mut().map_or(Ok(true), |it| it.meet(self.end))?;
                 Ok(if over { Next::End } else { Next::Go })
             }
-            // Tasks of a system handle device steps themselves. Locks are only simulated.
+            // Tasks of a system handle device steps themselves. Locks exist only in simulations.
             Step::Device(_) | Step::Lock | Step::Unlock => Ok(Next::Go),
         }
     }
@@ -160,7 +160,8 @@ impl<'a> Work<'a> {
         self.spin(self.due)
     }
 
-    /// Excludes the CPU time used so far: it does not count towards any computing step.
+    /// Excludes the CPU time used since the last step: it does not count towards any computing
+    /// step.
     pub(crate) fn forget(&mut self) {
         self.due = thread_time();
     }
@@ -180,8 +181,8 @@ impl<'a> Work<'a> {
         }
     }
 
-    /// Uses CPU time until an instant of the clock. The next computing steps are not shortened by
-    /// it.
+    /// Uses CPU time until an instant of the clock. This CPU time is not deducted from later
+    /// computing steps.
     fn spin_until(&mut self, instant: Time) -> Result<Next, LoadError> {
         while monotonic() < instant {
             if self.end.is_over()? {

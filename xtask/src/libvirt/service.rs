@@ -1,6 +1,7 @@
-//! Test of the service with a VM of a real libvirt. The VM's reservation is in its metadata. The VM
-//! is reserved as it starts, changed, scheduled again after the daemon is killed, given more and
-//! fewer vCPUs, restarted, pinned by another program and released.
+//! Test of the service with a VM of a real libvirt. The metadata of the VM contain its reservation.
+//! The VM is reserved when it starts, and its reservation is changed. It is scheduled again after
+//! the daemon was killed, and gets more and fewer vCPUs. It is restarted, pinned by another
+//! program, and released.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,17 +20,17 @@ const HOOKS: &str = "/etc/libvirt/hooks/qemu.d";
 const METADATA: &str = "<metadata><slackline:reservation xmlns:slackline='urn:slackline:1' \
                         slice='2ms' period='10ms' exact='yes'/></metadata>";
 
-/// The installed hook, which is removed when this value is dropped.
+/// The installed hook. It is removed when this value is dropped.
 pub(super) struct Hook(String);
 
 impl Hook {
-    /// Installs the hook. Libvirt must not run yet.
+    /// Installs the hook. Must be called before libvirt runs.
     pub(super) fn install() -> Result<Hook> {
         fs::create_dir_all(HOOKS)?;
         let hook = Hook(format!("{HOOKS}/slackline-xtask"));
         let mut print = slackline(&["hook", "libvirt", "--script"]);
         let script = step::output(print.args(["--socket", &socket()]))?;
-        // The time limit suits a test machine that is busy with builds.
+        // The time limit is long enough for a test machine that is busy with builds.
         let script = script.replace(" --socket", " --within 20s --socket");
         fs::write(&hook.0, script)?;
         fs::set_permissions(&hook.0, fs::Permissions::from_mode(0o755))?;
@@ -43,7 +44,7 @@ impl Drop for Hook {
     }
 }
 
-/// A daemon, which is ended when this value is dropped.
+/// A daemon. It is ended when this value is dropped.
 struct Daemon(Child);
 
 impl Daemon {
@@ -111,7 +112,8 @@ fn becomes(state: &str, served: u16) -> Result<()> {
     show(&["list", NAME]).map(drop)
 }
 
-/// Runs all steps of the test. Libvirt runs, and calls Slackline's hook when VMs start.
+/// Runs all steps of the test. Libvirt must be running, and must call Slackline's hook when VMs
+/// start.
 pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let mut daemon = Daemon::start()?;
     let xml = format!("{FOLDER}/service.xml");
@@ -126,7 +128,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let log = show(&["log", NAME])?;
     let place = |what: &str| log.find(what).with_context(|| format!("no `{what}` in the log"));
     ensure!(place("reserve")? < place("appeared")?, "reserved only once it ran");
-    // Libvirt has moved the threads to cgroups of their own meanwhile.
+    // Libvirt has moved the threads to their own cgroups in the meantime.
     wait_until("the guest to have what it is promised", || {
         let text = ask(&["list", NAME, "--json"])?;
         let all: serde_json::Value = serde_json::from_str(&text)?;
@@ -144,7 +146,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     becomes("partial", 2)?;
     show(&["change", NAME, "--vcpus", "3"])?;
     becomes("active", 3)?;
-    // The guest may or may not release the vCPU within libvirt's five seconds.
+    // The guest may or may not release the vCPU within five seconds, the time limit of libvirt.
     let _ = virsh(&["setvcpus", NAME, "2", "--live"]);
     match machine.vcpus_now()?.len() {
         2 => becomes("partial", 2)?,
@@ -154,7 +156,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     becomes("waiting", 0)?;
     virsh(&["create", &xml])?;
     let machine = Machine::find(2)?;
-    // The metadata apply again, without the changes made by hand.
+    // The metadata apply again, and the changes made by hand are lost.
     becomes("active", 2)?;
     let thread = machine.threads[0].to_string();
     wait_until("it to be left to who changes it", || {

@@ -1,4 +1,4 @@
-//! Results of mutation testing: the fate of each change, and the comparison with the threshold.
+//! Results of mutation testing: the result of each change, and the comparison with the threshold.
 
 use std::fmt::Write;
 use std::fs;
@@ -48,7 +48,7 @@ pub struct Counts {
     pub caught: usize,
     /// Changes with which all tests passed.
     pub missed: usize,
-    /// Changes with which the tests did not end. They count as noticed.
+    /// Changes with which the tests did not end in time. They count as noticed.
     pub timeouts: usize,
     /// Changes that could not be built.
     pub unviable: usize,
@@ -79,9 +79,9 @@ pub(super) fn missed(changed: &[TriedMutant]) -> impl Iterator<Item = &TriedMuta
     changed.iter().filter(|one| one.fate == Fate::Missed)
 }
 
-/// Merges the results of a later stage of tests. Only results of changes that no test had noticed
-/// are replaced, because cargo-mutants also tries changes that were not selected, such as deleted
-/// fields of structs.
+/// Merges the results of a later stage of tests into `all`. A result is replaced only if no test
+/// had noticed the change before. Other results are ignored, because cargo-mutants also tries
+/// changes that were not selected, such as deleted fields of structs.
 pub(super) fn merge(all: &mut [TriedMutant], later: Vec<TriedMutant>) {
     for one in later {
         let is_it =
@@ -131,8 +131,8 @@ pub(super) fn examine(names: &[&str]) -> String {
     for name in names {
         let mut escaped = String::new();
         for character in name.chars() {
-            // Only these characters are escaped: a pattern may give others, such as `\<`, a
-            // meaning.
+            // Only these characters are escaped. In a pattern, a backslash gives some other
+            // characters a special meaning, as in `\<`.
             if r"\.+*?()|[]{}^$".contains(character) {
                 escaped.push('\\');
             }
@@ -179,7 +179,8 @@ pub fn report(
     for one in new {
         let _ = writeln!(text, "  new survivor: {}", one.name);
     }
-    // A partial run does not try all listed mutants, so a missing survivor means nothing.
+    // A partial run does not try all listed changes. So a listed change that does not survive means
+    // nothing.
     for gone in listed.iter().filter(|_| is_whole) {
         let _ = writeln!(text, "  no longer survives: {}: {}", gone.file, gone.change);
     }
@@ -237,7 +238,8 @@ mod unit {
     fn later_stage_of_mutation_testing_repeats_only_changes_not_yet_detected() {
         let mut all = vec![changed(1, Fate::Missed), changed(2, Fate::Missed)];
         merge(&mut all, vec![changed(2, Fate::Caught)]);
-        // The other results are of a change noticed earlier and of one that was not asked for.
+        // The other two results are of a change that was noticed earlier, and of a change that was
+        // not selected.
         merge(&mut all, vec![changed(2, Fate::Missed), changed(3, Fate::Missed)]);
         assert_eq!(all, [changed(1, Fate::Missed), changed(2, Fate::Caught)]);
         assert_eq!(missed(&all).count(), 1);

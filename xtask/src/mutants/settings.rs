@@ -12,10 +12,10 @@ const FILE: &str = "xtask/mutants.toml";
 /// Settings of a crate.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Settings {
-    /// Threshold: minimum percentage of the changes that could be built which the tests must
-    /// notice.
+    /// Threshold: the tests must notice at least this percentage of the changes that could be
+    /// built.
     pub least: usize,
-    /// Stages of tests. Quick tests come first.
+    /// Stages of tests. The stage with quick tests comes first.
     pub stages: Vec<Stage>,
     /// Known survivors: changes that no test can notice.
     pub survivors: Vec<Survivor>,
@@ -30,12 +30,12 @@ pub struct Stage {
     pub arguments: Vec<String>,
 }
 
-/// A known survivor: a change that has no effect on behaviour, and why.
+/// A known survivor: a change that has no effect on behaviour, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Survivor {
     /// Path of the changed file.
     pub file: String,
-    /// Description of the change by cargo-mutants, without the line.
+    /// Description of the change by cargo-mutants, without the line number.
     pub change: String,
     /// Reason why no test can notice the change.
     pub why: String,

@@ -9,7 +9,8 @@ use anyhow::{Context, Result};
 
 use crate::step;
 
-/// Name of a file in the copy. It lists the files that the last update copied, one path per line.
+/// Name of a file in the copy. It lists the files that the last update has copied, one path per
+/// line.
 const LIST: &str = "files.txt";
 
 /// Updates the copy of the repository in the folder `to`. Returns the absolute path of the copy.
@@ -31,7 +32,7 @@ fn mirror(from: &Path, to: &Path, files: &[&str]) -> Result<()> {
     fs::write(to.join(LIST), files.join("\n"))?;
     for file in files {
         let copy = to.join(file);
-        // A deleted file is listed until the deletion is committed.
+        // A deleted file is still listed until the deletion is committed.
         let Ok(bytes) = fs::read(from.join(file)) else {
             let _ = fs::remove_file(copy);
             continue;

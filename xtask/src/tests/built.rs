@@ -25,7 +25,7 @@ pub struct BuildResults {
 pub struct Test {
     /// Name of the package.
     pub package: String,
-    /// Name of the target: a file in `tests`, or the package for its unit tests.
+    /// Name of the target: a file in `tests`, or the name of the package for its unit tests.
     pub target: String,
     /// Folder of the package, which is the working directory of the tests.
     pub folder: PathBuf,
@@ -103,8 +103,8 @@ fn take(built: &mut BuildResults, message: &Value) -> Result<()> {
         "bin" => format!("--bin {target}"),
         _ => "--lib".to_owned(),
     };
-    // The id is `path+file:///slackline/pure/units#slackline-units@0.1.0`, or without the name if
-    // that is the folder's.
+    // The id is `path+file:///slackline/pure/units#slackline-units@0.1.0`. If the package has the
+    // name of its folder, the id does not repeat the name.
     let id = text(&message["package_id"])?;
     let name = id.rsplit('#').next().and_then(|end| end.split_once('@'));
     let package = match name {

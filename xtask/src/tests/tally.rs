@@ -1,6 +1,6 @@
 //! Counts of passed and failed tests, read from the output of test programs.
 
-/// Counts over the output of tests that was read so far.
+/// Counts of tests, from the output that was read so far.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Number of tests that passed.
@@ -11,14 +11,14 @@ pub struct Tally {
     pub skipped: Vec<String>,
     /// Tests that failed and then passed when they were repeated alone.
     pub flaky: Vec<String>,
-    /// True while reading the section that repeats the output of passing tests.
+    /// True while the section of the output is read that repeats the output of passing tests.
     in_successes: bool,
 }
 
 impl Tally {
     /// Counts a line of output. Returns true if the line should be shown.
     pub fn take(&mut self, line: &str) -> bool {
-        // Output of other programs may precede it on the same line.
+        // Output of other programs may come before this text on the line.
         if let Some(at) = line.find("skipped: needs") {
             let skipped = line[at..].to_owned();
             if !self.skipped.contains(&skipped) {
@@ -37,7 +37,7 @@ impl Tally {
         !self.in_successes
     }
 
-    /// Counts failed tests of a test program as passed, since all of them passed when they were
+    /// Counts the failed tests of a test program as passed, because all of them passed when
     /// repeated alone.
     pub fn take_repeated(&mut self, program: &str, tests: &[String]) {
         self.failed -= tests.len();
@@ -50,7 +50,8 @@ impl Tally {
     pub fn closing(&self) -> String {
         let verdict = if self.failed == 0 { "ok" } else { "FAILED" };
         let (passed, failed) = (self.passed, self.failed);
-        // The words differ from cargo's: a reader that adds up cargo's lines would count twice.
+        // The words differ from cargo's words. A reader that adds up cargo's lines would otherwise
+        // count these tests twice.
         format!("tests in all crates: {verdict}. {passed} passed; {failed} failed")
     }
 }

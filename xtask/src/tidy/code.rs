@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-/// Rust source in which comments and the contents of strings are replaced by blanks. Every other
-/// character keeps its line.
+/// Rust source in which comments and the contents of strings are replaced by blanks. All other
+/// characters stay on their lines.
 #[derive(Debug)]
 pub struct Code {
     text: String,
@@ -14,7 +14,7 @@ pub struct Code {
 enum Inside {
     Code,
     LineComment,
-    /// A block comment with its depth, since block comments nest.
+    /// A block comment, with its depth of nesting.
     BlockComment(usize),
     Text,
     /// A raw string that ends with a quote and this number of `#`.
@@ -42,7 +42,7 @@ impl Code {
         Self { text }
     }
 
-    /// Returns the lines, numbered from 1.
+    /// Returns the lines with their numbers, counted from 1.
     pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         (1..).zip(self.text.lines())
     }
@@ -53,7 +53,7 @@ impl Code {
         let mut found = Vec::new();
         let mut since = None;
         for (number, line) in self.lines() {
-            // rustfmt indents the end of an item like its beginning.
+            // rustfmt indents the last line of an item like its first line.
             if line.starts_with("#[cfg(test)]") {
                 since = Some(number);
             } else if let Some(start) = since
@@ -83,7 +83,8 @@ pub fn has_word(line: &str, word: &str) -> bool {
     })
 }
 
-/// Returns the next state of the scanner, and the number of characters that it consumes at `at`.
+/// Returns the next state of the scanner, and the number of characters that the token at `at`
+/// takes.
 fn advance(inside: Inside, all: &[char], at: usize) -> (Inside, usize) {
     let this = all[at];
     let next = all.get(at + 1).copied().unwrap_or('\0');
@@ -116,13 +117,14 @@ fn enter(all: &[char], at: usize) -> (Inside, usize) {
         ('/', '/') => (Inside::LineComment, 2),
         ('/', '*') => (Inside::BlockComment(1), 2),
         ('"', _) => (Inside::Text, 1),
-        // The `r` of a raw string stands alone, or follows the `b` or `c` of its kind.
+        // The `r` of a raw string stands alone, or follows the `b` or `c` of a byte or C string.
         ('r', '"' | '#') if !in_word || matches!(all[at - 1], 'b' | 'c') => {
             let hashes = count_hashes(all, at + 1);
             let quoted = all.get(at + 1 + hashes) == Some(&'"');
             if quoted { (Inside::RawText(hashes), 2 + hashes) } else { (Inside::Code, 1) }
         }
-        // A quote begins a lifetime, unless another one follows after one character.
+        // A single quote starts a lifetime, unless another single quote follows after one
+        // character.
         ('\'', '\\') => (Inside::Character, 1),
         ('\'', _) if all.get(at + 2) == Some(&'\'') => (Inside::Character, 1),
         _ => (Inside::Code, 1),

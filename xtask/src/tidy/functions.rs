@@ -1,12 +1,12 @@
-//! Check of the lengths of functions. Only listed functions may have more than `MOST` lines, and
-//! these may not grow.
+//! Check of the lengths of functions. A function with more than `MOST` lines must be listed in a
+//! file, and must not grow.
 
 use std::collections::BTreeMap;
 
 use super::code::{Code, has_word};
 use super::{Finding, Source, find};
 
-/// Maximum number of lines of a function, from its signature to its last brace.
+/// Maximum number of lines of a function, from its signature to its closing brace.
 const MOST: usize = 70;
 
 /// Path of the list of functions that were longer when the rule was introduced. Each line has path,
@@ -24,13 +24,13 @@ pub struct Function {
     pub lines: usize,
 }
 
-/// Returns every function with a body, also functions inside other functions.
+/// Returns every function that has a body, including functions inside other functions.
 #[must_use]
 pub fn functions(code: &Code) -> Vec<Function> {
     let mut found = Vec::new();
-    // Functions whose end is not reached, with the depth of braces outside of each.
+    // Functions whose end is not reached yet, each with the depth of braces outside of it.
     let mut open: Vec<(Function, usize)> = Vec::new();
-    // A signature, until its body begins or a semicolon shows that there is none.
+    // Signature of a function, until its body begins or a semicolon shows that it has no body.
     let mut signature: Option<Function> = None;
     let (mut braces, mut brackets) = (0_usize, 0_usize);
     for (number, line) in code.lines() {
@@ -63,8 +63,8 @@ pub fn functions(code: &Code) -> Vec<Function> {
     found
 }
 
-/// Returns true if the word at `at` is the keyword of a function definition. False for a longer
-/// word and for a function pointer type.
+/// Returns true if the word at `at` is the keyword `fn` of a function definition. False for a
+/// longer word and for the type of a function pointer.
 fn begins_function(line: &str, at: usize) -> bool {
     let before = line[..at].chars().next_back();
     line[at..].starts_with("fn ")
@@ -113,8 +113,8 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Listed functions by path and name: the line of the list, and the permitted length of the
-/// function.
+/// Listed functions. The key is path and name, and the value is the line of the list and the
+/// permitted length of the function.
 type List = BTreeMap<(String, String), (usize, usize)>;
 
 fn read_list(text: &str) -> Result<List, usize> {

@@ -1,5 +1,5 @@
-//! Check of the dependencies between crates: compares the table in ARCHITECTURE.md with cargo's
-//! metadata.
+//! Check of the dependencies between crates. It compares the table in ARCHITECTURE.md with the
+//! metadata from cargo.
 
 use std::collections::BTreeSet;
 
@@ -31,7 +31,7 @@ pub struct Row {
     pub never: Vec<String>,
 }
 
-/// Returns the rows below `HEAD`. `None` if the text has no such table.
+/// Returns the rows of the table with the headings `HEAD`. `None` if the text has no such table.
 #[must_use]
 pub fn table(text: &str) -> Option<Vec<Row>> {
     let mut lines = (1..).zip(text.lines());
@@ -54,8 +54,8 @@ pub fn cells(line: &str) -> Option<Vec<String>> {
     Some(inner.split('|').map(|cell| cell.trim().to_owned()).collect())
 }
 
-/// Returns the items of a cell, which are separated by commas. Backquotes and notes in parentheses
-/// are dropped.
+/// Returns the items of a cell, which are separated by commas. Backquotes, and notes in
+/// parentheses, are removed.
 fn items(cell: &str) -> Vec<String> {
     let mut items = Vec::new();
     let mut name = String::new();
@@ -115,7 +115,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Compares the table with cargo's metadata, and checks the length of ARCHITECTURE.md.
+/// Compares the table with the metadata from cargo, and checks the length of ARCHITECTURE.md.
 #[must_use]
 pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     let graph = Graph { crates: &metadata.crates };
@@ -167,7 +167,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
         for name in graph.meant(item).into_iter().filter(|name| below.contains(name)) {
             fault(format!("{} uses {name}, which it must never", row.name));
         }
-        // An item such as `rand` also means all crates whose names begin with it.
+        // An item such as `rand` also names all crates that begin with `rand_`.
         let family = format!("{item}_");
         let foreign = |name: &&String| **name == *item || name.starts_with(&family);
         for name in one.normal.iter().filter(foreign) {
@@ -177,7 +177,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     faults
 }
 
-/// Checks the rules between `pure` and `edge`, which the table cannot override.
+/// Checks the rules between `pure` and `edge`. The table cannot override them.
 fn check_halves(graph: &Graph<'_>) -> Vec<Finding> {
     let mut faults = Vec::new();
     for one in graph.crates.iter().filter(|one| one.folder.starts_with("pure/")) {

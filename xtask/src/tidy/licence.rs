@@ -1,10 +1,10 @@
-//! Licence expressions in the syntax of SPDX and of older packages.
+//! Licence expressions, in the syntax of SPDX and in the syntax of older packages.
 
 /// Returns true if the licences in `allowed` satisfy a licence expression. `None` if the expression
 /// is malformed.
 ///
 /// `AND` binds tighter than `OR`. A slash is an old form of `OR`. A licence with an exception must
-/// be listed together with the exception.
+/// be listed with that exception.
 #[must_use]
 pub fn is_met(expression: &str, allowed: &[String]) -> Option<bool> {
     let spaced = expression.replace('(', " ( ").replace(')', " ) ").replace('/', " OR ");

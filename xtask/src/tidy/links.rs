@@ -1,5 +1,5 @@
-//! Check of the links between documents. Each link must lead to an existing file of the repository
-//! and an existing heading.
+//! Check of the links between documents. Each link must lead to a file of the repository, and to a
+//! heading in that file if the link names one.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -21,14 +21,14 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     faults
 }
 
-/// Returns the targets of the links in a text with their line numbers. Links in code blocks are
-/// left out.
+/// Returns the targets of the links in a text, each with its line number. Links in code blocks are
+/// ignored.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     let mut in_code = false;
     for (number, line) in (1..).zip(text.lines()) {
         in_code ^= line.trim_start().starts_with("```");
-        // A line is split at backticks, so every second part is code.
+        // The line is split at backticks, so every second part is code.
         let prose = line.split('`').step_by(2).collect::<Vec<_>>().join("`");
         for part in prose.split("](").skip(1).filter(|_| !in_code) {
             let target = part.split([')', ' ']).next().unwrap_or_default();
@@ -45,7 +45,7 @@ fn broken(from: &str, target: &str, paths: &BTreeSet<&str>, sources: &[Source]) 
     let (path, heading) = target.split_once('#').unwrap_or((target, ""));
     let path = if path.is_empty() { from.to_owned() } else { resolved(from, path) };
     let is_folder = || paths.iter().any(|it| it.starts_with(&format!("{path}/")));
-    // Pictures are no text, so they are not among the sources.
+    // Pictures are not text, so they are not among the source files.
     let is_picture = || path.ends_with(".png") && Path::new(&path).is_file();
     if !paths.contains(path.as_str()) && !is_folder() && !is_picture() {
         return Some(format!("links to {target}, and there is no {path}"));
@@ -56,7 +56,7 @@ fn broken(from: &str, target: &str, paths: &BTreeSet<&str>, sources: &[Source]) 
         .then(|| format!("links to {target}, and {path} has no such heading"))
 }
 
-/// Returns the path from the root for a path relative to the folder of a file.
+/// Converts a path that is relative to the folder of a file to a path from the root.
 fn resolved(from: &str, path: &str) -> String {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

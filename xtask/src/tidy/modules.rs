@@ -1,9 +1,9 @@
 //! Check of the dependencies between modules. The modules of one folder must not form a cycle.
 //!
-//! A module and its submodules may depend on each other, since they are one unit in several files.
-//! Modules of one folder should be readable one after the other, which a cycle prevents. Everything
-//! inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that is a cycle.
-//! A re-export belongs to the module that re-exports it. Tests may use any module.
+//! A module and its submodules may depend on each other, because they are one unit in several
+//! files. The modules of a folder should be readable one after another, which a cycle prevents.
+//! Everything inside a module counts as that module: if `a::x` uses `b` and `b::y` uses `a`, that
+//! is a cycle. A re-export belongs to the module that re-exports it. Tests may use any module.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use crate::metadata::Metadata;
 /// Path of a module: the names from the root of its crate.
 type Module = Vec<String>;
 
-/// Dependencies between the modules of one folder: for each module the modules that it uses, with
+/// Dependencies between the modules of one folder. For each module: the modules that it uses, with
 /// the file and line of the first use.
 type Knows<'a> = BTreeMap<&'a str, BTreeMap<&'a str, (&'a Source, usize)>>;
 
@@ -50,7 +50,7 @@ fn circles(sources: &[&Source], root: &str) -> Vec<Finding> {
     let mut folders: BTreeMap<&[String], Knows<'_>> = BTreeMap::new();
     for (from, to, source, line) in &known {
         let shared = from.iter().zip(to).take_while(|(a, b)| a == b).count();
-        // One module is inside the other.
+        // One of the two modules is inside the other.
         let (Some(one), Some(other)) = (from.get(shared), to.get(shared)) else { continue };
         let knows = folders.entry(&from[..shared]).or_default();
         knows.entry(one).or_default().entry(other).or_insert((source, *line));
@@ -75,7 +75,7 @@ fn circles_of_folder(knows: &Knows<'_>) -> Vec<Finding> {
     faults
 }
 
-/// Returns the shortest path of dependencies from one module to another, including both.
+/// Returns the shortest path of dependencies from one module to another, with both ends.
 fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     let mut ways = vec![vec![from]];
     let mut seen = BTreeSet::from([from]);
@@ -95,7 +95,7 @@ fn way<'a>(knows: &Knows<'a>, from: &'a str, to: &str) -> Option<Vec<&'a str>> {
     None
 }
 
-/// Returns the module of a file. `None` if the file belongs to another program of the same crate.
+/// Returns the module of a file. `None` if the file belongs to another program of the crate.
 fn module(path: &str, root: &str) -> Option<Module> {
     let path = path.strip_prefix(root)?.strip_suffix(".rs")?;
     if path.starts_with("bin/") {
@@ -106,7 +106,7 @@ fn module(path: &str, root: &str) -> Option<Module> {
     Some(if is_root { Vec::new() } else { path.split('/').map(str::to_owned).collect() })
 }
 
-/// Returns the modules that a file declares for tests only, if they have files of their own.
+/// Returns the modules that a file declares for tests only and that have their own files.
 fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     let Some(code) = &source.code else { return Vec::new() };
     let ranges = code.test_lines();
@@ -116,7 +116,7 @@ fn test_modules(at: &Module, source: &Source) -> Vec<Module> {
     named.map(|name| at.iter().cloned().chain([name.to_owned()]).collect()).collect()
 }
 
-/// Returns the module to which a path leads that is used in another module.
+/// Returns the module to which a path leads, if the path is used in the module `at`.
 fn resolved(
     from: &Module,
     path: Vec<String>,
@@ -142,7 +142,7 @@ fn resolved(
     Some(at)
 }
 
-/// Returns all paths of a file that begin with `crate`, `self` or `super`, with their lines.
+/// Returns all paths in a file that begin with `crate`, `self` or `super`, each with its line.
 fn paths(source: &Source) -> Vec<(usize, Vec<String>)> {
     let Some(code) = &source.code else { return Vec::new() };
     let tests = code.test_lines();
@@ -173,7 +173,7 @@ fn is_letter(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// Returns the paths of a tree such as `a::{b, c::d}`, and the text after it.
+/// Returns the paths of a use tree such as `a::{b, c::d}`, and the text after the tree.
 fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
     let text = text.trim_start();
     let end = text.find(|c| !is_letter(c)).unwrap_or(text.len());
@@ -189,7 +189,7 @@ fn tree(text: &str) -> (Vec<Vec<String>>, &str) {
     loop {
         let (paths, behind) = tree(rest);
         all.extend(paths.into_iter().map(joined));
-        // A local name, `as x`, does not belong to the path.
+        // A new local name, as in `as x`, does not belong to the path.
         let Some(end) = behind.find([',', '}']) else { return (all, "") };
         rest = &behind[end + 1..];
         if behind[end..].starts_with('}') || rest.trim_start().starts_with('}') {

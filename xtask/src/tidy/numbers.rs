@@ -1,7 +1,8 @@
-//! SPECIFICATION.md: each promise has an ID, a status, short cells and evidence that exists.
+//! Check of SPECIFICATION.md: each promise has an ID, a status, short cells, and evidence that
+//! exists.
 //!
-//! A table has the columns `ID | promise | target | status | evidence`. Notes on a row stand below
-//! its table, under a heading `### ID`. They may name more evidence, in code spans.
+//! A table has the columns `ID | promise | target | status | evidence`. Notes on a row are below
+//! its table, under a heading `### ID`. Notes may name more evidence, in code spans.
 
 use std::collections::BTreeSet;
 
@@ -18,10 +19,10 @@ const COLUMNS: [&str; 5] = ["ID", "promise", "target", "status", "evidence"];
 /// Values of the column `status`.
 const STATUSES: [&str; 4] = ["held", "not reached", "not measured", "known gap"];
 
-/// Script of the story in the browser.
+/// Script of the browser test, called the story.
 const STORY: &str = "edge/daemon/tests/browser/story.mjs";
 
-/// Longest cell, in characters.
+/// Maximum length of a cell, in characters.
 const MAX_CELL: usize = 160;
 
 /// Evidence for a promise of SPECIFICATION.md.
@@ -31,7 +32,7 @@ pub enum Evidence {
     Test(String),
     /// A bench, by name.
     Bench(String),
-    /// A part of the story in the browser, by the name of its function.
+    /// A part of the browser test, by the name of its function.
     Browser(String),
     /// A claim of a scenario, by the name of the scenario's file.
     Scenario(String),
@@ -40,8 +41,8 @@ pub enum Evidence {
 }
 
 impl Evidence {
-    /// Reads one item of an evidence cell. Returns `None` if the item is no test, bench, browser
-    /// story, scenario or `pending`.
+    /// Reads one item of an evidence cell. `None` if the item is not a test, bench, part of the
+    /// browser test, scenario or `pending`.
     #[must_use]
     pub fn read(item: &str) -> Option<Evidence> {
         let item = item.trim().trim_matches('`');
@@ -55,7 +56,7 @@ impl Evidence {
         }
     }
 
-    /// Returns a description of the evidence if it does not exist. `None` if the evidence exists.
+    /// Returns a message if the evidence does not exist. `None` if it exists.
     fn missing(&self, sources: &[Source]) -> Option<String> {
         let (exists, what) = match self {
             Evidence::Test(path) => (has_test(path, sources), format!("no test {path}")),
@@ -155,8 +156,8 @@ fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
     says
 }
 
-/// Checks the heading of a note, which must be the ID of a row above, and the evidence in its code
-/// spans, which must exist.
+/// Checks a note. Its heading must be the ID of a row above, and the evidence in its code spans
+/// must exist.
 fn check_note(line: &str, ids: &BTreeSet<String>, sources: &[Source]) -> Vec<String> {
     if let Some(id) = line.strip_prefix("### ") {
         let has_row = ids.contains(id);
@@ -176,11 +177,11 @@ fn is_id(id: &str) -> bool {
         && number.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Returns true if a test with the name at the end of `path` exists in a file whose path contains
-/// the rest of `path`.
+/// Returns true if a test has the name at the end of `path`. The file of the test must have a path
+/// that contains the other parts of `path`.
 fn has_test(path: &str, sources: &[Source]) -> bool {
     let (place, name) = path.rsplit_once("::").unwrap_or(("", path));
-    // `slackline_sim::costs` is a module, `costs.rs` a file.
+    // `slackline_sim::costs` means a module, and `costs.rs` means a file.
     let place = place.trim_end_matches(".rs").trim_end_matches(".py");
     let place = place.trim_start_matches("slackline_");
     let places: Vec<&str> = place.split(['/', ':']).filter(|part| !part.is_empty()).collect();
@@ -188,7 +189,7 @@ fn has_test(path: &str, sources: &[Source]) -> bool {
     let in_python = format!("\ndef {name}(");
     sources.iter().any(|source| {
         let is_there = |part: &str| {
-            // The module `tests` is part of its file.
+            // The module `tests` belongs to the file that contains it.
             let mut parts = source.path.trim_end_matches(".rs").trim_end_matches(".py").split('/');
             part == "tests" || parts.any(|other| other == part)
         };
@@ -199,13 +200,13 @@ fn has_test(path: &str, sources: &[Source]) -> bool {
     })
 }
 
-/// Returns true if the code has a test function with that signature.
+/// Returns true if the code has a test function with this signature.
 fn is_tested(code: &Code, signature: &str) -> bool {
     let mut is_marked = false;
     code.lines().any(|(_, line)| {
         let line = line.trim();
         let found = is_marked && line.contains(signature);
-        // Other attributes may follow `#[test]`.
+        // Other attributes may come after `#[test]`.
         is_marked = line.starts_with("#[test]") || is_marked && is_between(line);
         found
     })
@@ -215,8 +216,7 @@ fn is_between(line: &str) -> bool {
     line.is_empty() || line.starts_with("#[")
 }
 
-/// Returns true if a bench with that name exists: a function, a file, or a string in the bench
-/// program.
+/// Returns true if a bench has this name: a function, a file, or a string in the bench program.
 fn has_bench(name: &str, sources: &[Source]) -> bool {
     let (function, quoted) = (format!("fn {name}("), format!("\"{name}\""));
     let is_bench = |source: &&Source| source.path.split('/').any(|part| part.starts_with("bench"));
@@ -304,7 +304,7 @@ mod tests {
         let table = |promise: &str, target: &str| {
             reported(&format!("{HEAD}| RES-01 | {promise} | {target} | held | bench: pick |\n"))
         };
-        // Characters, not bytes.
+        // The length is counted in characters and not in bytes.
         assert!(table(&"\u{3bc}".repeat(160), "1").is_empty());
         let says = ["the cell promise has 161 characters, 160 at most"];
         assert_eq!(table(&"a".repeat(161), "1"), says);

@@ -1,4 +1,5 @@
-//! Check of the external packages against deny.toml: their licences, bans and purposes.
+//! Check of the external packages against deny.toml: their licences, the bans, and the stated
+//! purposes.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,7 @@ const LIST: &str = "# What each direct dependency is for:";
 ///
 /// # Errors
 ///
-/// If there is no such file, or it cannot be parsed.
+/// If deny.toml does not exist, or if it cannot be parsed.
 pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     let source = find(sources, FILE).with_context(|| format!("there is no {FILE}"))?;
     let table: Table = source.text.parse().with_context(|| format!("{FILE} is no TOML"))?;
@@ -43,8 +44,8 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Result<Vec<Finding>> {
     Ok(faults)
 }
 
-/// Returns the strings of a list in deny.toml. With a key, the list has tables, and the strings
-/// under that key are returned.
+/// Returns the strings of a list in deny.toml. If `key` is given, the list contains tables, and the
+/// value of that key in each table is returned.
 fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<String> {
     let list = table.get(section).and_then(|section| section.get(list)?.as_array());
     let text = |value: &toml::Value| {
@@ -54,8 +55,8 @@ fn strings(table: &Table, section: &str, list: &str, key: Option<&str>) -> Vec<S
     list.into_iter().flatten().filter_map(text).collect()
 }
 
-/// Checks that each direct dependency has a line with its purpose, and that each such line belongs
-/// to a dependency.
+/// Checks that each direct dependency has a line with its purpose, and that each line with a
+/// purpose belongs to a direct dependency.
 fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Finding> {
     let ours = |name: &&String| metadata.crates.iter().any(|one| one.package == **name);
     let all = metadata.crates.iter().flat_map(|one| one.normal.iter().chain(&one.other));

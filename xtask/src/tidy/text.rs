@@ -1,4 +1,4 @@
-//! Check of the text of each file: lengths, forbidden words and forbidden features.
+//! Check of the text of each file: lengths, forbidden words and forbidden code.
 
 use super::code::has_word;
 use super::{Finding, Source};
@@ -6,7 +6,7 @@ use super::{Finding, Source};
 /// Maximum number of characters in a line of Rust.
 const WIDTH: usize = 100;
 
-/// Maximum number of lines of a Rust file without its test modules.
+/// Maximum number of lines of a Rust file. Its test modules do not count.
 const LENGTH: usize = 600;
 
 /// Files of `pure/` that may use floating point. All random draws are there.
@@ -15,15 +15,15 @@ const WITH_FLOATS: [&str; 2] = ["pure/scenario/src/draw.rs", "pure/fit/src/gener
 /// Folder in which unsafe code is allowed.
 const WITH_UNSAFE: &str = "edge/linux/src/sys";
 
-/// Words of unfinished work, each split in two so that this file does not contain them.
+/// Words that mark unfinished work. Each is split in two, so that this file does not contain it.
 const UNFINISHED: [&str; 3] = [concat!("TO", "DO"), concat!("FIX", "ME"), concat!("X", "XX")];
 
 /// Folders that exist only on one developer's computer.
 const FOLDERS: [&str; 4] =
     [concat!("/wo", "rk"), concat!("/ro", "ot"), concat!("/ho", "me"), concat!("/fa", "rm")];
 
-/// Words in the names of hosts that serve packages. The repository must not name such hosts, since
-/// each computer configures its own.
+/// Words in the names of hosts that serve packages. The repository must not name such a host,
+/// because each computer has its own configuration.
 const HOSTS: [&str; 9] = [
     "artifactory",
     "cache",
@@ -36,7 +36,7 @@ const HOSTS: [&str; 9] = [
     concat!("python", "hosted"),
 ];
 
-/// Names of settings that select a host that serves packages.
+/// Names of settings that choose a host that serves packages.
 const CHOOSING: [&str; 3] =
     [concat!("--index", "-url"), concat!("--extra-index", "-url"), concat!("replace", "-with")];
 
@@ -127,14 +127,14 @@ fn is_test(path: &str) -> bool {
     path.split('/').any(|part| part == "tests" || part == "benches")
 }
 
-/// Returns true if a path on this line begins with `folder`. False if `folder` is only in the
-/// middle of a path.
+/// Returns true if a path on this line begins with `folder`. False if `folder` is only a later part
+/// of a path.
 fn has_folder(line: &str, folder: &str) -> bool {
     line.match_indices(folder).any(|(at, _)| {
         let before = line[..at].chars().next_back();
         let after = line[at + folder.len()..].chars().next();
         let goes_on = |c: char| c.is_alphanumeric() || "_-.".contains(c);
-        // Such as in `src/…`, `~/…`, `$X/…`, `{}/…` and `*/…`.
+        // The folder is a later part of a path in `src/…`, `~/…`, `$X/…`, `{}/…` and `*/…`.
         let inside = |c: char| goes_on(c) || "/~})*>".contains(c);
         !before.is_some_and(inside) && !after.is_some_and(goes_on)
     })
@@ -148,8 +148,8 @@ fn hosts(line: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Checks the source of each package in Cargo.lock. The source must be the public registry, even if
-/// a computer is configured to use a mirror.
+/// Checks the source of each package in Cargo.lock. It must be the public registry, even if a
+/// computer uses a mirror.
 fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     const USUAL: &str = "\"registry+https://github.com/rust-lang/crates.io-index\"";
     let lines = (1..).zip(lock.text.lines());

@@ -1,8 +1,9 @@
-//! Check of the wording of the source: counts of unwanted words, which may only fall.
+//! Check of the wording of the source. It counts violations of the word rules, and these counts may
+//! only fall.
 //!
-//! [`PATH`] holds a count for each rule and each folder of a crate. A count above the committed
-//! count is a fault. A count below it is a fault too, until `cargo xtask words --lower` has lowered
-//! the file.
+//! [`PATH`] contains a count for each rule and each crate folder. A count above the committed count
+//! is a fault. A count below the committed count is a fault too, until `cargo xtask words --lower`
+//! has lowered the committed count.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +14,7 @@ use super::{Finding, Source, find};
 /// Path of the file with the counts, relative to the root of the repository.
 pub const PATH: &str = "xtask/words.txt";
 
-/// Opening words that leave the subject of a doc comment open, such as `Whether`.
+/// First words of a doc comment that do not name its subject, such as `Whether`.
 const OPENINGS: &[&str] = &[
     "what",
     "whatever",
@@ -42,7 +43,7 @@ const OPENINGS: &[&str] = &[
     "anything",
 ];
 
-/// Words that a test's name must not contain.
+/// Words that the name of a test must not contain.
 const PRONOUNS: &[&str] = &[
     "who",
     "whom",
@@ -65,10 +66,10 @@ const EMPTY_NAMES: &[&str] = &[
     "Set", "Shown", "Spent", "Built", "Drawn", "Come",
 ];
 
-/// Names that end like participles but are nouns.
+/// Names that look like participles but are nouns.
 const NOUNS: &[&str] = &["Seed", "Speed", "Need", "Feed", "Bed", "Embed"];
 
-/// Number of words at and below which a doc comment says too little.
+/// Maximum number of words of a doc comment that counts as saying too little.
 const FILLER: usize = 3;
 
 /// A rule about words.
@@ -82,7 +83,7 @@ pub enum Rule {
     TestName,
     /// A type whose whole name is one of `EMPTY_NAMES`, or a participle.
     TypeName,
-    /// A type with the name of another type of its crate.
+    /// A type that has the name of another type in its crate.
     SameName,
     /// An `allow(missing_docs)` on any item.
     Undocumented,
@@ -129,7 +130,7 @@ pub fn places(sources: &[Source]) -> Places {
         }
     }
     let repeated = types.into_values().filter(|findings| findings.len() > 1);
-    // One of them may keep the name.
+    // One of the types with this name may keep it.
     places.insert(Rule::SameName, repeated.flat_map(|all| all.into_iter().skip(1)).collect());
     places
 }
@@ -164,7 +165,7 @@ fn in_file(source: &Source, found: &mut dyn FnMut(Rule, Finding)) {
     }
 }
 
-/// Returns the doc comments of a file: the line on which each begins, and its text.
+/// Returns the doc comments of a file: the first line and the text of each.
 fn doc_comments(text: &str) -> Vec<(usize, String)> {
     let mut comments: Vec<(usize, String)> = Vec::new();
     let mut mark_before = None;
@@ -187,7 +188,7 @@ fn doc_comments(text: &str) -> Vec<(usize, String)> {
     comments
 }
 
-/// Returns the tests of a file: line and name of each.
+/// Returns the tests of a file: the line and the name of each.
 fn tests_of(text: &str) -> Vec<(usize, &str)> {
     let mut tests = Vec::new();
     let mut is_test = false;
@@ -204,7 +205,8 @@ fn tests_of(text: &str) -> Vec<(usize, &str)> {
     tests
 }
 
-/// Returns the types that a file of a crate's `src` defines: line and name of each.
+/// Returns the types that a file in the `src` folder of a crate defines: the line and the name of
+/// each.
 fn types_of(source: &Source) -> Vec<(usize, &str)> {
     let Some(code) = source.code.as_ref().filter(|_| source.path.contains("/src/")) else {
         return Vec::new();
@@ -236,7 +238,8 @@ fn is_empty_name(name: &str) -> bool {
     is_participle || EMPTY_NAMES.contains(&name)
 }
 
-/// Returns the folder of the crate of a file, such as `pure/units` for `pure/units/src/time.rs`.
+/// Returns the folder of the crate that contains a file, such as `pure/units` for
+/// `pure/units/src/time.rs`.
 fn folder(path: &str) -> String {
     let mut parts = path.split('/');
     match (parts.next(), parts.next()) {
@@ -246,7 +249,7 @@ fn folder(path: &str) -> String {
     }
 }
 
-/// Number of violations by rule and folder.
+/// Number of violations for each rule and folder.
 type Counts = BTreeMap<(Rule, String), usize>;
 
 fn counts(places: &Places) -> Counts {
@@ -305,11 +308,11 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     keys.into_iter().filter(differs).map(says).collect()
 }
 
-/// Returns the text of [`PATH`] with each count that has fallen.
+/// Returns the text of [`PATH`] in which each count that has fallen is lowered.
 ///
 /// # Errors
 ///
-/// If counts have risen. The error contains them.
+/// If a count has risen. The error contains all such counts.
 pub fn lowered(sources: &[Source]) -> Result<String, Vec<Finding>> {
     let now = counts(&places(sources));
     let before = find(sources, PATH).map(|file| committed(&file.text));

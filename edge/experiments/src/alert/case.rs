@@ -7,11 +7,11 @@ use slackline_policy::{ALL, Field, FieldError, Kind, Spec, Values, find, nearest
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// SEDF and Credit as in the paper, as closely as is known. The paper used a development tree of
-/// Xen from between October and December 2006, which was never released.
+/// Parameters of SEDF and Credit that are nearest to the paper. The paper used a development tree
+/// of Xen from between October and December 2006, which was never released.
 pub const AS_PUBLISHED: [&str; 2] = ["sedf:rules=xen-3.0.3", "credit:rules=xen-2006-10-30"];
 
-/// Policy that is tested by default in addition to SEDF and Credit.
+/// Policy that is tested by default, in addition to SEDF and Credit.
 pub const OURS: &str = "edf";
 
 /// Returns the policies that a test compares by default.
@@ -23,23 +23,24 @@ pub fn usual_cases(form: Form) -> Vec<&'static str> {
     }
 }
 
-/// Period of all shares in a test, under policies whose shares have a period. The paper used the
-/// same period.
+/// Period of all shares in a test, for policies whose shares have a period. The paper used this
+/// period.
 const PERIOD: Span = Span::from_ms(10);
 
 /// Share to which Dom0 (the driver domain) is limited.
 const DOM0: CpuShare = CpuShare::from_ppm(60_000);
 
-/// Load of Dom0 (the driver domain). With it the published errors of Credit are reproduced. With an
-/// idle Dom0 they are not.
+/// Load of Dom0 (the driver domain). With this load the test reproduces the published errors of
+/// Credit. With an idle Dom0 it does not.
 const DOM0_PERIOD: Span = Span::from_us(7_300);
 const DOM0_WORK: Span = Span::from_us(150);
 
 /// Time at the start of a trial that is simulated but not measured.
 const WARMUP: Span = Span::from_secs(2);
 
-/// Costs of the simulated host. They are neither from the paper nor fitted to it. They are orders
-/// of magnitude for its test machine, and Xen's timer slop: timers within 50 us expire together.
+/// Costs of the simulated host. They are not from the paper and not fitted to it. They have the
+/// order of magnitude of the paper's test machine, and Xen's timer slop: timers within 50 us expire
+/// together.
 const HOST: &str =
     "switch = \"5us\"\ntimer_lateness = \"exponential 5us\"\ntimer_slop = \"50us\"\n";
 
@@ -53,7 +54,7 @@ pub struct Case {
     settings: Vec<Setting>,
 }
 
-/// A parameter and its value, as in a scenario.
+/// A parameter and its value, as a scenario states them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Setting {
     name: &'static str,
@@ -98,7 +99,7 @@ pub enum CaseError {
     },
 }
 
-/// Kind of allocation error test, by its domains.
+/// Kind of allocation error test, which decides its domains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     /// Dom0 and a domain that always computes, on one CPU.
@@ -112,7 +113,7 @@ pub enum Form {
 pub struct Trial {
     /// Kind of test to which this run belongs.
     pub form: Form,
-    /// Share to which the domain is limited, or each domain in the test on two CPUs.
+    /// Share to which each measured domain is limited.
     pub target: CpuShare,
     /// Measured time, without the warm-up.
     pub length: Span,
@@ -131,10 +132,11 @@ impl Form {
 }
 
 impl Case {
-    /// Parses a case such as `credit:rules=xen-3.0.3:cap=...`. The settings in `all` apply too.
+    /// Parses a case such as `credit:rules=xen-3.0.3:cap=...`. The settings in `all` are added to
+    /// the case.
     ///
     /// # Errors
-    /// If there is no such policy or field, or the policy cannot limit a vCPU.
+    /// If there is no such policy or field, or if the policy cannot limit a vCPU.
     pub fn read(text: &str, all: &[String]) -> Result<Case, CaseError> {
         let mut parts = text.split(':');
         let name = parts.next().unwrap_or_default();
@@ -149,10 +151,10 @@ impl Case {
         Ok(case)
     }
 
-    /// Returns the case with an additional setting, or with a new value for an existing setting.
+    /// Returns the case with one more setting. A setting of the same field is replaced.
     ///
     /// # Errors
-    /// If the setting is no field of the policy or its shares.
+    /// If neither the policy nor its shares have a field for the setting.
     pub fn with(&self, setting: &str) -> Result<Case, CaseError> {
         let mut case = self.clone();
         case.set(setting)?;
@@ -197,7 +199,7 @@ impl Case {
         cases
     }
 
-    /// Returns the conflict between settings of the case. `None` if no settings conflict.
+    /// Returns a conflict between settings of the case. `None` if no settings conflict.
     fn conflict(&self) -> Option<FieldError> {
         let settings =
             self.settings.iter().filter(|setting| setting.whose == ParameterOwner::Policy);
@@ -224,7 +226,8 @@ impl Case {
         {
             let _ = write!(text, ", {} = {}", setting.name, setting.value);
         }
-        // Dom0 has the capacity that the policy would keep free.
+        // The reserve is set to zero, because Dom0 uses the capacity that the policy would
+        // otherwise keep free.
         let keeps = |field: &Field| field.name == RESERVE;
         let says = |setting: &Setting| setting.name == RESERVE;
         if self.spec.policy_fields.iter().any(keeps) && !self.settings.iter().any(says) {
@@ -281,7 +284,8 @@ const RESERVE: &str = "reserve";
 
 const SPIN: &str = "kind = \"spin\"";
 
-/// Range of the random times at which domains join. It is longer than any period of a policy.
+/// Range from which the random join times of domains are drawn. It is longer than any period of a
+/// policy.
 const PHASES: Span = Span::from_ms(100);
 
 /// Returns the assumptions of the test that the paper does not state, as sentences for users.
@@ -312,7 +316,7 @@ pub fn assumptions(form: Form) -> Vec<String> {
 }
 
 /// Returns a pseudo-random number that depends only on the seed, the target share and the index
-/// (splitmix64).
+/// `nth` (splitmix64).
 fn drawn(seed: u64, target: CpuShare, nth: u64) -> u64 {
     let start = seed.wrapping_mul(1 << 40).wrapping_add(u64::from(target.ppm()) << 4);
     let state = start.wrapping_add(nth).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -373,7 +377,8 @@ mod tests {
                 let text = case.scenario(trial);
                 let scenario = Scenario::read(&text)
                     .unwrap_or_else(|error| panic!("{}: {error}\n{text}", spec.name));
-                // Partitioned policies cannot place three shares of 66 % on two CPUs.
+                // A policy that assigns each vCPU to one CPU cannot place three shares of 66 % on
+                // two CPUs.
                 if form == Form::One {
                     scenario
                         .admit()
@@ -410,14 +415,14 @@ mod tests {
     }
 
     #[test]
-    fn each_ablation_of_an_alert_case_changes_exactly_one_rule() {
+    fn ablation_of_an_alert_case_changes_exactly_one_rule() {
         let case = Case::read("edf", &[]).unwrap();
         let names: Vec<String> = case.ablations().into_iter().map(|it| it.name).collect();
         assert_eq!(names, ["edf:place=pack", "edf:place=split", "edf:unblocking=new-period"]);
     }
 
-    /// The rules of Xen admit all reservations, so the settings `pack` and `split` conflict with
-    /// them.
+    /// The rules of Xen admit all reservations. So the settings `pack` and `split` conflict with
+    /// these rules.
     #[test]
     fn ablations_of_an_alert_case_omit_settings_that_conflict_with_it() {
         let places = |case: &str| {

@@ -16,7 +16,7 @@ pub struct CaseResult {
     pub runs: Vec<DomainErrors>,
 }
 
-/// Kind of enforcer of the limit.
+/// Enforcer of the limit: a simulated policy or this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limiter {
     /// A simulated policy with this name.
@@ -32,10 +32,9 @@ pub struct DomainErrors {
     pub target: CpuShare,
     /// Seed of the run. Zero if the run used no random numbers.
     pub seed: u64,
-    /// Error of each second in millionths: the CPU time used less the target, divided by the
-    /// target.
+    /// Error of each second in millionths: (CPU time used - target) / target.
     pub seconds: Vec<i64>,
-    /// Error over all seconds together.
+    /// Error over all seconds together, in millionths.
     pub average: i64,
 }
 
@@ -62,8 +61,8 @@ impl CaseResult {
         seeds
     }
 
-    /// Returns the errors of all seconds at the target shares for which `wanted` is true. If `seed`
-    /// is `None`, the errors with all seeds are returned.
+    /// Returns the errors of all seconds at the target shares that `wanted` selects. If `seed` is
+    /// `None`, errors with every seed are returned.
     #[must_use]
     pub fn errors(&self, seed: Option<u64>, wanted: impl Fn(CpuShare) -> bool) -> AllocationErrors {
         let is_wanted =
@@ -71,8 +70,8 @@ impl CaseResult {
         self.runs.iter().filter(is_wanted).flat_map(|run| run.seconds.iter().copied()).collect()
     }
 
-    /// Computes a number from the errors of seconds with each seed, and returns its statistics over
-    /// the seeds. `None` if there is no such number.
+    /// Computes a number from the errors with each seed, and returns the statistics of these
+    /// numbers over the seeds. `None` if no seed has a number.
     #[must_use]
     pub fn over_seeds(
         &self,
@@ -91,7 +90,7 @@ impl CaseResult {
         OverSeeds::of(runs.map(|run| percent(run.average)))
     }
 
-    /// Returns the number of seconds with a negative error, and the number with a positive error.
+    /// Returns two counts: seconds with a negative error, and seconds with a positive error.
     #[must_use]
     pub fn signs(&self) -> (usize, usize) {
         let errors = self.runs.iter().flat_map(|run| &run.seconds);

@@ -11,16 +11,16 @@ use super::result::{CaseResult, DomainErrors, Limiter};
 use crate::grid::{self, GridError, Watch};
 use crate::header;
 
-/// Parameters of the trials, the same for every case.
+/// Parameters that the trials of all cases share.
 #[derive(Clone, Debug)]
 pub struct Trials {
-    /// Kind of allocation error test, by its domains.
+    /// Kind of allocation error test, which decides its domains.
     pub form: Form,
     /// Target shares to which domains are limited, in different trials.
     pub targets: Vec<CpuShare>,
     /// Measured time at each target share.
     pub length: Span,
-    /// Number of seeds. They are 1, 2 and so on.
+    /// Number of seeds. The seeds are 1, 2, 3 and so on.
     pub seeds: u64,
 }
 
@@ -33,7 +33,7 @@ const SMP_TARGET: [u32; 1] = [66];
 /// Time for which the paper tests each target share on one CPU.
 pub const PUBLISHED_LENGTH: Span = Span::from_secs(180);
 
-/// Time for which the paper tests its target share on two CPUs.
+/// Time for which the paper tests the target share on two CPUs.
 const SMP_LENGTH: Span = Span::from_secs(600);
 
 impl Trials {
@@ -48,7 +48,7 @@ impl Trials {
         Trials { form, targets: targets.iter().map(share).collect(), length, seeds: 10 }
     }
 
-    /// Returns shorter trials, whose errors cannot be compared with the paper's.
+    /// Returns shorter trials. Their errors cannot be compared with the errors in the paper.
     #[must_use]
     pub fn quick(form: Form) -> Trials {
         Trials { length: Span::from_secs(20), seeds: 3, ..Trials::as_published(form) }
@@ -80,10 +80,10 @@ pub struct TrialError {
 /// Reason why a trial failed.
 #[derive(Debug, Error)]
 pub enum TrialFault {
-    /// A parameter has an invalid value.
+    /// The value of a parameter is not valid.
     #[error(transparent)]
     Scenario(#[from] ScenarioError),
-    /// The policy does not admit the domains, or it violated its contract with the host.
+    /// The policy does not admit the domains, or it broke its contract with the host.
     #[error(transparent)]
     Run(#[from] RunError),
 }
@@ -129,13 +129,13 @@ impl Trials {
         let mut seconds = WholeSeconds::new(&header::of_simulation(&scenario));
         slackline_sim::run(&scenario, &mut seconds).map_err(|error| fault(error.into()))?;
         let used = seconds.finish();
-        // The last domains are measured: one beside Dom0, or all three.
+        // The last domains are measured: the one domain in addition to Dom0, or all three.
         let measured = used.len() - self.form.measured();
         Ok(used[measured..].iter().map(|used| errors(used, trial)).collect())
     }
 }
 
-/// Returns the errors that follow from the CPU time used in each second.
+/// Computes the errors from the CPU time used in each second.
 fn errors(used: &[Span], trial: Trial) -> DomainErrors {
     let Trial { target, seed, .. } = trial;
     let second = Span::from_secs(1);

@@ -6,13 +6,13 @@ use toml::{Table, Value};
 
 use super::Edit;
 
-/// A path or value that does not fit the scenario.
+/// A path or value that cannot be used in the scenario.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("`{path}`: {why}")]
 pub struct PathError {
     /// Path as the user wrote it.
     pub path: String,
-    /// Reason why the path or value does not fit.
+    /// Reason why the path or value cannot be used.
     pub why: String,
 }
 
@@ -28,10 +28,10 @@ impl PathError {
     }
 }
 
-/// Applies all edits in order. A variable that one edit defines can be used in all of them.
+/// Applies all edits in order. A variable that one edit defines is available in all edits.
 ///
 /// # Errors
-/// If a path or a value does not fit.
+/// If a path or a value cannot be used in the scenario.
 pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), PathError> {
     let lets = edits.iter().flat_map(|edit| edit.lets);
     let lets: Vec<(String, String)> =
@@ -39,7 +39,7 @@ pub fn vary(table: &mut Table, edits: &[Edit<'_>]) -> Result<(), PathError> {
     edits.iter().try_for_each(|&edit| apply(table, edit, &lets))
 }
 
-/// Returns the value at a path as text. Empty if the path has no value.
+/// Returns the value at a path as text. Empty if there is no value at the path.
 ///
 /// # Errors
 /// If the path is not valid in the scenario.
@@ -68,8 +68,8 @@ fn apply(table: &mut Table, edit: Edit<'_>, lets: &[(String, String)]) -> Result
     Ok(())
 }
 
-/// Returns the table to which a path leads, and the last key of the path. For an array of tables,
-/// the path has the name of the table, or the name of its domain.
+/// Returns the table that a path leads to, and the last key of the path. In an array of tables, a
+/// table is found by its name or by the name of its domain.
 fn place<'a>(table: &'a mut Table, path: &str) -> Result<(&'a mut Table, String), PathError> {
     let mut parts: Vec<&str> = path.split('.').collect();
     let key = parts.pop().unwrap_or_default().to_owned();
@@ -117,8 +117,8 @@ fn filled(value: &Value, lets: &[(String, String)]) -> Result<Value, String> {
     })
 }
 
-/// Computes a percentage of a duration: `2500000ns` for `25` and `10ms`. The duration may itself be
-/// given as a percentage.
+/// Returns a percentage of a duration: for `25` and `10ms` it is `2500000ns`. The duration can also
+/// be a percentage of another duration.
 fn part(percent: &str, whole: &str) -> Result<String, String> {
     let percent: f64 =
         percent.trim().parse().map_err(|_| format!("`{percent}` is not a number"))?;
@@ -135,7 +135,7 @@ fn scaled(value: &Value, by: &Value) -> Result<Value, String> {
     let percent = percent.and_then(|text| text.trim().parse::<f64>().ok());
     let percent = percent.ok_or_else(|| format!("`{by}` is not a percentage"))?;
     match value {
-        // Every duration in the text is scaled: `4ms`, `uniform 1ms 3ms`.
+        // All durations in the text are scaled, as in `uniform 1ms 3ms`.
         Value::String(text) => {
             let percent = percent.to_string();
             let word = |word: &str| match word.parse::<Span>() {

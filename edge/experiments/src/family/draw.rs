@@ -16,11 +16,10 @@ const MOST_JUMPS: usize = 10_000;
 pub struct Plan {
     /// Weights of the guests. The guests are the first domains of the scenario, with one vCPU each.
     pub weights: Vec<u32>,
-    /// Number of CPUs. The capacity of each is fully available to guests until the first entry in
-    /// `room` for it.
+    /// Number of CPUs. Guests can use all of a CPU until the first entry for it in `room`.
     pub cpus: usize,
-    /// Changes of the capacity available to guests, in order of time: time, CPU and capacity in
-    /// millionths.
+    /// Changes of the capacity that guests can use, in order of time. An entry has the time, the
+    /// CPU and the capacity in millionths.
     pub room: Vec<(Time, usize, u32)>,
 }
 
@@ -34,8 +33,9 @@ enum DrawKind {
     Jumps,
 }
 
-/// Generates the host with a number of CPUs and a seed. Returns the table of a scenario of length
-/// `length`, whose other keys come from `base`, and the plan of fair shares.
+/// Generates the host that has `cpus` CPUs and the seed `seed`. Returns the table of a scenario and
+/// the plan of fair shares. The scenario has the length `length`, and takes its other keys from
+/// `base`.
 #[must_use]
 pub fn drawn(
     family: &Family,
@@ -68,7 +68,7 @@ pub fn drawn(
             jumps(every, family.jumps_to.all(), length, &mut stream(DrawKind::Jumps, cpu))
         });
         let parts = || std::iter::once(first).chain(jumps.iter().map(|&(_, part)| part));
-        // Zero cannot be reserved, so a domain without a part is paused.
+        // A reservation of zero is not possible, so a domain whose part is zero is paused.
         let Some(promised) = parts().find(|part| part.0 > 0) else { continue };
         let name = format!("reserved-{cpu}");
         let mut holder = domain(&name, spin(), reservation(family, promised));
@@ -143,8 +143,8 @@ fn sleeper(family: &Family, stream: &mut Stream) -> Table {
     words.into_iter().map(|(key, word)| (key.to_owned(), word.into())).collect()
 }
 
-/// Returns the times at which a CPU's reservation changes, a Poisson process, each with the new
-/// reserved part.
+/// Returns the times at which the reservation on a CPU changes, each with the new reserved part.
+/// The times are a Poisson process.
 fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(Time, Part)> {
     let (mut at, mut jumps) = (Time::START, Vec::new());
     while jumps.len() < MOST_JUMPS {
@@ -157,7 +157,7 @@ fn jumps(every: Length, to: &[Part], length: Span, stream: &mut Stream) -> Vec<(
     jumps
 }
 
-/// Returns the shares for a reservation of a part of a CPU, by policy.
+/// Returns the shares that reserve a part of a CPU, for each policy.
 fn reservation(family: &Family, part: Part) -> Table {
     let period = family.period.0.ns();
     let slice = u128::from(period) * u128::from(part.0) / u128::from(MILLION);
@@ -169,11 +169,11 @@ fn reservation(family: &Family, part: Part) -> Table {
     filled(&family.reservation, &words)
 }
 
-/// Returns a change of the scenario to another reserved part. If that is zero, the domain is
+/// Returns a change of a domain to another reserved part. If the part is zero, the domain is
 /// paused.
 fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     let mut change = Table::new();
-    // A change cannot come before the join.
+    // A change must come after the join.
     let at = at.since(Time::START).ns().max(1);
     change.insert("at".into(), format!("{at}ns").into());
     change.insert("domain".into(), of.into());
@@ -184,8 +184,8 @@ fn change(family: &Family, of: &str, at: Time, part: Part) -> Table {
     change
 }
 
-/// Returns a table in which variables are replaced. A text that consists of a single variable
-/// becomes a number if possible.
+/// Returns a table in which variables are replaced by their values. If a text consists of one
+/// variable only, its value becomes a number if possible.
 fn filled(table: &Table, words: &[(&str, String)]) -> Table {
     let fill = |value: &Value| match value {
         Value::Table(table) => Value::Table(filled(table, words)),
@@ -264,7 +264,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn random_hosts_of_a_family_have_the_configured_frequencies() {
+    fn random_hosts_of_a_family_have_the_configured_mean_numbers() {
         let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
         for seed in 1..=200 {
             let (_, plan) = host(16, seed);

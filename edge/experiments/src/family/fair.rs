@@ -1,5 +1,5 @@
-//! Comparison of the guests' CPU time with their fair CPU time: the weighted max-min fair share of
-//! all CPUs, among the guests that are runnable at each instant.
+//! Comparison of the CPU time of guests with their fair CPU time. It is the weighted max-min fair
+//! share of all CPUs, among the guests that are runnable at each instant.
 
 use slackline_trace::{Record, Sink, VcpuName};
 use slackline_units::{Span, Time, VcpuId};
@@ -8,22 +8,22 @@ use super::{Plan, quantile};
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Minimum fair CPU time in a second for which an error is computed, in nanoseconds.
+/// Smallest fair CPU time in a second for which a deviation is computed, in nanoseconds.
 const LEAST_NS: f64 = 1e6;
 
 /// Returns the weighted max-min fair rate of each guest on CPUs with the capacities `room`. A vCPU
 /// runs on one CPU at a time, so the `j` largest rates must fit on the `j` CPUs with the most
-/// capacity. So the rates are the slopes of the greatest convex function of the summed weights
-/// below these sums of capacity. Both arguments must be in descending order.
+/// capacity. Plot the summed capacity against the summed weight. The rates are the slopes of the
+/// greatest convex function below these points. Both arguments must be in descending order.
 #[must_use]
 pub fn fair_rates(weights: &[f64], room: &[f64]) -> Vec<f64> {
-    // Corners of that function: number of guests up to it, their weight and their capacity.
+    // Corners of the convex function, as number of guests, summed weight and summed capacity.
     let mut corners = vec![(0_usize, 0.0, 0.0)];
     let (mut weight, mut sum) = (0.0, 0.0);
     for (nth, each) in weights.iter().enumerate() {
         weight += each;
         sum += room.get(nth).copied().unwrap_or_default();
-        // The last guests may leave capacity unused.
+        // The last guests may not be able to use all capacity.
         let is_below = |corners: &[(usize, f64, f64)]| match corners {
             [.., (_, w0, s0), (_, w1, s1)] => (s1 - s0) * (weight - w1) >= (sum - s1) * (w1 - w0),
             _ => false,
@@ -52,30 +52,31 @@ pub struct Fairness {
     pub second_p95: f64,
 }
 
-/// Sink that compares the CPU time of guests in a run of a random host with the fair CPU time. The
-/// warm-up is not counted.
+/// Sink that compares the CPU time of guests with their fair CPU time, in a run of a random host.
+/// The warm-up does not count.
 #[derive(Clone, Debug)]
 pub struct FairMeter<'a> {
     plan: &'a Plan,
     from: Time,
     now: Time,
-    /// Guests by descending weight. The next field has a flag for each guest, which is true while
-    /// the guest is runnable.
+    /// Indices of the guests by descending weight. The next field has a flag for each guest that is
+    /// true while it is runnable.
     order: Vec<usize>,
     awake: Vec<bool>,
-    /// Capacity of each CPU that is available to guests, in millionths.
+    /// Capacity of each CPU that guests can use, in millionths.
     room: Vec<u32>,
     /// Index of the next change in the plan's `room`.
     next: usize,
-    /// Fair rate of each runnable guest. `None` if the rates must be computed again.
+    /// Fair rate of each runnable guest. `None` if the rates must be computed again after a change.
     rates: Option<Vec<(usize, f64)>>,
-    /// Fair CPU time by second since `from`, then by guest, in nanoseconds.
+    /// Fair CPU time in nanoseconds, by second since `from` and then by guest.
     fair: Vec<Vec<f64>>,
     got: Vec<Vec<f64>>,
 }
 
 impl<'a> FairMeter<'a> {
-    /// Creates the sink for a run of the host of this plan, with a warm-up time.
+    /// Creates the sink for a run of a random host. `plan` belongs to the host, and `warmup` is not
+    /// counted.
     #[must_use]
     pub fn new(plan: &'a Plan, warmup: Span) -> FairMeter<'a> {
         let mut order: Vec<usize> = (0..plan.weights.len()).collect();
@@ -201,7 +202,7 @@ impl Sink for FairMeter<'_> {
             }
             Record::Ended { at } => {
                 self.advance(at);
-                // A second in which no guest ran has no row yet.
+                // If no guest ran in a second, one of the two lists has no row for it.
                 let seconds = self.fair.len().max(self.got.len());
                 for table in [&mut self.fair, &mut self.got] {
                     if seconds > 0 {
@@ -225,8 +226,8 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// The cases have known solutions: three guests on two CPUs, one heavy guest, weights 3, 2, 2
-    /// on two CPUs, and two guests on CPUs with different capacities.
+    /// The cases have known solutions: three guests on two CPUs, one heavy guest, weights 3, 2 and
+    /// 2 on two CPUs, and two guests on CPUs with different capacities.
     #[test]
     fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);
@@ -266,7 +267,8 @@ mod tests {
         meter.record(&ran(0, 0, 1_500));
         meter.record(&ran(1, 1_500, 2_500));
         meter.record(&Record::Ended { at: at(3_000) });
-        // The first guest: 500 ms alone, 500 ms at a quarter, then 500 ms at an eighth.
+        // The first guest runs alone for 500 ms, gets a quarter for 500 ms, and then an eighth for
+        // 500 ms.
         close(&[meter.fair[0][0], meter.fair[1][0]], &[0.625e9, 0.0625e9]);
         close(&[meter.fair[0][1], meter.fair[1][1]], &[0.375e9, 0.1875e9 + 0.25e9]);
         close(&[meter.got[0][0], meter.got[0][1], meter.got[1][1]], &[0.5e9, 0.5e9, 0.5e9]);

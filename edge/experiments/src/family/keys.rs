@@ -1,4 +1,4 @@
-//! Keys of the table `[family]`, each with its text for the help page.
+//! Keys of the table `[family]`, with their texts on the help page.
 
 use slackline_scenario::keys::{Key, KeyTable};
 

@@ -27,18 +27,18 @@ pub const COLUMNS: [&str; 13] = [
 pub struct RunResults {
     /// Number of vCPUs that joined.
     pub vcpus: usize,
-    /// Mean deviation over all vCPUs from the fair CPU time, or from the reservation, in percent.
-    /// `None` if neither is known.
+    /// Mean deviation of all vCPUs from their fair CPU time or their reservation, in percent.
+    /// `None` if neither the fair CPU time nor a reservation is known.
     pub share_error: Option<f64>,
-    /// Deviation of the vCPU with the largest deviation, in percent.
+    /// Largest deviation of a vCPU, in percent.
     pub worst_error: Option<f64>,
-    /// 95th percentile of the deviation in single seconds, in percent.
+    /// 95th percentile of the deviations in single seconds, in percent.
     pub second_error_p95: Option<f64>,
     /// Number of migrations per CPU and second.
     pub moves: f64,
     /// Number of context switches per CPU and second.
     pub switches: f64,
-    /// Number of deadlines of reservations, and number of those that were missed.
+    /// Number of deadlines of reservations, and number of missed deadlines.
     pub deadlines: Option<(u64, u64)>,
     /// Part of the runnable time in which vCPUs waited for a CPU, in percent. `None` if unknown.
     pub waiting: Option<f64>,
@@ -51,8 +51,8 @@ pub struct RunResults {
 }
 
 impl RunResults {
-    /// Returns the numbers of a run. Deviations are from the fair CPU time if `fairness` is given.
-    /// Otherwise they are from the reservations of the vCPUs that have a reservation.
+    /// Computes the results of a run. Deviations are from the fair CPU time if `fairness` is given.
+    /// Otherwise they are deviations of vCPUs from their reservations.
     #[must_use]
     pub fn of(summary: &Summary, fairness: Option<Fairness>, events: u64) -> RunResults {
         let vcpus = &summary.vcpus;

@@ -1,4 +1,5 @@
-//! Answers about the reservation of a task set, with both witnesses.
+//! Answers about the reservation of a task set: the reservation, a proof, and a run that misses a
+//! deadline with less.
 
 use slackline_fit::search::{self, Fit, Goal, NoFit};
 use slackline_units::{CpuShare, Reservation, Span};
@@ -8,13 +9,13 @@ use super::phase::{PhaseRun, RunPhaseError, WorstPhase};
 use super::tasks::NamedTasks;
 use super::{MissWitness, miss_below};
 
-/// Longest run that shows that the answer meets all deadlines.
+/// Longest run of the answer that checks that all deadlines are met.
 const LONGEST_CHECK: Span = Span::from_secs(10);
 
 /// A question about the reservation of a task set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FitQuestion {
-    /// Value that is searched.
+    /// Goal of the search for a reservation.
     pub goal: Goal,
     /// Step of the slice in the search.
     pub step: Span,
@@ -22,24 +23,25 @@ pub struct FitQuestion {
     pub reserve: CpuShare,
 }
 
-/// Reservation that a user asks for.
+/// Kind of reservation that a user asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AskedReservation {
-    /// The smallest slice for a period. `None` for half of the shortest period of a task.
+    /// The smallest slice for a period. If `period` is `None`, half of the shortest period of a
+    /// task.
     Slice {
         /// Period of the reservation.
         period: Option<Span>,
     },
-    /// The largest period for this share.
+    /// The largest period for a given share.
     Period {
         /// Share of a CPU.
         share: CpuShare,
     },
-    /// The period for which most equal VMs fit on a CPU.
+    /// The period with which the most equal VMs fit on a CPU.
     MostVms,
 }
 
-/// Step of slices that are found by analysis, unless the user chooses another.
+/// Default step of the slices in the search.
 const STEP: Span = Span::from_us(1);
 
 impl FitQuestion {
@@ -72,12 +74,12 @@ pub struct FitAnswer {
     pub fit: Fit,
     /// Run in which a slightly smaller reservation misses a deadline. `None` if none was found.
     pub miss: Option<MissWitness>,
-    /// Run of the answer in its worst phase, as long as that run but at most 10 s. It meets all
-    /// deadlines.
+    /// Run of the answer in its worst phase, which meets all deadlines. It is as long as the run in
+    /// `miss`, but at most 10 s.
     pub check: PhaseRun,
     /// Number of equal VMs that fit on a CPU.
     pub vms: u64,
-    /// Smallest slices for other periods. Empty if the question names a delay.
+    /// Smallest slice for each of the usual periods. Empty if the question was about a delay.
     pub periods: Vec<PeriodRow>,
 }
 
@@ -86,7 +88,8 @@ pub struct FitAnswer {
 pub struct PeriodRow {
     /// Period of the reservation.
     pub period: Span,
-    /// Reservation and number of equal VMs that fit on a CPU. `None` if a whole CPU is too little.
+    /// Reservation, and number of equal VMs with it that fit on a CPU. `None` if a whole CPU does
+    /// not suffice.
     pub fits: Option<(Reservation, u64)>,
 }
 
@@ -96,13 +99,13 @@ pub enum FitError {
     /// No reservation fits the tasks.
     #[error("{error}")]
     NoFit {
-        /// Reason of the search.
+        /// Reason why the search found no reservation.
         error: NoFit,
         /// Smallest share of a CPU with which the tasks meet their deadlines. `None` if a whole CPU
         /// does not suffice.
         least: Option<CpuShare>,
     },
-    /// A CPU does not admit the reservation.
+    /// Admission refuses the reservation on every CPU.
     #[error("a CPU does not admit {reservation}")]
     OverCapacity {
         /// Smallest reservation that was found.
@@ -113,18 +116,18 @@ pub enum FitError {
     /// A simulation failed, or contradicted the proof, which is a bug.
     #[error(transparent)]
     Run(#[from] RunPhaseError),
-    /// The delay is too short for a period of a microsecond.
+    /// The delay is so short that the period would be below a microsecond.
     #[error("no reservation with this share has so short a delay")]
     Delay,
     /// The delay is longer than [`search::LONGEST_DELAY`].
     #[error("the delay {0} is more than {longest}", longest = search::LONGEST_DELAY)]
     LongDelay(Span),
-    /// The share is a whole CPU or more, which is never without CPU time.
+    /// The share is at least a whole CPU. A VM with a whole CPU never waits, so it has no delay.
     #[error("a VM with a share of {0} is never without CPU time")]
     NoDelay(CpuShare),
 }
 
-/// Refusal to answer, as front ends print it.
+/// Refusal of a question, as a front end prints it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FitRefusal {
     /// Description of the reason in one line.
@@ -136,9 +139,9 @@ pub struct FitRefusal {
 }
 
 impl FitError {
-    /// Returns the refusal for users. `what` names the file or the value that was asked about, and
-    /// `share` is the share that was asked for. `option` formats the name of an option for the
-    /// front end. `None` if the error is a bug.
+    /// Returns the refusal for users. `what` names the file or value of the question, and `share`
+    /// is the share in the question. `option` formats the name of an option for the front end.
+    /// `None` if the error is a bug.
     #[must_use]
     pub fn refusal(
         &self,
@@ -204,7 +207,7 @@ impl FitError {
 }
 
 impl FitError {
-    /// Returns the refusal of a delay for which there is no reservation.
+    /// Returns the refusal of a delay that no reservation can keep.
     fn delay_refusal(&self, option: impl Fn(&str) -> String) -> FitRefusal {
         let hint = match self {
             FitError::LongDelay(_) => format!("use a shorter {}", option("delay")),
@@ -222,8 +225,8 @@ impl FitError {
 }
 
 impl FitAnswer {
-    /// Returns the hint that the period of the answer is long for its tasks. `None` if it is not,
-    /// or if the question names a delay.
+    /// Returns a hint if the period of the answer is long for its tasks. `None` otherwise, or if
+    /// the question was about a delay.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         let period = self.fit.reservation.period();
@@ -265,11 +268,11 @@ pub fn answer(tasks: NamedTasks, question: FitQuestion) -> Result<FitAnswer, Fit
     witnessed(tasks, fit, (vms, periods))
 }
 
-/// Answers which reservation of a share is never without CPU time for longer than a delay.
+/// Answers which reservation of a given share is never without CPU time for longer than a delay.
 ///
 /// # Errors
-/// If the share is a whole CPU, the period would be shorter than a microsecond, or the delay is too
-/// long. Or if a simulation fails, which is a bug.
+/// If the share is a whole CPU, if the period would be shorter than a microsecond, or if the delay
+/// is too long. Also if a simulation fails, which is a bug.
 pub fn answer_delay(
     share: CpuShare,
     delay: Span,

@@ -1,10 +1,10 @@
-//! The worst phase of a reservation as a scenario.
+//! The worst phase of a reservation, as a scenario.
 //!
 //! The VM has the CPU alone in its first period, so its slice comes at once. From the second period
-//! on a rival has the rest of the CPU, with deadlines that are equal and precedence, so every slice
-//! of the VM comes at the end of its period. All tasks are released together when the first slice
-//! is exhausted. Another task of the guest computes whenever no other task does, so the VM uses up
-//! each slice.
+//! on, a rival VM uses the remaining CPU time. Its deadlines are equal to those of the VM and it
+//! has precedence, so every slice of the VM comes at the end of its period. All tasks are released
+//! together when the first slice is exhausted. One more task of the guest computes whenever no
+//! other task is runnable, so the VM uses up each slice.
 
 use std::fmt::Write as _;
 use std::io::Write;
@@ -32,9 +32,9 @@ pub struct WorstPhase {
 /// Results of a run in the worst phase.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhaseRun {
-    /// Number of jobs that were done in the run.
+    /// Number of jobs that were completed in the run.
     pub jobs: u64,
-    /// First deadline that was missed. `None` if all were met.
+    /// First missed deadline. `None` if all deadlines were met.
     pub first_miss: Option<DeadlineMiss>,
 }
 
@@ -45,9 +45,9 @@ pub struct DeadlineMiss {
     pub task: String,
     /// Time at which the job was released.
     pub released: Time,
-    /// Time at which the job should have been done.
+    /// Deadline of the job.
     pub deadline: Time,
-    /// Time at which the job was done. `None` if it was not done when the run ended.
+    /// Time at which the job was done. `None` if it was not done at the end of the run.
     pub done: Option<Time>,
 }
 
@@ -60,7 +60,7 @@ pub enum RunPhaseError {
     /// The simulation failed, which is a bug.
     #[error(transparent)]
     Run(#[from] RunError),
-    /// A run of a reservation with a proof missed a deadline, which is a bug.
+    /// A reservation that has a proof missed a deadline, which is a bug.
     #[error("a reservation with a proof misses a deadline of the task `{}`", .0.task)]
     Contradiction(DeadlineMiss),
     /// The trace could not be written.
@@ -69,8 +69,8 @@ pub enum RunPhaseError {
 }
 
 impl WorstPhase {
-    /// Creates the scenario of a task set and a reservation. The run lasts until a deadline at
-    /// `within` after the release of all tasks, and for a further period.
+    /// Creates the scenario for a task set and a reservation. The run lasts for `within` after the
+    /// release of all tasks, plus one period.
     #[must_use]
     pub fn new(tasks: &NamedTasks, reservation: Reservation, within: Span) -> WorstPhase {
         let text = scenario(tasks, reservation, within);

@@ -1,10 +1,10 @@
-//! Search for the smallest slice by simulation with many seeds, for scenarios that no analysis
-//! covers.
+//! Search for the smallest slice by simulation with many seeds. It is used for scenarios that no
+//! analysis covers.
 //!
 //! A slice passes if all claims of the scenario hold with each seed. The search halves the range of
-//! slices, so it assumes that a larger slice never breaks a claim. The seeds of the search chose
-//! the answer, so they say little about it. The answer is therefore tested with as many fresh
-//! seeds. If one of these fails, the next larger slice is tested with other seeds.
+//! slices, so it assumes that a larger slice never breaks a claim. The answer was chosen by the
+//! seeds of the search, so these seeds say little about it. It is therefore tested with as many
+//! fresh seeds. If a fresh seed fails, the next larger slice is tested with other fresh seeds.
 
 use std::ops::ControlFlow;
 
@@ -16,7 +16,8 @@ use crate::claims;
 use crate::grid::{self, GridError, GridProgress};
 use crate::simulate::{SimulateError, simulate, with_seed};
 
-/// Probability that a share of failing seeds above the bound passes all tests.
+/// Probability of a wrong bound: that all tests pass although the part of failing seeds is above
+/// the bound.
 const DOUBT: f64 = 0.05;
 
 /// Range and seeds of a search.
@@ -37,14 +38,14 @@ pub struct SliceRange {
 pub struct SimulatedFit {
     /// Smallest slice that passed.
     pub slice: Span,
-    /// First of the seeds with which the answer was tested after the search.
+    /// First of the fresh seeds with which the answer was tested after the search.
     pub fresh_from: u64,
     /// Number of slices that were tested with fresh seeds.
     pub rounds: u32,
-    /// Part of all seeds with which a claim may fail, at most, with a confidence of 95 %.
+    /// Upper bound of the part of all seeds with which a claim fails, with a confidence of 95 %.
     pub failing_at_most: f64,
-    /// Slice one step smaller, with the seed and the claim that fails. `None` if the answer is the
-    /// smallest slice.
+    /// Slice one step smaller than the answer, with a seed and the claim that fails. `None` if the
+    /// answer is the smallest possible slice.
     pub below: Option<(Span, FailedSeed)>,
     /// Number of runs of the search.
     pub runs: u64,
@@ -62,7 +63,7 @@ pub struct FailedSeed {
 /// Reason why a search has no answer.
 #[derive(Debug)]
 pub enum SearchError<E> {
-    /// The scenario with a slice is not valid.
+    /// The scenario with one of the slices is not valid.
     Scenario(E),
     /// Admission refuses even the smallest slice.
     Refused,
@@ -70,7 +71,7 @@ pub enum SearchError<E> {
     Fails {
         /// Largest slice that admission accepts.
         slice: Span,
-        /// Seed and claim of the run.
+        /// Seed and claim of the run that failed.
         failed: FailedSeed,
     },
     /// A run failed, which is a bug.
@@ -84,8 +85,8 @@ enum SeedError {
     Run(Box<(Scenario, SimulateError)>),
 }
 
-/// Searches for the smallest slice. `scenario` returns the scenario with a slice, and `watch` may
-/// stop the search.
+/// Searches for the smallest slice that passes. `scenario` returns the scenario with a given slice,
+/// and `watch` may stop the search.
 ///
 /// # Errors
 /// If no slice passes, if a scenario is not valid, or if a run fails.
@@ -154,7 +155,7 @@ fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
     let results = match simulate(&scenario) {
         Ok(results) => results,
         Err(SimulateError::Run(RunError::Declined(declined))) => {
-            // Reservations of later changes are admitted only during the run.
+            // The reservations of later changes are admitted only during the run.
             return Err(SeedError::Failed(FailedSeed { seed, claim: declined.to_string() }));
         }
         Err(error) => return Err(SeedError::Run(Box::new((scenario, error)))),
@@ -167,8 +168,9 @@ fn passes_with(scenario: &Scenario, seed: u64) -> Result<(), SeedError> {
     }
 }
 
-/// Returns the largest part of failing seeds with which `seeds` seeds pass with a probability of at
-/// least 5 %. If several slices were tested, each test may be wrong in its part of the 5 %.
+/// Returns the largest part of failing seeds with which all of `seeds` seeds pass with a
+/// probability of at least 5 %. If several slices were tested, the 5 % are divided among these
+/// tests.
 fn bound(seeds: u64, rounds: u32) -> f64 {
     1.0 - (DOUBT / f64::from(rounds)).powf(1.0 / seeds as f64)
 }
@@ -190,11 +192,11 @@ mod tests {
     }
 
     #[test]
-    fn search_over_seeds_finds_a_slice_that_passes_fresh_seeds_and_one_that_fails() {
+    fn search_over_seeds_finds_a_slice_that_passes_and_a_smaller_one_that_fails() {
         let at = |slice: Span| Scenario::read(&TEXT.replace("SLICE", &slice.to_string()));
         let fit = search(&range(20), at, &to_the_end).unwrap();
-        // The VM wakes with a whole slice, so two slices reach the deadline. Jobs of almost 3 ms
-        // come in every run.
+        // The VM wakes with a whole slice in hand, so it gets two slices until the deadline. Jobs
+        // of almost 3 ms occur in every run.
         assert_eq!(fit.slice, Span::from_us(1500));
         let (below, failed) = fit.below.unwrap();
         assert_eq!(below, Span::from_us(1400));

@@ -1,4 +1,4 @@
-//! Files with the tasks of a guest.
+//! Task set files, which describe the tasks of a guest.
 
 use serde::Deserialize;
 use slackline_fit::{PeriodicTask, TaskScheduler, TaskSet};
@@ -8,7 +8,7 @@ use toml::Spanned;
 /// A task set with the names of its tasks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedTasks {
-    /// Title of the file, or another description in one line.
+    /// Title of the file. Without a file, another description in one line.
     pub title: String,
     /// Names of the tasks, in the order of the set.
     pub names: Vec<String>,
@@ -27,7 +27,7 @@ pub fn is_scenario(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct BadTasksFile {
-    /// Byte of the text at which the error is.
+    /// Position of the error in the text, in bytes.
     pub at: usize,
     /// Description of the error.
     pub message: String,
@@ -63,7 +63,7 @@ struct ReadTask {
 }
 
 impl NamedTasks {
-    /// Creates a task set whose tasks are called `task0`, `task1` and so on.
+    /// Creates a named task set. Its tasks are called `task0`, `task1` and so on.
     #[must_use]
     pub fn numbered(title: &str, set: TaskSet) -> NamedTasks {
         let names = (0..set.tasks().len()).map(|number| format!("task{number}")).collect();
@@ -161,8 +161,8 @@ fn read_task(number: usize, table: &Spanned<TaskTable>) -> Result<ReadTask, BadT
     Ok(ReadTask { name, task, priority: priority.as_ref().map(|number| *number.get_ref()), at })
 }
 
-/// Orders tasks by their priorities, highest first. Without priorities the shortest deadline is
-/// first.
+/// Orders tasks by priority, highest first. If no task has a priority, the task with the shortest
+/// deadline comes first.
 fn order_by_priority(tasks: &mut [ReadTask]) -> Result<(), BadTasksFile> {
     let given = tasks.iter().filter(|task| task.priority.is_some()).count();
     if given == 0 {

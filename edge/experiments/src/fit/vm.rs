@@ -1,4 +1,4 @@
-//! A VM of a scenario whose smallest slice is searched by simulation.
+//! A VM of a scenario, for a search for its smallest slice by simulation.
 
 use slackline_scenario::{ClaimHosts, Scenario};
 use slackline_units::Span;
@@ -9,10 +9,10 @@ use super::FitRefusal;
 use super::simulated::{SearchError, SliceRange};
 use crate::claims::expects_refusal;
 
-/// Number of seeds that each slice must pass by default.
+/// Default number of seeds with which each slice is tested.
 pub const USUAL_SEEDS: u64 = 60;
 
-/// A VM of a scenario whose slice is searched.
+/// A VM of a scenario for which the smallest slice is searched.
 #[derive(Clone, Debug)]
 pub struct SearchedVm {
     /// The scenario as TOML.
@@ -24,10 +24,10 @@ pub struct SearchedVm {
     period: Span,
 }
 
-/// Reason why no slice of a VM can be searched.
+/// Reason why the slice of a VM cannot be searched.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SearchedVmError {
-    /// The scenario claims nothing about a run, or claims that it is refused.
+    /// The scenario has no claim about a run, or it claims that admission is refused.
     #[error("it has no [[claim]] that a run could break")]
     NoClaims,
     /// The scenario has no VM with this name.
@@ -50,7 +50,7 @@ pub enum SearchedVmError {
         /// Name of the policy.
         policy: &'static str,
     },
-    /// Neither the question nor the VM has a period.
+    /// Neither the question nor the VM states a period.
     #[error("`{vm}` has no share.{policy} with a period")]
     NoPeriod {
         /// Name of the VM.
@@ -88,11 +88,11 @@ impl SearchedVmError {
 }
 
 impl SearchedVm {
-    /// Finds the VM in a scenario. Without `vm` the scenario must have only one VM. Without
-    /// `period` the period is that of the VM's share.
+    /// Finds the VM in a scenario. If `vm` is `None`, the scenario must have only one VM. If
+    /// `period` is `None`, the period of the VM's share is used.
     ///
     /// # Errors
-    /// If the scenario has no such VM or no claim that a run could break, or if the VM has no slice
+    /// If the scenario does not have this VM or has no claim about a run, or if the VM has no slice
     /// or no period.
     pub fn of(
         scenario: &Scenario,
@@ -149,7 +149,7 @@ impl SearchedVm {
         self.period
     }
 
-    /// Returns the range of slices to search. The step is 1 % of the period by default.
+    /// Returns the range of slices to search. The default step is 1 % of the period.
     ///
     /// # Errors
     /// If the step is zero, or longer than the period.
@@ -194,7 +194,8 @@ impl SearchedVm {
         table
     }
 
-    /// Returns the keys of the VM's share with another slice. Other keys stay, such as `exact`.
+    /// Returns the keys of the VM's share with another slice. Other keys such as `exact` stay
+    /// unchanged.
     #[must_use]
     pub fn share(&self, slice: Span) -> String {
         let table = self.with_slice(slice);
@@ -207,8 +208,8 @@ impl SearchedVm {
         keys.join(", ")
     }
 
-    /// Returns the refusal of a search whose largest slices do not suffice. `None` if the search
-    /// failed for another reason.
+    /// Returns the refusal if even the largest slice does not suffice. `None` if the search failed
+    /// for another reason.
     #[must_use]
     pub fn refusal<E>(&self, range: &SliceRange, error: &SearchError<E>) -> Option<FitRefusal> {
         let name = &self.name;
@@ -252,7 +253,7 @@ mod tests {
         [[claim]]\nthat = 'misses of web'\nis = 'at most 0'\n";
 
     #[test]
-    fn another_slice_replaces_the_cpu_of_a_share_and_keeps_its_other_keys() {
+    fn searched_slice_replaces_cpu_in_a_share_and_keeps_other_keys() {
         let scenario = Scenario::read(TEXT).unwrap();
         let period = Some(Span::from_ms(5));
         let vm = SearchedVm::of(&scenario, Some("web"), period).unwrap();

@@ -1,4 +1,4 @@
-//! Series of demand that are drawn by a seed.
+//! Series of demand that are drawn from a seed.
 
 use slackline_scenario::{Purpose, Stream};
 use slackline_units::Span;
@@ -17,11 +17,11 @@ const MOST: u64 = 760_000;
 /// Smallest demand of a VM, in millionths of a CPU.
 const LEAST: u64 = 10_000;
 
-/// Names of the VMs, which state their periods.
+/// Name and period in milliseconds of each VM.
 const PERIODS: [(&str, u64); 4] = [("web", 10), ("db", 20), ("app", 10), ("cache", 50)];
 
-/// Draws the series of a seed. Of four seeds in a row, one makes steps, one a daily wave, one
-/// demand that wanders, and one bursts.
+/// Draws the series of a seed. Of four consecutive seeds, one gives steps, one a daily wave, one
+/// wandering demand, and one bursts.
 #[must_use]
 pub fn drawn_series(seed: u64) -> Series {
     let kind = seed % 4;
@@ -74,12 +74,12 @@ fn steps(stream: &mut Stream, mean: u64) -> Vec<u64> {
     first_rounds(column)
 }
 
-/// Returns the demand of the first rounds.
+/// Returns the demand of the first [`ROUNDS`] rounds of a column.
 fn first_rounds(column: Vec<u64>) -> Vec<u64> {
     column.into_iter().zip(0..ROUNDS).map(|(demand, _)| demand).collect()
 }
 
-/// Demand that rises and falls once, as a parabola, from half to one and a half times the mean.
+/// Demand that rises and falls once, as a parabola between half and one and a half times the mean.
 fn wave(stream: &mut Stream, mean: u64) -> Vec<u64> {
     let phase = number(stream, ROUNDS);
     let level = |round: u64| {
@@ -126,7 +126,7 @@ mod tests {
             assert_eq!(series.rounds.len() as u64, ROUNDS);
             let sums = series.rounds.iter().map(|round| round.iter().sum::<u32>());
             assert!(sums.max() <= Some(760_000), "{}", series.title);
-            // A written series keeps a tenth of a percent.
+            // The written series is exact to a tenth of a percent.
             let read = Series::read(&series.write()).expect("a written series can be read");
             assert_eq!((read.title, read.vms), (series.title, series.vms));
         }

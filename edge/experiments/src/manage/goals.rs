@@ -7,10 +7,10 @@ use slackline_manager::Goals;
 use slackline_units::CpuShare;
 use thiserror::Error;
 
-/// Largest part of the periods that may be missed if a file states no other, in millionths.
+/// Default of the largest part of the periods that may be missed, in millionths.
 const USUAL_MISSES_PPM: u32 = 1_000;
 
-/// Smallest reservation if a file states no other.
+/// Default of the floor: the manager never reserves less than this share.
 const USUAL_FLOOR: CpuShare = CpuShare::from_ppm(10_000);
 
 /// Goals of all VMs.
@@ -25,15 +25,15 @@ pub struct GoalList {
 pub struct VmGoals {
     /// Goals of the VM.
     pub goals: Goals,
-    /// The manager reserves at least this share.
+    /// Floor: the manager never reserves less than this share.
     pub floor: CpuShare,
-    /// The manager reserves at most this share.
+    /// Ceiling: the manager never reserves more than this share.
     pub ceiling: CpuShare,
     /// VMs with a higher priority are served first.
     pub priority: u8,
 }
 
-/// Reason why a file has no goals.
+/// Reason why a text is not a valid goals file.
 #[derive(Debug, Error)]
 pub enum GoalsError {
     /// The text is not the expected TOML.
@@ -53,7 +53,7 @@ pub enum GoalsError {
         key: &'static str,
         /// Value as the file states it.
         written: String,
-        /// VM of the goal, or `all`.
+        /// VM to which the goal belongs, or `all`.
         vm: String,
         /// Reason why the value is wrong.
         why: String,
@@ -61,11 +61,11 @@ pub enum GoalsError {
     /// The floor of a VM is above its ceiling.
     #[error("cannot use goals: the floor {floor} of {vm} is above its ceiling {ceiling}")]
     FloorAboveCeiling {
-        /// VM of the limits, or `all`.
+        /// VM to which the limits belong, or `all`.
         vm: String,
-        /// The manager reserves at least this share.
+        /// Floor: the manager never reserves less than this share.
         floor: CpuShare,
-        /// The manager reserves at most this share.
+        /// Ceiling: the manager never reserves more than this share.
         ceiling: CpuShare,
     },
 }
@@ -125,14 +125,15 @@ impl GoalList {
         Err(GoalsError::FloorAboveCeiling { vm: vm.into(), floor, ceiling })
     }
 
-    /// Returns floor and ceiling of a VM. The default floor is never above a given ceiling.
+    /// Returns floor and ceiling of a VM. If only the ceiling is stated, the default floor is
+    /// lowered to the ceiling if needed.
     fn limits(&self, own: Entry) -> (CpuShare, CpuShare) {
         let (floor, ceiling) = (own.floor.or(self.all.floor), own.ceiling.or(self.all.ceiling));
         let most = ceiling.unwrap_or(CpuShare::ONE);
         (floor.unwrap_or(USUAL_FLOOR.min(most)), most)
     }
 
-    /// Makes the manager leave a VM as it is.
+    /// Excludes a VM from the changes of the manager.
     #[must_use]
     pub fn leaving(mut self, name: &str) -> GoalList {
         self.vms.entry(name.into()).or_default().leave = Some(true);
@@ -144,7 +145,7 @@ impl GoalList {
         self.vms.keys().map(String::as_str)
     }
 
-    /// Returns the goals of a VM. `None` if the manager leaves it as it is.
+    /// Returns the goals of a VM. `None` if the manager must not change the VM.
     #[must_use]
     pub fn of(&self, name: &str) -> Option<VmGoals> {
         let (own, all) = (self.vms.get(name).copied().unwrap_or_default(), self.all);
@@ -197,7 +198,8 @@ fn not_toml(text: &str, error: &toml::de::Error) -> GoalsError {
     GoalsError::Syntax { line, column, message }
 }
 
-/// Returns the share of a key if the key allows it. The VMs of a manager have one vCPU.
+/// Returns the share of a key if the key allows that value. The manager only changes VMs with one
+/// vCPU.
 fn limited(key: &str, share: CpuShare) -> Result<CpuShare, String> {
     if share == CpuShare::NONE && ["use", "floor", "ceiling"].contains(&key) {
         return Err("is not greater than zero".into());

@@ -3,10 +3,10 @@
 use slackline_policy::{FieldError, Spec, Values};
 use slackline_units::{CpuShare, Span};
 
-/// Period of a VM whose policy has no periods.
+/// Period for a VM whose policy has no periods.
 const USUAL_PERIOD: Span = Span::from_ms(10);
 
-/// Parameters of one VM, and the way to change its share.
+/// Parameters of one VM that decide its share, and the way to change that share.
 #[derive(Clone, Debug)]
 pub(super) struct Knob {
     spec: &'static Spec,
@@ -15,8 +15,8 @@ pub(super) struct Knob {
 }
 
 impl Knob {
-    /// Creates the knob of a VM, with its present share. `None` if the policy gives the VM no
-    /// share that can be changed.
+    /// Creates the knob of a VM. Also returns the present share of the VM. `None` if the VM has no
+    /// share that can be changed under this policy.
     pub(super) fn new(spec: &'static Spec, values: Values) -> Option<(Knob, CpuShare)> {
         if let Ok(Some(promise)) = (spec.promise)(&values) {
             let period = promise.reservation.period();
@@ -27,7 +27,7 @@ impl Knob {
         Some((Knob { spec, values, period: USUAL_PERIOD }, share))
     }
 
-    /// Returns the parameters to set for a share: field and value.
+    /// Returns the fields and values that give the VM a share.
     pub(super) fn settings(&self, share: CpuShare) -> Vec<(&'static str, String)> {
         let has_slice = self.spec.share_fields.iter().find(|field| field.name == "slice");
         match (has_slice, self.spec.limit) {
@@ -41,18 +41,18 @@ impl Knob {
         }
     }
 
-    /// Returns all parameters of the VM with this share.
+    /// Returns all parameters of the VM, changed to this share.
     ///
     /// # Errors
-    /// If the policy does not take the share.
+    /// If the policy does not accept the share.
     pub(super) fn with_share(&self, share: CpuShare) -> Result<Values, FieldError> {
         self.with(&self.settings(share))
     }
 
-    /// Returns all parameters, with a share and without a hard limit.
+    /// Returns all parameters of the VM, changed to this share and without a hard limit.
     ///
     /// # Errors
-    /// If the policy does not take the share.
+    /// If the policy does not accept the share.
     pub(super) fn without_limit(&self, share: CpuShare) -> Result<Values, FieldError> {
         let mut settings = self.settings(share);
         let known = |name: &str| self.spec.share_fields.iter().find(|field| field.name == name);

@@ -1,7 +1,9 @@
-//! One round of the live manager: the decision about measured VMs, and its replay from a file.
+//! One round of the live manager: the decision about measured VMs, and the replay of a round from a
+//! file.
 //!
-//! A [`SavedRound`] has all inputs of the controller: the measured VMs, and each prediction that
-//! the controller asked for. So a [`Replay`] needs no daemon, and must make the same decisions.
+//! A [`SavedRound`] contains all inputs of the controller: the measured VMs, and each prediction
+//! that the controller asked for. So a [`Replay`] works without a daemon, and must make equal
+//! decisions.
 
 use serde::{Deserialize, Serialize};
 use slackline_demand::DemandCounts;
@@ -12,7 +14,7 @@ use slackline_service::NameError;
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// Inputs and decision of one round, as a file keeps them.
+/// Inputs and decision of one round, as a file stores them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedRound {
@@ -20,13 +22,13 @@ pub struct SavedRound {
     pub round: u64,
     /// Length of the measured time, in nanoseconds.
     pub length_ns: u64,
-    /// Largest sum of the shares, in millionths of a CPU.
+    /// Largest allowed sum of the shares, in millionths of a CPU.
     pub capacity_ppm: u32,
     /// Measurements of each managed VM.
     pub vms: Vec<SavedVm>,
-    /// Predictions in the order in which the controller asked for them.
+    /// Predictions, in the order in which the controller asked for them.
     pub predictions: Vec<SavedPrediction>,
-    /// Decision of the controller. `None` if it changes nothing.
+    /// Decision of the controller. `None` if the controller changed nothing.
     pub decision: Option<SavedDecision>,
 }
 
@@ -46,24 +48,24 @@ pub struct SavedVm {
     pub ceiling_ppm: u32,
     /// Priority of the VM. The manager may take CPU time from VMs of a lower priority.
     pub priority: u8,
-    /// Goal: at most this part of the VM's periods is missed, in millionths. `None` if the VM does
-    /// not have this goal.
+    /// Goal: at most this part of the VM's periods is missed, in millionths. `None` if the VM has
+    /// no such goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub misses_goal_ppm: Option<u32>,
-    /// Goal: at least this share is reserved, in millionths of a CPU. `None` if the VM does not
-    /// have this goal.
+    /// Goal: at least this share is reserved, in millionths of a CPU. `None` if the VM has no such
+    /// goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_ppm: Option<u32>,
     /// Goal: the VM uses this part of its reservation, in millionths of the reservation. `None` if
-    /// the VM does not have this goal.
+    /// the VM has no such goal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub use_ppm: Option<u32>,
     /// Histogram of the demand per period: pairs of a demand in nanoseconds and the number of
     /// periods with that demand.
     pub demand: Vec<(u64, u64)>,
-    /// Number of missed periods.
+    /// Number of periods that the VM missed.
     pub misses: u64,
-    /// CPU time received, in nanoseconds.
+    /// CPU time that the VM received, in nanoseconds.
     pub received_ns: u64,
 }
 
@@ -71,9 +73,9 @@ pub struct SavedVm {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPrediction {
-    /// Share of each VM in the question, in millionths of a CPU.
+    /// Share of each VM for which the controller asked for a prediction, in millionths of a CPU.
     pub shares_ppm: Vec<u32>,
-    /// Prediction for each VM. `None` if there was none.
+    /// Prediction for each VM. `None` if no prediction was possible.
     pub vms: Option<Vec<SavedPredictedVm>>,
 }
 
@@ -81,13 +83,13 @@ pub struct SavedPrediction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SavedPredictedVm {
-    /// Number of missed periods.
+    /// Predicted number of missed periods.
     pub misses: u64,
-    /// Number of predicted periods.
+    /// Number of periods that the prediction covers.
     pub periods: u64,
-    /// Smallest and largest share received, in millionths of a CPU.
+    /// Smallest and largest predicted share, in millionths of a CPU.
     pub share_ppm: (u64, u64),
-    /// Length of the predicted time, in nanoseconds.
+    /// Length of the time that the prediction covers, in nanoseconds.
     pub length_ns: u64,
 }
 
@@ -101,11 +103,12 @@ pub struct SavedDecision {
     pub from_ppm: u32,
     /// Share after the change, in millionths of a CPU.
     pub to_ppm: u32,
-    /// Explanation in one sentence.
+    /// Reason for the change, in one sentence.
     pub says: String,
 }
 
-/// Decides about a measured round. Also returns the inputs and the decision as a file keeps them.
+/// Makes the decision for a measured round. Also returns the inputs and the decision in the form in
+/// which a file stores them.
 pub fn decide(
     manager: &mut Manager,
     round: &Round,
@@ -124,7 +127,7 @@ pub fn decide(
     (decision, saved)
 }
 
-/// Predictor that passes questions on to another predictor, and keeps the answers.
+/// Predictor that asks another predictor, and stores its answers.
 struct KeepingPredictor<'a> {
     predictor: &'a mut dyn Predictor,
     predictions: Vec<SavedPrediction>,
@@ -141,54 +144,55 @@ impl Predictor for KeepingPredictor<'_> {
     }
 }
 
-/// Replay of saved rounds, in their order.
+/// Replay of saved rounds in order.
 #[derive(Debug, Default)]
 pub struct Replay {
     manager: Manager,
-    /// Number of the last round. `None` before the first.
+    /// Number of the last replayed round. `None` before the first round.
     last: Option<u64>,
 }
 
 /// Reason why a saved round cannot be replayed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SavedRoundError {
-    /// The name of a VM is not the name of a reservation.
+    /// The name of a VM is not allowed as the name of a reservation.
     #[error("the name of a VM {0}")]
     Name(#[from] NameError),
     /// A number is beyond its limit.
     #[error("{0}")]
     Round(#[from] RoundError),
-    /// Rounds are not in their order.
+    /// The rounds are not in ascending order of their numbers.
     #[error("round {number} follows round {last}")]
     Order {
         /// Number of the round.
         number: u64,
-        /// Number of the round before, which is not smaller.
+        /// Number of the previous round. It is not smaller than `number`.
         last: u64,
     },
 }
 
-/// A decision that differs from the saved one.
+/// A replayed decision that differs from the saved decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplayDifference {
-    /// Decision in the file. `None` if it is to change nothing.
+    /// Saved decision. `None` if it was to change nothing.
     pub saved: Option<SavedDecision>,
-    /// Decision when the round is decided again. `None` if it is to change nothing.
+    /// Replayed decision. `None` if it is to change nothing.
     pub again: Option<SavedDecision>,
 }
 
 impl Replay {
-    /// Creates a replay of a manager with this pace.
+    /// Creates a replay for a manager with the delays and margins `pace`.
     #[must_use]
     pub fn new(pace: slackline_manager::Pace) -> Replay {
         Replay { manager: Manager::new(pace), last: None }
     }
 
-    /// Decides about the next saved round. Returns the difference from the saved decision, if any.
+    /// Decides about the next saved round. Returns the difference from the saved decision. `None`
+    /// if the decisions are equal.
     ///
     /// # Errors
-    /// If the name of a VM is not the name of a reservation, a number is beyond its limit, or the
-    /// number of the round is not larger than that of the round before.
+    /// If the name of a VM is not allowed as the name of a reservation, if a number exceeds its
+    /// limit, or if the number of the round is not larger than the previous number.
     pub fn round(
         &mut self,
         saved: &SavedRound,
@@ -208,7 +212,8 @@ impl Replay {
     }
 }
 
-/// Predictor that answers from a file. A question that is not in the file gets no prediction.
+/// Predictor that answers with saved predictions. For a question that is not in the file there is
+/// no prediction.
 struct SavedPredictor<'a>(&'a [SavedPrediction]);
 
 impl Predictor for SavedPredictor<'_> {
@@ -303,7 +308,7 @@ mod tests {
 
     const SECOND: Span = Span::from_secs(1);
 
-    /// Returns a VM whose 100 periods all demanded this many milliseconds of 10 ms.
+    /// Returns a VM with 100 periods of 10 ms. Each of them demanded `demanded_ms` milliseconds.
     fn vm(name: &str, share_ppm: u32, demanded_ms: u64) -> VmRound {
         let slice_ms = u64::from(share_ppm) / 100_000;
         let is_short = demanded_ms > slice_ms;
@@ -326,7 +331,8 @@ mod tests {
         Round { number, length: SECOND, capacity: CpuShare::from_ppm(900_000), vms }
     }
 
-    /// Predicts no miss if the first VM has at least this share in millionths, otherwise 90 misses.
+    /// Predictor that predicts no miss if the first VM has at least this share in millionths, and
+    /// otherwise 90 misses.
     struct SufficientShare(u32);
 
     impl Predictor for SufficientShare {
@@ -350,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn saved_rounds_replay_to_the_same_decisions() {
+    fn replay_of_saved_rounds_makes_equal_decisions() {
         let mut manager = Manager::new(Pace::default());
         let mut rounds = Vec::new();
         let (rise, saved) =
@@ -371,7 +377,7 @@ mod tests {
         let difference = Replay::new(Pace::default()).round(&changed).expect("valid names");
         let difference = difference.expect("another demand has another target");
         assert_eq!(difference.saved, rounds[0].decision);
-        // The file has no prediction for that share.
+        // The file has no prediction for the share that is now asked for.
         assert_eq!(difference.again, None);
     }
 
@@ -398,12 +404,13 @@ mod tests {
     }
 
     #[test]
-    fn rise_with_more_misses_than_predicted_is_undone_in_the_next_round() {
+    fn rise_with_unpredicted_misses_is_undone_in_the_next_round() {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 200_000, 3));
         let (rise, _) = decide(&mut manager, &first, &mut SufficientShare(300_000));
         assert!(rise.is_some());
-        // More misses than before the rise, though no period demanded more than the reservation.
+        // The VM misses more periods than before the rise, although no period demanded more than
+        // the reservation.
         let worse = VmRound { misses: 99, ..vm("web", 309_000, 3) };
         let (undo, saved) = decide(&mut manager, &round(1, worse), &mut SufficientShare(300_000));
         let undo = undo.expect("the canary failed");
@@ -411,7 +418,7 @@ mod tests {
         assert!(saved.decision.expect("it is saved").says.contains("undone"));
     }
 
-    /// Lets the manager reduce `web` to 20.6 %, and returns it.
+    /// Returns a manager that has just reduced the share of `web` to 20.6 %.
     fn manager_after_a_fall() -> Manager {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 400_000, 2));
@@ -422,14 +429,14 @@ mod tests {
         manager
     }
 
-    /// Returns `web` after the fall, with this number of late periods among 100.
+    /// Returns the VM `web` after the fall. `late` of its 100 periods are late.
     fn with_late_periods(late: u64) -> VmRound {
         let demand = [(Span::from_ms(2), 100 - late), (Span::from_ms(5), late)];
         VmRound { demand: DemandCounts::from(demand), misses: late, ..vm("web", 206_000, 2) }
     }
 
     #[test]
-    fn late_period_after_a_fall_does_not_take_back_the_fall() {
+    fn single_late_period_after_a_fall_does_not_undo_it() {
         let mut manager = manager_after_a_fall();
         let mut decided = |number, late| {
             let round = round(number, with_late_periods(late));
@@ -438,14 +445,14 @@ mod tests {
         };
         assert_eq!(decided(2, 1), None);
         assert_eq!((3..8).find_map(|number| decided(number, 0)), None);
-        // The first late period has left the evidence of six rounds.
+        // The first late period is no longer among the six rounds that count as evidence.
         assert_eq!([decided(8, 1), decided(9, 1), decided(10, 1)], [None; 3]);
-        // Four of 600 periods are more than 0.5 %, and none was predicted.
+        // Four of 600 periods are more than 0.5 %, and no miss was predicted.
         assert_eq!(decided(11, 1), Some(515_000));
     }
 
     #[test]
-    fn fall_with_three_unpredicted_misses_is_taken_back_at_once() {
+    fn fall_with_three_unpredicted_misses_is_undone_at_once() {
         let mut manager = manager_after_a_fall();
         let round = round(2, with_late_periods(3));
         let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));

@@ -1,4 +1,4 @@
-//! Demand and missed periods of VMs in a recording: measured, and predicted by simulating the
+//! Demand and missed periods of the VMs in a recording, measured or predicted by simulating the
 //! recording again. The simulated manager and the live manager share this code.
 
 use std::collections::BTreeMap;
@@ -8,17 +8,17 @@ use slackline_manager::PredictedVm;
 use slackline_units::{Span, Time, VcpuId};
 use slackline_whatif::{Form, Gate, Model, Recording};
 
-/// A job that has waited for longer than this number of periods counts as demand, even if it has
-/// not ended. A job with a shorter wait counts in the next round.
+/// Number of periods. A job that has waited for longer counts as demand even if it has not ended. A
+/// job that has waited for less time counts in the next round.
 const LONG_WAIT: u64 = 10;
 
-/// Name of a VM, and the period of its reservation.
+/// Name of a VM, with the period of its reservation.
 pub type VmPeriod = (String, Span);
 
 /// Demand and missed periods of a VM in an interval.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MeasuredPeriods {
-    /// Number of periods by demand.
+    /// Number of periods, counted by the CPU time that they demanded.
     pub demand: DemandCounts,
     /// Number of periods that ended with incomplete work of an earlier period.
     pub misses: u64,
@@ -26,35 +26,36 @@ pub struct MeasuredPeriods {
     pub runnable: Span,
 }
 
-/// A VM of a recording that a manager can change: it has a reservation, and stayed until the
-/// recording ended. All vCPUs of a reservation have the same slice, so each value is the largest of
-/// the VM's vCPUs.
+/// A VM of a recording that a manager can change: it has a reservation, and was present until the
+/// recording ended. All vCPUs of a reservation have equal slices, so each value is the largest
+/// among the VM's vCPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedVm {
     /// Name of the VM.
     pub name: String,
-    /// Period of its reservation.
+    /// Period of the VM's reservation.
     pub period: Span,
-    /// Demand and missed periods in the second half of the recording. For any n, the nth largest
-    /// demand is the largest of the nth largest demands of the vCPUs.
+    /// Demand and missed periods in the second half of the recording. For several vCPUs, the nth
+    /// largest demand of the VM is the largest of the vCPUs' nth largest demands.
     pub measured: MeasuredPeriods,
-    /// CPU time received in the second half of the recording. For a VM of several vCPUs, that of
-    /// the vCPU that received the most.
+    /// CPU time that the VM received in the second half of the recording. For a VM with several
+    /// vCPUs, the time of the vCPU that received the most.
     pub received: Span,
 }
 
-/// Predictor of missed periods, from a recording whose simulation repeats the recorded periods.
+/// Predictor of missed periods from a recording. The simulation of the recording must repeat the
+/// recorded periods.
 #[derive(Debug)]
 pub struct PeriodPredictor {
     vms: Vec<VmPeriod>,
     /// Recorded demand. A job that took several periods is divided into one job for each period.
     demand: Demand,
-    /// Open form if its simulation repeats the recording. Otherwise the closed form.
+    /// Form of the simulation: open if the open form repeats the recording, closed otherwise.
     form: Form,
 }
 
-/// Measures the VMs in the second half of a recording. Also returns the length of that half. In the
-/// same half `whatif` compares the recording with its simulation.
+/// Measures the VMs in the second half of a recording. Also returns the length of that half.
+/// `whatif` compares the same half of the recording with its simulation.
 #[must_use]
 pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
     let end = Time::START + recording.demand.length;
@@ -82,7 +83,7 @@ pub fn measure_recording(recording: &Recording) -> (Span, Vec<RecordedVm>) {
 }
 
 impl RecordedVm {
-    /// Adds another vCPU of the VM.
+    /// Combines the values with those of another vCPU of the VM.
     fn join(&mut self, vcpu: &RecordedVm) {
         let of = &mut self.measured;
         of.demand = envelope(&of.demand, &vcpu.measured.demand);
@@ -92,7 +93,8 @@ impl RecordedVm {
     }
 }
 
-/// Returns the demand whose nth largest period is the larger of the nth largest periods of both.
+/// Combines two demands. The nth largest period of the result is the larger of the nth largest
+/// periods of the two.
 fn envelope(one: &DemandCounts, other: &DemandCounts) -> DemandCounts {
     let mut levels = [one, other].map(|demand| demand.iter().rev().map(|(a, n)| (*a, *n)));
     let mut next = levels.each_mut().map(Iterator::next);
@@ -137,8 +139,8 @@ pub(super) fn measure_periods(
     MeasuredPeriods { demand: demand_per_period(&stay, period, end), misses, runnable }
 }
 
-/// Returns the demand. Leaves out the last job if it has not ended and was ready for less than
-/// [`LONG_WAIT`] periods: it counts in the next round.
+/// Returns the demand without the last job, if that job has not ended and was ready for less than
+/// [`LONG_WAIT`] periods. The job then counts in the next round.
 fn without_unfinished_job(stay: &VcpuDemand, period: Span, end: Time) -> VcpuDemand {
     let mut stay = stay.clone();
     let is_short = |ready: Time| end.since(ready) < period * LONG_WAIT;
@@ -149,7 +151,7 @@ fn without_unfinished_job(stay: &VcpuDemand, period: Span, end: Time) -> VcpuDem
 }
 
 impl PeriodPredictor {
-    /// Prepares predictions for these VMs. `None` if the simulation of the recording does not
+    /// Prepares predictions for the given VMs. `None` if the simulation of the recording does not
     /// [repeat its periods](slackline_whatif::FormGate::repeats_periods).
     #[must_use]
     pub fn new(recording: &Recording, gate: &Gate, vms: Vec<VmPeriod>) -> Option<PeriodPredictor> {
@@ -182,7 +184,7 @@ impl PeriodPredictor {
         let played = collector.finish();
         let (length, end) = (scenario.length, Time::START + scenario.length);
         let predicted = |(name, period): &VmPeriod| {
-            // A vCPU that joins again is another stay.
+            // If a vCPU joins again, it counts as a separate stay.
             let mut vcpus: BTreeMap<VcpuId, (u64, Span)> = BTreeMap::new();
             for stay in played.vcpus.iter().filter(|stay| stay.domain == *name) {
                 let (misses, used) = vcpus.entry(stay.vcpu).or_default();
@@ -234,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_interval_counts_only_its_own_periods() {
+    fn measured_interval_counts_only_periods_inside_it() {
         let jobs = [(0, 3, Some(3)), (10, 6, Some(25)), (40, 2, Some(42)), (50, 2, Some(52))];
         let measured = measure_periods(&stay(&jobs), PERIOD, (ms(40), ms(70)));
         assert_eq!(measured.demand, DemandCounts::from([(Span::ZERO, 1), (Span::from_ms(2), 2)]));
@@ -244,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn joined_vcpus_need_at_each_quantile_the_demand_of_the_most_demanding() {
+    fn combined_demand_at_each_quantile_is_that_of_the_most_demanding_vcpu() {
         let demand = |levels: &[(u64, u64)]| {
             let levels = levels.iter().map(|&(ms, count)| (Span::from_ms(ms), count));
             levels.collect::<DemandCounts>()
@@ -262,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn endless_vm_demands_all_of_each_measured_period() {
+    fn vm_with_an_endless_job_demands_all_of_each_measured_period() {
         let endless = stay(&[(0, 20, None)]);
         let measured = measure_periods(&endless, PERIOD, (ms(500), ms(1_000)));
         assert_eq!(measured.demand, DemandCounts::from([(PERIOD, 50)]));

@@ -1,4 +1,4 @@
-//! The manager's predictor in a simulated run: `whatif` on the last recorded seconds.
+//! Predictor of the manager in a simulated run. It uses `whatif` on the last recorded seconds.
 
 use std::cell::OnceCell;
 
@@ -10,7 +10,8 @@ use super::knob::Knob;
 use super::measured::PeriodPredictor;
 use super::window::Window;
 
-/// Predictor that simulates the last rounds again. The recording is made for the first question.
+/// Predictor that simulates the last rounds again. It makes the recording when it is asked for the
+/// first time.
 pub(super) struct WhatIf<'a> {
     window: &'a Window,
     now: Time,

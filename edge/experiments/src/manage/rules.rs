@@ -11,7 +11,7 @@ pub(super) use goal::GoalRule;
 pub(super) use histogram::HistogramRule;
 pub(super) use hold::HoldRule;
 
-/// Changes of one round: the number of the VM, its new share, and the reason.
+/// Changes of one round: index of the VM, new share, and reason.
 pub(super) type Changes = Vec<(usize, CpuShare, String)>;
 
 /// Inputs of a rule at the end of a round.
@@ -19,7 +19,7 @@ pub(super) struct RuleInput<'a> {
     pub(super) round: &'a Round,
     /// Time for which each VM was runnable in the round.
     pub(super) runnable: &'a [Span],
-    /// Share that suits the demand of each VM in the next round. Only the oracle may know it.
+    /// Share of each VM that suits its demand in the next round. Only the oracle may use this.
     pub(super) next: &'a [CpuShare],
     pub(super) predictor: &'a mut dyn Predictor,
 }
@@ -38,7 +38,7 @@ impl ShareRule for FixedShares {
     }
 }
 
-/// Shares for the demand of the next round, which only a simulation can know.
+/// Shares that suit the demand of the next round. Only a simulation can know that demand.
 pub(super) struct Oracle;
 
 impl ShareRule for Oracle {
@@ -48,7 +48,7 @@ impl ShareRule for Oracle {
     }
 }
 
-/// Returns a sentence about a change, for rules that give no reasons.
+/// Returns a sentence about a change. It is used for rules that give no reasons.
 pub(super) fn explained(input: &RuleInput<'_>, vm: usize, to: CpuShare) -> String {
     let vm = &input.round.vms[vm];
     let percent =

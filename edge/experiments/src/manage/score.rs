@@ -4,43 +4,43 @@ use slackline_units::{CpuShare, Span};
 
 use super::{ManagedRound, ManagedRun};
 
-/// Smallest change of the need that is a step, in percent of the larger value.
+/// Smallest change of the needed share that counts as a step, in percent of the larger value.
 const STEP_PERCENT: u64 = 20;
 
-/// Number of rounds for which the need must stay after a step.
+/// Number of rounds for which the needed share must stay at its new value after a step.
 const STEADY: usize = 6;
 
-/// Largest difference of two needs of steady demand, in percent of the larger value.
+/// Largest difference between two needed shares in steady demand, in percent of the larger value.
 const STEADY_PERCENT: u64 = 10;
 
-/// Number of rounds in which a change in the other direction is a reversal.
+/// Number of rounds after a change in which a change in the other direction is a reversal.
 const REVERSAL: usize = 10;
 
-/// Largest distance from the later share at which a share has settled, in percent.
+/// Largest difference from its later value at which a share counts as settled, in percent.
 const SETTLED_PERCENT: u64 = 10;
 
 /// Scores of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Score {
-    /// Number of jobs, one in each period with demand.
+    /// Number of jobs. There is one job in each period that has demand.
     pub jobs: u64,
     /// Number of late jobs.
     pub misses: u64,
-    /// Over-reservation: the part of the reserved time that was not used, in millionths.
+    /// Over-reservation: part of the reserved CPU time that was not used, in millionths.
     pub over_ppm: u64,
     /// Number of changed reservations.
     pub changes: u64,
-    /// Number of changes against the direction of the change before, at steady demand.
+    /// Number of changes in the opposite direction of the previous change, while demand was steady.
     pub reversals: u64,
-    /// Number of rounds of all VMs together.
+    /// Number of rounds, summed over all VMs.
     pub vm_rounds: u64,
-    /// Number of rounds until the share has settled after each step of the demand, the canary's
-    /// round included. `None` if it has not settled before the next step.
+    /// Number of rounds from each step of the demand until the share has settled. It includes the
+    /// round of the canary. `None` if the share has not settled before the next step.
     pub settled: Vec<Option<u64>>,
 }
 
 impl Score {
-    /// Adds the scores of another run.
+    /// Returns the sum of this score and the score of another run.
     #[must_use]
     pub fn and(mut self, other: &Score) -> Score {
         let weight = (self.vm_rounds + other.vm_rounds).max(1);
@@ -55,8 +55,8 @@ impl Score {
         self
     }
 
-    /// Returns the largest number of rounds until a share has settled. `None` if one has not, or
-    /// there was no step.
+    /// Returns the largest number of rounds until a share has settled. `None` if one share has not
+    /// settled, or if there was no step.
     #[must_use]
     pub fn slowest(&self) -> Option<u64> {
         let all: Option<Vec<u64>> = self.settled.iter().copied().collect();
@@ -64,7 +64,7 @@ impl Score {
     }
 }
 
-/// Computes the scores of a run in rounds of this length.
+/// Computes the scores of a run. `round` is the length of a round.
 #[must_use]
 pub fn score(run: &ManagedRun, round: Span) -> Score {
     let mut score = Score::default();
@@ -106,7 +106,7 @@ fn reversals(shares: &[u64], needs: &[u64]) -> u64 {
         }
         let rises = shares[at] > shares[at - 1];
         if let Some((before, rose)) = last.filter(|(before, _)| at - before <= REVERSAL) {
-            // The share of a round answers the demand of the rounds before.
+            // The share of a round depends on the demand of the previous rounds.
             let span = &needs[before.saturating_sub(2)..at];
             let (least, most) = (span.iter().min(), span.iter().max());
             let is_steady =
@@ -129,7 +129,7 @@ fn settled(shares: &[u64], needs: &[u64]) -> Vec<Option<u64>> {
         }
         let last = shares[end - 1];
         let open = (at..end).rev().find(|&at| differ(shares[at], last, SETTLED_PERCENT));
-        // The first round with the later share is the canary's.
+        // The first round with the final share is the canary's round, and counts as well.
         all.push(match open {
             None => Some(0),
             Some(open) if open + 2 < end => Some((open + 1 - at) as u64 + 1),

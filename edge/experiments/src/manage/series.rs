@@ -1,4 +1,4 @@
-//! Series of demand: for each VM one number per round, from which a scenario is made.
+//! Series of demand: one number per VM and round, from which a scenario is made.
 
 use std::fmt::Write as _;
 
@@ -6,13 +6,13 @@ use slackline_scenario::{Purpose, Scenario, ScenarioError, Stream};
 use slackline_units::{CpuShare, Span};
 use thiserror::Error;
 
-/// Period of a VM if its title states no other.
+/// Period of a VM whose column heading states no period.
 const USUAL_PERIOD: Span = Span::from_ms(10);
 
 /// Share of each VM in the first round, in millionths of the demand of that round.
 const FIRST_SHARE: u64 = 1_200_000;
 
-/// Name of the VM that takes all slack.
+/// Name of the VM that uses all slack.
 pub const BATCH: &str = "batch";
 
 /// Demand of some VMs over time.
@@ -36,7 +36,7 @@ pub enum SeriesError {
         line: usize,
         /// Number of fields of the line.
         is: usize,
-        /// Number of VMs in the titles.
+        /// Number of VMs in the column headings.
         vms: usize,
     },
     /// A number is not a percentage.
@@ -47,10 +47,10 @@ pub enum SeriesError {
         /// Field as the file states it.
         written: String,
     },
-    /// A title is not a name with a period.
+    /// A column heading is not a name, or a name with a period.
     #[error("cannot read the titles: `{written}` is not like `web` or `web@20ms`")]
     Title {
-        /// Title as the file states it.
+        /// Column heading as the file states it.
         written: String,
     },
     /// The series has no VM or no round.
@@ -59,11 +59,11 @@ pub enum SeriesError {
 }
 
 impl Series {
-    /// Reads a series. The first line that is no comment has the names of the VMs, each other line
-    /// the demand of one round in percent of a CPU.
+    /// Reads a series. The first line that is not a comment has the names of the VMs. Each further
+    /// line has the demand of one round, in percent of a CPU.
     ///
     /// # Errors
-    /// If a line is wrong. The first such line is reported.
+    /// If a line is not valid. The first such line is reported.
     pub fn read(text: &str) -> Result<Series, SeriesError> {
         let mut lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
         let (mut title, mut vms) = (String::new(), Vec::new());
@@ -95,7 +95,7 @@ impl Series {
         if is_empty { Err(SeriesError::Empty) } else { Ok(Series { title, vms, rounds }) }
     }
 
-    /// Writes the series as [`Series::read`] reads it.
+    /// Writes the series in the form that [`Series::read`] reads.
     #[must_use]
     pub fn write(&self) -> String {
         let mut text = format!("# {}\n", self.title);
@@ -111,12 +111,12 @@ impl Series {
         text
     }
 
-    /// Makes a scenario: each VM has a job in each of its periods, whose work is the demand of the
-    /// round, varied by up to `noise` millionths. A batch VM takes all slack. `round` is the
-    /// length of a round. With `is_limited` each share is a hard limit.
+    /// Makes a scenario. Each VM has one job in each of its periods. The work of the job is the
+    /// demand of the round, varied by up to `noise_ppm` millionths. A batch VM uses all slack. If
+    /// `is_limited` is true, each share is a hard limit.
     ///
     /// # Errors
-    /// If a name is invalid, or a period does not suit the policy.
+    /// If a name is not valid, or if the policy does not accept a period.
     pub fn scenario(&self, made: &SeriesRun) -> Result<Scenario, ScenarioError> {
         let mut text = format!("title = {:?}\n", self.title);
         let _ = writeln!(text, "length = \"{}\"", made.round * self.rounds.len() as u64);
@@ -179,7 +179,7 @@ pub struct SeriesRun {
     pub round: Span,
     /// Seed of the noise.
     pub seed: u64,
-    /// Largest difference of the work of a job from the demand, in millionths.
+    /// Largest difference between the work of a job and the demand, in millionths of the demand.
     pub noise_ppm: u32,
     /// True if each share is a hard limit.
     pub is_limited: bool,
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn series_that_is_written_and_read_again_is_equal() {
+    fn demand_series_is_unchanged_if_written_and_read_again() {
         let text = "# two VMs\nweb,db@20ms\n20.0,10.5\n30.0,0.0\n";
         let series = Series::read(text).expect("the text is valid");
         assert_eq!(series.vms[1], ("db".into(), Span::from_ms(20)));
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn series_with_a_wrong_line_is_refused_with_the_number_of_the_line() {
+    fn demand_series_with_a_wrong_line_is_refused_with_the_line_number() {
         let error = |text| Series::read(text).expect_err("it is wrong");
         assert_eq!(error("web,db\n1\n"), SeriesError::Fields { line: 2, is: 1, vms: 2 });
         let written = "101".to_owned();
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn series_becomes_a_scenario_under_each_policy_with_and_without_hard_limits() {
+    fn demand_series_becomes_a_scenario_under_each_policy() {
         let series = Series::read("web,db@20ms\n20,10.5\n30,5\n").expect("the text is valid");
         for policy in ["edf", "sedf", "credit"] {
             for is_limited in [false, true] {

@@ -1,4 +1,4 @@
-//! A run whose shares a rule changes between rounds.
+//! A run in which a rule changes shares between rounds.
 
 use slackline_manager::{Round, VmRound};
 use slackline_policy::Values;
@@ -15,7 +15,7 @@ use super::truth::{TrueVm, Truth};
 use super::window::Window;
 use super::{ManageError, ManagePlan, ManagedRound, ManagedRun};
 
-/// Sink that measures each round and changes shares.
+/// Sink that measures each round, and changes shares at its end.
 pub(super) struct SteeredRun<'a> {
     plan: &'a ManagePlan,
     truth: &'a Truth,
@@ -23,7 +23,7 @@ pub(super) struct SteeredRun<'a> {
     window: Window,
     names: Vec<Name>,
     shares: Vec<CpuShare>,
-    /// True if `shares` are new at the start of the run.
+    /// True if the run must start with `shares` instead of the shares of the scenario.
     is_begun_otherwise: bool,
     progress: Vec<Progress>,
     rounds: Vec<ManagedRound>,
@@ -31,13 +31,13 @@ pub(super) struct SteeredRun<'a> {
     begin: Time,
 }
 
-/// Work that a VM has received, compared with its jobs.
+/// Work that a VM has received, matched with its jobs.
 #[derive(Clone, Debug, Default)]
 struct Progress {
     received: Span,
     /// Index of the first job that is not done.
     next: usize,
-    /// Work of all jobs up to and including that one.
+    /// Total work of all jobs up to and including job `next`.
     target: Span,
     /// Indices of the late jobs.
     late: Vec<usize>,
@@ -48,7 +48,7 @@ impl<'a> SteeredRun<'a> {
     /// Creates the sink of a run.
     ///
     /// # Errors
-    /// If a VM has a name that is not the name of a reservation.
+    /// If the name of a VM is not allowed as the name of a reservation.
     pub(super) fn new(
         scenario: &Scenario,
         plan: &'a ManagePlan,
@@ -79,7 +79,7 @@ impl<'a> SteeredRun<'a> {
         })
     }
 
-    /// Begins the run with other shares.
+    /// Starts the run with the given shares instead of the shares of the scenario.
     pub(super) fn begin_with(&mut self, shares: &[CpuShare]) {
         self.shares = shares.to_vec();
         self.is_begun_otherwise = true;
@@ -110,7 +110,7 @@ impl<'a> SteeredRun<'a> {
         ManagedRun { names: self.names, rounds: self.rounds, decisions: self.decisions, declined }
     }
 
-    /// Ends the scored round, and begins the next.
+    /// Scores the round that ends, and starts the next round.
     fn end_round(&mut self) {
         let index = self.rounds.len() - 1;
         let vms = self.truth.vms.len();
@@ -123,7 +123,7 @@ impl<'a> SteeredRun<'a> {
         self.rounds.push(ManagedRound::default());
     }
 
-    /// Measures the round that ends now. Also returns for how long each VM was runnable.
+    /// Measures the round that ends now. Also returns the time for which each VM was runnable.
     fn measure(&self, now: Time) -> (Round, Vec<Span>) {
         let (begin, demand) = self.window.last_round(now);
         let length = now.since(begin);
@@ -152,7 +152,7 @@ impl<'a> SteeredRun<'a> {
         (Round { number, length, capacity: self.truth.capacity, vms }, runnable)
     }
 
-    /// Carries out the changes that fit, falls first.
+    /// Makes the changes that fit into the capacity. Reductions come first.
     fn carry_out(&mut self, now: Time, mut changes: Changes) -> Vec<(VcpuId, Values)> {
         changes.sort_by_key(|&(vm, to, _)| to > self.shares[vm]);
         let mut done = Vec::new();
@@ -230,7 +230,7 @@ impl Sink for SteeredRun<'_> {
 }
 
 impl Progress {
-    /// Adds CPU time of a run interval that ended at `to`.
+    /// Adds the CPU time of a run interval that ended at `to` to the progress of a VM.
     fn receive(&mut self, vm: &TrueVm, to: Time, used: Span) {
         self.received += used;
         self.used += used;

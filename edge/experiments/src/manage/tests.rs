@@ -7,7 +7,7 @@ use super::*;
 
 const ROUND: Span = Span::from_secs(1);
 
-/// Number of drawn runs. `SLACKLINE_MANAGER_RUNS` sets another number.
+/// Default number of drawn runs. `SLACKLINE_MANAGER_RUNS` sets another number.
 const SEEDS: u64 = 4;
 
 fn scenario(text: &str, seed: u64) -> Scenario {
@@ -22,7 +22,7 @@ fn plan() -> ManagePlan {
     ManagePlan { goals, round: ROUND, window: 2, pace: Pace::default() }
 }
 
-/// Returns a series of two VMs, of which the first needs twice as much from a round on.
+/// Returns a series of two VMs. The first VM needs twice as much from round `at` on.
 fn step(at: usize, rounds: usize) -> String {
     let line = |round| if round < at { "15.0,20.0\n" } else { "30.0,20.0\n" };
     let lines: String = (0..rounds).map(line).collect();
@@ -42,7 +42,7 @@ fn manager_raises_a_vm_with_doubled_demand_and_gives_the_reason() {
 }
 
 #[test]
-fn manager_run_is_the_same_each_time() {
+fn manager_run_repeated_with_the_same_input_is_equal() {
     let scenario = scenario(&step(8, 20), 3);
     let [one, other] = [0, 1].map(|_| plan().run(&scenario, RuleKind::Manager).expect("it runs"));
     assert_eq!(one.decisions, other.decisions);
@@ -53,7 +53,7 @@ fn manager_run_is_the_same_each_time() {
 }
 
 #[test]
-fn manager_with_the_real_predictor_never_breaks_floor_or_admission() {
+fn manager_with_whatif_predictor_never_breaks_floor_or_admission() {
     let goals = "[all]\nfloor = \"8%\"\nceiling = \"45%\"\n[vm.batch]\nleave = true\n";
     let goals = GoalList::read(goals).expect("the goals are valid");
     let seeds = std::env::var("SLACKLINE_MANAGER_RUNS").ok().and_then(|text| text.parse().ok());
@@ -78,7 +78,7 @@ fn manager_with_the_real_predictor_never_breaks_floor_or_admission() {
 }
 
 #[test]
-fn oracle_misses_less_than_fixed_shares_of_the_managers_total() {
+fn oracle_misses_less_than_fixed_shares_of_equal_total() {
     let all = plan().compare(&scenario(&step(8, 24), 1)).expect("it is admitted");
     let of = |kind| {
         let run = all.iter().find(|(rule, _)| *rule == kind).map(|(_, run)| score(run, ROUND));

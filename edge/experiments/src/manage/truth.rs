@@ -1,4 +1,4 @@
-//! True demand of the managed VMs: their jobs, each VM on a CPU of its own.
+//! True demand of the managed VMs, from a run in which each VM has a CPU of its own.
 
 use slackline_demand::{Collector, DemandCounts, Job};
 use slackline_manager::quantile;
@@ -11,7 +11,7 @@ use slackline_units::{CpuShare, Span, Time, VcpuId};
 use super::knob::Knob;
 use super::{ManageError, ManagePlan, VmGoals};
 
-/// Share of a VM on a CPU of its own.
+/// Share of a VM that has a CPU of its own.
 const ALONE: CpuShare = CpuShare::from_ppm(900_000);
 
 /// Shares are multiples of a thousandth of a CPU.
@@ -21,7 +21,7 @@ const STEP_PPM: u64 = 1_000;
 #[derive(Debug)]
 pub(super) struct Truth {
     pub(super) vms: Vec<TrueVm>,
-    /// Largest sum of the shares of managed VMs.
+    /// Largest allowed sum of the shares of managed VMs.
     pub(super) capacity: CpuShare,
 }
 
@@ -32,10 +32,10 @@ pub(super) struct TrueVm {
     pub(super) domain: String,
     pub(super) goals: VmGoals,
     pub(super) knob: Knob,
-    /// Share at the begin of the run.
+    /// Share of the VM when the run begins.
     pub(super) share: CpuShare,
     pub(super) jobs: Vec<Job>,
-    /// Share that covers the demand of each round.
+    /// Share that would cover the demand of each round.
     pub(super) needs: Vec<CpuShare>,
 }
 
@@ -43,7 +43,7 @@ impl Truth {
     /// Finds the VMs that can be managed, and simulates their demand.
     ///
     /// # Errors
-    /// If there are none, or the simulation fails.
+    /// If no VM can be managed, or if the simulation fails.
     pub(super) fn of(scenario: &Scenario, plan: &ManagePlan) -> Result<Truth, ManageError> {
         if plan.round.is_zero() || scenario.length / plan.round < 2 {
             return Err(ManageError::Short { length: scenario.length, round: plan.round });
@@ -56,7 +56,7 @@ impl Truth {
             let is_reserved = matches!((spec.promise)(&values), Ok(Some(_)));
             let Some((knob, share)) = Knob::new(spec, values) else { continue };
             let Some(goals) = plan.goals.of(&domain.name) else {
-                // A cap of another VM reserves nothing.
+                // The cap of a VM that is not managed reserves nothing.
                 others += if is_reserved { u64::from(share.ppm()) } else { 0 };
                 continue;
             };
@@ -94,7 +94,7 @@ impl Truth {
         Ok(())
     }
 
-    /// Divides a sum of shares by mean demand.
+    /// Divides a sum of shares among the VMs in proportion to their mean demand.
     pub(super) fn fixed_shares(&self, sum: u64) -> Vec<CpuShare> {
         let means: Vec<u64> = self
             .vms
@@ -111,8 +111,8 @@ impl Truth {
 }
 
 impl TrueVm {
-    /// Returns the share that covers the demand of each round: what at most the allowed part of its
-    /// periods exceeds.
+    /// Returns the share that covers the demand of each round. At most the allowed part of the
+    /// round's periods exceeds it.
     fn needs_of(&self, length: Span, round: Span) -> Vec<CpuShare> {
         let period = self.knob.period;
         let mut demanded = vec![Span::ZERO; index(length / period) + 1];

@@ -1,4 +1,4 @@
-//! The last rounds of a simulated run, as recordings.
+//! Recordings of the last rounds of a simulated run.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -13,14 +13,14 @@ use slackline_whatif::{Recorder, Recording};
 #[derive(Debug)]
 pub(super) struct Window {
     header: Header,
-    /// Maximum number of rounds that are kept.
+    /// Maximum number of rounds that the window keeps.
     most: usize,
     names: BTreeMap<VcpuId, VcpuName>,
     state: State,
-    /// Parameters before the last change, while the policy can still decline the change.
+    /// Parameters before the last change. Kept while the policy can still decline that change.
     before: Option<(VcpuId, Option<WrittenTerms>)>,
     rounds: VecDeque<KeptRound>,
-    /// vCPU that occupies each CPU, and the time from which on its run interval is not recorded.
+    /// vCPU that occupies each CPU, with the time from which its run interval is not recorded yet.
     running: BTreeMap<CpuId, (VcpuId, Time)>,
     /// Time of the last event.
     now: Time,
@@ -43,7 +43,7 @@ struct KeptRound {
 }
 
 impl Window {
-    /// Creates a window of at most this number of rounds.
+    /// Creates a window of at most `most` rounds.
     pub(super) fn new(header: Header, most: usize) -> Window {
         let first = KeptRound { begin: Time::START, state: State::default(), entries: Vec::new() };
         Window {
@@ -58,7 +58,7 @@ impl Window {
         }
     }
 
-    /// Ends the current round and begins the next.
+    /// Ends the current round and starts the next one.
     pub(super) fn next_round(&mut self, begin: Time) {
         let state = self.state.clone();
         self.rounds.push_back(KeptRound { begin, state, entries: Vec::new() });
@@ -67,14 +67,15 @@ impl Window {
         }
     }
 
-    /// Returns the demand of the current round, which ends now.
+    /// Returns the demand of the current round, which ends at `end`.
     pub(super) fn last_round(&self, end: Time) -> (Time, Demand) {
         let mut collector = Collector::new(Time::START);
         let begin = self.pass_on(self.rounds.len() - 1, end, &mut collector);
         (begin, collector.finish())
     }
 
-    /// Returns a recording of all kept rounds up to now. `None` if it lacks a vCPU, which is a bug.
+    /// Returns a recording of all kept rounds up to `end`. `None` if the recording lacks a vCPU,
+    /// which is a bug.
     pub(super) fn recording(&self, end: Time) -> Option<Recording> {
         let begin = self.rounds.front()?.begin;
         let header = Header { warmup: Span::ZERO, ..self.header.clone() };
@@ -83,7 +84,8 @@ impl Window {
         recorder.finish().ok()
     }
 
-    /// Passes the rounds from this one on to a sink, with the state at their begin before them.
+    /// Passes the rounds from number `first` on to a sink. The state at the start of the first
+    /// round comes before them.
     fn pass_on(&self, first: usize, end: Time, sink: &mut dyn Sink) -> Time {
         let Some(round) = self.rounds.get(first) else { return end };
         let (at, state) = (round.begin, &round.state);
@@ -135,7 +137,7 @@ impl Window {
     }
 }
 
-/// Returns the part of an entry after the begin of a recording.
+/// Cuts off the part of an entry before the start of a recording.
 fn clipped(entry: &Entry, begin: Time) -> Entry {
     match *entry {
         Entry::Record(Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due })

@@ -1,4 +1,4 @@
-//! Tracks of waits: what kept each vCPU from running, as slices.
+//! Tracks that show what each vCPU waited for.
 
 use std::io::Write;
 
@@ -7,13 +7,13 @@ use slackline_units::{Time, VcpuId};
 use super::{Perfetto, TracePacket};
 use crate::proto::{TYPE_SLICE_BEGIN, TYPE_SLICE_END, TrackDescriptor, TrackEvent};
 
-/// First id of the tracks of waits, beyond those of the CPUs.
+/// First id of the tracks of waits. It is above the ids of the CPUs' tracks.
 const FIRST_WAIT_TRACK: u64 = 1 << 41;
 
 impl<W: Write> Perfetto<W> {
-    /// Adds a track that shows why a vCPU waited. Each part has its begin, its end and its cause.
-    /// Parts of one cause that touch become one slice, and a part that overlaps the one before it
-    /// is cut.
+    /// Adds a track that shows why a vCPU waited. Each part has a start, an end and a cause.
+    /// Adjacent parts with one cause are joined to one slice. If a part overlaps the previous part,
+    /// it is cut.
     pub fn waits(&mut self, vcpu: VcpuId, name: &str, mut parts: Vec<(Time, Time, String)>) {
         parts.sort();
         let uuid = FIRST_WAIT_TRACK + vcpu.slot() as u64;

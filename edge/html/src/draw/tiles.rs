@@ -9,12 +9,12 @@ use crate::scale::Kind;
 use crate::svg::{Area, Paint, Spot, polyline};
 use crate::text::brief;
 
-/// Opacity of the tile with the smallest value, so that it differs from a missing tile.
+/// Opacity of the tile with the smallest value. It is above zero, so that the tile is visible.
 const LEAST: f64 = 0.06;
 
 impl Canvas<'_> {
-    /// Draws tiles whose darkness is proportional to their value. A line separates tiles with a
-    /// value above `line` from the others.
+    /// Draws tiles that are darker for larger values. A line is drawn between tiles with values
+    /// above `line` and all other tiles.
     pub(super) fn tiles(&mut self, layer: &Layer, tiles: &[Tile], line: f64) {
         let ink = self.legend.ink(layer);
         let most = tiles.iter().map(|tile| tile.value).fold(f64::MIN_POSITIVE, f64::max);
@@ -27,7 +27,7 @@ impl Canvas<'_> {
         for tile in tiles {
             let Some(middle) = self.spot(tile.at) else { continue };
             let (left, top) = (middle.x - width / 2.0, middle.y - height / 2.0);
-            // One pixel of background separates neighbours.
+            // One pixel of background separates adjacent tiles.
             let area = Area { left, top, width: width - 1.0, height: height - 1.0 };
             let paint = Paint::fill(ink).faint(LEAST + (1.0 - LEAST) * tile.value / most);
             let place = (tile.at.x.round() as i64, tile.at.y.round() as i64);

@@ -9,7 +9,7 @@ use crate::error::ImportError;
 const SECTION: u64 = 16;
 /// Type number of tracepoint events.
 const TRACEPOINT: u32 = 2;
-/// Flag of an event: records other than samples contain time and CPU too.
+/// Flag of an event: records that are not samples also contain time and CPU.
 const SAMPLE_ID_ALL: u64 = 1 << 18;
 
 /// Bits of the fields that a sample can have.
@@ -26,10 +26,10 @@ const STREAM_ID: u64 = 1 << 9;
 const RAW: u64 = 1 << 10;
 const IDENTIFIER: u64 = 1 << 16;
 
-/// Bits of the fields that a value of a counter can have.
+/// Bits for the fields that the value of a counter can have.
 const TOTAL_TIMES: u64 = 3;
 const GROUP: u64 = 1 << 3;
-/// Parts that each value has: its id and its losses.
+/// Bits for the fields that each value has: its id and its number of losses.
 const OF_EACH: u64 = 1 << 2 | 1 << 4;
 
 /// An event that was recorded, as the header of the file describes it.
@@ -44,7 +44,7 @@ pub(crate) struct Attribute {
 }
 
 impl Attribute {
-    /// Reads the descriptions of all events. Each description has `size` bytes in the list.
+    /// Reads the descriptions of all events. In the list, each description takes `size` bytes.
     pub(crate) fn all(
         file: &[u8],
         list: &Part<'_>,
@@ -77,7 +77,7 @@ impl Attribute {
     }
 }
 
-/// Format of all samples, and of the ends of other records.
+/// Format of all samples, and of the fields at the end of other records.
 pub(crate) struct Layout {
     attributes: Vec<Attribute>,
     by_id: BTreeMap<u64, usize>,
@@ -92,7 +92,7 @@ pub(crate) struct Sample<'a> {
     pub(crate) raw: Part<'a>,
 }
 
-/// End of a record that is not a sample.
+/// Fields at the end of a record that is not a sample.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Trailer {
     pub(crate) at: Option<u64>,

@@ -5,20 +5,21 @@ use slackline_metrics::{Answer, CulpritFinder};
 use slackline_trace::{Entry, HostThread, Note, Record};
 use slackline_units::Span;
 
-/// `perf sched record -C 1` of two processes with vCPU threads and a third on one CPU, for 1.8 s.
-/// Paths, the host's name, and the names of other processes were removed.
+/// Recording of `perf sched record -C 1` that lasts 1.8 s: two processes with vCPU threads and a
+/// third process on one CPU. Paths, the name of the host, and names of other processes were
+/// removed.
 pub(crate) const PERF: &[u8] = include_bytes!("../fixtures/perf.data");
-/// Text of tracefs's file `trace` for a part of the same time.
+/// The file `trace` of tracefs, for a part of the time of [`PERF`].
 pub(crate) const TRACEFS: &[u8] = include_bytes!("../fixtures/tracefs.txt");
-/// `trace-cmd report -t` of the same events.
+/// Output of `trace-cmd report -t` for the events of [`TRACEFS`].
 pub(crate) const TRACE_CMD: &[u8] = include_bytes!("../fixtures/trace-cmd.txt");
 
-/// Reads a recording whose kind is recognised from its first bytes.
+/// Reads a recording. Its kind is recognised by its first bytes.
 pub(crate) fn import(bytes: &[u8]) -> Result<Import, ImportError> {
     read(Kind::of(bytes).expect("a recording"), bytes, &[])
 }
 
-/// Reads a recording in which the given processes are the VMs.
+/// Reads a recording. The VMs are the processes in `targets`.
 pub(crate) fn import_for(bytes: &[u8], targets: &[&str]) -> Result<Import, ImportError> {
     let targets: Vec<Target> =
         targets.iter().map(|text| text.parse().expect("a valid target")).collect();

@@ -1,12 +1,13 @@
-//! Tests with damaged recordings: each gives a clear error or a recording, and never a panic or a
-//! hang.
+//! Tests with damaged recordings. Reading one gives a recording or a clear error, and never a panic
+//! or a hang.
 
 use proptest::prelude::*;
 use slackline_import::{BEGINS, ImportError, Kind, read};
 
 use crate::common::{PERF, TRACE_CMD, TRACEFS, import};
 
-/// Reads damaged bytes as the kind of recording that they were before, including all records.
+/// Reads damaged bytes, with all records, as the kind of recording that they were before the
+/// damage.
 fn survives(kind: Kind, bytes: &[u8]) -> Result<u64, ImportError> {
     let import = read(kind, bytes, &[]).inspect_err(|error| {
         assert!(!error.to_string().is_empty() && !error.hint().is_empty());
@@ -73,7 +74,7 @@ fn compressed_perf_recording_is_refused_with_a_hint() {
 }
 
 #[test]
-fn ftrace_text_may_be_cut_after_a_line_but_not_within_a_line() {
+fn ftrace_text_cut_within_a_line_is_refused_but_not_after_a_line() {
     for text in [TRACEFS, TRACE_CMD] {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         for end in ends.skip(200).step_by(101) {
@@ -95,7 +96,7 @@ fn ftrace_text_with_swapped_lines_is_refused() {
     assert!(matches!(error, ImportError::Reordered { .. }), "{error}");
 }
 
-/// Changes to single bytes: their positions and new values.
+/// Strategy for changes of single bytes: the position and the new value of each.
 fn changes() -> impl Strategy<Value = Vec<(prop::sample::Index, u8)>> {
     prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6)
 }
@@ -111,7 +112,7 @@ proptest! {
         let mut bytes = PERF.to_vec();
         let most = if is_head { 2_000 } else { bytes.len() };
         for (at, byte) in changes {
-            // Without the first bytes it is no recording.
+            // The first bytes stay, because without them the file would not count as a recording.
             bytes[8 + at.index(most - 8)] = byte;
         }
         let _ = survives(Kind::Perf, &bytes);

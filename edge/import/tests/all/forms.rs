@@ -1,4 +1,4 @@
-//! Tests of the forms in which different programs write the same events as text.
+//! Tests of the forms of text in which different programs write equal events.
 
 use slackline_import::Kind;
 use slackline_import::{ImportError, read};
@@ -59,7 +59,7 @@ fn lost_events_in_ftrace_text_become_gaps_of_their_cpu() {
 }
 
 #[test]
-fn option_of_process_ids_groups_threads_to_vms() {
+fn ftrace_text_with_process_ids_groups_threads_into_vms() {
     let text = include_str!("../fixtures/small-tgid.txt");
     let import = import(text.as_bytes()).expect("a valid text");
     assert_eq!(import.vms(), ["web"]);
@@ -139,7 +139,7 @@ fn ftrace_text_without_switches_is_refused() {
 }
 
 #[test]
-fn imported_wake_has_the_cpu_on_which_the_thread_ran_before() {
+fn imported_wake_has_the_cpu_where_the_thread_last_ran() {
     let import = import_for(TRACEFS.as_bytes(), &["pid:7"]).expect("a valid text");
     let is_wake = |it: &Record| matches!(it, Record::Awoken { cpu, .. } if *cpu == CpuId::new(0));
     assert!(records(&import).iter().any(is_wake));

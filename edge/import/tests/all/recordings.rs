@@ -1,5 +1,5 @@
-//! Tests with recordings that perf, tracefs and trace-cmd made, of two VMs and a process on one
-//! CPU.
+//! Tests with recordings that perf, tracefs and trace-cmd made on one CPU, with two VMs and a
+//! process.
 
 use slackline_import::{ImportError, Kind};
 use slackline_metrics::Culprit;

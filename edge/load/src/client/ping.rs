@@ -18,8 +18,8 @@ use crate::net::{PING, here};
 
 /// Time after which a packet without an answer counts as lost.
 const TIMEOUT: Span = Span::from_secs(5);
-/// Time from a lost packet to the next packet. If no process listens, the loss is known at once;
-/// without this delay the client would retry in a busy loop.
+/// Time from a lost packet to the next packet. If no process listens, the loss is known at once.
+/// The delay prevents a busy loop in that case.
 const RETRY: Span = Span::from_secs(1);
 
 /// Transport of the packets: UDP datagrams, or a Unix stream socket.
@@ -27,14 +27,15 @@ enum PingTransport {
     Packets(UdpSocket),
     Stream {
         stream: UnixStream,
-        /// Bytes of a packet that has not arrived completely.
+        /// Bytes of a packet that has arrived only in part.
         came: Vec<u8>,
         /// True if the other end has closed the connection for good.
         has_ended: bool,
     },
 }
 
-/// Returns the content of a packet: seven digits and a newline, so that a shell can send it back.
+/// Returns the content of packet number `count`: seven digits and a newline, so that a shell can
+/// send it back.
 fn number(count: u64) -> [u8; PING] {
     let text = format!("{:07}\n", count % 10_000_000);
     text.into_bytes().try_into().unwrap_or([b'\n'; PING])
@@ -120,11 +121,11 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Sends packets at the intervals `every`, without waiting for the answers to earlier packets.
+    /// Sends packets at the intervals `every`, without waiting for answers.
     pub(super) fn pings(&mut self, every: &Draw) -> Result<(), LoadError> {
         let mut way = self.way()?;
         let mut next = self.began.after(self.draws.draw(every));
-        // Oldest packet first.
+        // Unanswered packets, oldest first.
         let mut waiting: VecDeque<([u8; PING], Time)> = VecDeque::new();
         while self.may_ask(next) || !waiting.is_empty() {
             let due = if self.may_ask(next) { next } else { Time::NEVER };
@@ -133,7 +134,8 @@ impl Client<'_> {
             if self.end.wait(&mut [PollFd::new(&way, PollFlags::IN)], until)? {
                 return Ok(());
             }
-            // An error is about a packet that no process accepted. That packet will be given up.
+            // An error means that no process accepted an earlier packet. That packet will be given
+            // up.
             while let Ok(pong) = way.recv() {
                 let place = waiting.iter().position(|&(number, _)| number == pong);
                 if let Some((_, asked)) = place.and_then(|place| waiting.remove(place)) {
@@ -188,7 +190,7 @@ impl Client<'_> {
                 return Ok(None);
             }
             match way.recv() {
-                // An answer to a packet that was given up is none to this one.
+                // The answer to a packet that was already given up does not count for this packet.
                 Ok(pong) if pong == number => return Ok(Some(true)),
                 Err(error) if error.kind() != ErrorKind::WouldBlock => {
                     return Ok(Some(false));

@@ -18,11 +18,11 @@ use crate::LoadError;
 use crate::clock::monotonic;
 use crate::net::{self, Head, REQUEST};
 
-/// Time after which a closed client, which keeps a fixed number of requests under way, repeats a
-/// lost request. Without this delay it would retry in a busy loop if no server listens.
+/// Time after which a closed client repeats a lost request. The delay prevents a busy loop if no
+/// server listens.
 const RETRY: Span = Span::from_secs(1);
 
-/// A request that has not been answered.
+/// A request that has no answer yet.
 struct Pending {
     stream: TcpStream,
     asked: Time,
@@ -32,9 +32,9 @@ struct Pending {
 
 enum State {
     Connecting,
-    /// The connection is made, and the header of the answer is not complete yet.
+    /// The connection is made. The header of the answer is not complete yet.
     Heading(Head),
-    /// The header has arrived. The number of bytes of the body that are still missing.
+    /// The header has arrived. The value is the number of bytes of the body that are still missing.
     Reading(u64),
 }
 
@@ -45,11 +45,11 @@ enum RequestState {
     Lost,
 }
 
-/// Rule for the time of the next request.
+/// Rule that decides the time of the next request.
 enum Pace<'a> {
     /// Requests are sent at these intervals, even if earlier requests are still unanswered.
     Open(&'a Draw),
-    /// The next request is sent when this think time has passed since an answer.
+    /// The next request is sent after an answer, when this think time has passed.
     Closed(&'a Draw),
 }
 
@@ -64,8 +64,8 @@ impl Client<'_> {
         self.requests(&Pace::Closed(think), due, Span::MAX)
     }
 
-    /// Sends requests at the times in `due`, until the client may send no more and all requests are
-    /// answered or lost.
+    /// Sends requests at the times in `due`. Returns when the client may send no more requests, and
+    /// all requests are answered or lost.
     fn requests(
         &mut self,
         pace: &Pace<'_>,
@@ -147,16 +147,16 @@ impl Client<'_> {
     }
 }
 
-/// Schedules the next request of a closed client at `at`. Does nothing for an open client, whose
-/// requests come at a fixed rate.
+/// Schedules the next request of a closed client at `at`. Does nothing for an open client, because
+/// its requests come at a fixed rate.
 fn again(pace: &Pace<'_>, due: &mut BinaryHeap<Reverse<Time>>, at: Time) {
     if matches!(pace, Pace::Closed(_)) {
         due.push(Reverse(at));
     }
 }
 
-/// Raises the limit of open files, since each connection is one. If the kernel refuses, requests
-/// beyond the limit are lost.
+/// Raises the limit of open files, because each connection needs one. If the kernel refuses,
+/// requests beyond the limit are lost.
 fn allow_many_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;

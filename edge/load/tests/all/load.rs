@@ -1,8 +1,8 @@
-//! Short programs, run for real.
+//! Tests that run short programs on real CPUs.
 //!
-//! The tests assert what must hold on any test machine, however busy. Where a hypervisor or an
-//! interrupt can add to a thread's CPU time, the best of several runs counts. Such additions come
-//! and go, while a fault in the program would be in all runs.
+//! The assertions hold on any test machine, even if it is busy. A hypervisor or an interrupt can
+//! add to a thread's CPU time. Where this matters, the best of several runs counts: such additions
+//! do not occur in every run, but a fault in the program does.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -17,10 +17,10 @@ use slackline_load::{
 use slackline_scenario::{Draw, Program, Purpose, Step, Stream, next_instant};
 use slackline_units::{Span, Time};
 
-/// Maximum length of the last burst of a computing step, and so its maximum overshoot. See the
-/// crate's module on using CPU time.
+/// Maximum length of the last burst of a computing step, which is the maximum overshoot. See the
+/// module `spin`.
 const OVERSHOOT: Span = Span::from_us(20);
-/// Generous bound for the CPU time of a run itself, which makes a handful of system calls.
+/// Upper bound for the CPU time of the run itself, which makes a few system calls.
 const OWN_COST: Span = Span::from_us(50);
 
 fn draws() -> Stream {
@@ -75,7 +75,8 @@ fn many_short_compute_steps_of_a_load_use_their_total_cpu_time() {
         .map(|_| run_plainly(&program, Options::default()).used)
         .inspect(|used| assert!(*used >= wanted))
         .min();
-    // The overshoot of each counts towards the next, so only that of the last is left.
+    // The overshoot of each step is deducted from the next step, so only the overshoot of the last
+    // step remains.
     let over = best.unwrap() - wanted;
     println!("overshoot of a hundred together: {} ns", over.ns());
     assert!(over <= OVERSHOOT + OWN_COST, "{over}");
@@ -95,8 +96,8 @@ fn jobs_of_a_periodic_load_are_released_exactly_one_period_apart() {
     assert_eq!(jobs.iter().map(|job| job.released).collect::<Vec<_>>(), grid);
     for job in &jobs {
         assert_eq!(job.deadline, Some(job.released + period));
-        // Work begins at its release at the earliest. It takes a millisecond of CPU time, less the
-        // excess used before, 50 us at most.
+        // A job starts at its release or later. It takes a millisecond of CPU time, less an
+        // overshoot of at most 50 us.
         assert!(job.done >= job.released + Span::from_us(950), "{job:?}");
     }
     assert!(jobs.windows(2).all(|pair| pair[0].done <= pair[1].done));
@@ -105,7 +106,7 @@ fn jobs_of_a_periodic_load_are_released_exactly_one_period_apart() {
 #[test]
 fn jobs_released_while_a_load_was_late_are_run_without_pause() {
     let (read, write) = rustix::pipe::pipe().unwrap();
-    // With a start 100 ms ago, all twenty releases have passed already.
+    // With a start 100 ms ago, all twenty releases are in the past.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
     let report = run_plainly(&periodic(Span::from_ms(1), Span::from_us(100), 20), options);
@@ -128,7 +129,7 @@ fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
     assert_eq!((report.ending, report.jobs), (Ending::Finished, 10));
     let mut before = began;
     for job in read_all(read) {
-        // Less the excess used before, 50 us at most.
+        // The job takes a millisecond, less an overshoot of at most 50 us.
         let least = next_instant(before, period, offset) + Span::from_us(950);
         assert!(job.done >= least, "{job:?}, not before {least:?}");
         before = job.done;
@@ -170,7 +171,7 @@ fn load_program_that_only_yields_is_refused() {
 #[test]
 fn pipe_full_of_job_records_does_not_delay_the_work_of_a_load() {
     let (read, write) = rustix::pipe::pipe().unwrap();
-    // A page is the smallest pipe: 128 notes.
+    // The smallest pipe has one page, which is enough for 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
     let program = Program::once(vec![Step::Done; 1000]);
     let report = run_plainly(&program, Options { jobs: Some(write), ..Options::default() });
@@ -180,7 +181,7 @@ fn pipe_full_of_job_records_does_not_delay_the_work_of_a_load() {
 }
 
 #[test]
-fn pipe_for_job_records_without_a_reader_causes_no_error() {
+fn load_with_a_job_pipe_without_a_reader_reports_no_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program::once(vec![Step::Done; 3]);
@@ -198,7 +199,7 @@ fn length_option_ends_a_load_that_computes_or_sleeps() {
             run_plainly(&program, Options { start: Some(start), limit, ..Options::default() });
         assert_eq!(report.ending, Ending::Limit);
         assert!(monotonic() >= start + Span::from_ms(20));
-        // If the limit were ignored, this would be ten minutes, or forever.
+        // If the limit were ignored, the program would run for ten minutes, or forever.
         assert!(report.elapsed < Span::from_secs(60));
     }
 }
@@ -261,7 +262,7 @@ fn load_process_ends_when_its_parent_process_ends() {
     match env::var(ROLE).as_deref() {
         Ok("load") => {
             end_with(env::var(PARENT).unwrap().parse().unwrap()).unwrap();
-            // The test's name has been printed before, without a newline.
+            // The test harness has already printed the name of the test, without a newline.
             println!("\nloading {}", std::process::id());
             let limit = Some(Span::from_secs(60));
             run_plainly(&Program::spin(), Options { limit, ..Options::default() });
@@ -279,7 +280,7 @@ fn load_process_ends_when_its_parent_process_ends() {
             starter.wait().unwrap();
             let patience = Timespec { tv_sec: 20, tv_nsec: 0 };
             let mut ends = [PollFd::new(&load, PollFlags::IN)];
-            // Without the parent's end it would run for a minute.
+            // If the end of the parent did not end it, the process would run for a minute.
             assert_eq!(poll(&mut ends, Some(&patience)), Ok(1));
         }
     }
@@ -287,7 +288,7 @@ fn load_process_ends_when_its_parent_process_ends() {
 
 #[test]
 fn load_process_fails_with_an_error_if_its_parent_has_already_ended() {
-    // On a thread of its own: the binding to this process's parent stays with the thread.
+    // The call is made on its own thread, because the link to the parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));
 }

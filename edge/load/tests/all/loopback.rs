@@ -1,7 +1,8 @@
-//! Tests of work that needs devices and of its clients, on the real loopback and a real disk.
+//! Tests of work that needs devices and of its clients, over the real loopback and with a real
+//! disk.
 //!
-//! The assertions hold on any test machine, however busy: every request is answered or lost, and
-//! both sides count the same.
+//! The assertions hold on any test machine, even if it is busy: every request is answered or lost,
+//! and client and server count equal numbers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -18,10 +19,10 @@ use slackline_scenario::io::{ClientKind, Direction, PingEnds};
 use slackline_scenario::{Draw, Purpose, Scenario, Stream};
 use slackline_units::{DomId, Span};
 
-/// Time limit that none of these tests reaches.
+/// Time limit that no test here reaches.
 const LONG: Span = Span::from_secs(60);
 
-/// Returns the parameters of a system with this work from a scenario.
+/// Returns the parameters of a system that does the work `work`, which is part of a scenario.
 fn serving(work: &str, from: SystemClients) -> SystemParameters {
     let text = format!(
         "title = \"it\"\nlength = \"1s\"\npolicy = {{ name = \"round-robin\" }}\n\
@@ -40,7 +41,7 @@ fn serving(work: &str, from: SystemClients) -> SystemParameters {
     }
 }
 
-/// A server on a thread of the test, which runs until it is told to end.
+/// A server that runs on a thread of the test until it is told to end.
 struct Server {
     ports: Ports,
     stop: OwnedFd,
@@ -104,8 +105,8 @@ fn count(notes: &[Note], wanted: fn(&Note) -> bool) -> u64 {
     notes.iter().filter(|note| wanted(note)).count() as u64
 }
 
-/// Returns a closed client with `at_once` connections, which sends the next request `think` after
-/// each answer.
+/// Returns a closed client with `at_once` connections. It sends the next request `think` after each
+/// answer.
 fn closed(at_once: u32, think: Span) -> ClientKind {
     ClientKind::Closed { at_once, think: Draw::Fixed(think) }
 }
@@ -132,7 +133,7 @@ fn web_load_answers_every_request_and_both_sides_count_equally() {
         assert_eq!((count(&notes, is_job), notes.len() as u64), (number, number));
         let responses = done.responses.unwrap();
         assert!(responses.p50 <= responses.p99 && responses.p99 <= Some(responses.worst));
-        // The server computes at least 20 us for a request.
+        // The server computes for at least 20 us per request.
         assert!(responses.worst >= Span::from_us(20) && responses.worst < LONG);
     }
     let every = Span::ZERO;
@@ -154,7 +155,7 @@ fn client_of_a_load_waits_its_think_time_after_each_answer() {
     assert!(done.elapsed >= think * 9, "no faster than it should: {}", done.elapsed);
 }
 
-/// 200 pings at 2,000 per second take at least as long as that rate implies, and all are answered.
+/// 200 pings at 2,000 per second take at least 100 ms, and all of them are answered.
 #[test]
 fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
     let server =
@@ -183,7 +184,7 @@ fn ping_load_is_answered_even_if_no_task_of_the_server_waits() {
 
 #[test]
 fn request_of_a_load_counts_as_lost_if_there_is_no_server() {
-    // Bound, so that no other process has the port, but not listened on.
+    // The socket is bound, so that no other process gets the port, but nothing listens on it.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::STREAM,
@@ -214,7 +215,7 @@ fn request_of_a_load_counts_as_lost_if_there_is_no_server() {
 
 #[test]
 fn request_of_a_load_counts_as_lost_after_its_timeout() {
-    // Connections are made, and no task accepts them.
+    // Connections are made, but no task accepts them.
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let (done, notes) = client(httperf(2000, Span::from_ms(30)), server.ports, Some(20), LONG);
@@ -288,7 +289,7 @@ fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
-    // One stream after the other: the task waits for the next client.
+    // Two clients connect one after another. The task waits for the next client.
     let mut received = 0;
     for _ in 0..2 {
         let (done, notes) = client(kind, server.ports, None, Span::from_ms(100));
@@ -297,7 +298,7 @@ fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
         received += done.received;
     }
     let (done, notes) = server.end();
-    // Data in flight when the client closed the connection is lost.
+    // Data that was in flight when the client closed the connection is lost.
     assert!(done.sent >= received, "{} of {received}", done.sent);
     assert_eq!(moved(&notes), 0, "who takes it tells it");
 }
@@ -334,7 +335,7 @@ fn compile_load_requests_files_until_its_total_is_computed() {
         assert_eq!(ports, Ports::default(), "nobody talks to it");
     });
     let done = done.unwrap();
-    // Ten bursts each, and a question between two of them.
+    // Each of the three jobs has ten bursts, with a request to the file server between two bursts.
     assert_eq!((done.asked, done.answered), (27, 27));
     assert_eq!(done.received, 27 * (8 << 10));
     assert!(done.used >= Span::from_ms(30), "{}", done.used);
@@ -385,7 +386,7 @@ fn ping_client_of_a_load_ends_when_its_socket_is_closed() {
         other.join().unwrap();
         assert_eq!(done.answered, 3);
         assert_eq!(done.asked, done.answered + done.lost, "{done:?}");
-        // It continued only until it noticed the end, and not for a minute.
+        // The client continued until it noticed the end of the connection, and not for a minute.
         assert!(done.asked < 1_000, "{done:?}");
         std::fs::remove_file(folder.path().join("it")).unwrap();
     }

@@ -1,17 +1,18 @@
-//! Goal rule of Neon's autoscaler: at the end of each round the share becomes the load divided by
-//! the goal. The rule has no memory. Neon's unit is a quarter of a CPU, here a hundredth.
+//! Rule of Neon's autoscaler: at the end of each round, the share becomes the load divided by the
+//! goal. The rule has no memory. Neon changes shares in units of a quarter of a CPU. Here the unit
+//! is a hundredth.
 
 use slackline_units::CpuShare;
 
 use super::{Changes, RuleInput, ShareRule, explained};
 
-/// Wanted load of the share, in percent, as Neon's default.
+/// Wanted load, in percent of the share. This is Neon's default.
 const GOAL_PERCENT: u128 = 90;
 
 /// Unit of shares, in millionths of a CPU.
 const UNIT: u128 = 10_000;
 
-/// The rule. It remembers nothing.
+/// Rule that sets the share to the load divided by the goal, without a memory.
 pub(crate) struct GoalRule;
 
 impl ShareRule for GoalRule {

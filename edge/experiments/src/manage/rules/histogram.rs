@@ -1,7 +1,7 @@
-//! Decaying histogram of the use, as the Vertical Pod Autoscaler of Kubernetes has. Percentiles of
-//! the histogram get a margin of 15 %. If the share is below the 50th or above the 95th percentile,
-//! it becomes the 90th. A sample loses half of its weight in 12 rounds. The original has a
-//! half-life of a day and a sample a minute.
+//! Rule of the Vertical Pod Autoscaler of Kubernetes: a decaying histogram of the use. A margin of
+//! 15 % is added to each percentile. If the share is below the 50th or above the 95th percentile,
+//! it is set to the 90th. A sample loses half of its weight in 12 rounds. The original has one
+//! sample per minute and a half-life of one day.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use super::{Changes, RuleInput, ShareRule, explained};
 /// Number of rounds in which the weight of a sample halves.
 const HALF_LIFE: f64 = 12.0;
 
-/// Upper end of the first bucket, in CPUs. Each further bucket is 5 % wider than the one before.
+/// Upper end of the first bucket, in CPUs. Each bucket is 5 % wider than the previous one.
 const FIRST: f64 = 0.01;
 const RATIO: f64 = 1.05;
 
-/// Safety margin above a percentile.
+/// Factor for the safety margin above a percentile.
 const MARGIN: f64 = 1.15;
 
-/// The rule, with the weights of the buckets of each VM.
+/// Rule with a decaying histogram. It stores the weight of each bucket for each VM.
 #[derive(Default)]
 pub(crate) struct HistogramRule {
     weights: BTreeMap<Name, BTreeMap<i32, f64>>,
@@ -55,7 +55,7 @@ fn bucket(used: f64) -> i32 {
     (1.0 + used / FIRST * (RATIO - 1.0)).log(RATIO).floor() as i32
 }
 
-/// Returns the upper end of the bucket that holds this part of the weight.
+/// Returns the upper end of the bucket at which this part of the total weight is reached.
 fn percentile(weights: &BTreeMap<i32, f64>, part: f64) -> f64 {
     let mut left = weights.values().sum::<f64>() * part;
     for (&bucket, weight) in weights {

@@ -1,6 +1,6 @@
-//! Hold and margin, as Proxmox VE balances load: a change is made only if it is large enough and
-//! was wanted for some rounds, and one at a time. Proxmox moves VMs by this rule; here it sets the
-//! share to 1.25 times the use.
+//! Rule of Proxmox VE for balancing load. A change is made only if it is large enough and was
+//! wanted for several rounds. Changes are made one at a time. Proxmox uses the rule to move VMs,
+//! but here it sets the share to 1.25 times the use.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use slackline_units::CpuShare;
 
 use super::{Changes, RuleInput, ShareRule, explained};
 
-/// Number of rounds for which a change must be wanted.
+/// Number of consecutive rounds in which a change must be wanted.
 const HOLD: u32 = 3;
 
 /// Smallest change, in percent of the share.
@@ -18,7 +18,7 @@ const MARGIN_PERCENT: u64 = 10;
 /// Wanted use of the share, in percent.
 const USE_PERCENT: u64 = 80;
 
-/// The rule, with the number of rounds for which each VM has wanted more or less.
+/// Rule with a hold time. It stores for how many rounds each VM has wanted more or less.
 #[derive(Default)]
 pub(crate) struct HoldRule {
     held: BTreeMap<Name, (bool, u32)>,
