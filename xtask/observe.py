@@ -1,10 +1,11 @@
-"""Watches a daemon from outside for a while: `observe.py PROGRAM SECONDS`, as root.
+"""Checks the reports of a daemon for some seconds: `observe.py PROGRAM SECONDS`, as root.
 
-Builds, tests, shell scripts, a VM and an adversary are reserved exactly, and are pinned, stopped,
-frozen, moved, limited and reclassed meanwhile. What the daemon reports is compared with what the
-kernel counts (`cpu.stat` of cgroups, `schedstat` of threads), in windows of some seconds and since
-the last change of the reservation. A contradiction names that change. Shares no code with
-Slackline.
+Builds, tests, shell scripts, a VM and an adversary have reservations with hard limits. Meanwhile
+they are pinned, stopped, frozen, moved, limited, and put into other scheduling classes. The CPU
+times that the daemon reports are compared with the counts of the kernel (`cpu.stat` of cgroups,
+`schedstat` of threads). Each comparison covers a window of some seconds, or all the time since the
+last change of the reservation. A contradiction is reported with that change. This program shares
+no code with Slackline.
 """
 
 import json
@@ -22,7 +23,7 @@ SLICE, PERIOD = 0.008, 0.1
 CPU = os.cpu_count() - 1
 NOBODY = 65534
 WINDOW = 5.0
-# Time that a change may go unnoticed, and the time until it shows after that.
+# Time after a change until the daemon must have noticed and reported it, in seconds.
 NOTICED = 3.0
 
 FOREVER = "while :; do {}; done"
@@ -123,15 +124,15 @@ class Target:
             {**body, "exact": True, "for": f"pid:{self.pid}"},
         )
         assert answer.get("name") == name, answer
-        # The latest change of the reservation or of its processes, and its time.
+        # Latest change of the reservation or of its processes, with the time of the change.
         self.last_change = ("reserve", time.monotonic())
 
     def note(self, change):
-        """Notes that a change has begun or was undone, or that the state has changed."""
+        """Records that a change has begun or was undone, or that the state has changed."""
         self.last_change = (change, time.monotonic())
 
     def group(self):
-        """The cgroup that the daemon holds it in."""
+        """Returns the cgroup in which the daemon has put the target. None if there is none."""
         for entry in os.listdir(UNIFIED):
             if entry.startswith(f"slackline-{self.pid}-"):
                 return os.path.join(UNIFIED, entry)
@@ -176,7 +177,8 @@ class Stop:
 
 
 class Freeze:
-    """The group is the daemon's, which orders the next freeze or thaw itself."""
+    """Freezes the cgroup that the daemon has made for the target. The daemon itself decides when it
+    next freezes or thaws this cgroup."""
 
     name, state, seconds = "freeze", "active", 8
 
@@ -188,7 +190,7 @@ class Freeze:
 
 
 class Own:
-    """A change that counts as the target's own and is undone."""
+    """A change that the daemon attributes to the target itself, and undoes."""
 
     state, seconds = "active", 4
 
@@ -225,11 +227,11 @@ def write(path, text):
 
 
 class Sample:
-    """CPU time of a target by the kernel and by the daemon, at about the same time."""
+    """CPU time of a target at one moment, as the kernel and as the daemon counted it."""
 
     def __init__(self, target, row, least, most):
         self.time = time.monotonic()
-        # CPU time by the kernel, before and after the request to the daemon.
+        # CPU time as the kernel counted it, before and after the request to the daemon.
         self.least, self.most = least, most
         self.used = row["total"]["used_ns"] / 1e9
         self.due = row["total"]["due_ns"] / 1e9
@@ -245,7 +247,7 @@ class Observer:
         self.targets = targets
         self.found = []
         self.checks = 0
-        # The first sample after the latest change, and the first one of the current window.
+        # First sample after the latest change, and first sample of the current window.
         self.first = {target.name: None for target in targets}
         self.windows = {target.name: None for target in targets}
 
@@ -256,8 +258,8 @@ class Observer:
         print(f"CONTRADICTED {time.monotonic() - BEGAN:.1f} s {target.name}: {text}", flush=True)
 
     def look(self, target, is_free):
-        """Compares the daemon's report with the kernel's count, over the current window and since
-        the latest change. While `is_free`, no limit is checked."""
+        """Compares the CPU time that the daemon reports with the kernel's count: over the current
+        window, and since the latest change. If `is_free` is true, limits are not checked."""
         least = target.used()
         row = ask("GET", f"/v1/reservations/{target.name}")
         most = target.used()
@@ -283,7 +285,8 @@ class Observer:
 
     def compare(self, target, then, now, is_free):
         length = now.time - then.time
-        # Either count may be as old as a look at the records, or as a tick of the kernel.
+        # The daemon's count may be as old as its last reading of records, and the kernel's count
+        # as old as its last tick.
         least, most = now.least - then.most, now.most - then.least
         told = now.used - then.used
         if not least - 0.12 <= told <= most + 0.12:
@@ -291,7 +294,7 @@ class Observer:
             self.say(target, f"used {told:.3f} s told, {counted}")
         if is_free or now.state != "active":
             return
-        # Allowed excess: two slices, and a debt that is paid back within a second.
+        # Allowed excess: two slices, and an excess that is repaid within a second.
         limit = now.share * length
         if least > limit * 1.05 + 2 * now.slice + now.share:
             self.say(target, f"exact: {least:.3f} s counted, {limit:.3f} reserved in {length:.1f} s")

@@ -1,16 +1,16 @@
-"""Compares rt-app with its files imported into Slackline: the CPU time of each thread.
+"""Compares the CPU time of each thread in rt-app with its CPU time after import into Slackline.
 
 usage: rt_app.py SLACKLINE SECONDS
 
 Each workload runs three times: by rt-app itself on this host, imported and simulated, and imported
 and live under the dispatcher. rt-app's threads use SCHED_DEADLINE. The CPU time of its threads is
 the kernel's count (`schedstat`), between one second after the start and the end of the run. The
-programs run one after the other. Slackline uses the last CPU. Needs root and Debian's package
+programs run one after another. Slackline uses the last CPU. Needs root and Debian's package
 `rt-app`.
 
 The event `runtime` computes until a given time has passed, including the time of preemptions. The
 event `run` computes a given number of loops, whose duration rt-app calibrates to whole nanoseconds,
-so a row whose CPU time depends on the calibration is shown without a judgement.
+so a row whose CPU time depends on the calibration has no verdict.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-#: Largest allowed difference of the CPU times, as a part of rt-app's CPU time.
+#: Largest allowed difference between the CPU times, as a fraction of rt-app's CPU time.
 PROMISED = 0.02
 
 CPU = max(os.sched_getaffinity(0))
@@ -39,12 +39,12 @@ def periodic(event: str, work: int, runtime: int, period: int) -> dict[str, obje
         "dl-period": period,
         "dl-deadline": period,
         event: work,
-        # Slackline takes all timers as absolute.
+        # The importer treats all timers as absolute.
         "timer": {"ref": "unique", "period": period, "mode": "absolute"},
     }
 
 
-#: Name, threads, and true if the difference is judged.
+#: Each workload: name, threads, and true if it has a verdict.
 WORKLOADS: list[tuple[str, Tasks, bool]] = [
     ("jobs of 20 ms every 100 ms", {"a": periodic("runtime", 20_000, 30_000, 100_000)}, True),
     ("jobs of 2 ms every 10 ms", {"a": periodic("runtime", 2_000, 3_000, 10_000)}, True),
@@ -79,14 +79,14 @@ def name_of(pid: int, tid: int) -> str:
 
 def shares_of_rt_app(file: Path, tasks: Tasks, seconds: int) -> dict[str, float]:
     """Run rt-app, and return the share of a CPU that each thread used."""
-    # rt-app keeps its affinity: the kernel refuses SCHED_DEADLINE unless a thread may use all CPUs.
+    # The affinity is not restricted, because the kernel refuses SCHED_DEADLINE in that case.
     program = subprocess.Popen(
         ["rt-app", str(file)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, cwd=file.parent
     )
     try:
         names: dict[int, str] = {}
         limit = time.monotonic() + 60
-        # The calibration takes some seconds, after which the threads start.
+        # The threads start after the calibration, which takes some seconds.
         while not tasks.keys() <= set(names.values()):
             if program.poll() is not None or time.monotonic() > limit:
                 raise SystemExit(f"rt-app failed: {program.communicate()[1].decode()}")

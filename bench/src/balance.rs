@@ -1,10 +1,11 @@
-//! Cost of one run of each balancer of the policy `sedf`. A run is the call on CPU 0 that samples
-//! the load, decides and migrates vCPUs. It is compared with a call that only samples.
+//! Cost of one run of each balancer of the policy `sedf`. In a run, the call on CPU 0 samples the
+//! load, decides and migrates vCPUs. The time of a call that only samples is measured too, for
+//! comparison.
 //!
-//! There are four vCPUs per CPU, all always runnable. The weights 1, 1, 1, 2 and 4 are assigned to
-//! the vCPUs in this order and again from the start, so the CPUs have different total weights. Each
-//! vCPU is charged the CPU time that it would have received on its CPU. For the balancer `planned`,
-//! the affinity of one vCPU changes before each run, so that it has to make a new plan.
+//! There are four vCPUs per CPU, which are always runnable. They get the weights 1, 1, 1, 2 and 4
+//! in turn, so the CPUs have different total weights. Each vCPU is charged the CPU time that it
+//! would have received on its CPU. For the balancer `planned`, the affinity of one vCPU changes
+//! before each run, so that the balancer has to make a new plan.
 
 use std::time::Instant;
 
@@ -20,7 +21,7 @@ const WEIGHTS: [u64; 5] = [1, 1, 1, 2, 4];
 const CALL: Span = Span::from_ms(50);
 const RUNS: usize = 40;
 
-/// Measures each balancer at each size for `rounds` rounds. Returns Markdown.
+/// Measures each balancer at each number of CPUs for `rounds` rounds. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     for balancer in ["thesis", "repaired", "planned"] {
@@ -52,7 +53,7 @@ struct BalanceResults {
     moves: usize,
 }
 
-/// A policy that is called directly, without a host, with its vCPUs and their CPUs.
+/// A policy that is called directly, without a host. It has vCPUs and CPUs.
 struct Driven {
     policy: Box<dyn Policy>,
     at: Moment,
@@ -94,8 +95,8 @@ impl Driven {
         self.vcpus.iter().map(place).collect()
     }
 
-    /// Charges all vCPUs for one interval, then lets the timer of CPU 0 expire. Returns the time
-    /// that the policy took to handle the timer, in us.
+    /// Charges all vCPUs for one interval, and then lets the timer of CPU 0 expire. Returns the
+    /// time in microseconds in which the policy handled the timer.
     fn call(&mut self, places: &[usize]) -> f64 {
         let mut weights = vec![0; self.cpus];
         for (&(_, weight), &cpu) in self.vcpus.iter().zip(places) {

@@ -1,5 +1,6 @@
-//! Duration of whole commands as users start them: the simulated host with a driver domain compared
-//! with real time, the allocation error test on one core, and the papers on all cores.
+//! Duration of whole commands. Three things are measured: the simulated host with a driver domain
+//! compared with real time, the allocation error test on one core, and the experiments of the
+//! papers on all cores.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,15 +12,16 @@ use crate::report::{spread, table};
 
 /// Simulated seconds of a web server in one run of `slackline sim`.
 const SIMULATED: f64 = 60.0;
-/// Minimum ratio of simulated time to real time that counts as reached.
+/// Minimum ratio of simulated time to real time that meets the target.
 const FASTER: f64 = 200.0;
-/// Maximum duration of the full allocation error test of one policy, in seconds. The test has 18
-/// shares of 3 minutes.
+/// Maximum duration in seconds of the full allocation error test of one policy, which meets the
+/// target. The test has 18 shares of 3 minutes each.
 const ALERT: f64 = 2.0;
-/// Maximum duration of all experiments of the papers with ten seeds, in seconds.
+/// Maximum duration in seconds of all experiments of the papers with ten seeds, which meets the
+/// target.
 const PAPERS: f64 = 120.0;
 
-/// Measures every command `rounds` times, except that slow commands run once. Returns Markdown.
+/// Measures every command `rounds` times. Slow commands run only once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
     // The first policy is that of the scenario.
@@ -60,8 +62,8 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
     [what, took, promised, holds].map(str::to_owned).into()
 }
 
-/// Returns the seconds that `slackline` takes with these arguments. `threads` limits the number of
-/// its threads, if given.
+/// Returns the seconds that `slackline` takes with the arguments `words`. `threads` limits the
+/// number of its threads. `None` for no limit.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let slackline = itself.with_file_name("slackline");
@@ -79,7 +81,7 @@ fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
         )
     })?;
     let took = start.elapsed().as_secs_f64();
-    // Exit code 1 is a failed verdict or claim, which takes as long.
+    // With exit code 1 a verdict or claim failed. Such a run takes as long as a successful run.
     let is_done = matches!(done.status.code(), Some(0 | 1));
     ensure!(is_done, "{words:?}: {}", String::from_utf8_lossy(&done.stderr));
     Ok(took)

@@ -1,5 +1,5 @@
-//! A policy that forwards all calls to another policy and counts them. It is used in runs that are
-//! not timed.
+//! A policy that forwards all calls to another policy and counts them. It is used in separate runs
+//! that are not timed.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,31 +9,32 @@ use slackline_policy::{
 };
 use slackline_units::{CpuId, CpuSet, Span, Time, VcpuId};
 
-/// Number of calls of `pick`. This counter and the next are global because the host owns the policy
-/// during a run and does not return it.
+/// Number of calls of `pick`. The counters are global, because the host owns the policy during a
+/// run and does not return it.
 static PICKS: AtomicU64 = AtomicU64::new(0);
 static CALLS: AtomicU64 = AtomicU64::new(0);
 
 /// Policy to which the calls are forwarded.
 static INNER: OnceLock<&'static Spec> = OnceLock::new();
 
-/// Number of calls into a policy since the last count.
+/// Numbers of calls of a policy since they were last read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Calls {
-    /// Number of scheduling decisions: calls of `pick`.
+    /// Number of scheduling decisions, which are the calls of `pick`.
     pub(crate) picks: u64,
     /// Number of all calls during the run.
     pub(crate) all: u64,
 }
 
-/// Returns the policy `spec` with counters. In one process only one policy can be counted.
+/// Returns a policy that counts the calls of the policy `spec`. Only one policy per process can be
+/// counted.
 pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
     let inner = INNER.get_or_init(|| spec);
     assert_eq!(inner.name, spec.name, "one counted policy in a process");
     Box::leak(Box::new(Spec { build, ..*spec }))
 }
 
-/// Returns the counts since the last call.
+/// Returns the counts, and sets them to zero.
 pub(crate) fn take() -> Calls {
     let picks = PICKS.swap(0, Ordering::Relaxed);
     Calls { picks, all: CALLS.swap(0, Ordering::Relaxed) + picks }

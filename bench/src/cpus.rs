@@ -1,9 +1,9 @@
 //! The simulator with many CPUs under every policy: 8, 64 and 256 CPUs with 32 vCPUs each.
 //!
-//! Each CPU has the same events at every size, so the cost of an event should not depend on the
-//! size. The targets are for instructions counted by valgrind, since times depend on other load and
-//! on cache sizes. The cost of an event is the difference between a long and a short run, divided
-//! by the difference in events.
+//! Each CPU has similar events at every number of CPUs, so the cost of an event should not depend
+//! on that number. The targets are for instructions that valgrind counts, because times depend on
+//! other load and on cache sizes. The cost of an event is the difference between a long and a short
+//! run, divided by the difference in their numbers of events.
 
 use std::process::Command;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use crate::scale::peak;
 const SIZES: [usize; 3] = [8, 64, 256];
 const A_CPU: usize = 32;
 
-/// Difference in length between the long and the short run, in milliseconds, multiplied by the
-/// number of CPUs.
+/// Difference in length between the long and the short run, in milliseconds on a host with one CPU.
+/// It is divided by the number of CPUs.
 const LONGER: u64 = 64_000;
 
-/// Length of the initial phase in milliseconds. During it the first events, which are simultaneous,
-/// spread out.
+/// Length of the initial phase of a run in milliseconds. All vCPUs start at one time, and their
+/// events spread out in this phase.
 const BEGINNING: u64 = 150;
 
 /// Workload of the vCPUs on each CPU.
@@ -49,11 +49,11 @@ struct CpuRun {
     events: u64,
     ns: u64,
     kib: u64,
-    /// Number of instructions. `None` if they were not counted with valgrind.
+    /// Number of instructions. `None` if valgrind did not count them.
     instructions: Option<u64>,
 }
 
-/// Measures the named policies, or all policies if no policy is named. Returns Markdown.
+/// Measures the policies in `policies`, or all policies if the list is empty. Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
         bail!("there is no policy `{unknown}`");
@@ -98,12 +98,13 @@ fn row(spec: &Spec, load: CpuWorkload, rounds: u32, counts: bool) -> Result<Vec<
         let longer = LONGER / cpus as u64;
         let of = |ms: u64, counted: bool| child(spec.name, load.name, cpus, ms, counted);
         if counts {
-            // A quarter of the length suffices for exact counts, which take fifty times as long.
+            // Counts are exact, so a quarter of the length is enough. Counted runs take fifty times
+            // as long.
             let (short, long) = (of(BEGINNING, true)?, of(BEGINNING + longer / 4, true)?);
             let counted = |run: &CpuRun| run.instructions.context("valgrind says no count");
             instructions.push(per_event(&short, &long, counted(&short)?, counted(&long)?));
         }
-        // The fastest of all rounds counts, since disturbances only make a run longer.
+        // The fastest of all rounds is used, because disturbances only make a run longer.
         let (mut short, mut long) = (of(BEGINNING, false)?, of(BEGINNING + longer, false)?);
         for _ in 1..rounds {
             short.ns = short.ns.min(of(BEGINNING, false)?.ns);
@@ -130,7 +131,8 @@ fn per_event(short: &CpuRun, long: &CpuRun, before: u64, after: u64) -> f64 {
     (after as f64 - before as f64) / (long.events - short.events) as f64
 }
 
-/// Runs a scenario in a child process, since peak memory and instructions are counted per process.
+/// Runs a scenario in a child process, because peak memory and instructions are counted per
+/// process.
 fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<CpuRun> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
@@ -164,15 +166,16 @@ pub(crate) fn tell(policy: &str, load: &str, cpus: usize, ms: u64) -> Result<Str
     Ok(format!("{} {} {}", finished.events, (cpu_time() - before).as_nanos(), peak()?))
 }
 
-/// Returns the CPU time of this process. Elapsed time would include the time of other processes.
+/// Returns the CPU time of this process. Elapsed time would also include CPU time of other
+/// processes.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::from_secs(time.tv_sec.unsigned_abs())
         + Duration::from_nanos(time.tv_nsec.unsigned_abs())
 }
 
-/// Returns a scenario for a policy. If the policy reserves CPU time, the shares are such that all
-/// vCPUs of a CPU can be admitted.
+/// Returns a scenario for a policy. If the policy reserves CPU time, the shares are so small that
+/// all vCPUs of a CPU are admitted.
 fn scenario(policy: &str, load: CpuWorkload, cpus: usize, ms: u64) -> Result<Scenario> {
     let spec = slackline_policy::find(policy).context("no such policy")?;
     let has = |name: &str| spec.share_fields.iter().any(|field| field.name == name);

@@ -1,8 +1,8 @@
-//! Shares delivered by the live host, compared with the kernel's own limits.
+//! Shares that the live host delivers, compared with the kernel's own limits.
 //!
-//! Everything is measured with the built program, as a user would run it. An ordinary process that
-//! always computes competes on the managed CPU. This needs root, a second CPU and an otherwise idle
-//! test machine.
+//! All measurements run the built program as a user would. An ordinary process that always computes
+//! competes on the managed CPU. The benchmark needs root, a second CPU and an otherwise idle test
+//! machine.
 
 pub(crate) mod alert;
 mod busy;
@@ -27,11 +27,11 @@ use crate::report::{self, Part, Row, median};
 
 pub(crate) use busy::play as play_busy;
 
-/// Number of runs for each row of the table. It shows the median and the worst run, and the worst
-/// must meet the target.
+/// Number of runs for each row of the table. A row shows the median and the worst run. The worst
+/// run must meet the target.
 const ROUNDS: usize = 5;
 
-/// Parts of the benchmark. Each can be measured alone.
+/// Parts of the benchmark. Each part can be measured alone.
 const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("three", three_spinners),
     ("busy", busy::rows),
@@ -42,8 +42,8 @@ const PARTS: [(&str, Part<LiveSetting>); 7] = [
     ("gaps", gaps::rows),
 ];
 
-/// Interfaces of the kernel with which Slackline is compared, each with a limit of 1 % of a CPU,
-/// and their names in tables.
+/// Interfaces of the kernel with which Slackline is compared, with their names in tables. Each
+/// limits a process to 1 % of a CPU.
 const PEERS: [(&str, LimitInterface); 3] = [
     ("SCHED_DEADLINE, 0.1 ms of 10 ms", LimitInterface::Deadline),
     ("a CFS quota (version 1), 1 ms of 100 ms", LimitInterface::Quota(Some(Version::V1))),
@@ -58,8 +58,9 @@ pub(crate) struct LiveSetting {
     seconds: u64,
 }
 
-/// Measures the named parts, or all if none is named. Returns Markdown with a section for each
-/// part. Sections of the other parts are kept from `before`, an earlier result.
+/// Measures the parts in `parts`, or all parts if the list is empty. Returns Markdown with a
+/// section for each part. Sections of parts that were not measured are taken from `before`, an
+/// earlier result.
 pub(crate) fn run(seconds: u64, parts: &[String], before: &str) -> Result<String> {
     report::sections(&PARTS, &LiveSetting::new(seconds)?, parts, before)
 }
@@ -78,8 +79,8 @@ impl LiveSetting {
         Ok(LiveSetting { slackline, folder: scratch, cpu, seconds })
     }
 
-    /// Returns the command that starts the keeper with the built binary. It restores processes that
-    /// this program limits.
+    /// Returns the command that starts the keeper of the built program. The keeper restores the
+    /// processes that this benchmark limits.
     fn keeper(&self) -> KeeperCommand {
         KeeperCommand {
             program: self.slackline.clone(),
@@ -115,8 +116,8 @@ impl LiveSetting {
         self.run(&["run", "--json"], &file)
     }
 
-    /// Runs a scenario live. Returns its JSON summary and the share of each domain in each second,
-    /// in parts per million.
+    /// Runs a scenario live. Returns its JSON summary, and the share of each domain in each second
+    /// in millionths of a CPU.
     fn live_by_second(&self, scenario: &str) -> Result<(Value, Vec<f64>)> {
         let (file, csv) = (self.folder.join("scenario.toml"), self.folder.join("seconds.csv"));
         std::fs::write(&file, scenario)?;
@@ -127,8 +128,8 @@ impl LiveSetting {
         Ok((run, text.lines().skip(1).filter_map(share).collect()))
     }
 
-    /// Runs a scenario live and returns its JSON summary. The field [`MISSING`] is added: a text
-    /// about missing parts of slices and the stalls that explain them.
+    /// Runs a scenario live and returns its JSON summary. The field [`MISSING`] is added, which
+    /// describes missing parts of slices and the stalls that explain them.
     fn judged(&self, scenario: &str, promises: &[Reservation]) -> Result<Value> {
         let (file, trace) = (self.folder.join("scenario.toml"), self.folder.join("trace"));
         std::fs::write(&file, scenario)?;
@@ -138,7 +139,7 @@ impl LiveSetting {
         Ok(run)
     }
 
-    /// Returns true if the scenario is admitted here.
+    /// Returns true if the scenario is admitted on this host.
     fn is_admitted(&self, scenario: &str) -> Result<bool> {
         let file = self.folder.join("scenario.toml");
         std::fs::write(&file, scenario)?;
@@ -176,7 +177,7 @@ impl Drop for LiveSetting {
     }
 }
 
-/// A load process, which is ended when this value is dropped.
+/// A load process. It is ended when this value is dropped.
 pub(crate) struct LoadProcess {
     child: Child,
     pub(crate) tid: Tid,
@@ -206,7 +207,7 @@ fn spinners(seconds: u64, reserve: &str, machines: &[(&str, u64, u64)]) -> Strin
     text
 }
 
-/// Runs a scenario several times beside a process that always computes. `promises` are the
+/// Runs a scenario several times while another process always computes. `promises` are the
 /// reservations of its vCPUs.
 fn rounds(setting: &LiveSetting, scenario: &str, promises: &[Reservation]) -> Result<Vec<Value>> {
     let run = |_| {
@@ -225,7 +226,7 @@ fn promises(machines: &[(&str, u64, u64)]) -> Result<Vec<Reservation>> {
     machines.iter().map(|&(_, slice, period)| promise((slice, period))).collect()
 }
 
-/// Returns the median and the largest value of a number over rounds.
+/// Returns the median and the largest value of a number over several runs.
 fn spread(runs: &[Value], of: impl Fn(&Value) -> f64) -> (f64, f64) {
     let values: Vec<f64> = runs.iter().map(of).collect();
     (median(&values), values.iter().copied().fold(0.0, f64::max))
@@ -256,7 +257,7 @@ fn us(ns: f64) -> String {
     format!("{:.1} us", ns / 1e3)
 }
 
-/// Describes the disturbances of a run: the lateness of timers, and CPU time that a hypervisor
+/// Describes the disturbances of a run: the lateness of timers, and the CPU time that a hypervisor
 /// below this host took.
 fn lateness(run: &Value) -> String {
     let part = |name: &str| us(run[format!("timer_lateness_{name}_ns")].as_f64().unwrap_or(0.0));
@@ -268,19 +269,20 @@ fn lateness(run: &Value) -> String {
     format!("timers late by p50 {p50}, p99 {p99}, worst {worst}{stolen}{missing}")
 }
 
-/// Field added to the summary of a run: the part of the managed CPU that a hypervisor took.
+/// Field that is added to the summary of a run: the part of the managed CPU that a hypervisor took.
 const STOLEN: &str = "stolen";
-/// Field added to the summary of a run: missing parts of slices and the stalls that explain them.
+/// Field that is added to the summary of a run: missing parts of slices, and the stalls that
+/// explain them.
 const MISSING: &str = "missing";
 
-/// Returns the time that a hypervisor took from a CPU, and all time of that CPU, both in ticks of
-/// the kernel. `None` if the kernel does not report them.
+/// Returns the time that a hypervisor took from a CPU and the total time of that CPU, both in
+/// kernel ticks. `None` if the kernel does not report them.
 fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
     let text = std::fs::read_to_string("/proc/stat").ok()?;
     let name = format!("cpu{} ", cpu.index());
     let line = text.lines().find_map(|line| line.strip_prefix(&name))?;
     let ticks: Vec<f64> = line.split_whitespace().map_while(|word| word.parse().ok()).collect();
-    // The time of guests is counted twice: the last two fields are part of the first two.
+    // The last two fields, the time of guests, are also contained in the first two fields.
     Some((*ticks.get(7)?, ticks.iter().take(8).sum()))
 }
 
@@ -326,8 +328,8 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     let mut rows = Vec::new();
     let machines = [("a", 100, 10_000)];
     let usual = spinners(setting.seconds, "0.05cpu", &machines);
-    // With late timers, shares and slices cannot both be kept. At most a quarter of a slice is
-    // forgiven.
+    // If timers are late, a policy can keep either the share or the slices. It forgives at most a
+    // quarter of a slice.
     let ways = [
         ("its share kept", "overrun = \"repay\"", "5 % of the share", 50_000.0),
         ("its slices kept", "overrun = \"forgive\"", "30 % of the share", 300_000.0),
@@ -373,14 +375,16 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
 }
 
 fn fine_period(setting: &LiveSetting) -> Result<Vec<Row>> {
-    // If this is not admitted because of the dispatch overhead, the largest admitted slice is used.
+    // If this slice is not admitted because of the dispatch overhead, the largest admitted slice is
+    // used.
     let admitted = |slice: &&u64| {
         let machines = [("a", **slice, 1000)];
         setting.is_admitted(&spinners(1, "0.05cpu", &machines)).unwrap_or(false)
     };
     let most = (400..=900).rev().step_by(10).find(|slice| admitted(&slice));
     let most = most.context("not even 400 us of 1 ms are admitted here")?;
-    // Each run measures the dispatch overhead again, so the slice leaves some capacity.
+    // Each run measures the dispatch overhead again. So the slice is a little smaller than the
+    // largest admitted one.
     let slice = if most == 900 { most } else { most - 20 };
     let machines = [("a", slice, 1000)];
     let scenario = spinners(setting.seconds, "0.05cpu", &machines);
@@ -401,7 +405,7 @@ fn fine_period(setting: &LiveSetting) -> Result<Vec<Row>> {
 fn changes(setting: &LiveSetting) -> Result<Vec<Row>> {
     let machines = [("a", 2000, 10_000), ("b", 3000, 10_000)];
     let mut text = spinners(setting.seconds, "0.05cpu", &machines);
-    // Changes come every 37 ms, so that they fall anywhere in a period.
+    // A change is made every 37 ms, so that changes fall at different points of a period.
     for step in 1..setting.seconds * 1000 / 37 {
         let slice = if step % 2 == 0 { 2 } else { 4 };
         text += &format!(

@@ -1,5 +1,5 @@
-//! Benchmarks of all promised speeds and precisions. Each is compared with another system or with
-//! the kernel.
+//! Benchmarks of all speeds and precisions that Slackline promises. Each is compared with another
+//! system or with the kernel.
 
 mod balance;
 mod commands;
@@ -33,22 +33,22 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Bench {
-    /// Compare the simulator with SimSo, which is installed for it.
+    /// Compare the simulator with SimSo, which is installed if it is missing.
     Simso {
-        /// Number of runs of each simulator. The two take turns.
+        /// Number of runs of each simulator. The simulators run in turn.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(5..))]
         rounds: u32,
     },
     /// Compare the simulator at 10 to 100,000 vCPUs with a bare heap, and measure its memory.
     Scale {
-        /// Number of runs of each size, of which the fastest counts.
+        /// Number of runs of each size. The fastest run is used.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
     /// Measure the simulator with 8, 64 and 256 CPUs and 32 vCPUs per CPU under every policy, also
     /// in instructions with valgrind.
     Cpus {
-        /// Number of timed runs of each policy and size, of which the fastest counts.
+        /// Number of timed runs of each policy and size. The fastest run is used.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
         /// Only these policies; default: all.
@@ -61,7 +61,7 @@ enum Bench {
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Measure each policy at 2 to 100,000 vCPUs, beside the original if there is one.
+    /// Measure each policy, and its original scheduler if there is one, with 2 to 100,000 vCPUs.
     Policy {
         /// Number of runs of each policy and size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -73,14 +73,14 @@ enum Bench {
         #[arg(long, value_delimiter = ',')]
         vcpus: Vec<usize>,
     },
-    /// Compare policies written in Python with their built-in twins; needs the module of
+    /// Compare policies written in Python with equal built-in policies; needs the module of
     /// `cargo xtask python`.
     Python {
         /// Number of runs of each form of a policy.
         #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
         rounds: u32,
     },
-    /// Measure a run of each balancer on 8 to 256 CPUs.
+    /// Measure the cost of a run of each balancer on 8 to 256 CPUs.
     Balance {
         /// Number of rounds of 40 runs for each balancer and size.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -88,16 +88,16 @@ enum Bench {
     },
     /// Compare the live host with the kernel's own limits; needs root.
     Live {
-        /// Seconds of each measurement. With five per row all take 15 minutes.
+        /// Seconds of each measurement. With five measurements per row, all parts take 15 minutes.
         #[arg(long, default_value_t = 12)]
         seconds: u64,
-        /// Only these parts: three, busy, percent, fine, change, mixed. A saved result keeps its
-        /// other parts.
+        /// Only these parts: three, busy, percent, fine, change, mixed. A saved result keeps the
+        /// sections of all other parts.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },
-    /// Measure the live host with up to 1,000 processes on a CPU, and with up to 128 CPUs fed from
-    /// memory; needs root.
+    /// Measure the live host with up to 1,000 processes on a CPU, and with up to 128 CPUs whose
+    /// events are faked; needs root.
     LiveScale {
         /// Seconds of each measurement.
         #[arg(long, default_value_t = 20)]
@@ -109,16 +109,16 @@ enum Bench {
         #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
     },
-    /// Compare ten scenarios by each mechanism of `--enforce`; needs root. MECH-12 is measured with
+    /// Run ten scenarios with each mechanism of `--enforce`; needs root. MECH-12 is measured with
     /// `--auto --rounds 10 --seconds 60`, which takes two hours.
     Mechanisms {
         /// Measured seconds of each scenario and mechanism.
         #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(2..))]
         seconds: u64,
-        /// Compare `auto` with the best mechanism at shares of 1 to 90 % instead (MECH-12).
+        /// Instead of the scenarios, compare `auto` with the best mechanism (MECH-12).
         #[arg(long)]
         auto: bool,
-        /// Number of interleaved runs with --auto.
+        /// Number of runs of each mechanism with --auto. The mechanisms run in turn.
         #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
         #[arg(requires = "auto")]
         rounds: u32,
@@ -127,7 +127,7 @@ enum Bench {
     /// root.
     Service {
         /// Only these parts: idle, full, flood, gang, many, pairs, seeds, whatif, changes. A saved
-        /// result keeps its other parts. All take about 20 minutes.
+        /// result keeps the sections of all other parts. All parts take about 20 minutes.
         #[arg(long, value_delimiter = ',')]
         parts: Vec<String>,
     },

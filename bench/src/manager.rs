@@ -1,7 +1,6 @@
 //! Compares the workload manager with fixed shares, an oracle and three rules of other programs.
 //! All rules run on the series of demand in `scenarios/demand`, on random series, and on a *steady
-//! series*, whose demand is the same in each round. On the steady series, a good rule changes
-//! nothing.
+//! series*. The demand of the steady series is equal in all rounds, so a good rule changes nothing.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,20 +17,21 @@ use crate::report::table;
 
 const ROUND: Span = Span::from_secs(5);
 
-/// Seeds of the random series. The manager was tuned on the random series of the seeds 1 to 20, so
-/// the seeds here are different ones.
+/// Seeds of the random series. The manager was tuned with the seeds 1 to 20, so other seeds are
+/// used here.
 const DRAWN: std::ops::Range<u64> = 101..121;
 
-/// Number of rounds of the steady series, whose demand is the same in each round.
+/// Number of rounds of the steady series, whose demand is equal in all rounds.
 const STEADY_ROUNDS: usize = 100;
 
-/// Number of runs of the steady series. Each has another seed for the 10 % noise of the jobs.
+/// Number of runs of the steady series. Each run has another seed for the noise of 10 % in its
+/// jobs.
 const STEADY_SEEDS: u64 = 10;
 
-/// Scores of one series under each rule.
+/// Scores of each rule on one series.
 type Scores = Vec<(RuleKind, Score)>;
 
-/// Runs all series under all rules. Returns Markdown.
+/// Runs all rules on all series. Returns Markdown.
 pub(crate) fn run() -> Result<String> {
     let committed = committed()?;
     ensure!(committed.len() == 20, "there are {} committed series, not 20", committed.len());
@@ -51,7 +51,7 @@ pub(crate) fn run() -> Result<String> {
     Ok(text)
 }
 
-/// Returns the committed series with their names, in order.
+/// Returns the committed series with their names, sorted by name.
 fn committed() -> Result<Vec<(String, Series)>> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../scenarios/demand");
     let files = fs::read_dir(&folder).context("no folder of series")?;
@@ -133,7 +133,7 @@ fn section(text: &mut String, title: &str, all: &[(String, Scores)]) {
     let _ = writeln!(text, "{}", table(&heads, &rows));
 }
 
-/// Writes the targets beside what was measured.
+/// Writes the targets of the manager and the measured values.
 fn verdicts(text: &mut String, managed: &Score, fixed: u64, removable: u64) {
     let removed = fixed.saturating_sub(managed.misses) * 10_000;
     let late = managed.settled.iter().filter(|it| it.is_none_or(|it| it > 4)).count();
@@ -160,8 +160,8 @@ fn verdicts(text: &mut String, managed: &Score, fixed: u64, removable: u64) {
     text.push('\n');
 }
 
-/// Runs all rules on the steady series, and counts the reversals: changes that take back the change
-/// before, although the demand was steady.
+/// Runs all rules on the steady series, and counts the reversals: changes in the opposite direction
+/// of the previous change.
 fn steady(text: &mut String) -> Result<()> {
     let mut series = String::from("# steady\nweb,db@20ms,app,cache@50ms\n");
     for _ in 0..STEADY_ROUNDS {
@@ -192,7 +192,7 @@ fn steady(text: &mut String) -> Result<()> {
     Ok(())
 }
 
-/// Formats a quotient with two digits after the point: `part` is in hundredths of `whole`.
+/// Formats `part / whole` with two decimals. `part` is in hundredths.
 fn hundredths(part: u64, whole: u64) -> String {
     let value = part.checked_div(whole).unwrap_or(0);
     format!("{}.{:02}", value / 100, value % 100)

@@ -1,8 +1,9 @@
-//! Cost of each policy alone: the hardware costs nothing, and the host checks the contract.
+//! Cost of each policy alone. The hardware of the benchmark costs nothing, and the host checks the
+//! contract.
 //!
-//! In a pass a time limit is reached or a timer expires: the running vCPU is charged, its timeslice
-//! ends, and the next vCPU is picked. In a pair the running vCPU blocks, another vCPU is picked,
-//! and the first vCPU wakes.
+//! Two operations are measured. In a *pass*, a time limit is reached or a timer expires: the
+//! running vCPU is charged, its timeslice ends, and the next vCPU is picked. In a *pair*, the
+//! running vCPU blocks, another vCPU is picked, and the blocked vCPU wakes.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,14 +18,14 @@ use crate::report::{median, spread, table};
 const SIZES: [usize; 7] = [2, 8, 64, 512, 1_000, 10_000, 100_000];
 const STEPS: u32 = 200_000;
 
-/// Time for which a vCPU runs before it blocks, and for which it stays blocked.
+/// Time for which a vCPU runs before it blocks, and for which it then stays blocked.
 const A_WHILE: Span = Span::from_us(1);
 
-/// Costs of the original schedulers as CSV: policy, number of vCPUs, ns per pass, and ns per block
-/// with wake.
+/// Costs of the original schedulers as CSV: policy, number of vCPUs, nanoseconds per pass, and
+/// nanoseconds per pair of block and wake.
 const ORIGINALS: &str = include_str!("../data/originals.csv");
 
-/// A policy with the shares of its vCPUs, as one case of the benchmark.
+/// A policy with the kind of shares of its vCPUs, as one case of the benchmark.
 struct PolicyCase {
     name: String,
     spec: &'static Spec,
@@ -34,18 +35,19 @@ struct PolicyCase {
 /// Kind of shares of the vCPUs in a case.
 #[derive(Clone, Copy)]
 enum Share {
-    /// Default shares. If the policy needs a slice in every period, the slices of all vCPUs
-    /// together take half a CPU.
+    /// Default shares of the policy. If they need slices, the slices of all vCPUs together are half
+    /// a CPU.
     Guaranteed,
     /// Shares without a slice, so that vCPUs receive slack only.
     BestEffort,
-    /// Default shares. Each vCPU reports a task that wants the CPU, with one of forty urgencies in
-    /// turn.
+    /// Default shares of the policy. Each vCPU also reports a task that wants the CPU. The tasks
+    /// have forty different urgencies in turn.
     Telling,
 }
 
-/// Measures the named policies, or all if none is named, at the given numbers of vCPUs. Policies
-/// and sizes take turns in each of `rounds` rounds. Returns Markdown.
+/// Measures the policies in `policies`, or all policies if the list is empty, with each number of
+/// vCPUs in `vcpus`. Policies and numbers of vCPUs are measured in turn in each of `rounds` rounds.
+/// Returns Markdown.
 pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<String> {
     let mut cases = Vec::new();
     if let Some(unknown) = policies.iter().find(|name| ALL.iter().all(|spec| spec.name != *name)) {
@@ -117,8 +119,8 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
     ))
 }
 
-/// Returns for each round the time in nanoseconds in which `gaps` handles a hint that changes
-/// nothing.
+/// Returns the time in nanoseconds that `gaps` takes for a hint that changes nothing, for each
+/// round.
 fn heard(rounds: u32) -> Result<Vec<f64>> {
     (0..rounds).map(|_| heard_once()).collect()
 }
@@ -153,8 +155,8 @@ fn heard_once() -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// Returns the costs of the original scheduler in nanoseconds: of a pass, and of a block with a
-/// wake. `None` if unknown.
+/// Returns two costs of the original scheduler in nanoseconds: of a pass, and of a block with a
+/// wake. `None` for a cost that is unknown.
 fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {
@@ -181,7 +183,7 @@ fn cost(case: &PolicyCase, size: usize, step: Step) -> Result<f64> {
     Ok(start.elapsed().as_nanos() as f64 / f64::from(STEPS))
 }
 
-/// Fake hardware with one CPU, which takes no time itself.
+/// Fake hardware with one CPU, which costs no time.
 struct BenchHardware {
     host: Host,
     cpu: Cpu,
@@ -198,8 +200,8 @@ struct Cpu {
 }
 
 impl Cpu {
-    /// Returns the earlier of two times: when the running vCPU reaches its limit, and when the
-    /// timer expires.
+    /// Returns the time of the next event: the running vCPU reaches its limit, or the timer
+    /// expires.
     fn due(&self) -> Time {
         self.until.unwrap_or(Time::NEVER).min(self.alarm.unwrap_or(Time::NEVER))
     }
@@ -272,7 +274,7 @@ impl BenchHardware {
 
     fn pair(&mut self) -> Result<()> {
         self.rest()?;
-        // A vCPU with a hard limit leaves the CPU idle until the next period.
+        // If all vCPUs with a hard limit are throttled, the CPU is idle until the next period.
         while self.cpu.occupant.is_none() && self.cpu.due() < Time::NEVER {
             self.pass()?;
         }
@@ -282,7 +284,7 @@ impl BenchHardware {
         self.step(Fact::Woke(vcpu))
     }
 
-    /// Lets [`A_WHILE`] pass, and handles all events that are due in it.
+    /// Lets [`A_WHILE`] pass, and handles all events that are due in this time.
     fn rest(&mut self) -> Result<()> {
         let until = self.now + A_WHILE;
         while self.cpu.due() <= until {
@@ -293,7 +295,7 @@ impl BenchHardware {
     }
 }
 
-/// Returns a share that `size` vCPUs can have together.
+/// Returns a share that each of `size` vCPUs can have at one time.
 fn share(case: &PolicyCase, size: usize) -> Result<Values> {
     let fields = case.spec.share_fields;
     let period = format!("{}us", 100 * size);

@@ -1,8 +1,9 @@
-//! Policies written in Python beside their built-in twins: round robin and EDF of
-//! `python/examples`, with equal schedules.
+//! Policies written in Python, compared with built-in policies that make equal schedules: round
+//! robin and EDF of `python/examples`.
 //!
-//! A decision is a call of `pick`. Calls are counted in a separate run. Runs of both forms of a
-//! policy alternate, so that disturbances affect both. Seconds are CPU time.
+//! A decision is a call of `pick`. Calls are counted in a separate run. The Python form and the
+//! built-in form of a policy run in turn, so that disturbances affect both. Seconds are seconds of
+//! CPU time.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,10 +12,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::report::{spread, table};
 
-/// Promised number of decisions a second.
+/// Promised number of decisions per second of CPU time.
 const PROMISED: f64 = 200_000.0;
 
-/// Decisions of one run of a policy, and the CPU time of the run in both forms, in seconds.
+/// Number of decisions in one run of a policy, and the CPU time of the run in both forms, in
+/// seconds.
 struct PythonRun {
     policy: String,
     decisions: f64,
@@ -22,7 +24,7 @@ struct PythonRun {
     built_in: f64,
 }
 
-/// Runs both forms of both policies, `rounds` times. Returns Markdown.
+/// Runs both forms of both policies `rounds` times. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
     let python = root.join("target/python-venv/bin/python");

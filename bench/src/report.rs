@@ -35,14 +35,14 @@ pub(crate) struct Row {
     pub(crate) what: String,
     pub(crate) got: String,
     pub(crate) promised: &'static str,
-    /// True if the target is met. `None` if the row has no target.
+    /// True if the value meets the target. `None` if the row has no target.
     pub(crate) holds: Option<bool>,
 }
 
 impl Row {
     /// Returns a row for a part that could not be measured, with the reason.
     fn failed(part: &str, error: &anyhow::Error) -> Row {
-        // A run may print notes before the error.
+        // A program may print notes before its error.
         let said = format!("{error:#}");
         let is_error = |line: &&str| line.starts_with("error:");
         let got =
@@ -51,12 +51,12 @@ impl Row {
     }
 }
 
-/// Function that measures the rows of one part. Its argument has the parameters of all
-/// measurements.
+/// Function that measures the rows of one part. Its argument is the common parameters of all parts.
 pub(crate) type Part<S> = fn(&S) -> Result<Vec<Row>>;
 
-/// Returns a section for each part in `asked`, or for all if that is empty, with a description of
-/// the test machine. Sections of the other parts are kept from `before`, an earlier result.
+/// Measures the parts in `asked`, or all parts if the list is empty. Returns a section for each
+/// part, with a description of the test machine. Sections of parts that were not measured are taken
+/// from `before`, an earlier result.
 pub(crate) fn sections<S>(
     parts: &[(&str, Part<S>)],
     setting: &S,
@@ -75,7 +75,7 @@ pub(crate) fn sections<S>(
             text += &head;
             text += &format!("\n{}", machine()?);
             text += "\n| measured | result | promised | holds |\n|---|---|---|---|\n";
-            // The failure of one part must not discard the results of the others.
+            // If one part fails, the results of the other parts are kept.
             let rows = rows.unwrap_or_else(|error| vec![Row::failed(name, &error)]);
             for Row { what, got, promised, holds } in rows {
                 let holds = holds.map_or("", |holds| if holds { "yes" } else { "NO" });
@@ -95,13 +95,13 @@ pub(crate) fn quantile(values: &[f64], percent: usize) -> f64 {
     sorted(values)[(values.len() * percent).div_ceil(100).max(1) - 1]
 }
 
-/// Returns the median. For an even number of values, the median is the larger of the two middle
-/// values.
+/// Returns the median of the values. If the number of values is even, this is the larger of the two
+/// middle values.
 pub(crate) fn median(values: &[f64]) -> f64 {
     sorted(values)[values.len() / 2]
 }
 
-/// Returns the median and the range as text, with `digits` decimals.
+/// Returns the median and the range of the values as text, with `digits` decimals.
 pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let (sorted, middle) = (sorted(values), median(values));
     let (least, most) = (sorted[0], sorted[sorted.len() - 1]);

@@ -1,4 +1,4 @@
-"""Counts the decisions of policies in Python and of their built-in twins, and times them.
+"""Counts and times the decisions of policies in Python and of equal built-in policies.
 
 Prints a line for each policy and round: name, decisions, CPU seconds in Python and built in.
 """
@@ -23,7 +23,7 @@ cpus = 1
 
 
 def scenario(policy: str, length: str) -> slackline.Scenario:
-    """Return three vCPUs that always compute, or eight periodic ones with hard limits."""
+    """Return a scenario: three vCPUs that always compute, or eight periodic ones with hard limits."""
     text = HEAD.replace("LENGTH", length).replace("POLICY", policy)
     for number in range(3 if policy == "round-robin" else 8):
         if policy == "round-robin":
@@ -38,7 +38,7 @@ def scenario(policy: str, length: str) -> slackline.Scenario:
 
 
 def count(which: slackline.Scenario, policy: type[slackline.Policy]) -> int:
-    """Return the number of decisions that a policy makes in a run, without timing it."""
+    """Return the number of decisions that a policy makes in a run. The run is not timed."""
     calls = 0
 
     class Counted(policy):  # type: ignore[misc,valid-type]
@@ -52,14 +52,14 @@ def count(which: slackline.Scenario, policy: type[slackline.Policy]) -> int:
 
 
 def seconds(which: slackline.Scenario, policy: object) -> float:
-    """Return the CPU time of a run. CPU time does not count other programs on the machine."""
+    """Return the CPU time of a run, which does not include the time of other programs."""
     began = time.process_time()
     slackline.run(which, policy=policy)  # type: ignore[arg-type]
     return time.process_time() - began
 
 
 def main(rounds: int) -> None:
-    # Lengths that take about half a second in Python.
+    # With these lengths, a run in Python takes about half a second.
     cases = (("round-robin", policies.RoundRobin, "2000s"), ("edf", policies.Edf, "400s"))
     for name, policy, length in cases:
         which = scenario(name, length)

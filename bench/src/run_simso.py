@@ -1,4 +1,7 @@
-"""Runs SimSo for so many simulated seconds; prints its calls of each kind and the time it took."""
+"""Runs SimSo for the given number of simulated seconds.
+
+Prints the number of calls of each kind, and the seconds that the run took.
+"""
 
 import contextlib
 import io
@@ -18,7 +21,7 @@ for i in range(8):
 configuration.add_processor(name="cpu", identifier=1)
 configuration.scheduler_info.clas = "simso.schedulers.EDF"
 configuration.check_all()
-# It prints as it goes, which would cost it time.
+# The output of SimSo is discarded, because printing it would take time.
 with contextlib.redirect_stdout(io.StringIO()):
     model = Model(configuration)
     start = time.perf_counter()

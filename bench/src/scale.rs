@@ -1,10 +1,10 @@
-//! The simulator with many vCPUs, compared with a bare event heap of the same size, which any
-//! simulator needs at least.
+//! The simulator with many vCPUs, compared with a bare event heap of equal size. Every simulator
+//! needs at least such a heap.
 //!
-//! There is one CPU with `n` vCPUs. Each computes 0.1 ms and then sleeps for about `n` ms. So the
-//! work per simulated second is the same at every size, and so is the behaviour of a vCPU between
-//! two wakes. The cost of an event is the difference between a long and a short run, divided by the
-//! difference in events. Both runs contain the set-up and the simultaneous first wakes.
+//! There is one CPU with `n` vCPUs. Each vCPU computes 0.1 ms and then sleeps for about `n` ms. So
+//! the work per simulated second does not depend on `n`. The cost of an event is the difference
+//! between a long and a short run, divided by the difference in their numbers of events. Both runs
+//! contain the set-up and the first wakes of all vCPUs at one time.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -19,14 +19,14 @@ use crate::report::table;
 
 const SIZES: [usize; 5] = [10, 64, 1_000, 10_000, 100_000];
 
-/// Number of events per simulated second. A vCPU wakes every millisecond, and a wake causes about
-/// two events.
+/// Number of events per simulated second. Some vCPU wakes every millisecond, and each wake causes
+/// about two events.
 const EVENTS_A_SECOND: u64 = 2_000;
 
-/// Difference in events between the long and the short run.
+/// Difference between the numbers of events of the long and the short run.
 const EVENTS: u64 = 2_000_000;
 
-/// Measures every number of vCPUs `rounds` times. Returns Markdown.
+/// Measures the simulator with every number of vCPUs, `rounds` times. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut costs = Vec::new();
     for size in SIZES {
@@ -63,7 +63,8 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("EDF on one CPU; the fastest of {rounds} rounds.\n\n{}", table(&heads, &rows)))
 }
 
-/// Runs a scenario with this many vCPUs and events. Returns the peak memory of this process in KiB.
+/// Runs a scenario with the given numbers of vCPUs and events. Returns the peak memory of this
+/// process in KiB.
 pub(crate) fn peak_memory(vcpus: usize, events: u64) -> Result<u64> {
     slackline_sim::run(&scenario(vcpus, events)?, &mut ())?;
     peak()
@@ -77,7 +78,7 @@ pub(crate) fn peak() -> Result<u64> {
     peak.parse().context("VmHWM is not a number")
 }
 
-/// Returns the peak memory of a run in KiB. It runs in a child process, since peak memory is
+/// Returns the peak memory of a run in KiB. The run is in a child process, because peak memory is
 /// counted per process.
 fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
     let itself = std::env::current_exe().context("no path of this program")?;
@@ -89,7 +90,7 @@ fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
 }
 
 fn scenario(vcpus: usize, events: u64) -> Result<Scenario> {
-    // The second part is the longest first sleep, so every vCPU has woken at least once.
+    // The second term is the longest first sleep. With it every vCPU wakes at least once.
     let seconds = (events / EVENTS_A_SECOND) + vcpus as u64 * 3 / 2_000;
     let (least, most) = (vcpus * 500, vcpus * 1_500);
     let mut text = format!(
@@ -120,13 +121,13 @@ fn cost_of_event(vcpus: usize) -> Result<f64> {
     Ok((long - short) / (many - few) as f64)
 }
 
-/// Returns the cost of a pop and a push in a heap with `size` minimal events: a time, a rank, a
-/// serial number and an id.
+/// Returns the cost of a pop and a push in a heap of `size` small events. An event has a time, a
+/// rank, a serial number and an id.
 fn cost_of_heap(size: usize) -> f64 {
     let mut heap = BinaryHeap::new();
     let mut word = 1_u64;
     let mut later = move || {
-        // Marsaglia's xorshift: any cheap generator will do.
+        // Marsaglia's xorshift is used because any cheap generator is good enough here.
         word ^= word << 13;
         word ^= word >> 7;
         word ^= word << 17;

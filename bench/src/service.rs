@@ -1,9 +1,9 @@
-//! The daemon: latency of its answers, memory and CPU time, and interruption of reservations by a
-//! restart. The kernel and the disk are measured for comparable work.
+//! The daemon: latency of its answers, its memory and CPU time, and the interruption of
+//! reservations by a restart. The kernel and the disk are measured with comparable work.
 //!
-//! A client is limited to a number of requests per second, which cannot be lifted. So high request
-//! rates are measured with several clients, and the maximum rate of one connection with a single
-//! burst.
+//! The number of requests per second of a client is limited, and the limit cannot be switched off.
+//! So high request rates are measured with several clients. The maximum rate of one connection is
+//! measured with a single burst.
 
 mod change;
 mod changes;
@@ -20,7 +20,7 @@ use anyhow::Result;
 use crate::report::{self, Part, Row, quantile};
 use daemon::ServiceSetting;
 
-/// Parts that can be measured alone.
+/// Parts of the benchmark. Each part can be measured alone.
 const PARTS: [(&str, Part<ServiceSetting>); 9] = [
     ("idle", change::idle),
     ("full", change::full),
@@ -33,8 +33,9 @@ const PARTS: [(&str, Part<ServiceSetting>); 9] = [
     ("changes", changes::rows),
 ];
 
-/// Measures the named parts, or all if none is named. Returns Markdown with a section for each
-/// part. Sections of the other parts are kept from `before`, an earlier result.
+/// Measures the parts in `parts`, or all parts if the list is empty. Returns Markdown with a
+/// section for each part. Sections of parts that were not measured are taken from `before`, an
+/// earlier result.
 pub(crate) fn run(parts: &[String], before: &str) -> Result<String> {
     report::sections(&PARTS, &ServiceSetting::new()?, parts, before)
 }
@@ -45,14 +46,14 @@ fn milliseconds(values: &[f64]) -> String {
     format!("p50 {p50:.2}, p99 {p99:.2}, worst {worst:.2} ms, n {}", values.len())
 }
 
-/// Returns a row about durations in milliseconds. Its target is that the 99th percentile is at most
+/// Returns a row about durations in milliseconds. The target is a 99th percentile of at most
 /// `most`.
 fn within(what: String, took: &[f64], promised: &'static str, most: f64) -> Row {
     let holds = Some(quantile(took, 99) <= most);
     Row { what, got: milliseconds(took), promised, holds }
 }
 
-/// Returns a row about durations of a system that is compared with Slackline. Such a row has no
+/// Returns a row about durations of another system that is compared with Slackline. The row has no
 /// target.
 fn peer(what: String, took: &[f64]) -> Row {
     Row { what, got: milliseconds(took), promised: "(peer)", holds: None }

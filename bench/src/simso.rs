@@ -1,8 +1,9 @@
-//! The simulator compared with SimSo: the same set of periodic tasks under earliest deadline first.
+//! The simulator compared with SimSo, with one set of periodic tasks under earliest deadline first.
 //!
-//! SimSo calls `schedule`, `on_activate` and `on_terminated` of its scheduler. A call of `schedule`
-//! is a decision, like a call of `pick` here. The two simulators take turns, so that disturbances
-//! affect both. Calls of `pick` are counted in a separate run, because counting takes time.
+//! SimSo calls the functions `schedule`, `on_activate` and `on_terminated` of its scheduler. A call
+//! of `schedule` is a decision, like a call of `pick` in Slackline. The two simulators run in turn,
+//! so that disturbances affect both. Calls of `pick` are counted in a separate run, because
+//! counting takes time.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,7 +15,7 @@ use slackline_scenario::Scenario;
 use crate::counting::{self, Calls};
 use crate::report::{spread, table};
 
-/// Simulated seconds of one run of Slackline, which takes a few tenths of a second.
+/// Simulated seconds of one run of Slackline. The run takes a few tenths of a second.
 const OURS: u64 = 2_000;
 const THEIRS: u64 = 20;
 
@@ -55,7 +56,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     Ok(format!("{what}; {rounds} rounds in turn.\n\n{}", table(&heads, &rows)))
 }
 
-/// Returns the scenario with the same set of tasks as the SimSo script.
+/// Returns the scenario with the set of tasks in the SimSo script.
 fn text(seconds: u64) -> String {
     let mut text = format!(
         "title = \"SimSo's set\"\nlength = \"{seconds}s\"\n\
@@ -102,8 +103,8 @@ fn theirs(python: &Path) -> Result<SimsoRun> {
     })
 }
 
-/// Returns the Python interpreter of an environment with SimSo. SimSo is installed there if it is
-/// missing.
+/// Returns the Python interpreter of an environment that has SimSo. If SimSo is missing there, it
+/// is installed.
 fn install() -> Result<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("no workspace")?;
     let home = root.join("target/bench-venv");

@@ -13,43 +13,44 @@ const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
 Checks:
-  ci       all checks of CI, as `./test` runs them: fmt, tidy, no-std, docs, build, scenarios,
+  ci       make all checks of CI, as `./test` does: fmt, tidy, no-std, docs, build, scenarios,
            browser, python, tests
-  ci all   the checks of CI and the long ones: contract, service, fuzz, soak. Takes an hour; as root
-  quick    fmt, tidy, and the tests of the crates that were changed, without live tests
-  tidy     rules that the compiler does not check: line lengths, dependencies, SPECIFICATION
-  test     all tests
-  no-std   build the crates that must not need `std` without it
+  ci all   make also the long checks: contract, service, fuzz, soak. Takes an hour; as root
+  quick    check fmt and tidy, and test the changed crates without live tests
+  tidy     check rules that the compiler does not: line lengths, dependencies, SPECIFICATION
+  test     run all tests
+  no-std   build without `std` the crates that must not need it
   scenarios [--release]
            check the example scenarios, with a debug build or the release build
   python   build the wheel of the Python module and test it
-  browser  the test of the page in a real browser; as root
+  browser  test the page in a real browser; as root
 
 Long checks, run by hand:
   mutants  [CRATE ..] [--shard K/N] [--file PATTERN ..] [--stages N]
            change one expression at a time, and report changes that no test notices
   contract [--scripts N] [--seed N]
-           random event scripts under every policy, 20,000
+           run random event scripts under every policy; default 20,000
   service  [--seeds N] [--from M]
-           the simulated service with random requests and faults, 10,000 seeds
+           simulate the service with random requests and faults; default 10,000 seeds
   manager  [--seeds N | --runs N]
-           the manager with N drawn predictors and lying measurements, a million;
-           or N simulated hosts whose manager predicts with `whatif`
+           test the manager with N random predictors and wrong measurements, default a million;
+           or simulate N hosts with a manager that predicts with `whatif`
   fit      [--sets N]
-           the proof and the trace of `fit` for N random task sets, 1,000
+           check the proof and the trace of `fit` for N random task sets; default 1,000
   fuzz     [--minutes N] [http|body|link|proc|qmp|hook]
-           random untrusted input, 5 minutes for each target
+           test parsers with random untrusted input; default 5 minutes for each target
   soak     [--minutes N]
-           a live session whose processes are killed in turn, 5 minutes; as root
+           kill the processes of a live session in turn; default 5 minutes; as root
   soak-mechanisms [--rounds N]
-           kills each process of each mechanism of `--enforce` in turn, 200 times each; as root
+           kill each process of each mechanism of `--enforce` in turn; default 200 times; as root
   soak-service [--minutes N] [--kills N]
-           a daemon whose VMs start and end: N kills, then a fault each minute, 10 minutes; as root
+           start and end VMs of a daemon, with N kills and then a fault each minute; default 10
+           minutes; as root
   observe  [--minutes N]
            compare the daemon's reports with the kernel's counters while builds, scripts and an
-           adversary are scheduled, 20 minutes; as root
+           adversary are scheduled; default 20 minutes; as root
   rt-app   [--seconds N]
-           compare imported threads with rt-app itself, each run for 20 seconds; as root
+           compare imported threads with rt-app itself; default 20 seconds per run; as root
   libvirt  reserve CPU time for a guest of a real libvirt; as root
 
 Tools:

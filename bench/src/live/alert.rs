@@ -1,7 +1,7 @@
 //! ALERT, the allocation error test, in a short form [Cherkasova 2007 §5]. A process that always
-//! computes has a limited share, and its CPU time is sampled every second. Beside it runs a load of
-//! 6 %, like that of a driver domain. Slackline and the kernel's own limits take turns for every
-//! share, so that a disturbed minute affects all of them.
+//! computes is limited to a share, and its CPU time is sampled every second. Another process uses 6
+//! % of the CPU, like a driver domain. Slackline and the kernel's own limits are measured in turn
+//! for every share, so that a disturbed minute affects all of them.
 
 use anyhow::Result;
 use slackline_linux::cgroup::Version;
@@ -15,13 +15,14 @@ use crate::report::table;
 
 /// Shares to which the process is limited, in percent of a CPU.
 const TARGETS: [u32; 8] = [1, 2, 3, 5, 10, 20, 50, 90];
-/// Share in percent up to which Slackline's error must be at most a third of that of the other
-/// interfaces.
+/// Largest share, in percent, at which Slackline's error must be at most a third of the error of
+/// each other interface.
 const SMALL: u32 = 10;
 /// Number of times that each interface is measured at each share.
 const ROUNDS: u64 = 3;
 
-/// Measures every share with every interface, for `seconds` seconds in total. Returns Markdown.
+/// Measures every share with every interface, in total for `seconds` seconds each. Returns
+/// Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = LiveSetting::new(seconds.div_ceil(ROUNDS))?;
     let timers = examine().finding(Topic::Timers).found.clone();
@@ -51,9 +52,9 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
     ))
 }
 
-/// Returns the table of results over several shares. Percentiles need a hundred seconds of samples,
-/// so shares are combined. Targets apply to seconds in which no hypervisor took CPU time: every
-/// limit loses that time, and chance decides which limit is affected.
+/// Returns the table of results for groups of shares. Shares are grouped because percentiles need a
+/// hundred seconds of samples. Targets apply only to seconds in which no hypervisor took CPU time.
+/// Every limit loses such time, and chance decides which limit is affected.
 fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
     for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
@@ -107,8 +108,8 @@ struct AlertResults<'a> {
     percent: u32,
     way: &'a LimitInterface,
     errors: Errors,
-    /// CPU time that a hypervisor took from the CPU during the measurement, and all time, both in
-    /// ticks. `None` if unknown.
+    /// CPU time that a hypervisor took from the CPU during the measurement, and the total time,
+    /// both in kernel ticks. `None` if they are unknown.
     stolen: Option<(f64, f64)>,
 }
 
@@ -122,7 +123,7 @@ impl AlertResults<'_> {
     }
 }
 
-/// Measures one share with every interface that this host supports.
+/// Measures one share with every interface that exists on this host.
 fn measure<'a>(
     setting: &LiveSetting,
     ways: &'a [LimitInterface],

@@ -1,5 +1,5 @@
-//! One subject with several busy threads or processes, scheduled as a whole. Its share should be as
-//! exact as that of a subject with a single thread.
+//! A subject is several busy threads or processes that are scheduled as a whole. Its share should
+//! be as exact as the share of a single thread.
 
 use std::process::{Command, Stdio};
 
@@ -8,15 +8,15 @@ use anyhow::{Context, Result};
 use super::{LiveSetting, ROUNDS, lateness, promise, rounds, spread, sum, worst_round};
 use crate::report::Row;
 
-/// Subjects: number of busy threads per process, and number of busy processes started by a first,
-/// sleeping process. With `None` there is only the first process, and it is busy.
+/// Subjects, each with two numbers: busy threads per process, and busy processes that a first,
+/// sleeping process starts. With `None` there is only the first process, and it is busy.
 const SUBJECTS: [(usize, Option<usize>); 7] =
     [(1, None), (2, None), (4, None), (8, None), (1, Some(1)), (1, Some(2)), (1, Some(8))];
 
 /// Maximum length of each measurement in seconds. It is short because there are many measurements.
 const MOST: u64 = 8;
 
-/// Runs as a process of a subject, which computes in `threads` threads and starts `processes`
+/// Runs a process of a subject, which computes in `threads` threads and starts `processes`
 /// processes.
 pub(crate) fn play(threads: usize, processes: usize) -> Result<()> {
     let own = std::env::current_exe()?;

@@ -1,6 +1,6 @@
 //! Response times of a server in a busy guest that competes with four other busy guests. The policy
-//! `credit` is compared with `gaps`, which receives hints from the guest. The guest is a process
-//! that acts as a guest, and its client runs on another CPU.
+//! `credit` is compared with `gaps`, which receives hints from the guest. The guest is a real
+//! process that behaves like a guest. Its client runs on another CPU.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,18 +14,18 @@ use crate::report::{Row, median};
 /// Number of times that each policy is measured.
 const ROUNDS: usize = 3;
 const HOGS: usize = 4;
-/// Rate of requests per second, as in the study on which `gaps` is based (Kim et al. 2008).
+/// Requests per second, as in the study on which `gaps` is based (Kim et al. 2008).
 const RATE: &str = "20";
 const EACH: &str = "200us";
-/// Time until a run has begun, with a margin.
+/// Time after which a run has certainly begun.
 const BEGINS: Duration = Duration::from_millis(2_500);
 
 /// Results of a run.
 struct GapsResults {
     mean: f64,
     p99: f64,
-    /// Largest deviation of a guest's CPU time from a fifth of the total, in millionths of that
-    /// fifth.
+    /// Largest deviation of a guest's CPU time from a fifth of the total CPU time, in millionths of
+    /// that fifth.
     apart: f64,
 }
 

@@ -1,6 +1,6 @@
-//! The same ten scenarios through each mechanism: the dispatcher, `SCHED_DEADLINE`, a CFS quota and
-//! a weight. The target always computes. Beside it, other processes compute on its CPU, each in a
-//! cgroup of its own, so that they are siblings whatever the kernel's autogroups do.
+//! Ten scenarios with each mechanism: the dispatcher, `SCHED_DEADLINE`, a CFS quota and a weight.
+//! The target process always computes. Other processes compute on its CPU. Each of them has its own
+//! cgroup, so the kernel's autogroups do not matter.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -21,12 +21,12 @@ use slackline_units::{CpuShare, Enforcement, Reservation, Span, Weight};
 use super::{LiveSetting, LoadProcess};
 use crate::report::{median, spread, table};
 
-/// Load beside the target.
+/// Load on the CPU of the target.
 #[derive(Clone, Copy, Debug)]
 struct OtherLoad {
-    /// Number of ordinary busy processes.
+    /// Number of ordinary processes that always compute.
     hogs: u32,
-    /// True if a `SCHED_FIFO` 50 process is busy too.
+    /// True if a process with `SCHED_FIFO` and priority 50 is busy too.
     has_fifo: bool,
 }
 
@@ -34,7 +34,7 @@ const ONE: OtherLoad = OtherLoad { hogs: 1, has_fifo: false };
 const MANY: OtherLoad = OtherLoad { hogs: 20, has_fifo: false };
 const FIFO: OtherLoad = OtherLoad { hogs: 20, has_fifo: true };
 
-/// Scenarios: the share in percent, the period and the load.
+/// Scenarios: the share of the target in percent, its period, and the other load.
 const SCENARIOS: [(u32, Span, OtherLoad); 10] = [
     (1, Span::from_ms(10), ONE),
     (5, Span::from_ms(10), ONE),
@@ -48,13 +48,14 @@ const SCENARIOS: [(u32, Span, OtherLoad); 10] = [
     (20, Span::from_ms(10), FIFO),
 ];
 
-/// Part of the share below which a second counts as missed, in percent.
+/// A second in which the target receives less than this part of its share counts as missed, in
+/// percent.
 const MISSED_BELOW: u64 = 99;
 
 /// Weight of each other process.
 const USUAL: u32 = 100;
 
-/// Measures all scenarios by all mechanisms, each for `seconds` whole seconds. Returns Markdown.
+/// Measures all scenarios with all mechanisms, each for `seconds` whole seconds. Returns Markdown.
 pub(crate) fn run(seconds: u64) -> Result<String> {
     let setting = LiveSetting::new(seconds)?;
     let mut rows = Vec::new();
@@ -101,12 +102,13 @@ fn cannot(why: String) -> Vec<String> {
 /// Shares of a CPU at which `auto` is compared with the best mechanism, in percent.
 const AUTO_SHARES: [u32; 5] = [1, 5, 20, 40, 90];
 
-/// Difference between `auto` and the best mechanism that MECH-12 allows, in percent of a CPU.
+/// Largest difference between `auto` and the best mechanism with which MECH-12 holds, in percent of
+/// a CPU.
 const AUTO_BEYOND: f64 = 0.02;
 
-/// Compares `auto` with each mechanism that guarantees CPU time, beside one busy process. Measures
-/// each share `rounds` times, each for `seconds` whole seconds. The mechanisms take turns. Returns
-/// Markdown.
+/// Compares `auto` with each mechanism that guarantees CPU time, while one other process computes.
+/// Measures each share `rounds` times, each time for `seconds` whole seconds, with the mechanisms
+/// in turn. Returns Markdown.
 pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
     let setting = LiveSetting::new(seconds)?;
     let (by, why) = better(&TrialResult::read_all(Path::new(TrialResult::FILE)));
@@ -129,7 +131,7 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
         let medians = errors.iter().map(|all| all.as_ref().ok().map(|all| median(all)));
         let medians: Vec<Option<f64>> = medians.collect();
         let best = medians.iter().flatten().copied().fold(f64::INFINITY, f64::min);
-        // The dispatcher takes what the better mechanism cannot express.
+        // The dispatcher is used if the better mechanism does not support the reservation.
         let is_possible = |at: &usize| medians[*at].is_some();
         let auto = mechanisms.iter().position(|&one| one == by).filter(is_possible).unwrap_or(0);
         for (at, (one, errors)) in mechanisms.iter().zip(&errors).enumerate() {
@@ -152,13 +154,14 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
     ))
 }
 
-/// Numbers of one scenario by one mechanism. Shares are in millionths of a CPU.
+/// Measurements of one scenario with one mechanism. Shares are in millionths of a CPU.
 struct MeasuredRun {
-    /// Mean of the delivered shares of the seconds.
+    /// Mean of the shares that the target received in the seconds of the run.
     delivered: u64,
-    /// Number of seconds below [`MISSED_BELOW`] percent of the share.
+    /// Number of seconds in which the target received less than [`MISSED_BELOW`] percent of its
+    /// share.
     missed: u64,
-    /// Largest difference between a second's share and the requested share.
+    /// Largest difference between the share received in a second and the requested share.
     worst: u64,
     /// CPU time of all threads of Slackline.
     cost: u64,
@@ -177,8 +180,8 @@ impl MeasuredRun {
     }
 }
 
-/// Measures one scenario by one mechanism. Returns its numbers, or the reason why the mechanism
-/// cannot express it.
+/// Measures one scenario with one mechanism. Returns the measurements, or the reason why the
+/// mechanism does not support the scenario.
 fn measure(
     setting: &LiveSetting,
     enforcement: Enforcement,
@@ -211,9 +214,9 @@ fn measure(
 
 /// Other processes on the CPU of the target.
 struct Crowd {
-    /// Processes that are ended when this value is dropped.
+    /// Busy processes. They are ended when this value is dropped.
     _hogs: Vec<LoadProcess>,
-    /// Fence that gives each of them a cgroup of its own.
+    /// Fence that gives each busy process its own cgroup.
     _fence: Option<Fence>,
     fifo: Option<Child>,
 }

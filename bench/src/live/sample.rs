@@ -9,8 +9,8 @@ use slackline_units::{CpuShare, Span};
 
 use super::{LiveSetting, stolen};
 
-/// Errors of seconds in millionths of the share, in ascending order. Each has a flag that is true
-/// if a hypervisor took CPU time in that second.
+/// Errors of all seconds in millionths of the share, in ascending order. The flag of an error is
+/// true if a hypervisor took CPU time in that second.
 #[derive(Clone, Default)]
 pub(crate) struct Errors(Vec<(f64, bool)>);
 
@@ -42,8 +42,8 @@ impl Errors {
     }
 }
 
-/// Measures the errors of a process that always computes under a limit, beside all other load on
-/// the CPU. `None` if this host does not have the interface.
+/// Measures the errors of a process that always computes under a limit, together with all other
+/// load on the CPU. `None` if this host does not have the interface of the limit.
 pub(crate) fn under(
     setting: &LiveSetting,
     way: &LimitInterface,
@@ -59,7 +59,7 @@ pub(crate) fn under(
     let _punctual = Punctual::begin()?;
     let mut sampler = Sampler::start(load.tid.raw())?;
     let mut errors = Vec::new();
-    // The first second contains the start, so it is not counted.
+    // The first second contains the start of the process, so it is not counted.
     for second in 0..=setting.seconds {
         let before = stolen(setting.cpu);
         let sample = sampler.after(Span::from_secs(1))?;

@@ -1,5 +1,5 @@
-//! The live host at scale: many busy processes on one CPU, and dispatcher passes on a host with
-//! many CPUs whose events come from memory.
+//! The live host at scale. Two things are measured: many busy processes on one CPU, and dispatcher
+//! passes on a host with many CPUs and faked events.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,17 +15,18 @@ use crate::report::{median, table};
 
 /// Numbers of processes that share 80 % of the managed CPU.
 const SIZES: [u64; 4] = [10, 100, 400, 1000];
-/// Periods of the reservations in milliseconds. A short period is left out if its dispatch overhead
-/// does not fit on the CPU.
+/// Periods of the reservations in milliseconds. A period is left out if its dispatch overhead does
+/// not fit on the CPU.
 const PERIODS: [u64; 2] = [100, 25];
-/// Minimum length of a slice, in multiples of the time of a dispatcher pass. With a shorter slice,
-/// most CPU time would be overhead.
+/// Minimum length of a slice, in multiples of the duration of a dispatcher pass. With a shorter
+/// slice, most of the CPU time would be overhead.
 const LOOKS: f64 = 2.5;
 
-/// Numbers of CPUs of the fake host. The second constant is the number of vCPUs per CPU.
+/// Numbers of CPUs of the fake host. The next constant is the number of vCPUs per CPU.
 const CPUS: [usize; 4] = [2, 16, 64, 128];
 const VCPUS: u32 = 8;
-/// Number of rounds, and number of dispatcher passes per round. The median of the rounds counts.
+/// Number of rounds. The next constant is the number of dispatcher passes per round. The median of
+/// the rounds is used.
 const ROUNDS: usize = 9;
 const SWITCHES: usize = 2_000;
 
@@ -170,7 +171,7 @@ fn looks() -> Result<String> {
     Ok(table(&heads, &rows))
 }
 
-/// A fake host whose vCPUs always compute. On each CPU they run one after the other.
+/// A fake host. Its vCPUs always compute, and those of a CPU run one after another.
 struct FakeDrive {
     host: FedHost,
     cpus: usize,
@@ -204,13 +205,14 @@ impl FakeDrive {
         Ok(FakeDrive { host, cpus, now })
     }
 
-    /// Returns the mean time of a dispatcher pass, and the mean number of orders to the kernel.
+    /// Returns the mean duration of a dispatcher pass, and the mean number of orders to the kernel
+    /// per pass.
     fn measure(mut self) -> Result<(f64, f64)> {
         let mut spent = 0.0;
         let mut looks = 0_u32;
         let before = self.host.orders();
         let _ = self.host.told();
-        // All vCPUs have one deadline, so the kernel runs them in order of id on each CPU.
+        // All vCPUs have equal deadlines, so on each CPU they run in the order of their ids.
         for step in 0..SWITCHES / self.cpus {
             for cpu in (0..self.cpus).map(CpuId::new) {
                 let turn = u32::try_from(step)? % VCPUS;
@@ -226,7 +228,8 @@ impl FakeDrive {
                 spent += begun.elapsed().as_nanos() as f64;
                 looks += 1;
             }
-            // Two idle slices complete a period of ten, in which no vCPU has budget left.
+            // In each period of ten slices, all vCPUs have exhausted their budgets before the last
+            // two.
             self.now += SLICE;
             if u32::try_from(step)? % VCPUS == VCPUS - 1 {
                 self.now += SLICE * 2;

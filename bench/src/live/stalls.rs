@@ -1,6 +1,6 @@
-//! Finds stalls of the test machine in the trace of a run whose vCPUs are always runnable, and the
-//! missing parts of slices that they explain. A stall is a late timer in a period with an
-//! incomplete slice, or time taken from a vCPU while it ran.
+//! Finds stalls of the test machine in the trace of a run, and the missing parts of slices that the
+//! stalls explain. All vCPUs of the run are always runnable. A stall is a late timer in a period
+//! with an incomplete slice, or time that was taken from a vCPU while it ran.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -11,29 +11,29 @@ use anyhow::Result;
 use slackline_trace::{Entry, Reader, Record};
 use slackline_units::{Reservation, Span, Time, VcpuId};
 
-/// Largest shortfall at which a slice still counts as complete. The clocks for CPU time and for
+/// Largest shortfall with which a slice still counts as complete. The clocks for CPU time and for
 /// switches can differ by this amount.
 const WHOLE: Span = Span::from_us(5);
 
-/// Minimum lateness of a timer, or minimum shortfall of CPU time in a run interval, that counts as
-/// a stall.
+/// Minimum lateness of a timer, or minimum CPU time missing from a run interval, that counts as a
+/// stall.
 const STALL: Span = Span::from_us(200);
 
-/// Maximum number of stalls in the list. A run may have thousands.
+/// Maximum number of stalls that are listed. A run may have thousands of stalls.
 const NAMED: usize = 5;
 
-/// A stall, and the CPU time missing from the periods that it overlaps.
+/// A stall, with the CPU time that is missing from the periods in which it happened.
 struct Stall {
     /// Start of the interval in which the stall happened.
     from: Time,
     to: Time,
-    /// Duration of the stall, which may be shorter than the interval.
+    /// Duration of the stall. It may be shorter than the interval.
     lasted: Span,
     explains: Span,
 }
 
 /// Describes the missing parts of slices in a run, and the stalls that explain them. `promises` has
-/// one reservation per vCPU in the order of joining.
+/// the reservation of each vCPU, in the order in which the vCPUs joined.
 pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> {
     let mut reader = Reader::new(BufReader::new(File::open(trace)?))?;
     let (mut joined, mut ran, mut stalls) = (Vec::new(), BTreeMap::new(), Vec::new());
@@ -73,7 +73,7 @@ pub(super) fn explain(trace: &Path, promises: &[Reservation]) -> Result<String> 
     Ok(sentence(missing, periods, stalls))
 }
 
-/// Returns the periods in which a vCPU received less than its slice, with the shortfall.
+/// Returns the periods in which a vCPU received less than its slice, each with the shortfall.
 fn short(
     ran: &BTreeMap<VcpuId, Vec<(Time, Time, Span)>>,
     vcpu: VcpuId,
@@ -92,7 +92,7 @@ fn short(
             *received += Span::from_ns(u64::try_from(part).unwrap_or(u64::MAX));
         }
     }
-    // The first period began within the start of the run.
+    // The first period is left out, because the run began within it.
     let lacks = received.iter().enumerate().skip(1).map(|(index, received)| {
         (start(index), start(index + 1), promise.slice().left_after(*received))
     });
@@ -134,7 +134,7 @@ mod tests {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let promise = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
         let whole = |nth: u64| (ms(10 * nth), ms(10 * nth + 3), Span::from_ms(3));
-        // The third interval begins 9 ms late, so 1 ms of it lies in its period.
+        // The third interval begins 9 ms late, so only 1 ms of it lies in its own period.
         let ran = [whole(0), whole(1), (ms(29), ms(33), Span::from_ms(4)), whole(4)];
         let ran = BTreeMap::from([(vcpu, ran.to_vec())]);
         let short = short(&ran, vcpu, (Time::START, ms(50)), promise);

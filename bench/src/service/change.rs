@@ -1,5 +1,5 @@
-//! Latency of a change of a reservation's parameters: until it takes effect, and until it is
-//! answered.
+//! Latency of a change of a reservation's parameters: time until the change takes effect, and time
+//! until it is answered.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -24,15 +24,15 @@ use crate::report::{Row, quantile};
 /// Number of changes of each kind.
 const CHANGES: usize = 300;
 
-/// Time between two changes. It is long enough for the rate limit, and no multiple of a period.
+/// Time between two changes. It keeps the rate limit, and is not a multiple of a period.
 const REST: Duration = Duration::from_millis(47);
 
 const PERIOD: Span = Span::from_ms(10);
 
-/// Slices that the reservation has in turn, so that each request changes something.
+/// Slices that the reservation gets in turn, so that each request changes something.
 const TERMS: [Span; 2] = [Span::from_us(900), Span::from_ms(1)];
 
-/// Measures changes of a reservation while only the last CPU is managed and nothing else computes.
+/// Measures changes of a reservation on a host with one managed CPU and no other load.
 pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
@@ -47,7 +47,7 @@ pub(super) fn idle(setting: &ServiceSetting) -> Result<Vec<Row>> {
     )
 }
 
-/// Measures changes of a reservation while all CPUs are reserved up to the limit and have a process
+/// Measures changes of a reservation while each CPU is reserved up to its limit and has a process
 /// that always computes.
 pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
@@ -98,7 +98,7 @@ fn rows(setting: &ServiceSetting, case: &ChangeCase) -> Result<Vec<Row>> {
     }
     let mut fillers = Vec::new();
     if case.is_full {
-        // Each filler takes all capacity of the CPU that has the most.
+        // Each filler reserves all capacity of the CPU with the most available capacity.
         for nth in 0..case.cpus.len() {
             let filler = Processes::that_spin(1)?;
             let pid = filler.pids().next().context("one process")?;
@@ -134,7 +134,8 @@ fn measure(
         let changed = allowed(|| here.change("near", &change, None))?;
         took.answered.push(ms(began));
         took.sent.insert(changed.revision, sent);
-        // A remote client does not compete for a CPU of this host, so the client here is real-time.
+        // A remote client does not compete for a CPU of this host. So the client in this test runs
+        // with real-time priority.
         let elsewhere = Punctual::begin()?;
         let (sent, began) = (SystemTime::now(), Instant::now());
         let changed = allowed(|| there.change("far", &change, None))?;
@@ -210,8 +211,8 @@ fn ms(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Returns for each change the time from sending it until it took effect, in milliseconds. The
-/// daemon's events show when a change took effect.
+/// Returns for each change the time in milliseconds from sending it until it took effect. The
+/// events of the daemon show when a change took effect.
 fn until_done(
     client: &mut Client,
     name: &str,
@@ -227,11 +228,12 @@ fn until_done(
     Ok(took)
 }
 
-/// Histogram of the time from a request's arrival in the core until the change took effect, from
-/// the daemon's metrics.
+/// Histogram of the time from the arrival of a request in the core until its change took effect. It
+/// is read from the daemon's metrics.
 struct Effect {
     sum: f64,
-    /// Buckets of the histogram: upper bound in seconds, and number of changes up to it.
+    /// Buckets of the histogram: the upper bound in seconds, and the number of changes up to that
+    /// bound.
     upto: Vec<(f64, f64)>,
     /// Mean duration in milliseconds.
     mean: f64,
@@ -251,7 +253,7 @@ fn effect(client: &mut Client) -> Result<Effect> {
 }
 
 impl Effect {
-    /// Returns the histogram of the changes since an earlier state.
+    /// Returns the histogram of the changes since the earlier state `before`.
     fn since(&self, before: &Effect) -> Effect {
         let less = |(now, then): (&(f64, f64), &(f64, f64))| (now.0, now.1 - then.1);
         let upto: Vec<(f64, f64)> = self.upto.iter().zip(&before.upto).map(less).collect();
@@ -263,8 +265,8 @@ impl Effect {
     }
 }
 
-/// Certificates for TLS connections to a daemon: a certificate authority, a certificate of this
-/// host, and the daemon's port.
+/// Files for TLS connections to a daemon: a certificate authority and a certificate of this host.
+/// Also the port of the daemon.
 pub(super) struct Tls {
     pub(super) words: Vec<String>,
     port: u16,
@@ -283,7 +285,7 @@ impl Tls {
         let signed = CertificateParams::new(vec!["localhost".to_owned()])?;
         fs::write(&certificate, signed.signed_by(&own, &issuer)?.pem())?;
         let secret = private(setting.path("key"), &own.serialize_pem())?;
-        // No other program takes the port before the daemon does, on an idle test machine.
+        // On an idle test machine, no other program takes the port before the daemon does.
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let (certificate, secret) = (certificate.display(), secret.display());
         let words = format!("--listen 127.0.0.1:{port} --certificate {certificate} --key {secret}");
@@ -308,7 +310,7 @@ impl Tls {
     }
 }
 
-/// Creates a remote client with an administrator's role, and returns its token.
+/// Creates a remote client with the role of an administrator, and returns its token.
 fn token(here: &mut Client, name: &str) -> Result<String> {
     let grant = Grant {
         role: Role::Administrator,

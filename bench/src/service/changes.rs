@@ -1,5 +1,6 @@
-//! Thirty changes of a running host, drawn by a seed. Each is predicted from the last ten seconds,
-//! applied, and compared with what the host then delivered: the commands of a user, one by one.
+//! Thirty random changes of a running host. Each change is predicted from the last ten seconds,
+//! applied, and compared with what the host then delivers. The benchmark runs the commands that a
+//! user would run.
 
 mod measured;
 
@@ -24,23 +25,23 @@ const CHANGES: usize = 30;
 /// Seed of the drawn changes.
 const SEED: u128 = 36;
 
-/// Length of the recording that a prediction is made from, and of the measurement after a change.
+/// Length of the recording for a prediction, and length of the measurement after a change.
 const WINDOW: &str = "10s";
 
-/// Time after a change until the recording contains only what came after it.
+/// Time after a change until the last ten seconds contain nothing from before the change.
 const FILL: Duration = Duration::from_millis(10_500);
 
-/// Time within which the daemon must have measured the result of a change.
+/// Time limit for the daemon to measure the result of a change.
 const PATIENCE: Duration = Duration::from_secs(40);
 
-/// Number of recordings that a prediction is tried with. The gate may refuse one during which the
+/// Maximum number of recordings for one prediction. The gate may refuse a recording in which the
 /// machine stalled.
 const TRIES: usize = 3;
 
-/// CPU time that may be reserved in all, in thousandths of a CPU.
+/// Maximum CPU time that is reserved in total, in thousandths of a CPU.
 const MOST_RESERVED: u64 = 850;
 
-/// A VM of the test: a process with a load and a reservation.
+/// A VM of the benchmark: a process with a load and a reservation.
 struct Guest {
     name: String,
     load: Load,
@@ -91,7 +92,7 @@ impl Drop for Guest {
     }
 }
 
-/// A change of the host, as the options of `whatif` name it.
+/// A change of the host, in the form of an option of `whatif`.
 enum Change {
     Set { guest: usize, slice_us: u64, period_us: u64 },
     Add { like: usize },
@@ -106,7 +107,7 @@ struct Host<'a> {
     draws: Pcg64,
 }
 
-/// Predicts, makes and measures the changes.
+/// Predicts, makes and measures all changes.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let mut host = Host::start(setting)?;
     let mut made = Vec::with_capacity(CHANGES);
@@ -156,7 +157,7 @@ impl<'a> Host<'a> {
         Ok(host)
     }
 
-    /// Draws a change that leaves room, and that changes something.
+    /// Draws a change that has an effect and does not exceed the capacity.
     fn draw(&mut self) -> Change {
         loop {
             let guest = self.below(self.guests.len());
@@ -202,7 +203,7 @@ impl<'a> Host<'a> {
         }
     }
 
-    /// Returns the options of `whatif` for a change.
+    /// Returns the options of `whatif` that describe a change.
     fn options(&self, change: &Change) -> Vec<String> {
         match change {
             Change::Set { guest, slice_us, period_us } => {
@@ -226,8 +227,8 @@ impl<'a> Host<'a> {
         (1..).map(|nth| format!("more{nth}")).find(is_free).unwrap_or_default()
     }
 
-    /// Asks for the prediction about a change. It is written as a plan too. Returns the reason if
-    /// each recording is refused.
+    /// Asks for the prediction of a change, which is also written as a plan. Returns the reason if
+    /// every recording is refused.
     fn predict(&self, change: &Change) -> Result<Result<Value, String>> {
         let plan = self.setting.path("plan").display().to_string();
         let mut reason = String::new();
@@ -247,7 +248,7 @@ impl<'a> Host<'a> {
         Ok(Err(reason))
     }
 
-    /// Applies the plan of a change and waits for the measured results.
+    /// Applies the plan of a change, and waits for the measured results.
     fn make(&mut self, change: &Change, what: &str, prediction: &Value) -> Result<MeasuredChange> {
         let plan = self.setting.path("plan");
         let mut words = vec!["apply".to_owned(), plan.display().to_string()];
@@ -276,7 +277,7 @@ impl<'a> Host<'a> {
         Ok(MeasuredChange { what: what.to_owned(), vcpus })
     }
 
-    /// Waits until the daemon has measured the predicted numbers, and returns the results.
+    /// Waits until the daemon has measured the predicted values, and returns the results.
     fn results(&self, prediction: &Value) -> Result<Vec<VcpuResult>> {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -299,7 +300,7 @@ impl<'a> Host<'a> {
         Ok(command.stdin(Stdio::null()).output()?)
     }
 
-    /// Runs a command that must succeed, and returns its output.
+    /// Runs a command that must succeed. Returns its output.
     fn command(&self, words: &[&str]) -> Result<String> {
         let output = self.output(words)?;
         if !output.status.success() {

@@ -1,4 +1,4 @@
-//! Daemon that is measured, with the processes that it schedules and its clients.
+//! The measured daemon, with its clients and the processes that it schedules.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,13 +12,14 @@ use slackline_control::{Kind, Length, ReservationParameters};
 use slackline_linux::sys::{Tid, die_with_us, online_cpus, process_cpu_time};
 use slackline_units::Span;
 
-/// Time within which a daemon must answer its first request.
+/// Time limit for a daemon to answer its first request.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Parameters of every measurement.
 pub(super) struct ServiceSetting {
     slackline: PathBuf,
-    /// Folder on the same disk as the program, since commits of the ledger wait for that disk.
+    /// Folder for the files of measurements. It is on the disk of the program, because commits of
+    /// the ledger wait for that disk.
     folder: PathBuf,
     /// All CPUs that are online.
     pub(super) cpus: Vec<usize>,
@@ -37,7 +38,7 @@ impl ServiceSetting {
         Ok(ServiceSetting { slackline, folder, cpus })
     }
 
-    /// Returns the CPU that is managed in measurements with one managed CPU.
+    /// Returns the CPU that is managed in measurements with only one managed CPU.
     pub(super) fn last_cpu(&self) -> usize {
         self.cpus[self.cpus.len() - 1]
     }
@@ -47,13 +48,13 @@ impl ServiceSetting {
         &self.slackline
     }
 
-    /// Returns the path of a measurement's file with this name.
+    /// Returns the path of a file of a measurement. The file has the name `name`.
     pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
-    /// Starts a daemon that schedules `cpus` with an empty ledger and the options `also`, and waits
-    /// until it answers.
+    /// Starts a daemon that schedules `cpus` with an empty ledger and the additional options
+    /// `also`. Waits until the daemon answers.
     pub(super) fn daemon(&self, cpus: &[usize], also: &[String]) -> Result<Daemon<'_>> {
         let state = self.path("state");
         if state.exists() {
@@ -86,7 +87,7 @@ impl Drop for ServiceSetting {
     }
 }
 
-/// A daemon, which is ended when this value is dropped.
+/// A daemon. It is ended when this value is dropped.
 pub(super) struct Daemon<'a> {
     setting: &'a ServiceSetting,
     words: Vec<String>,
@@ -119,8 +120,8 @@ impl Daemon<'_> {
         Ok(())
     }
 
-    /// Ends the daemon and starts it again. Returns the time from the end of the old daemon until
-    /// the new daemon answers.
+    /// Ends the daemon and starts it again. Returns the time from the end of the old daemon to the
+    /// first answer of the new daemon.
     pub(super) fn again(&mut self, how: End) -> Result<Duration> {
         let began = Instant::now();
         self.end(how)?;
@@ -156,7 +157,7 @@ impl Daemon<'_> {
                 continue;
             };
             if is_child(&entry.path()) {
-                // A process that ends meanwhile is none of them.
+                // A process that has just ended is none of the three.
                 let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
                 match line.split(|&byte| byte == 0).nth(1) {
                     Some(b"serve-front") => found[1] = pid,
@@ -172,7 +173,7 @@ impl Daemon<'_> {
 
 impl Drop for Daemon<'_> {
     fn drop(&mut self) {
-        // The keeper restores all processes.
+        // The keeper restores all processes when the daemon ends.
         let _ = self.end(End::Asked).or_else(|_| self.end(End::Killed));
     }
 }
@@ -181,7 +182,7 @@ fn tid(pid: u32) -> Result<Tid> {
     Tid::new(i32::try_from(pid)?).context("a process has an id")
 }
 
-/// Sends a request and returns the answer. Repeats the request while the rate limit refuses it.
+/// Sends a request and returns the answer. If the rate limit refuses the request, it is repeated.
 pub(super) fn allowed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<T> {
     loop {
         match ask() {
@@ -205,7 +206,7 @@ pub(super) fn samples(client: &mut Client, name: &str) -> Result<Vec<(String, f6
     Ok(page.0.lines().filter_map(of).collect())
 }
 
-/// Child processes that are ended when this value is dropped.
+/// Child processes. They are ended when this value is dropped.
 pub(super) struct Processes(Vec<Child>);
 
 impl Processes {
@@ -245,7 +246,8 @@ impl Drop for Processes {
     }
 }
 
-/// Returns parameters of a reservation for a process, as a hard limit: `slice` in every `period`.
+/// Returns the parameters of a reservation with a hard limit for a process: `slice` in every
+/// `period`.
 pub(super) fn wanted(pid: u32, slice: Span, period: Span) -> ReservationParameters {
     ReservationParameters {
         slice: Some(Length(slice)),

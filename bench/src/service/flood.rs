@@ -12,16 +12,17 @@ use slackline_units::Span;
 use super::daemon::{Daemon, Processes, ServiceSetting, allowed, wanted};
 use crate::report::Row;
 
-/// Length of each measurement. Three vCPUs have a deadline every 10 ms.
+/// Length of each measurement. Each of three vCPUs has a deadline every 10 ms.
 const LENGTH: Duration = Duration::from_secs(20);
 
-/// Number of flooding connections: the maximum for clients that are not administrators.
+/// Number of connections that flood the daemon. It is the maximum for clients that are not
+/// administrators.
 const CONNECTIONS: usize = 4;
 
 const SUBJECTS: [&str; 3] = ["a", "b", "c"];
 
-/// Measures deadline misses of three always runnable processes with a hard limit. They run on
-/// another CPU than the front.
+/// Measures deadline misses of three processes that always compute under a hard limit. They run on
+/// another CPU than the front of the daemon.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -59,7 +60,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     }])
 }
 
-/// Returns the number of deadlines and the number of deadline misses while `work` runs.
+/// Returns the numbers of deadlines and of deadline misses while `work` runs.
 fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(u64, u64)> {
     let mut count = || -> Result<(u64, u64)> {
         let mut sum = (0, 0);
@@ -71,20 +72,20 @@ fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(
     };
     let before = count()?;
     work()?;
-    // The daemon needs some time to count the last periods.
+    // The daemon takes some time to count the last periods.
     sleep(Duration::from_secs(1));
     let after = count()?;
     Ok((after.0 - before.0, after.1 - before.1))
 }
 
-/// Sends requests without pause: lists all reservations, and changes one that does not exist.
-/// Counts the requests in `asked`.
+/// Sends requests without a pause: lists of all reservations, and changes of a reservation that
+/// does not exist. Counts the requests in `asked`.
 fn flood(daemon: &Daemon<'_>, asked: &AtomicU64) -> Result<()> {
     let is_over = AtomicBool::new(false);
     let ask = |mut client: Client| {
         let change = Change { slice: Some(Length(Span::from_ms(1))), ..Change::default() };
         while !is_over.load(Ordering::Relaxed) {
-            // A refused request counts as well.
+            // A request that was refused also counts.
             let _ = client.list(None);
             let _ = client.change("nobody", &change, None);
             asked.fetch_add(2, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Time between the starts of the members' slices in a gang.
+//! Time between the starts of slices of a gang's members in one period.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,19 +14,18 @@ use super::daemon::ServiceSetting;
 use super::milliseconds;
 use crate::report::{Row, quantile};
 
-/// Maximum number of members. Each has a CPU to itself.
+/// Maximum number of members. Each member has its own CPU.
 const MEMBERS: usize = 4;
 
-/// Period and slice of a member. The slice is a fifth of the period, so that each slice begins
-/// after a visible pause.
+/// Period of a member. The slice is a fifth of the period, so that there is a visible pause before
+/// each slice.
 const PERIOD: Duration = Duration::from_millis(20);
 const SLICE: Duration = Duration::from_millis(4);
 
-/// Minimum pause that separates two slices. A shorter pause means that another program ran for a
-/// while.
+/// Minimum pause between two slices. A shorter pause means that another program ran.
 const PAUSE: Duration = Duration::from_millis(8);
 
-/// Length of the measurement, which is a thousand periods.
+/// Length of the measurement. It is a thousand periods.
 const LENGTH: Duration = Duration::from_secs(20);
 
 /// Computes forever. Prints the end of each pause of at least [`PAUSE`], in nanoseconds since 1970.
@@ -42,7 +41,7 @@ pub(crate) fn play_member() -> Result<()> {
     }
 }
 
-/// Member processes that are ended when this value is dropped.
+/// Member processes. They are ended when this value is dropped.
 struct Members(Vec<Child>);
 
 impl Members {
@@ -67,8 +66,8 @@ impl Drop for Members {
     }
 }
 
-/// Measures a gang with one member per CPU, at most [`MEMBERS`], on one daemon, so that all members
-/// have the same clock.
+/// Measures a gang with one member per CPU, at most [`MEMBERS`]. All members are on one daemon, so
+/// they have one clock.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let count = setting.cpus.len().min(MEMBERS);
     let _daemon = setting.daemon(&setting.cpus, &[])?;
@@ -96,7 +95,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         }))
     });
     let readers = readers.collect::<Result<Vec<_>>>()?;
-    // The gang begins a second later.
+    // The gang begins one second after it was started.
     sleep(Duration::from_secs(2));
     let from = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos())?;
     sleep(LENGTH);
@@ -112,8 +111,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     Ok(vec![row(count, &begins)])
 }
 
-/// Returns the row for the time from the first to the last start of a slice. Only periods in which
-/// all members have started count.
+/// Returns the row for the time from the first to the last start of a slice in a period. Periods in
+/// which a member did not start are left out.
 fn row(count: usize, begins: &BTreeMap<u64, Vec<u64>>) -> Row {
     let whole = begins.values().filter(|all| all.len() == count);
     let apart = whole.filter_map(|all| Some(all.iter().max()? - all.iter().min()?));

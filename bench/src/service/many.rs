@@ -1,5 +1,5 @@
-//! Daemon with many reservations at once, and with many that are made and released one after the
-//! other.
+//! Daemon with many reservations at one time, and with many reservations that are made and released
+//! one after another.
 
 use std::thread::{scope, sleep};
 use std::time::{Duration, Instant};
@@ -16,21 +16,21 @@ use super::daemon::{
 use super::within;
 use crate::report::Row;
 
-/// Number of reservations that exist at the same time.
+/// Number of reservations that exist at one time.
 const MANY: usize = 500;
 
 /// Number of measured requests of each kind.
 const TIMES: usize = 200;
 
-/// Pause between two requests, long enough for the rate limit. Also the pause after which a burst
-/// is allowed again.
+/// Pause between two requests, which keeps the rate limit. It is also the pause after which another
+/// burst is allowed.
 const REST: Duration = Duration::from_millis(35);
 const LULL: Duration = Duration::from_secs(5);
 
-/// Number of requests and of changes that are allowed in a burst.
+/// Numbers of requests and of changes that are allowed in a burst.
 const BURST: (usize, usize) = (90, 55);
 
-/// Measures the daemon while it holds many reservations of sleeping processes.
+/// Measures the daemon while it holds many reservations for sleeping processes.
 pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let mut daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -126,7 +126,7 @@ fn timed<T>(mut ask: impl FnMut() -> Answered<T>) -> Result<f64> {
     }
 }
 
-/// Returns the number of answers per second in a burst of `count` requests.
+/// Sends a burst of `count` requests. Returns the number of answers per second.
 fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> Result<f64> {
     let began = Instant::now();
     for nth in 0..count {
@@ -135,8 +135,8 @@ fn rate(count: usize, mut ask: impl FnMut(usize) -> Result<(), ClientError>) -> 
     Ok(count as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Measures memory and CPU time of the daemon's three processes while the processes of all
-/// reservations sleep.
+/// Measures memory and CPU time of the daemon's three processes while all processes with a
+/// reservation sleep.
 fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     let processes = daemon.processes()?;
     let mut mib = [0.0; 3];
@@ -163,21 +163,21 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     ])
 }
 
-/// Number of clients that reserve and release at the same time. Several clients may send more
-/// requests than one under the rate limit. Three of them use TLS, which is the maximum for one
-/// address.
+/// Number of clients that make and release reservations at one time. Several clients together may
+/// send more requests than one client under the rate limit. Three of them use TLS, which is the
+/// maximum for one address.
 const PEOPLE: usize = 4;
 
-/// Number of reserve and release pairs of each client before the first, second and third
+/// Number of reservations that each client makes and releases before the first, second and third
 /// measurement.
 const PAIRS: [usize; 3] = [250, 1_125, 1_125];
 
-/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute,
-/// since late records can arrive, and drops them in a pass once a minute.
+/// Time after which the daemon has dropped all ended reservations. It keeps them for a minute
+/// because late records can arrive, and drops them once a minute.
 const REMEMBERED: Duration = Duration::from_secs(125);
 
-/// Measures memory and descriptors of the daemon while reservations are made and released, which
-/// must leave none behind.
+/// Measures memory and descriptors of the daemon while reservations are made and released. Both
+/// must not grow.
 pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let tls = super::change::Tls::new(setting)?;
     let daemon = setting.daemon(&[setting.last_cpu()], &tls.words)?;

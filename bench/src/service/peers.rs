@@ -1,4 +1,5 @@
-//! Duration of comparable operations of the kernel and the disk.
+//! Duration of operations of the kernel and the disk that are comparable with requests to the
+//! daemon.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -9,8 +10,7 @@ use slackline_units::Span;
 
 use super::daemon::{Processes, ServiceSetting};
 
-/// A process in a cgroup of its own with a CFS quota. The process and the cgroup are removed when
-/// this value is dropped.
+/// A process in its own cgroup with a CFS quota. Both are removed when this value is dropped.
 pub(super) struct Quota {
     group: PathBuf,
     is_v2: bool,
@@ -46,8 +46,8 @@ impl Quota {
         Ok(Some(quota))
     }
 
-    /// Sets the quota in every 10 ms to `slice` plus a millisecond, since a millisecond is the
-    /// kernel's minimum.
+    /// Sets the quota per 10 ms to `slice` plus a millisecond, because the kernel does not allow
+    /// less than a millisecond.
     pub(super) fn set(&mut self, slice: Span) -> Result<()> {
         let us = slice.ns() / 1_000 + 1_000;
         let (file, text) = match self.is_v2 {
@@ -60,7 +60,7 @@ impl Quota {
 
 impl Drop for Quota {
     fn drop(&mut self) {
-        // A cgroup with a process cannot be removed, so processes move back to its parent.
+        // A cgroup that contains processes cannot be removed, so they are moved back to its parent.
         if let Some(above) = self.group.parent() {
             for pid in self._process.pids() {
                 let _ = fs::write(above.join("cgroup.procs"), pid.to_string());
@@ -70,7 +70,7 @@ impl Drop for Quota {
     }
 }
 
-/// A file that grows with each write and is flushed to the disk.
+/// A file that grows with each write. Each write is flushed to the disk.
 pub(super) struct Disk(File);
 
 impl Disk {

@@ -1,4 +1,4 @@
-//! Number of seeds of the simulated service per minute on one core.
+//! Number of seeds per minute with which the simulation of the service runs on one core.
 
 use std::process::{Command, Stdio};
 
@@ -9,7 +9,7 @@ use crate::report::Row;
 
 const SEEDS: u32 = 10_000;
 
-/// Runs `cargo xtask service`, which builds the simulation first.
+/// Runs `cargo xtask service`, which first builds the simulation.
 pub(super) fn rows(_: &ServiceSetting) -> Result<Vec<Row>> {
     let tree = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
     let mut command = Command::new("cargo");

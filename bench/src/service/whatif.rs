@@ -1,5 +1,5 @@
-//! Predictions of the daemon from its last ten seconds with 100 vCPUs: how long they take, and what
-//! they cost the reservations.
+//! Predictions of the daemon from its last ten seconds with 100 vCPUs: the time that a prediction
+//! takes, and the deadline misses that predictions cause.
 
 use std::collections::BTreeMap;
 use std::thread::sleep;
@@ -14,21 +14,21 @@ use super::daemon::{Processes, ServiceSetting, allowed, wanted};
 use super::within;
 use crate::report::Row;
 
-/// Number of reserved vCPUs. All of them always compute, so that each has a run interval and a
+/// Number of vCPUs with a reservation. All of them always compute, so each has a run interval and a
 /// deadline in every period.
 const VCPUS: usize = 100;
 
-/// Slice and period of each reservation: together 40 % of the CPU.
+/// Slice of each reservation. With the period below, the reservations together are 40 % of the CPU.
 const SLICE: Span = Span::from_us(400);
 const PERIOD: Span = Span::from_ms(100);
 
-/// Number of predictions that are asked for.
+/// Number of predictions that are requested.
 const TIMES: usize = 100;
 
-/// Length of the recording from which the daemon predicts, and a margin.
+/// Length of the recording for a prediction, plus a margin.
 const FILL: Duration = Duration::from_secs(12);
 
-/// Measures predictions about another slice of one VM, each from a new recording.
+/// Measures predictions for another slice of one VM. Each uses a new recording.
 pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let daemon = setting.daemon(&[setting.last_cpu()], &[])?;
     let mut client = daemon.client()?;
@@ -87,7 +87,7 @@ fn name(nth: usize) -> String {
     format!("vm{nth}")
 }
 
-/// Asks about another slice of one of the VMs.
+/// Returns a question about another slice of one of the VMs.
 fn question(nth: usize) -> WhatIf {
     let slice = FieldValue::Text(format!("{}us", 200 + nth % 10 * 20));
     let fields = BTreeMap::from([("slice".to_owned(), slice)]);
@@ -95,7 +95,7 @@ fn question(nth: usize) -> WhatIf {
     WhatIf { set, ..WhatIf::default() }
 }
 
-/// Returns the number of deadlines and of deadline misses of all reservations so far.
+/// Returns the numbers of deadlines and of deadline misses of all reservations so far.
 fn missed(client: &mut Client) -> Result<(u64, u64)> {
     let mut sum = (0, 0);
     for reservation in allowed(|| client.list(None))? {

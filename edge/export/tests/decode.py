@@ -9,8 +9,8 @@ Lines, in order of CPU (or kind) and time:
     event  THREAD AT_NS NAME
     count  TRACK AT_NS VALUE
 
-Exits with 1 if the file holds a field that the definitions do not, or if a CPU's story does not
-hang together.
+Exits with 1 if the file contains a field that the definitions lack, or if the switches of a CPU
+contradict each other.
 """
 
 import sys
@@ -20,7 +20,7 @@ from perfetto.protos.perfetto.trace.perfetto_trace_pb2 import Trace, TrackEvent
 
 
 def check_known(message):
-    """Fails if anything in a message is not in the definitions."""
+    """Exits with an error if a message contains a field that the definitions lack."""
     for field in UnknownFieldSet(message):
         sys.exit(f"{message.DESCRIPTOR.name} has no field {field.field_number}")
     for field, value in message.ListFields():
@@ -30,7 +30,7 @@ def check_known(message):
 
 
 def slices(cpu, events):
-    """What ran on a CPU."""
+    """Yields a line for each interval in which a thread ran on a CPU."""
     since = None
     for event in events:
         if not event.HasField("sched_switch"):
@@ -49,7 +49,7 @@ def slices(cpu, events):
 
 
 def scheduling(trace):
-    """What the CPUs' events say."""
+    """Yields the lines for switches and wake-ups, CPU by CPU."""
     cpus = {}
     for packet in trace.packet:
         if packet.HasField("ftrace_events"):
@@ -68,7 +68,7 @@ def scheduling(trace):
 
 
 def tracks(trace):
-    """What the tracks' events say."""
+    """Yields the lines for events and counters on tracks."""
     names = {}
     for packet in trace.packet:
         if packet.HasField("track_descriptor"):

@@ -1,4 +1,4 @@
-//! Prediction and result of each change, as rows of a table.
+//! Predicted and measured results of each change, as rows of a table.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -11,20 +11,22 @@ pub(super) struct MeasuredChange {
     pub(super) vcpus: Vec<VcpuResult>,
 }
 
-/// Prediction and result of one vCPU. Shares are in millionths of a CPU, waits in nanoseconds.
+/// Predicted and measured results of one vCPU. Shares are in millionths of a CPU, and waits in
+/// nanoseconds.
 pub(super) struct VcpuResult {
     name: String,
-    /// Share before the change. `None` for a VM that came with the change.
+    /// Share before the change. `None` for a VM that the change added.
     before: Option<f64>,
-    /// Interval between the results of the two simulations.
+    /// Interval between the shares in the two simulations.
     simulated: Interval,
-    /// Interval that was stated: the simulated one, widened by the tolerance of the gate.
+    /// Interval of the prediction: the interval of the simulations, widened by the tolerance of the
+    /// gate.
     stated: Interval,
     came: f64,
     wait: Option<Wait>,
 }
 
-/// Prediction and result of the 99th percentile of a vCPU's waits.
+/// Predicted and measured 99th percentile of a vCPU's waits.
 struct Wait {
     simulated: Interval,
     stated: Interval,
@@ -43,7 +45,7 @@ impl Interval {
         Some(Interval { least: pair[0].as_f64()?, most: pair[1].as_f64()? })
     }
 
-    /// Returns the interval of a number in the results of all simulations of a vCPU.
+    /// Returns the interval of a value over all simulations of a vCPU.
     fn of(then: &Value, field: &str) -> Option<Interval> {
         let values = then.as_object()?.values().filter_map(|it| it[field].as_f64());
         values
@@ -55,19 +57,20 @@ impl Interval {
         (self.least..=self.most).contains(&value)
     }
 
-    /// Returns how far a value is outside.
+    /// Returns the distance of a value from the interval. Zero if the value is inside.
     fn distance(self, value: f64) -> f64 {
         (self.least - value).max(value - self.most).max(0.0)
     }
 }
 
 impl VcpuResult {
-    /// Reads a vCPU from the prediction of `whatif --json` and from a record of `predictions`.
+    /// Reads the results of a vCPU. `prediction` is the output of `whatif --json`, and `record` is
+    /// a record of `predictions`.
     pub(super) fn read(prediction: &Value, record: &Value) -> Result<VcpuResult> {
         let stated = &record["prediction"];
         let name = stated["vcpu"].as_str().context("a prediction names its vCPU")?;
         let rows = prediction["vcpus"].as_array().context("whatif lists vCPUs")?;
-        // A vCPU that came with the change may be named after its VM.
+        // A vCPU that the change added may be named after its VM.
         let vm = name.split('.').next();
         let is_it = |row: &&Value| row["name"] == name || row["name"].as_str() == vm;
         let row = rows.iter().find(is_it).with_context(|| format!("whatif predicts no {name}"))?;
@@ -89,19 +92,21 @@ impl VcpuResult {
         })
     }
 
-    /// Returns how far the share is from what was simulated, in points of a CPU.
+    /// Returns the distance of the measured share from the simulated interval, in percentage points
+    /// of a CPU.
     fn error(&self) -> f64 {
         points(self.simulated.distance(self.came))
     }
 
-    /// Returns by how much the share changed, in points of a CPU.
+    /// Returns the difference between the shares after and before the change, in percentage points
+    /// of a CPU.
     fn moved(&self) -> f64 {
         points((self.came - self.before.unwrap_or(0.0)).abs())
     }
 }
 
 impl Wait {
-    /// Returns the factor between the measured wait and the nearest simulated one.
+    /// Returns the factor between the measured wait and the nearest simulated wait.
     fn factor(&self) -> f64 {
         let Interval { least, most } = self.simulated;
         (self.came / most.max(1.0)).max(least / self.came.max(1.0)).max(1.0)
@@ -138,7 +143,7 @@ fn points(ppm: f64) -> f64 {
     ppm / 1e4
 }
 
-/// Returns rows about all changes together, then a row for each.
+/// Returns rows about all changes together, and then one row for each change.
 pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Row>> {
     ensure!(!made.is_empty(), "every recording was refused: {refused:?}");
     let all = made.len() + refused.len();
