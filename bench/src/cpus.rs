@@ -83,7 +83,11 @@ pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
         "256",
     ];
     let loads = LOADS.map(|load| format!("`{}`: {}", load.name, load.says)).join("; ");
-    let how = if counts { "" } else { "\n\nThere is no valgrind here, so nothing was counted." };
+    let how = if counts {
+        ""
+    } else {
+        "\n\nThis host does not have valgrind, so no instructions were counted."
+    };
     Ok(format!(
         "{A_CPU} vCPUs a CPU, {}. Times are CPU time, of the fastest of {rounds} rounds, with what \
          is read from farther memory the more there is of it.{how}\n\n{}",

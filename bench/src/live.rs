@@ -310,13 +310,15 @@ fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
             holds: Some(most == 0.0),
         },
         Row {
-            what: "the same: whole-second error, p99, worst of the three".into(),
+            what: "20, 30 and 40 % of 10 ms beside a hog: p99 of the whole-second error, worst of \
+                   three"
+                .into(),
             got: format!("{} ({})", percent(error), percent(worst_error)),
             promised: "0.5 % of the share",
             holds: Some(worst_error <= 5_000.0),
         },
         Row {
-            what: "the same: dispatcher CPU a VM".into(),
+            what: "20, 30 and 40 % of 10 ms beside a hog: CPU time of the dispatcher per VM".into(),
             got: format!("{} ({})", percent(overhead), percent(most_overhead)),
             promised: "0.7 % of a CPU",
             holds: Some(most_overhead <= 7_000.0),
@@ -355,13 +357,13 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     }
     let _hog = setting.spin()?;
     for (name, way) in PEERS {
-        let what = format!("the same under {name}");
+        let what = format!("whole-second error of 1 % of a CPU under {name}");
         let mut errors = Vec::new();
         let sample = || sample::under(setting, &way, CpuShare::from_ppm(10_000));
         let got = loop {
             match sample() {
                 Ok(Some(seconds)) => errors.push(seconds.at(99)),
-                Ok(None) => break "this machine has no such limit".into(),
+                Ok(None) => break "this host does not have this limit".into(),
                 Err(error) => break format!("not possible here: {error:#}"),
             }
             if errors.len() == ROUNDS {
@@ -426,7 +428,7 @@ fn changes(setting: &LiveSetting) -> Result<Vec<Row>> {
     let shown = |(median, most): (f64, f64)| format!("{} ({})", us(median), us(most));
     Ok(vec![Row {
         what: format!(
-            "a timed change of share: until it has taken effect, median (worst) of {ROUNDS}"
+            "time from a timed change of share until it takes effect, median (worst) of {ROUNDS}"
         ),
         got: format!("p50 {}, p99 {}, worst {}", shown(p50), shown(p99), shown(worst)),
         promised: "5 ms at the 99th percentile",

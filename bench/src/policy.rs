@@ -111,9 +111,9 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
         "original (ratio)",
     ];
     Ok(format!(
-        "One CPU, everybody awake at first; median (range) of {rounds} rounds, with the host and \
-         its checks. The originals were measured on another machine.\n\n{}\n\
-         `gaps` hears once more what it has heard, without a host: {} ns.\n",
+        "One CPU, all vCPUs runnable at first; median (range) of {rounds} rounds, with the host \
+         and its checks. The originals were measured on another machine.\n\n{}\n\
+         `gaps` gets a hint that changes nothing, without a host: {} ns.\n",
         table(&heads, &rows),
         spread(&heard(rounds)?, 1)
     ))
@@ -278,7 +278,7 @@ impl BenchHardware {
         while self.cpu.occupant.is_none() && self.cpu.due() < Time::NEVER {
             self.pass()?;
         }
-        let vcpu = self.cpu.occupant.context("everybody is awake, and nobody runs")?;
+        let vcpu = self.cpu.occupant.context("all vCPUs are runnable, but none runs")?;
         self.step(Fact::Blocked(vcpu))?;
         self.rest()?;
         self.step(Fact::Woke(vcpu))

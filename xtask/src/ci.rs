@@ -83,7 +83,7 @@ pub fn run(extent: Extent) -> Result<ExitCode> {
 
 /// Converts the exit code of a long check to the result of a step.
 fn ended(code: ExitCode) -> Result<String> {
-    ensure!(code == ExitCode::SUCCESS, "it failed; its output is above");
+    ensure!(code == ExitCode::SUCCESS, "the check failed; its output is above");
     Ok(String::new())
 }
 
@@ -134,7 +134,7 @@ fn python(_: &Metadata) -> Result<String> {
 /// only the second time, the report names it as flaky, because that is a defect too.
 fn repeat_once(step: impl Fn() -> Result<String>) -> Result<String> {
     step().or_else(|first| {
-        eprintln!("repeated, since it failed: {first:#}");
+        eprintln!("the step failed and is repeated: {first:#}");
         Ok(format!("{}, FLAKY: failed the first time", step()?))
     })
 }

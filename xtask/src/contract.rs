@@ -26,7 +26,9 @@ impl Scripts {
             match *pair {
                 ["--scripts", count] => scripts.count = count.parse().context("--scripts")?,
                 ["--seed", seed] => scripts.seed = seed.parse().context("--seed")?,
-                [word, ..] => bail!("contract has no option `{word}`, or its value is missing"),
+                [word, ..] => {
+                    bail!("`{word}` is not an option of contract, or its value is missing")
+                }
                 [] => {}
             }
         }
@@ -60,7 +62,10 @@ mod unit {
         assert_eq!(read(&[]), Scripts { count: 20_000, seed: 2 });
         assert_eq!(read(&["--seed", "7", "--scripts", "50"]), Scripts { count: 50, seed: 7 });
         let says = |words: &[&str]| Scripts::read(words).expect_err("not known").to_string();
-        assert_eq!(says(&["--all"]), "contract has no option `--all`, or its value is missing");
+        assert_eq!(
+            says(&["--all"]),
+            "`--all` is not an option of contract, or its value is missing"
+        );
         assert_eq!(says(&["--seed", "none"]), "--seed");
     }
 }

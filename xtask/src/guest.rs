@@ -169,7 +169,7 @@ impl FromStr for Work {
     fn from_str(name: &str) -> Result<Self> {
         let named = Self::ALL.into_iter().find(|work| work.name() == name);
         named.with_context(|| {
-            format!("a guest does `spin`, `serve`, `idle` or `exit`, not `{name}`")
+            format!("`{name}` is not work of a guest: use `spin`, `serve`, `idle` or `exit`")
         })
     }
 }
@@ -379,7 +379,7 @@ fn only_entry(folder: &Path, wanted: impl Fn(&str) -> bool) -> Result<PathBuf> {
         }
     }
     let names = || found.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-    ensure!(found.len() == 1, "one file was wanted in {}, found {:?}", folder.display(), names());
+    ensure!(found.len() == 1, "expected one file in {}, found {:?}", folder.display(), names());
     Ok(found.remove(0))
 }
 

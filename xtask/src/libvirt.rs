@@ -71,9 +71,7 @@ pub fn run() -> Result<ExitCode> {
     println!("killed, and given back");
     drop(machine);
     if daemons.0.is_empty() {
-        println!(
-            "skipped: the service, since this libvirt was there before and asks no hook of ours"
-        );
+        println!("skipped: the service test, because this libvirt has not loaded the hook");
     } else {
         service::run(&kernel, &initramfs)?;
     }

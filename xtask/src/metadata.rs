@@ -58,7 +58,7 @@ impl Crate {
 pub fn read() -> Result<Metadata> {
     let mut cargo = step::cargo();
     let text = step::output(cargo.args(["metadata", "--format-version=1", "--locked"]))?;
-    parse(&text).context("cargo metadata says something unknown")
+    parse(&text).context("cannot parse the output of cargo metadata")
 }
 
 fn parse(text: &str) -> Result<Metadata> {

@@ -49,7 +49,7 @@ impl MutantSelection {
                 "--shard" => part.shard = Some((*value()?).to_owned()),
                 "--file" => part.files.push((*value()?).to_owned()),
                 "--stages" => part.stages = Some(value()?.parse().context("--stages")?),
-                _ if word.starts_with('-') => bail!("mutants has no option `{word}`"),
+                _ if word.starts_with('-') => bail!("`{word}` is not an option of mutants"),
                 _ => part.crates.push(word.to_owned()),
             }
         }
@@ -68,7 +68,10 @@ impl MutantSelection {
 /// If cargo-mutants is not installed, or if the tests fail even without a change.
 pub fn run(part: &MutantSelection) -> Result<ExitCode> {
     let has_tool = step::output(step::cargo().args(["mutants", "--version"])).is_ok();
-    ensure!(has_tool, "cargo-mutants is missing; type: cargo install --locked cargo-mutants");
+    ensure!(
+        has_tool,
+        "cargo-mutants is missing: install it with `cargo install --locked cargo-mutants`"
+    );
     let settings = settings::read()?;
     for name in &part.crates {
         let known: Vec<&str> = settings.keys().map(String::as_str).collect();
@@ -170,7 +173,7 @@ mod unit {
     fn unknown_argument_of_xtask_mutants_is_refused() {
         let says =
             |words: &[&str]| MutantSelection::read(words).expect_err("not known").to_string();
-        assert_eq!(says(&["--all"]), "mutants has no option `--all`");
+        assert_eq!(says(&["--all"]), "`--all` is not an option of mutants");
         assert_eq!(says(&["host", "--shard"]), "`--shard` needs a value");
     }
 }

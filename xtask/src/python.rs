@@ -42,7 +42,7 @@ pub fn run() -> Result<String> {
     let files = std::fs::read_dir(&wheels)?.collect::<Result<Vec<_>, _>>()?;
     let [wheel] = &files[..] else { anyhow::bail!("{} has {} files", BUILD, files.len()) };
     let size = wheel.metadata()?.len();
-    ensure!(size <= 10 << 20, "the wheel has {size} bytes; at most 10 MiB are allowed");
+    ensure!(size <= 10 << 20, "the wheel has {size} bytes, more than the maximum of 10 MiB");
     let mut install = tool("python");
     install.args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]);
     step::run(install.args(["--force-reinstall", "--no-deps"]).arg(wheel.path()))?;

@@ -27,6 +27,6 @@ pub fn run(seeds: &str, from: &str) -> Result<ExitCode> {
     let mut cargo = step::cargo();
     cargo.args(["test", "-p", "slackline-service", "--locked", "--test", "simulation"]);
     let status = cargo.arg("whatever").env(SEEDS, format!("{seeds} from {from}")).status()?;
-    println!("{seeds} seeds from {from} on, in {:.1} s", began.elapsed().as_secs_f64());
+    println!("{seeds} seeds, the first is {from}, in {:.1} s", began.elapsed().as_secs_f64());
     Ok(if status.success() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -75,7 +75,7 @@ fn seconds(minutes: &str) -> Result<String> {
 
 fn number(text: &str) -> Result<u64> {
     let number = text.parse::<u64>().ok().filter(|number| *number > 0);
-    number.with_context(|| format!("`{text}` is no whole number above zero"))
+    number.with_context(|| format!("`{text}` is not a whole number above zero"))
 }
 
 #[cfg(test)]

@@ -171,7 +171,7 @@ fn play(live: Vec<TestPart<'_>>, others: Vec<TestPart<'_>>) -> Result<Tally> {
         println!("{skipped}");
     }
     for test in &results.tally.flaky {
-        println!("FLAKY, mend it: {test} failed, and passed when repeated alone");
+        println!("FLAKY: {test} failed, and passed when repeated alone; fix the test");
     }
     println!("{}", results.tally.closing());
     let failed = &results.failed;

@@ -71,7 +71,10 @@ fn processes(setting: &LiveSetting) -> Result<String> {
             let what = format!("{count} of {} in {period} ms", Span::from_ns(slice));
             let look = first.get(&SIZES[0]).copied().unwrap_or(0.0);
             if (slice as f64) < LOOKS * look {
-                rows.push(vec![what, "too short a slice to be worth a look".into()]);
+                rows.push(vec![
+                    what,
+                    "left out: the slice is too short for a dispatcher pass".into(),
+                ]);
                 continue;
             }
             let run = match spin(setting, count, slice, period) {

@@ -53,7 +53,7 @@ pub(super) fn full(setting: &ServiceSetting) -> Result<Vec<Row>> {
     rows(
         setting,
         &ChangeCase {
-            what: "all CPUs promised, hogs everywhere",
+            what: "all CPUs reserved to the limit, each with a hog",
             cpus: setting.cpus.clone(),
             is_full: true,
             in_force: ("p99 5 ms", 5.0),
@@ -170,7 +170,7 @@ fn judged(
         ("near", "", &took.sent, case.in_force),
         (
             "far",
-            " by TLS over the loopback, by somebody who waits for no CPU of this machine",
+            " by TLS over the loopback, by a client with real-time priority",
             &took.sent_by_tls,
             case.by_tls,
         ),
@@ -189,19 +189,29 @@ fn judged(
         });
     }
     let (promised, most) = case.answered;
-    rows.push(within("the same, to its committed answer".into(), &took.answered, promised, most));
+    rows.push(within(
+        "a change, from sending to its committed answer".into(),
+        &took.answered,
+        promised,
+        most,
+    ));
     let by_tls = &took.answered_by_tls;
-    rows.push(within("the same, by TLS".into(), by_tls, promised, most));
+    rows.push(within(
+        "a change by TLS, from sending to its committed answer".into(),
+        by_tls,
+        promised,
+        most,
+    ));
     if !took.quota.is_empty() {
-        let peers = "setting the kernel's own quota of a process, which nobody writes down";
+        let peers = "setting a CFS quota of a process in the kernel, without a ledger";
         rows.push(peer(peers.into(), &took.quota));
     }
-    rows.push(peer("4 KiB more of a file on the same disk, synced".into(), &took.synced));
-    let read = "reading how the host is, over the socket";
+    rows.push(peer("appending 4 KiB to a file on the same disk, with a sync".into(), &took.synced));
+    let read = "reading the state of the host, over the socket";
     rows.push(Row {
         what: read.into(),
         got: milliseconds(&took.read),
-        promised: "(what asking takes)",
+        promised: "(cost of any request)",
         holds: None,
     });
     Ok(rows)

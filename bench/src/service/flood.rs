@@ -55,7 +55,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
             flooded.0,
             LENGTH.as_secs()
         ),
-        promised: "0.1 points more at most",
+        promised: "at most 0.1 points more",
         holds: Some(percent(flooded) <= percent(quiet) + 0.1),
     }])
 }

@@ -49,7 +49,10 @@ pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
         let longest = lapses.iter().map(|(_, lapse)| *lapse).fold(0.0, f64::max);
         let host = allowed(|| client.host())?;
         rows.push(Row {
-            what: format!("{what} with {MANY} reservations: until it answers; the longest lapse"),
+            what: format!(
+                "{what} with {MANY} reservations: time until it answers; longest time without \
+                 enforcement"
+            ),
             got: format!(
                 "{took:.2} s; {longest:.2} s, of {lapsed} vCPUs; {} reservations, {} waiting",
                 host.reservations, host.waiting
@@ -155,7 +158,7 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
             holds: Some(mib[0] <= 48.0 && mib[1] <= 24.0 && mib[2] <= 16.0),
         },
         Row {
-            what: format!("CPU time of the three with {MANY} who sleep"),
+            what: format!("CPU time of the three processes with {MANY} sleeping VMs"),
             got: format!("{percent:.2} % of a CPU"),
             promised: "0.5 %",
             holds: Some(percent <= 0.5),
@@ -202,7 +205,7 @@ pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
         scope(|scope| {
             let all: Vec<_> = people.iter_mut().map(|one| scope.spawn(|| each(one))).collect();
             let join = |one: std::thread::ScopedJoinHandle<'_, Result<()>>| {
-                one.join().map_err(|_| anyhow::anyhow!("somebody who asks panicked"))?
+                one.join().map_err(|_| anyhow::anyhow!("a client panicked"))?
             };
             all.into_iter().try_for_each(join)
         })
@@ -230,13 +233,13 @@ pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let done = |parts: usize| PEOPLE * PAIRS[..parts].iter().sum::<usize>();
     let row = |from: usize, to: usize, growth: &[(f64, i64)]| Row {
         what: format!(
-            "pairs of reserve and release by {PEOPLE} people, {} to {}: growth of core, front and \
-             keeper (resident memory, descriptors), once who is gone is forgotten",
+            "pairs of reserve and release by {PEOPLE} clients, {} to {}: growth of core, front and \
+             keeper (resident memory, descriptors), after ended reservations are dropped",
             done(from),
             done(to)
         ),
         got: shown(growth),
-        promised: "none (a page or two of 4 KiB for what is in flight: 64 KiB)",
+        promised: "none (64 KiB allowed for requests in flight)",
         holds: Some(growth.iter().all(|&(kib, fds)| kib <= 64.0 && fds <= 0)),
     };
     Ok(vec![row(1, 2, &first), row(2, 3, &second)])

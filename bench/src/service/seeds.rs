@@ -18,7 +18,8 @@ pub(super) fn rows(_: &ServiceSetting) -> Result<Vec<Row>> {
     let said = String::from_utf8(output.stdout)?;
     ensure!(output.status.success(), "{said}");
     let took = said.rsplit(" in ").next().and_then(|rest| rest.trim().strip_suffix(" s"));
-    let took: f64 = took.and_then(|took| took.parse().ok()).context("it says how long it took")?;
+    let took: f64 =
+        took.and_then(|took| took.parse().ok()).context("the output contains the duration")?;
     Ok(vec![Row {
         what: format!("{SEEDS} simulated seeds of the service, on one core"),
         got: format!("{took:.1} s, 0 failures; {:.0} a minute", f64::from(SEEDS) / took * 60.0),

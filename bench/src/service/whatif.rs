@@ -67,7 +67,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
             100.0,
         ),
         Row {
-            what: "deadlines missed meanwhile, one user asks again and again".into(),
+            what: "deadlines missed while one user asks for predictions without a pause".into(),
             got: format!(
                 "{:.3} % ({} of {}) before, {:.3} % ({} of {}) meanwhile",
                 percent(quiet),
@@ -77,7 +77,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
                 busy.1,
                 busy.0
             ),
-            promised: "0.1 points more at most",
+            promised: "at most 0.1 points more",
             holds: Some(percent(busy) <= percent(quiet) + 0.1),
         },
     ])

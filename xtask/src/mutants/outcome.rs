@@ -104,7 +104,7 @@ fn parse(text: &str) -> Result<Vec<TriedMutant>> {
     let outcomes = value["outcomes"].as_array().context("no outcomes")?;
     let mut changed = Vec::new();
     for outcome in outcomes {
-        let summary = outcome["summary"].as_str().context("an outcome without a summary")?;
+        let summary = outcome["summary"].as_str().context("an outcome has no summary")?;
         let mutant = &outcome["scenario"]["Mutant"];
         if mutant.is_null() {
             ensure!(summary == "Success", "the tests fail before anything is changed: {summary}");

@@ -65,7 +65,7 @@ fn one(value: &Value) -> Result<Settings> {
     let mut settings = Settings { least, ..Settings::default() };
     for stage in list(value, "stages") {
         let (tests_of, arguments) = (words(stage, "tests-of"), words(stage, "arguments"));
-        ensure!(!tests_of.is_empty(), "a stage without `tests-of`");
+        ensure!(!tests_of.is_empty(), "a stage has no `tests-of`");
         settings.stages.push(Stage { tests_of, arguments });
     }
     ensure!(!settings.stages.is_empty(), "no `stages`");
@@ -74,7 +74,7 @@ fn one(value: &Value) -> Result<Settings> {
             let text = survivor.get(key).and_then(Value::as_str).map(str::trim);
             text.filter(|text| !text.is_empty()).map(str::to_owned)
         };
-        let text = |key: &str| text(key).with_context(|| format!("a survivor without `{key}`"));
+        let text = |key: &str| text(key).with_context(|| format!("a survivor has no `{key}`"));
         let (file, change, why) = (text("file")?, text("change")?, text("why")?);
         settings.survivors.push(Survivor { file, change, why });
     }
@@ -111,7 +111,7 @@ mod unit {
         let stage = "stages = [{ tests-of = [\"host\"] }]";
         let text = format!("[a]\nleast = 95\n{stage}\nsurvives = [{{ file = \"a\" }}]");
         let error = parse(&text).expect_err("it says nothing");
-        assert_eq!(format!("{error:#}"), "[a]: a survivor without `change`");
+        assert_eq!(format!("{error:#}"), "[a]: a survivor has no `change`");
         let error = parse("[a]\nleast = 101").expect_err("more than all");
         assert_eq!(format!("{error:#}"), "[a]: `least` is a percentage");
     }

@@ -73,7 +73,10 @@ pub fn build_of(options: &[&str]) -> Result<BuildResults> {
     let messages = child.stdout.take().context("cargo has no output")?;
     let mut built = BuildResults::default();
     for line in BufReader::new(messages).lines() {
-        take(&mut built, &serde_json::from_str(&line?).context("cargo says something unknown")?)?;
+        take(
+            &mut built,
+            &serde_json::from_str(&line?).context("cannot parse the output of cargo")?,
+        )?;
     }
     let status = child.wait()?;
     ensure!(status.success(), "cargo ended with {status}: the tests cannot be built");

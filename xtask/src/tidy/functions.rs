@@ -97,7 +97,10 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
                     format!("{} has {lines} lines; it had {most} and may not grow", key.1)
                 }
                 Some((at, most)) if lines < most => {
-                    let says = format!("{} has {lines} lines now; say so here", key.1);
+                    let says = format!(
+                        "{} has only {lines} lines now: lower the number in this list",
+                        key.1
+                    );
                     faults.push(Finding::new(LIST, at, says));
                     continue;
                 }
@@ -107,7 +110,7 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
         }
     }
     for ((path, name), (line, _)) in listed {
-        let says = format!("{name} in {path} is gone or short enough; take it off the list");
+        let says = format!("{name} in {path} is gone or short enough: remove this line");
         faults.push(Finding::new(LIST, line, says));
     }
     faults

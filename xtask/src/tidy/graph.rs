@@ -154,7 +154,7 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     for item in &row.may {
         let meant = graph.meant(item);
         if meant.is_empty() && !one.normal.contains(item) {
-            fault(format!("{} may use {}, which is no crate", row.name, item));
+            fault(format!("the row of {} allows {}, which is not a crate", row.name, item));
         }
         may.extend(meant);
     }
@@ -165,13 +165,13 @@ fn check_row(graph: &Graph<'_>, row: &Row, one: &Crate) -> Vec<Finding> {
     let below = graph.below(one);
     for item in &row.never {
         for name in graph.meant(item).into_iter().filter(|name| below.contains(name)) {
-            fault(format!("{} uses {name}, which it must never", row.name));
+            fault(format!("{} uses {name}, which its row forbids", row.name));
         }
         // An item such as `rand` also names all crates that begin with `rand_`.
         let family = format!("{item}_");
         let foreign = |name: &&String| **name == *item || name.starts_with(&family);
         for name in one.normal.iter().filter(foreign) {
-            fault(format!("{} uses {name}, which it must never", row.name));
+            fault(format!("{} uses {name}, which its row forbids", row.name));
         }
     }
     faults
@@ -188,7 +188,8 @@ fn check_halves(graph: &Graph<'_>) -> Vec<Finding> {
         }
         if ALONE.contains(&one.name()) {
             let foreign = one.normal.iter().filter(|name| graph.by_package(name).is_none());
-            let says = |name| format!("{} has no dependencies but ours, not {name}", one.name());
+            let says =
+                |name| format!("{} must not have the external dependency {name}", one.name());
             faults.extend(foreign.map(|name| Finding::new(&manifest, 1, says(name))));
         }
     }
@@ -240,7 +241,7 @@ mod tests {
         );
         assert_eq!(
             says("| a | | |\n| b | a | rand |\n", &metadata),
-            ["b uses rand_core, which it must never"]
+            ["b uses rand_core, which its row forbids"]
         );
         assert_eq!(says("| a | | |\n", &metadata), ["b is not mentioned", "no row for b"]);
         assert_eq!(says("| a | | |\n| b | a | |\n| c | | |\n", &metadata), ["there is no crate c"]);
@@ -255,7 +256,7 @@ mod tests {
         assert_eq!(says(&format!("| c | b | b |\n{rest}"), &metadata).len(), 1);
         assert_eq!(
             says(&format!("| c | b | a |\n{rest}"), &metadata),
-            ["c uses a, which it must never"]
+            ["c uses a, which its row forbids"]
         );
         assert_eq!(says(&format!("| c | b | anything in edge |\n{rest}"), &metadata).len(), 2);
     }

@@ -48,12 +48,12 @@ fn broken(from: &str, target: &str, paths: &BTreeSet<&str>, sources: &[Source]) 
     // Pictures are not text, so they are not among the source files.
     let is_picture = || path.ends_with(".png") && Path::new(&path).is_file();
     if !paths.contains(path.as_str()) && !is_folder() && !is_picture() {
-        return Some(format!("links to {target}, and there is no {path}"));
+        return Some(format!("links to {target}, but {path} does not exist"));
     }
     let text = sources.iter().find(|source| source.path == path).map(|source| &source.text);
     let has_heading = |text: &String| headings(text).contains(heading);
     (!heading.is_empty() && !text.is_some_and(has_heading))
-        .then(|| format!("links to {target}, and {path} has no such heading"))
+        .then(|| format!("links to {target}, but {path} has no such heading"))
 }
 
 /// Converts a path that is relative to the folder of a file to a path from the root.
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn link_to_a_missing_file_or_heading_is_a_fault() {
-        let expected = "docs/a/one.md:2: links to gone.md, and there is no docs/a/gone.md";
+        let expected = "docs/a/one.md:2: links to gone.md, but docs/a/gone.md does not exist";
         assert_eq!(says("\n[x](gone.md)"), [expected]);
         assert_eq!(says("[x](../other.md#no)").len(), 1);
     }

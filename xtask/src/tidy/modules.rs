@@ -27,7 +27,11 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
             sources.iter().filter(|source| source.path.starts_with(&root)).collect();
         let old_style = of_crate.iter().filter(|source| source.path.ends_with("/mod.rs"));
         faults.extend(old_style.map(|source| {
-            Finding::new(&source.path, 1, "a module is `name.rs`, and what is in it `name/`")
+            Finding::new(
+                &source.path,
+                1,
+                "use `name.rs` for a module, and `name/` for its submodules",
+            )
         }));
         faults.extend(circles(&of_crate, &root));
     }
@@ -68,7 +72,7 @@ fn circles_of_folder(knows: &Knows<'_>) -> Vec<Finding> {
                 continue;
             }
             told.extend(&way);
-            let says = format!("a circle of modules: {from}, {}", way.join(", "));
+            let says = format!("a cycle of modules: {from}, {}", way.join(", "));
             faults.push(Finding::new(&source.path, *line, says));
         }
     }
@@ -222,7 +226,7 @@ mod tests {
     fn cycle_between_two_modules_is_a_fault() {
         let one = ("a/src/one.rs", "use std::fmt;\n\nuse crate::{other::Thing as Other, third};\n");
         let circle = says(&[one, ("a/src/other.rs", "fn f(x: super::one::Thing) {}\n")]);
-        assert_eq!(circle, ["a/src/one.rs:3: a circle of modules: one, other, one"]);
+        assert_eq!(circle, ["a/src/one.rs:3: a cycle of modules: one, other, one"]);
         assert!(says(&[one, ("a/src/other.rs", "// super::one is a word here.\n")]).is_empty());
         assert!(says(&[one, ("a/src/other.rs", "use crate::third;\n")]).is_empty());
     }
@@ -234,14 +238,14 @@ mod tests {
             ("a/src/b.rs", "use crate::{\n    c::{self, D},\n};\n"),
             ("a/src/c.rs", "use super::a::x;\n"),
         ];
-        assert_eq!(says(&files), ["a/src/a.rs:1: a circle of modules: a, b, c, a"]);
+        assert_eq!(says(&files), ["a/src/a.rs:1: a cycle of modules: a, b, c, a"]);
     }
 
     #[test]
     fn nested_module_counts_as_its_parent_module_in_cycles() {
         let inner = ("a/src/one/inner.rs", "use crate::other;\n");
         let files = [inner, ("a/src/one.rs", ""), ("a/src/other.rs", "use crate::one::f;\n")];
-        assert_eq!(says(&files), ["a/src/one/inner.rs:1: a circle of modules: one, other, one"]);
+        assert_eq!(says(&files), ["a/src/one/inner.rs:1: a cycle of modules: one, other, one"]);
     }
 
     #[test]
@@ -270,6 +274,9 @@ mod tests {
     fn module_in_a_file_named_mod_rs_is_a_fault() {
         let files = [("a/src/one/mod.rs", ""), ("a/tests/common/mod.rs", "")];
         let says = says(&files);
-        assert_eq!(says, ["a/src/one/mod.rs:1: a module is `name.rs`, and what is in it `name/`"]);
+        assert_eq!(
+            says,
+            ["a/src/one/mod.rs:1: use `name.rs` for a module, and `name/` for its submodules"]
+        );
     }
 }

@@ -118,12 +118,14 @@ fn check_row(cells: &[String], ids: &mut BTreeSet<String>, sources: &[Source]) -
     };
     let mut says = Vec::new();
     if !is_id(id) {
-        says.push(format!("`{id}` is no ID: an area and at least two digits, such as RES-01"));
+        says.push(format!(
+            "`{id}` is not an ID: use an area and at least two digits, such as RES-01"
+        ));
     } else if !ids.insert(id.clone()) {
         says.push(format!("the ID {id} is used twice"));
     }
     if !STATUSES.contains(&status.as_str()) {
-        says.push(format!("`{status}` is no status: one of {}", STATUSES.join(", ")));
+        says.push(format!("`{status}` is not a status: use one of {}", STATUSES.join(", ")));
     }
     for (cell, column) in cells.iter().zip(COLUMNS) {
         let length = cell.chars().count();
@@ -144,7 +146,7 @@ fn check_evidence(cell: &str, status: &str, sources: &[Source]) -> Vec<String> {
         let Some(evidence) = Evidence::read(item) else {
             let forms =
                 "`test: NAME`, `bench: NAME`, `browser: NAME`, `scenario: NAME` or `pending`";
-            says.push(format!("`{}` is no evidence: {forms}", item.trim().trim_matches('`')));
+            says.push(format!("`{}` is not evidence: use {forms}", item.trim().trim_matches('`')));
             continue;
         };
         has_holder |= evidence != Evidence::Pending;

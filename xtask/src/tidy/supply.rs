@@ -67,13 +67,13 @@ fn check_reasons(source: &Source, metadata: &Metadata) -> Vec<Finding> {
         let entry = line.trim_start_matches(['#', ' ']).split_once(": ");
         let fault = match entry {
             Some((name, reason)) if !reason.trim().is_empty() => {
-                (!direct.remove(name)).then(|| format!("nobody depends on {name}"))
+                (!direct.remove(name)).then(|| format!("no crate depends on {name}"))
             }
             _ => Some("not `#   name: what for`".to_owned()),
         };
         faults.extend(fault.map(|says| Finding::new(FILE, number, says)));
     }
-    let missing = |name| Finding::new(FILE, 1, format!("does not say what {name} is for"));
+    let missing = |name| Finding::new(FILE, 1, format!("the purpose of {name} is missing"));
     faults.extend(direct.into_iter().map(missing));
     faults
 }
@@ -112,8 +112,8 @@ deny = [{ crate = \"bad\", reason = \"x\" }]
     #[test]
     fn purpose_must_be_stated_for_exactly_the_direct_dependencies() {
         assert!(says("a b", "MIT").is_empty());
-        assert_eq!(says("a", "MIT"), ["deny.toml:3: nobody depends on b"]);
-        assert_eq!(says("a b c", "MIT"), ["deny.toml:1: does not say what c is for"]);
+        assert_eq!(says("a", "MIT"), ["deny.toml:3: no crate depends on b"]);
+        assert_eq!(says("a b c", "MIT"), ["deny.toml:1: the purpose of c is missing"]);
     }
 
     #[test]

@@ -53,19 +53,21 @@ pub fn check(source: &Source) -> Vec<Finding> {
             fault("a tab".into());
         }
         if line.ends_with([' ', '\t', '\r']) {
-            fault("a blank at the end".into());
+            fault("trailing whitespace".into());
         }
         for word in UNFINISHED.into_iter().filter(|word| has_word(line, word)) {
-            fault(format!("{word}: finish it, or write an issue"));
+            fault(format!("{word} marks unfinished work: finish it, or open an issue"));
         }
         for folder in FOLDERS.into_iter().filter(|folder| has_folder(line, folder)) {
-            fault(format!("{folder} is a folder of one machine"));
+            fault(format!("{folder} exists on one machine only"));
         }
         for host in hosts(line).filter(|host| HOSTS.iter().any(|word| host.contains(word))) {
-            fault(format!("{host} is where one machine has its packages from"));
+            fault(format!("{host} is the package server of one machine"));
         }
         for setting in CHOOSING.into_iter().filter(|setting| line.contains(setting)) {
-            fault(format!("{setting}: where packages come from is for each machine to say"));
+            fault(format!(
+                "{setting} chooses a package server, which each machine must configure itself"
+            ));
         }
     }
     if is_pure(source) && source.path.ends_with("Cargo.toml") {
@@ -94,11 +96,11 @@ fn check_code(source: &Source) -> Vec<Finding> {
     for (number, line) in code.lines() {
         for name in ["todo!", "unimplemented!", "dbg!"] {
             if has_word(line, name) {
-                fault(number, &format!("{name} is for while you work"));
+                fault(number, &format!("{name} must not be committed"));
             }
         }
         if line.replace(' ', "").contains("#[ignore") {
-            fault(number, "a test that is ignored; assert what holds today and say so");
+            fault(number, "an ignored test: let it assert the present behaviour instead");
         }
         if has_word(line, "unsafe") && !source.path.starts_with(WITH_UNSAFE) {
             fault(number, &format!("unsafe outside of {WITH_UNSAFE}"));
@@ -169,7 +171,7 @@ mod tests {
     #[test]
     fn tab_trailing_blank_or_unfinished_work_in_a_file_is_a_fault() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
-        assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: a blank at the end"]);
+        assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: trailing whitespace"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
         assert!(says("a.md", "mktemp /tmp/x.XXXXXX\n").is_empty());
     }

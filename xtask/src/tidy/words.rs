@@ -288,7 +288,7 @@ fn committed(text: &str) -> Counts {
 #[must_use]
 pub fn check(sources: &[Source]) -> Vec<Finding> {
     let Some(file) = find(sources, PATH) else {
-        return vec![Finding::new(PATH, 1, "the counts of words are not there")];
+        return vec![Finding::new(PATH, 1, "the file with the counts is missing")];
     };
     let (now, before) = (counts(&places(sources)), committed(&file.text));
     let mut keys: Vec<_> = now.keys().chain(before.keys()).collect();
@@ -303,7 +303,11 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
         } else {
             "run `cargo xtask words --lower`".to_owned()
         };
-        Finding::new(PATH, 1, format!("{rule} in {folder}: {is}, committed are {was}; {hint}"))
+        Finding::new(
+            PATH,
+            1,
+            format!("{rule} in {folder}: {is}, the committed count is {was}; {hint}"),
+        )
     };
     keys.into_iter().filter(differs).map(says).collect()
 }
@@ -318,7 +322,7 @@ pub fn lowered(sources: &[Source]) -> Result<String, Vec<Finding>> {
     let before = find(sources, PATH).map(|file| committed(&file.text));
     let risen = |before: &Counts, (key, &is): (&(Rule, String), &usize)| {
         let was = before.get(key).copied().unwrap_or_default();
-        let says = format!("{} in {}: {is}, committed are {was}", key.0, key.1);
+        let says = format!("{} in {}: {is}, the committed count is {was}", key.0, key.1);
         (is > was).then(|| Finding::new(PATH, 1, says))
     };
     let before = before.unwrap_or_else(|| now.clone());
@@ -383,9 +387,12 @@ mod tests {
         let source = || Source::new("pure/a/src/x.rs", "struct Wanted;\n");
         assert!(check(&[source(), file(1)]).is_empty());
         let risen = check(&[source(), file(0)]).remove(0).to_string();
-        assert!(risen.contains("type-name in pure/a: 1, committed are 0; reword"), "{risen}");
+        assert!(
+            risen.contains("type-name in pure/a: 1, the committed count is 0; reword"),
+            "{risen}"
+        );
         let fallen = check(&[source(), file(2)]).remove(0).to_string();
-        assert!(fallen.contains("1, committed are 2; run"), "{fallen}");
+        assert!(fallen.contains("1, the committed count is 2; run"), "{fallen}");
         assert!(lowered(&[source(), file(0)]).is_err());
         assert!(lowered(&[source(), file(2)]).expect("it fell").ends_with("pure/a         1\n"));
     }
