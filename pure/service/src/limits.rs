@@ -115,7 +115,7 @@ mod tests {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut looks = |at, who| limits.count(at, Principal::User(who), Verb::List).is_ok();
         assert_eq!((0..200).filter(|_| looks(ms(0), 1)).count(), 100);
-        assert!(looks(ms(0), 2), "another one's requests are another one's");
+        assert!(looks(ms(0), 2), "requests of another user count separately");
         assert!(!looks(ms(19), 1));
         assert!(looks(ms(20), 1) && !looks(ms(20), 1));
         let steady = (21..=2020).filter(|&at| looks(ms(at), 1)).count();

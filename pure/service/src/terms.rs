@@ -478,7 +478,7 @@ mod tests {
         let change = |change: TermsChange| change.of(three).unwrap();
         assert!(change(TermsChange { exact: Some(false), ..nothing }).by_use());
         let one = change(TermsChange { vcpus: Some(1), ..nothing });
-        assert!(!one.by_use(), "{one} has nobody to share with");
+        assert!(!one.by_use(), "{one}: a single vCPU cannot borrow");
         let amount = Some(Amount::Each(each(2_000, 10_000)));
         assert_eq!(change(TermsChange { amount, ..nothing }), each_of(3));
     }

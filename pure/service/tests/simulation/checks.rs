@@ -67,12 +67,15 @@ fn capacity(model: &Model) -> Checked {
     for domain in model.scheduler.domains.values() {
         let each = domain.terms.each();
         let period = u128::from(each.period().ns());
-        hold!(PARTS.is_multiple_of(period), "a period of {period} ns is not one of ours");
+        hold!(
+            PARTS.is_multiple_of(period),
+            "a period of {period} ns does not divide the number of parts"
+        );
         sum += u128::from(each.slice().ns()) * (PARTS / period) * domain.places.len() as u128;
     }
     let one = PARTS * u128::from(1_000_000 - RESERVE.ppm()) / 1_000_000;
     let most = one * model.scheduler.cpus() as u128;
-    hold!(sum <= most, "{sum} of {most} parts are promised");
+    hold!(sum <= most, "{sum} parts are reserved, more than {most}");
     Ok(())
 }
 
@@ -84,16 +87,16 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
         let name = &one.row.name;
         if matches!(one.reason, Some(Reason::NoRoom(_))) {
             let is_there = model.scheduler.domains.contains_key(domain);
-            hold!(!is_there, "{name} has no room and is scheduled");
-            hold!(model.scheduler.cpus() > 1, "{name} has no room on the one CPU that it was on");
+            hold!(!is_there, "{name} has no capacity, but is scheduled");
+            hold!(model.scheduler.cpus() > 1, "{name} lost its capacity on the only CPU");
             continue;
         }
         let Some(has) = model.scheduler.domains.get(domain) else {
-            return Err(format!("{name} is {} and nothing is promised to it", one.state));
+            return Err(format!("{name} is {}, but the scheduler does not have it", one.state));
         };
         // A change of the end time alone is not reported to the scheduler.
         let same = has.terms.with_end(None) == one.row.terms.with_end(None);
-        hold!(same, "{name} is listed as {}, is {}", one.row, has.terms);
+        hold!(same, "{name} is listed with {}, but scheduled with {}", one.row, has.terms);
         let places = usize::from(one.row.terms.vcpus());
         hold!(has.places.len() == places, "{name} has {} places", has.places.len());
         let sits = has.places.iter().filter_map(|place| place.sits);
@@ -109,16 +112,16 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
         hold!(has.is_paused == is_paused, "{name} is {} and paused={}", one.state, has.is_paused);
         hold!(is_paused == (is_held && one.row.paused), "{name}: {one:?}");
         for thread in sits.map(|vcpu| (has.identity, vcpu)) {
-            hold!(held.insert(thread), "{thread:?} sits at two places");
+            hold!(held.insert(thread), "{thread:?} occupies two places");
         }
     }
     for one in listed.values().filter(|one| one.state == State::Contested) {
         let name = &one.row.name;
         let is_told = matches!(one.reason, Some(Reason::Contested(_)));
-        hold!(is_told, "{name} is contested, and why is not said: {:?}", one.reason);
+        hold!(is_told, "{name} is contested, but its reason is {:?}", one.reason);
     }
     let orphan = model.scheduler.domains.keys().find(|domain| !listed.contains_key(domain));
-    hold!(orphan.is_none(), "nobody knows of {orphan:?}");
+    hold!(orphan.is_none(), "the scheduler has {orphan:?}, which is not listed");
     Ok(())
 }
 
@@ -141,7 +144,11 @@ fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Che
             continue;
         };
         let meant = after.identity;
-        hold!(meant == Some(identity), "{} meant {meant:?}, is {identity:?}", one.row);
+        hold!(
+            meant == Some(identity),
+            "{} meant {meant:?}, but {identity:?} is scheduled",
+            one.row
+        );
     }
     Ok(())
 }
@@ -194,7 +201,7 @@ fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     let wall = model.now.after(model.wall_ahead).ns();
     for one in listed.values().filter(|one| one.state != State::Held) {
         let is_over = one.row.terms.until().is_some_and(|until| until.ns() <= wall);
-        hold!(!is_over, "{} should have ended by {wall} ns", one.row);
+        hold!(!is_over, "{} is listed at {wall} ns, after its end time", one.row);
     }
     Ok(())
 }
@@ -205,8 +212,8 @@ fn ends(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
 fn given(model: &Model) -> Checked {
     for (place, meter) in &model.scheduler.meters {
         let Meter { given, promised, ahead, slice, .. } = *meter;
-        hold!(given <= promised + slice, "{place:?} had too much: {meter:?}");
-        hold!(ahead <= 2 * slice, "{place:?} had too much at a time: {meter:?}");
+        hold!(given <= promised + slice, "{place:?} received too much in total: {meter:?}");
+        hold!(ahead <= 2 * slice, "{place:?} received too much in an interval: {meter:?}");
     }
     Ok(())
 }
@@ -219,14 +226,14 @@ fn acknowledged(model: &mut Model) -> Checked {
         let written = model.disk.written.get(&row.name).copied().unwrap_or(0);
         hold!(
             written >= row.revision,
-            "{ticket:?} is told of {} at {}, and {written} is written",
+            "{ticket:?} was told of {} at revision {}, but the ledger has revision {written}",
             row.name,
             row.revision
         );
         if let Some(on_disk) = model.disk.rows.get(&row.name)
             && on_disk.revision == row.revision
         {
-            hold!(on_disk == row, "{ticket:?} is told {row}, and {on_disk} is written");
+            hold!(on_disk == row, "{ticket:?} was told {row}, but the ledger has {on_disk}");
         }
     }
     Ok(())
@@ -237,10 +244,15 @@ pub(crate) fn written(service: &Service, model: &Model) -> Checked {
     // A reservation that is held for a gang is not in the ledger.
     let rows = service.listed().map(|(_, one)| one.row).filter(|row| row.revision > 0);
     let listed: BTreeMap<Name, Row> = rows.map(|row| (row.name.clone(), row)).collect();
-    hold!(listed == model.disk.rows, "{listed:?}\n is not what is written: {:?}", model.disk.rows);
+    hold!(listed == model.disk.rows, "{listed:?}\n differs from the ledger: {:?}", model.disk.rows);
     for row in listed.values() {
         let is_told = model.disk.events.iter().any(|event| event.seq == row.revision);
-        hold!(is_told, "{} is at {}, and no event says so", row.name, row.revision);
+        hold!(
+            is_told,
+            "{} is at revision {}, but no event has this revision",
+            row.name,
+            row.revision
+        );
     }
     Ok(())
 }
@@ -260,12 +272,12 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
             );
             now.clone_from(&event.after);
         }
-        hold!(now == *row, "{name} is written as {row:?}; its events say {now:?}");
+        hold!(now == *row, "{name} is written as {row:?}, but its events lead to {now:?}");
     }
     for event in &commit.events {
         if let (Some(name), false) = (&event.name, matches!(event.what, EventKind::Chosen(_))) {
             let is_written = commit.rows.iter().any(|(one, _)| one == name);
-            hold!(is_written, "event {} is of {name}, which is not written", event.seq);
+            hold!(is_written, "event {} is about {name}, but no row of it is written", event.seq);
         }
         let is_right = match event.what {
             EventKind::Explained(ref given) => history.sent.iter().any(|sent| {
@@ -289,7 +301,7 @@ fn committed(commit: &Commit, model: &Model, history: &History) -> Checked {
                 .any(|sent| leaves_choice(&sent.request) && sent.principal == event.principal),
             _ => event.principal == Principal::Service && is_fact(event),
         };
-        hold!(is_right, "nobody who may has asked for {event:?}");
+        hold!(is_right, "no permitted request caused {event:?}");
     }
     Ok(())
 }
@@ -515,7 +527,7 @@ pub(crate) fn once(history: &History, model: &Model) -> Checked {
         let Amount::Each(each) = amount else { continue };
         let effects = effects.get(&each.slice());
         let is_once = effects.is_none_or(|events| events.len() <= 1);
-        hold!(is_once, "{} had the effects {effects:?}", sent.request);
+        hold!(is_once, "{} had several effects: {effects:?}", sent.request);
     }
     Ok(())
 }

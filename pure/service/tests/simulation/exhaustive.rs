@@ -102,7 +102,7 @@ fn play(run: &mut Run, commands: &[Request], way: Way) -> Checked {
         let ticket = run.ask(WHO, commands[index].clone(), Some(key(index)))?;
         run.pass(Span::from_ms(1500))?;
         if !run.replies().iter().any(|(one, _)| *one == ticket) {
-            return Err(format!("{} is not answered when asked again", commands[index]));
+            return Err(format!("{} got no answer when it was repeated", commands[index]));
         }
     }
     run.finish()
@@ -146,5 +146,5 @@ fn crash_at_any_point_leaves_each_command_completely_done_or_undone() {
             }
         }
     }
-    assert!(deaths > 10_000, "{deaths} deaths are not before every call");
+    assert!(deaths > 10_000, "the service died only {deaths} times");
 }

@@ -150,7 +150,7 @@ impl Starter {
 impl Hosts for Starter {
     fn tell(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply> {
         if word == GangMessage::Begin && self.refused {
-            self.wrong = Some("members are to begin, and one was refused".into());
+            self.wrong = Some("members are told to begin, although one was refused".into());
         }
         let mut all = Vec::new();
         for &host in members {
@@ -201,10 +201,10 @@ pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
         let room = room(run);
         match &one {
             Some(one) if one.state == State::Held => {
-                return Err(format!("host {host} holds {} for ever", one.row));
+                return Err(format!("host {host} holds {} forever", one.row));
             }
             None if room != before => {
-                return Err(format!("host {host} had room for {before}, and now for {room}"));
+                return Err(format!("host {host} had capacity {before}, and now {room}"));
             }
             _ => there.push(one),
         }
@@ -214,19 +214,21 @@ pub(crate) fn run(seed: u64, count: &mut Count) -> Checked {
     count.died += u32::from(starter.is_dead);
     count.refused += u32::from(starter.refused);
     match started {
-        GangStart::All if members != 3 => Err(format!("all should have begun: {there:?}")),
+        GangStart::All if members != 3 => Err(format!("not all members began: {there:?}")),
         GangStart::All => {
             count.begun += 1;
             Ok(())
         }
         GangStart::None { .. } if starter.begun == 0 && there.iter().any(Option::is_some) => {
-            Err(format!("nobody was told to begin: {there:?}"))
+            Err(format!("no member was told to begin, but some did: {there:?}"))
         }
         GangStart::None { untold, because } => {
             count.cut_off += u32::from(!starter.refused && !because.is_empty());
             count.halves += u32::from(members > 0);
             match (0..3).find(|host| !untold.contains(host) && is_of(*host)) {
-                Some(host) => Err(format!("{host} was told it is broken: {there:?}")),
+                Some(host) => {
+                    Err(format!("host {host} was told that the gang is broken, but has {there:?}"))
+                }
                 None => Ok(()),
             }
         }

@@ -238,6 +238,6 @@ fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
 fn checks_of_the_simulated_service_find_every_seeded_defect() {
     for lie in Lie::ALL {
         let found = (0..2000).find(|&seed| drawn::run(seed, Some(lie), false).is_err());
-        assert!(found.is_some(), "{lie:?} is not found in 2,000 seeds");
+        assert!(found.is_some(), "the checks do not find {lie:?} in 2,000 seeds");
     }
 }

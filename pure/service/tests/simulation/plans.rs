@@ -356,10 +356,10 @@ fn play_drawn(run: &mut Run, seed: u64) -> Result<[u32; 4], String> {
     for who in [ROOT, OTHER] {
         let plan = run.service.plan_of(who.0);
         if plan != run.model.disk.plans.get(&who.0) {
-            return Err(format!("{plan:?} is not what is written"));
+            return Err(format!("{plan:?} differs from the ledger"));
         }
         match plan.map(|plan| &plan.stage) {
-            Some(PlanStage::Watching { .. }) => return Err("a canary is watched for ever".into()),
+            Some(PlanStage::Watching { .. }) => return Err("a canary is watched forever".into()),
             Some(PlanStage::Done) => stages[0] += 1,
             Some(PlanStage::Undone(_)) => stages[1] += 1,
             Some(PlanStage::Stopped(_)) => stages[2] += 1,

@@ -107,7 +107,7 @@ impl Run {
                         && there.owner == row.owner
                         && there.binding == row.binding;
                     if !is_same {
-                        return Err(format!("{name} comes back as {there}, and was {row}"));
+                        return Err(format!("{name} is restored as {there}, but was {row}"));
                     }
                 }
                 None if self.has_passed(row) => {}
@@ -116,7 +116,7 @@ impl Run {
             }
         }
         match rows.keys().find(|name| !self.model.disk.rows.contains_key(name)) {
-            Some(name) => Err(format!("{name} comes from nowhere")),
+            Some(name) => Err(format!("{name} is restored, but was not stored")),
             None => Ok(()),
         }
     }
@@ -224,13 +224,13 @@ impl Run {
         self.pass(Span::from_ms(100))?;
         self.pass(LEASE)?;
         if let Some((_, one)) = self.service.listed().find(|(_, one)| one.state == State::Held) {
-            return Err(format!("{} is held for ever", one.row));
+            return Err(format!("{} is held forever", one.row));
         }
         if let Some((ticket, request)) = self.model.open.first_key_value() {
-            return Err(format!("{ticket:?} is never answered: {request}"));
+            return Err(format!("{ticket:?} got no answer: {request}"));
         }
         if let Some(why) = self.service.health().ledger {
-            return Err(format!("the ledger is well again, and health says {why}"));
+            return Err(format!("the ledger works again, but health reports {why}"));
         }
         checks::written(&self.service, &self.model)?;
         checks::once(&self.history, &self.model)

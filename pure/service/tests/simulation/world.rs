@@ -274,7 +274,7 @@ impl World for Model {
     fn pause(&mut self, domain: DomId) -> Result<(), WorldError> {
         self.call(|| format!("pause {domain}"));
         if self.scheduler.domains[&domain].identity.is_none() {
-            self.wrong = Some(format!("{domain} is paused, and nobody sits there"));
+            self.wrong = Some(format!("{domain} is paused, but all its places are empty"));
         }
         if self.fault(4) {
             return Err(WorldError::Host { says: "it cannot be frozen".into(), hint: None });
@@ -361,7 +361,8 @@ impl World for Model {
         let times = if self.lie == Some(Lie::AnswersTwice) { 2 } else { 1 };
         for _ in 0..times {
             if self.open.remove(&ticket).is_none() {
-                self.wrong = Some(format!("{ticket:?} is answered and has not asked, or twice"));
+                self.wrong =
+                    Some(format!("{ticket:?} got an answer without a request, or two answers"));
             }
             self.replies.push((ticket, reply.clone()));
         }
@@ -371,7 +372,8 @@ impl World for Model {
         let ticket = asked.ticket;
         self.call(|| format!("hand over {ticket:?} {}", asked.request));
         if self.open.remove(&ticket).is_none() {
-            self.wrong = Some(format!("{ticket:?} is answered and has not asked, or twice"));
+            self.wrong =
+                Some(format!("{ticket:?} got an answer without a request, or two answers"));
         }
     }
 
