@@ -412,7 +412,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn money_is_shown_with_two_decimals_and_with_more_if_needed() {
+    fn money_is_shown_with_at_least_two_decimals() {
         let texts = [0, 1, 20_000, 125, 1_500_000, 12_345_678].map(money);
         assert_eq!(texts, ["0.00", "0.000001", "0.02", "0.000125", "1.50", "12.345678"]);
     }

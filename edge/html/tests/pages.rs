@@ -206,7 +206,7 @@ fn panels_of_a_figure_are_stacked_on_a_narrow_screen() {
 }
 
 #[test]
-fn legend_and_title_of_an_html_chart_are_text_that_wraps() {
+fn legend_and_title_of_an_html_chart_wrap_as_text() {
     let names: Vec<String> =
         (0..9).map(|nth| format!("{nth} {}", "long name ".repeat(9))).collect();
     let plot = Plot::new(Axis::linear("x", ""), Axis::linear("y", ""));

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_load_reads_from_the_file_start_after_its_end_and_leaves_no_file() {
+    fn disk_load_continues_at_the_file_start_and_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);

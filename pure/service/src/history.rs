@@ -490,7 +490,7 @@ mod tests {
     }
 
     #[test]
-    fn history_applies_changed_parameters_only_from_the_change_on() {
+    fn history_applies_changed_parameters_only_after_the_change() {
         let mut history = begun(60);
         history.count(WEB, counters(60), at(1, 61));
         history.change(WEB, terms(5, 1));

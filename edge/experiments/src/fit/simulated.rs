@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn search_over_seeds_finds_a_slice_that_passes_and_a_smaller_one_that_fails() {
+    fn search_over_seeds_finds_the_smallest_slice_that_passes() {
         let at = |slice: Span| Scenario::read(&TEXT.replace("SLICE", &slice.to_string()));
         let fit = search(&range(20), at, &to_the_end).unwrap();
         // The VM wakes with a whole slice in hand, so it gets two slices until the deadline. Jobs

@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_refuses_rounds_out_of_order_and_beyond_limits() {
+    fn replay_of_manager_rounds_out_of_order_or_limits_is_refused() {
         let mut manager = Manager::new(Pace::default());
         let (_, saved) = decide(&mut manager, &round(7, vm("web", 200_000, 1)), &mut Silent);
         let mut replay = Replay::new(Pace::default());
@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn round_without_prediction_changes_nothing_and_is_saved() {
+    fn manager_round_without_a_prediction_changes_nothing_and_is_saved() {
         let mut manager = Manager::new(Pace::default());
         let (decision, saved) = decide(&mut manager, &round(0, vm("web", 200_000, 3)), &mut Silent);
         assert_eq!(decision, None);
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn rise_with_unpredicted_misses_is_undone_in_the_next_round() {
+    fn manager_undoes_a_rise_with_unpredicted_misses_one_round_later() {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 200_000, 3));
         let (rise, _) = decide(&mut manager, &first, &mut SufficientShare(300_000));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn single_late_period_after_a_fall_does_not_undo_it() {
+    fn manager_keeps_a_fall_after_a_single_late_period() {
         let mut manager = manager_after_a_fall();
         let mut decided = |number, late| {
             let round = round(number, with_late_periods(late));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn fall_with_three_unpredicted_misses_is_undone_at_once() {
+    fn manager_undoes_a_fall_after_three_unpredicted_misses() {
         let mut manager = manager_after_a_fall();
         let round = round(2, with_late_periods(3));
         let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));

@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reversal_counts_only_while_the_demand_is_steady() {
+    fn score_counts_a_reversal_only_while_demand_is_steady() {
         let shares = [30, 40, 40, 30, 30, 40];
         assert_eq!(reversals(&shares, &[25; 6]), 2);
         assert_eq!(reversals(&shares, &[25, 25, 40, 25, 25, 40]), 0);

@@ -30,7 +30,7 @@ fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
 /// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
 /// budget of 1.6 ms.
 #[test]
-fn deadlines_with_a_phase_follow_the_clock_when_it_is_set() {
+fn reservation_with_a_phase_moves_deadlines_when_the_clock_is_set() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised {
@@ -199,7 +199,7 @@ fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
 }
 
 #[test]
-fn excess_cpu_time_of_a_vcpu_that_left_shrinks_at_its_rate_until_it_rejoins() {
+fn excess_of_an_absent_vcpu_shrinks_at_its_reserved_rate() {
     // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);

@@ -47,7 +47,7 @@ fn time_lost_to_slowed_cpus_is_unknown_on_a_live_host() {
 }
 
 #[test]
-fn two_vcpus_that_used_a_slot_one_after_the_other_have_separate_rows() {
+fn two_vcpus_that_used_one_slot_in_turn_have_separate_rows() {
     let run = Script::new(&["web"])
         .woke(0, 0)
         .ran(0, 0, 10)
