@@ -83,7 +83,7 @@ pub struct Grant {
     /// Limit on the number of reservations of this user or client. Default: the general limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Numbers of other users for whose VMs this user or client may reserve.
+    /// Uids of other users. This user or client may also reserve for the VMs of these users.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<u32>,
     /// Number of days after which the role expires. The limits of the grant stay in force after
@@ -114,7 +114,7 @@ pub struct Access {
     /// Limit on the number of reservations of this user or client, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machines: Option<u16>,
-    /// Numbers of other users for whose VMs this user or client may reserve.
+    /// Uids of other users. This user or client may also reserve for the VMs of these users.
     pub users: Vec<u32>,
     /// Time of the grant, in nanoseconds since 1970.
     pub made_ns: u64,

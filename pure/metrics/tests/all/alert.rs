@@ -34,7 +34,8 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
 #[test]
 fn alert_test_spreads_the_cpu_time_of_a_run_interval_over_its_seconds() {
     let half = SECOND / 2;
-    // Four fifths of three seconds, which begin in the middle of the warm-up.
+    // The vCPU receives four fifths of the CPU for three seconds, from the middle of the warm-up
+    // on.
     let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
     let found = seconds(SECOND, &[(0, 0, 10, 10), long], 4 * SECOND + half);
     assert_eq!(found[0], [Span::ZERO; 3], "what ran in the warm-up is left out");

@@ -1,4 +1,4 @@
-//! Use of each CPU in each second: by vCPUs, by others, stolen or unused.
+//! Tests of the use of each CPU in each second: by vCPUs, by other programs, stolen or unused.
 
 use crate::script::{Script, us};
 use slackline_metrics::{CpuSecond, CpuSeconds, SharedCpu};
@@ -28,7 +28,7 @@ fn busy_time_of_a_cpu_is_counted_for_the_second_in_which_vcpus_ran() {
         Script::new(&["a"]).ran(0, 500 * MS, 1_250 * MS).ran_spare(0, 2_000 * MS, 2_100 * MS);
     let [first, other] = &seconds(script, 2_900 * MS)[..] else { panic!("two CPUs") };
     let busy = |cpu: &[CpuSecond]| cpu.iter().map(|second| second.busy).collect::<Vec<_>>();
-    // The third second is not over.
+    // The third second is incomplete, so it is not reported.
     assert_eq!(busy(first), [us(500 * MS), us(250 * MS)]);
     assert_eq!(busy(other), [us(0), us(0)]);
     assert!(first.iter().all(|second| second.shared.is_none()), "there are no books");
@@ -36,7 +36,8 @@ fn busy_time_of_a_cpu_is_counted_for_the_second_in_which_vcpus_ran() {
 
 #[test]
 fn cpu_time_without_vcpus_is_split_into_other_programs_stolen_and_unused() {
-    // The warm-up lasts a second. Records that cross the ends of seconds count in proportion.
+    // The warm-up lasts a second. Accounting records that extend over the end of a second count in
+    // proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));
     let script = script.ran(0, SECOND, 1_300 * MS).ran(0, 2_000 * MS, 2_500 * MS);
     let script = script.with(books(10 * MS, 1_500 * MS, [298 * MS, 0, 0]));
@@ -44,7 +45,8 @@ fn cpu_time_without_vcpus_is_split_into_other_programs_stolen_and_unused() {
     let cpus = seconds(script, 3_500 * MS);
     let shared =
         |others_ppm, stolen_ppm, unused_ppm| Some(SharedCpu { others_ppm, stolen_ppm, unused_ppm });
-    // In ms: 300 of vCPUs, 100 + 50 idle, 20 stolen, 10 dispatching. Then 500, 100, 40 and 20.
+    // The first second has 300 ms of vCPUs, 100 + 50 ms idle, 20 ms stolen and 10 ms of
+    // dispatching. The next second has 500, 100, 40 and 20 ms.
     assert_eq!(cpus[0][0].shared, shared(520_000, 20_000, 150_000));
     assert_eq!(cpus[0][1].shared, shared(340_000, 40_000, 100_000));
     assert_eq!((cpus[0].len(), cpus[1][0].shared), (2, None));
@@ -56,7 +58,7 @@ fn time_not_used_by_vcpus_is_unknown_in_seconds_without_kernel_accounting() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);
-    // In 950 ms there are 475 of vCPUs and 380 idle.
+    // In the accounted 950 ms there are 475 ms of vCPUs and 380 ms of idle time.
     let shared = cpus[0][0].shared.unwrap();
     assert_eq!((shared.others_ppm, shared.unused_ppm), (100_000, 400_000));
     assert_eq!(cpus[0][1].shared, None, "100 ms of it");

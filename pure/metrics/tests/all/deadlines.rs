@@ -1,4 +1,5 @@
-//! Deadlines, met and missed, against numbers worked out by hand. Times are in microseconds.
+//! Tests of met and missed deadlines. The expected numbers were computed by hand, and times are in
+//! microseconds.
 
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::VcpuSummary;
@@ -12,7 +13,7 @@ fn awake() -> Script {
 
 /// Returns the number of deadlines and of misses, and the median and largest miss time.
 fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
-    // A single value has no median, so the worst stands for it.
+    // A single value has no median, so the worst value is used instead.
     let time = vcpu.miss_time.map(|time| (time.p50.unwrap_or(time.worst), time.worst));
     let time = time.map_or((0, 0), |(half, worst)| (half.ns() / 1_000, worst.ns() / 1_000));
     (vcpu.deadlines.unwrap(), vcpu.misses.unwrap(), time.0, time.1)
@@ -60,7 +61,7 @@ fn slice_that_is_short_by_one_nanosecond_is_a_deadline_miss() {
 
 #[test]
 fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
-    // Half a millisecond is missing at 10 ms, and made up at 13.5 ms.
+    // The vCPU lacks half a millisecond at its deadline at 10 ms, and has received it at 13.5 ms.
     let script = awake().ran(0, 0, 1_500).ran(0, 13_000, 15_500).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
     assert_eq!(judged(&vcpu), (3, 1, 3_500, 3_500));
@@ -69,21 +70,23 @@ fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
 
 #[test]
 fn missing_cpu_time_counts_as_received_evenly_over_a_run_interval() {
-    // Half a millisecond is missing. The next interval gets half of its time, so 1 ms must pass.
+    // The vCPU lacks half a millisecond. In the next run interval it gets the CPU half of the time,
+    // so it has made up the shortfall after 1 ms.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 2_000, 2_000));
 }
 
 #[test]
 fn starved_vcpu_misses_every_deadline_until_it_runs() {
-    // It receives nothing until 35 ms. The misses at 10, 20 and 30 ms are made up at 37 ms.
+    // The vCPU receives nothing until 35 ms. It makes up the misses at 10, 20 and 30 ms at 37 ms.
     let vcpu = awake().ran(0, 35_000, 40_000).first_ended(40_000);
     assert_eq!(judged(&vcpu), (4, 3, 17_000, 27_000));
 }
 
 #[test]
 fn late_slice_that_is_followed_by_timely_slices_is_one_deadline_miss() {
-    // Late by 1 ms once, then on time, with at most one slice in a period.
+    // The first slice is 1 ms late. The later slices are on time, with at most one slice in a
+    // period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
     let vcpu = script.first_ended(30_000);
     assert_eq!(judged(&vcpu), (3, 1, 1_000, 1_000));
@@ -101,7 +104,7 @@ fn unresolved_deadline_miss_ends_if_the_vcpu_blocks_leaves_or_is_changed() {
 
 #[test]
 fn overrun_of_a_vcpu_is_deducted_from_the_next_slice_in_the_deadline_check() {
-    // It receives 2.5 ms in its timeslice, so its next budget is 1.5 ms.
+    // The vCPU receives 2.5 ms in a timeslice of 2 ms, so its next budget is 1.5 ms.
     let script = || awake().ran_late(0, 0, 2_500, 500);
     assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
     assert_eq!(judged(&script().ran(0, 10_000, 11_499).first_ended(20_000)), (2, 1, 0, 0));
@@ -109,14 +112,16 @@ fn overrun_of_a_vcpu_is_deducted_from_the_next_slice_in_the_deadline_check() {
 
 #[test]
 fn deadline_check_deducts_at_most_one_slice_of_overrun_per_period() {
-    // Five slices at once repay the next four periods. The one after those has a full budget.
+    // The vCPU receives five slices at once. The excess of four slices is deducted from the next
+    // four periods. The period after them has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
     assert_eq!(judged(&vcpu), (6, 1, 0, 0));
 }
 
 #[test]
 fn overrun_past_the_deadline_is_deducted_in_the_next_period() {
-    // The limit is the deadline. It stops 300 us later, so its next budget is 1.7 ms.
+    // The timeslice ends at the deadline, but the vCPU stops 300 us later. So its next budget is
+    // 1.7 ms.
     let script = awake().ran_late(0, 8_000, 10_300, 300).ran(0, 15_000, 16_700);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
@@ -136,7 +141,8 @@ fn deadline_check_deducts_all_cpu_time_above_the_slice_under_a_hard_limit() {
 
 #[test]
 fn cpu_time_that_makes_up_a_deadline_miss_is_not_deducted_from_later_slices() {
-    // 1 ms is missing and added to the next slice. The slice after that is not reduced.
+    // The vCPU lacks 1 ms and receives it together with the next slice. The slice after that is not
+    // reduced.
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 1_000).ran(0, 10_000, 13_000).ran(0, 20_000, 21_900);
     assert_eq!(judged(&script.first_ended(30_000)), (3, 2, 0, 1_000));
@@ -162,7 +168,8 @@ fn period_that_begins_while_the_vcpu_is_blocked_has_no_deadline() {
 
 #[test]
 fn excess_cpu_time_is_deducted_also_from_periods_skipped_by_a_block() {
-    // 6 ms of excess: the periods from 10 and 20 ms deduct 4 ms, that from 30 ms the remainder.
+    // The excess is 6 ms. 4 ms are deducted from the periods that begin at 10 and 20 ms, and the
+    // remainder from the period that begins at 30 ms.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
     assert_eq!(judged(&script.first_ended(50_000)), (2, 1, 0, 0));
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 30_000);
@@ -177,10 +184,10 @@ fn deadlines_of_periods_that_begin_in_the_warm_up_are_not_counted() {
 
 #[test]
 fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
-    // The new reservation is recorded first: 3 ms every 20 ms from 5 ms on. By then all 2 ms of 10
-    // ms were received, one of them as excess, which is deducted. In the run interval 5 ms are
-    // received under the new reservation. After that nothing, so the second period's slice is
-    // missed.
+    // The change to 3 ms in 20 ms takes effect at 5 ms, and is recorded before the run interval. By
+    // 5 ms the vCPU has received all 2 ms of its old period. One of them is excess and is deducted
+    // from the new slice. The vCPU receives 5 ms under the new reservation and then nothing, so it
+    // misses the second period.
     let script = awake().promised(0, 5_000, 3_000, 20_000).ran(0, 0, 10_000);
     let vcpu = script.first_ended(45_000);
     assert_eq!(judged(&vcpu), (2, 1, 0, 0));
@@ -189,8 +196,8 @@ fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
 
 #[test]
 fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
-    // All 2 ms of 10 ms were received by 5 ms, so the next budget is 1 ms. A microsecond less is a
-    // miss.
+    // By 5 ms the vCPU has received all 2 ms of its period, which is 1 ms too much. So its next
+    // budget is 1 ms, and a microsecond less is a miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
         let script = awake().ran(0, 0, 2_000).promised(0, 5_000, 2_000, 10_000);
         let script = script.ran(0, 5_000, until).ran(0, 15_000, 17_000);
@@ -200,7 +207,8 @@ fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
 
 #[test]
 fn excess_of_an_absent_vcpu_shrinks_at_its_reserved_rate() {
-    // All 2 ms of 10 ms are received by 2 ms: an excess of 1.6 ms, of which 4 ms accrue half.
+    // The vCPU receives all 2 ms of its period by 2 ms and leaves, with an excess of 1.6 ms. It is
+    // absent for 4 ms, after which half of the excess remains.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
         let script = awake().ran(0, 0, 2_000).left(0, 2_000).joined(0, 6_000);
         let script = script.promised(0, 6_000, 2_000, 10_000).woke(0, 6_000);
@@ -211,7 +219,7 @@ fn excess_of_an_absent_vcpu_shrinks_at_its_reserved_rate() {
 
 #[test]
 fn overrun_of_a_work_conserving_vcpu_is_deducted_after_a_reservation_change() {
-    // The reservation changes at the very end of the period with an excess of 500 us.
+    // The reservation changes exactly at the end of a period with an excess of 500 us.
     let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
 }
@@ -228,7 +236,8 @@ fn deadline_metrics_are_absent_if_the_host_records_no_blocks_or_run_intervals() 
 
 #[test]
 fn each_of_200_deadline_misses_is_counted_with_its_tardiness() {
-    // A few microseconds of each slice, so that each shortfall is made up at another moment.
+    // The vCPU lacks a different few microseconds of each slice, so that each shortfall is made up
+    // at another time.
     let mut script = awake();
     for nth in 0..200 {
         script = script.ran(0, nth * 10_000, nth * 10_000 + 1 + nth % 7);
@@ -248,8 +257,8 @@ fn overrun_of_a_vcpu_is_not_deducted_after_it_leaves_and_rejoins() {
 
 #[test]
 fn cpu_time_recorded_after_its_period_ended_counts_in_the_current_period() {
-    // CPU time used before the block is recorded only after the vCPU has woken again, in the third
-    // period.
+    // The CPU time from before the block is recorded only when the vCPU has woken again, which is
+    // in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);
     let script = script.used(0, 1, (3_000, 5_000, 2_000), (0, false)).ran(0, 25_000, 26_000);
     let vcpu = script.first_ended(30_000);

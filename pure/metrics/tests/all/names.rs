@@ -1,4 +1,4 @@
-//! Names of metrics, for programs and claims.
+//! Tests of the names of metrics, for programs and for claims.
 
 use crate::script::{Script, us, web_servers};
 use slackline_metrics::{FieldValue, Measure};

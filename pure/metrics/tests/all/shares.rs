@@ -1,4 +1,5 @@
-//! Shares, sums and delays, against numbers worked out by hand. Times are in microseconds.
+//! Tests of shares, sums and delays. The expected numbers were computed by hand, and times are in
+//! microseconds.
 
 use crate::script::{Script, us, vcpu};
 use slackline_metrics::{Distribution, Measure};
@@ -17,7 +18,8 @@ fn awake_exact(slice: u64, period: u64) -> Script {
 
 #[test]
 fn cpu_time_of_a_run_interval_is_divided_over_its_seconds_in_proportion() {
-    // Half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms. 300 ms per second are reserved.
+    // The vCPU uses half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms in the three seconds.
+    // It reserves 300 ms per second.
     let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
     let vcpu = script.first_ended(3 * S);
     let error = vcpu.second_error.unwrap();
@@ -28,7 +30,8 @@ fn cpu_time_of_a_run_interval_is_divided_over_its_seconds_in_proportion() {
 
 #[test]
 fn share_error_per_second_is_measured_over_a_whole_number_of_periods() {
-    // 334 periods of 3 ms are 1.002 s. In each of two such windows 1 ms of 334 ms is missing.
+    // A whole second is 334 periods of 3 ms, which is 1.002 s. In each of two whole seconds, the
+    // vCPU lacks 1 ms of its 334 ms.
     let mut script = awake(1_000, 3_000);
     for nth in 0..668_u64 {
         let slice = if nth % 334 == 7 { 0 } else { 1_000 };
@@ -57,7 +60,8 @@ fn cpu_time_above_the_share_is_a_share_error_only_under_a_hard_limit() {
 
 #[test]
 fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
-    // Less in the first second, with a block. Exactly the reservation in the second one.
+    // In the first second the vCPU blocks and receives less than it reserved. In the second one it
+    // receives exactly its reservation.
     let sleeps = |script: Script| {
         let script = script.ran(0, 0, 1_000).blocked(0, 1_000).woke(0, S);
         script.ran(0, S, S + 300_000)
@@ -76,7 +80,8 @@ fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
 
 #[test]
 fn seconds_in_which_a_vcpu_is_always_blocked_have_no_share_error() {
-    // Blocked from 0.2 s to 5.5 s, through many periods at once. Then runnable but not running.
+    // The vCPU is blocked from 0.2 s to 5.5 s, through many periods at once. Then it is runnable
+    // but never runs.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
     let vcpu = script.woke(0, 11 * S / 2).first_ended(8 * S);
     let error = vcpu.second_error.unwrap();
@@ -104,7 +109,7 @@ fn seconds_cut_by_a_reservation_change_or_the_warm_up_have_no_share_error() {
 
 #[test]
 fn reserved_share_is_averaged_over_the_time_the_vcpu_was_joined() {
-    // 30 % until 1 s, then 10 % until 4 s. The first half second is warm-up.
+    // The vCPU reserves 30 % until 1 s, and then 10 % until 4 s. The first half second is warm-up.
     let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
     let vcpu = script.left(0, 4 * S).first_ended(10 * S);
     assert_eq!((vcpu.promised_share_ppm, vcpu.present), (Some(128_571), us(3_500_000)));
@@ -117,7 +122,8 @@ fn reserved_share_is_averaged_over_the_time_the_vcpu_was_joined() {
 #[test]
 fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
     let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
-    // 6 of 10 ms from 5 ms on: 99 whole periods, and 5 ms of one more in which it ran for 5 ms.
+    // The vCPU reserves 6 ms in 10 ms from 5 ms on. There are 99 whole periods, and half of another
+    // period in which it runs all the time.
     let mut script = joined(5_000).exactly(0, 5_000, 6_000, 10_000).woke(0, 5_000);
     for start in (5_000..S).step_by(10_000) {
         script = script.ran(0, start, (start + 6_000).min(S));
@@ -126,13 +132,13 @@ fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
     assert_eq!((vcpu.delivered, vcpu.present), (us(599_000), us(995_000)), "all of it");
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (600_000, Some(600_000), Some(0)), "not 602 010");
-    // The warm-up ends in the middle of a period, and the reservation was another before.
+    // The reservation changes within the warm-up, which ends in the middle of a period.
     let script = awake_exact(1_000, 10_000).warmup(12_000).ran(0, 0, 1_000);
     let script = script.exactly(0, 5_000, 3_000, 10_000).ran(0, 5_000, 8_000);
     let vcpu = script.ran(0, 15_000, 18_000).first_ended(28_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (300_000, Some(300_000), Some(0)), "3 of 10 ms, not of 16");
-    // Without a whole period, the shares cover all time for which it was joined.
+    // Without a whole period, the shares cover all the time for which the vCPU was joined.
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, 3_000).first_ended(6_000);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (500_000, Some(300_000), None));
@@ -140,14 +146,15 @@ fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
 
 #[test]
 fn delivered_and_reserved_share_cover_all_time_despite_a_reservation_change() {
-    // 40 % until 5 ms after 2 s, in periods of 2 s, of which the second is cut. Then 20 %.
+    // The vCPU reserves 40 % in periods of 2 s. The second period is cut after 5 ms, when the
+    // reservation changes to 20 %.
     let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
     let script =
         script.exactly(0, 2 * S + 5_000, 200_000, S).ran(0, 2 * S + 5_000, 2 * S + 205_000);
     let vcpu = script.left(0, 3 * S + 5_000).first_ended(9 * S);
     let shares = (vcpu.delivered_ppm, vcpu.promised_share_ppm, vcpu.error_ppm);
     assert_eq!(shares, (333_444, Some(333_444), Some(0)), "1.002 s of 3.005 s");
-    // No reservation, and then 30 %.
+    // The vCPU first has no reservation, and then reserves 30 %.
     let script = Script::new(&["a"]).promise(0, 0, None, false).woke(0, 0).ran_spare(0, 0, 100_000);
     let script = script.exactly(0, S, 3_000, 10_000).ran(0, S, S + 300_000);
     let vcpu = script.first_ended(2 * S);
@@ -167,7 +174,7 @@ fn time_in_the_warm_up_is_counted_in_no_metric() {
 
 #[test]
 fn waiting_time_is_the_time_a_vcpu_is_runnable_and_not_running() {
-    // Runnable for 10 ms. In a run interval of 4 ms it received 3 ms.
+    // The vCPU is runnable for 10 ms. In a run interval of 4 ms it receives 3 ms of CPU time.
     let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
     let vcpu = script.blocked(0, 11_000).first_ended(20_000);
     assert_eq!((vcpu.waiting, vcpu.asleep), (Some(us(7_000)), Some(us(10_000))));
@@ -217,7 +224,8 @@ fn wake_to_run_latency_ends_at_the_first_run_interval() {
 
 #[test]
 fn wakes_and_switches_in_the_warm_up_are_not_counted() {
-    // Wakes and runs in the warm-up, wakes in it and runs after it, wakes after it.
+    // One wake and its run are in the warm-up. A second wake is in the warm-up, but its run is
+    // after it. The third wake is after the warm-up.
     let script = Script::new(&["a"]).warmup(100).woke(0, 10).ran(0, 20, 30).blocked(0, 30);
     let script = script.woke(0, 90).ran(0, 110, 120).blocked(0, 120);
     let script = script.woke(0, 150).blocked(0, 155).woke(0, 160).ran(0, 161, 170);
@@ -225,14 +233,14 @@ fn wakes_and_switches_in_the_warm_up_are_not_counted() {
     let vcpu = script.first_ended(1_000);
     let wakes = vcpu.wake_to_run.unwrap();
     assert_eq!((wakes.count, wakes.worst), (2, us(3)));
-    // The run intervals that begin at 110, 161 and 203 count. The run interval at 170 continues
-    // another one.
+    // The run intervals that begin at 110, 161 and 203 count as switches. The run interval at 170
+    // continues another one.
     assert_eq!(vcpu.switches, 3);
 }
 
 #[test]
 fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
-    // The vCPU joins runnable at the start of the run, later, and again after it left.
+    // The vCPU joins runnable: at the start of the run, later, and again after it has left.
     for joined in [0, 700] {
         let script = Script::new(&[]).named(0, "a").joined(0, joined).woke(0, joined);
         let script = script.ran(0, joined + 50, joined + 100);
@@ -315,8 +323,8 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
     Record::Spent { cpu: CpuId::new(0), vcpu, kind, from: at(from), to: at(to) }
 }
 
-/// A run of 100 us with 10 us of warm-up. A tick lies over the end of the warm-up, then come a
-/// switch and a tick on an idle CPU.
+/// The run lasts 100 us, with 10 us of warm-up. A tick lasts beyond the end of the warm-up. Then
+/// come a switch and a tick on an idle CPU.
 #[test]
 fn program_time_overhead_and_idle_time_of_a_cpu_sum_to_the_measured_time() {
     let of = |slot| Some(vcpu(slot));
@@ -361,7 +369,8 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 
 #[test]
 fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
-    // 10 ms without accounting, then 100 ms: 30 of vCPUs, 25 idle, 5 stolen, 2 for dispatching.
+    // 10 ms are not accounted. The 100 ms after them have 30 ms of vCPUs, 25 ms idle, 5 ms stolen
+    // and 2 ms of dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
     let script = script.ran(0, 20_000, 40_000).with(books(10_000, 60_000, 10_000, 5_000, 1_000));
     let script = script.ran_spare(0, 70_000, 80_000);
@@ -370,20 +379,20 @@ fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
     let of = |metric: &str| run.lookup(metric, Some("cpu0"));
     assert_eq!(of("others"), Ok(Measure::Ppm(380_000)));
     assert_eq!((of("stolen"), of("unused")), (Ok(Measure::Ppm(50_000)), Ok(Measure::Ppm(250_000))));
-    // The other CPU has no accounting, so the sum over both is unknown.
+    // The other CPU has no kernel accounting, so the sum over both CPUs is unknown.
     assert_eq!(run.cpus[1].shared, None);
     assert_eq!(run.lookup("others", None), Ok(Measure::Unknown));
 }
 
 #[test]
 fn kernel_accounting_that_spans_the_warm_up_end_is_counted_in_proportion() {
-    // Half of the first 100 ms lies after the warm-up, with half of the idle time.
+    // Half of the first 100 ms is after the warm-up, and so is half of their idle time.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
     let run = script.with(books(100_000, 150_000, 50_000, 0, 0)).ended(150_000);
     let shared = run.cpus[0].shared.unwrap();
     assert_eq!((shared.others_ppm, shared.unused_ppm), (200_000, 700_000), "20 and 70 of 100 ms");
-    // If the known uses exceed the elapsed time, the use by others is zero.
+    // If the known uses exceed the elapsed time, the use by other programs is zero.
     let script = Script::new(&["a"]).with(books(0, 0, 0, 0, 0)).ran(0, 0, 100_000);
     let run = script.with(books(0, 100_000, 20_000, 0, 0)).ended(100_000);
     assert_eq!(run.cpus[0].shared.unwrap().others_ppm, 0);
@@ -395,7 +404,7 @@ fn vcpu_that_never_joined_has_no_row_in_the_summary() {
     assert_eq!(run.vcpus.iter().map(|vcpu| vcpu.name.as_str()).collect::<Vec<_>>(), ["b"]);
 }
 
-/// Random numbers that are the same in each run: a linear congruential generator with Knuth's
+/// Random numbers that are equal in each run, from a linear congruential generator with Knuth's
 /// constants.
 struct Draw(u64);
 
@@ -413,7 +422,8 @@ impl Draw {
     }
 }
 
-/// Run intervals lie anywhere over periods, seconds, reservations, blocks and the warm-up.
+/// The run intervals are placed at random relative to periods, seconds, reservations, blocks and
+/// the warm-up.
 #[test]
 fn sums_of_metrics_are_consistent_for_random_run_intervals() {
     for seed in 0..500_u64 {
@@ -456,7 +466,8 @@ fn sums_of_metrics_are_consistent_for_random_run_intervals() {
     }
 }
 
-/// The times of the join, the warm-up and the end vary, as does the CPU time received.
+/// The times of the join, of the end of the warm-up and of the end of the run vary, as does the CPU
+/// time received.
 #[test]
 fn share_error_equals_delivered_minus_reserved_share_for_random_runs() {
     let mut judged = 0;
@@ -478,7 +489,8 @@ fn share_error_equals_delivered_minus_reserved_share_for_random_runs() {
         let (delivered, promised) = (vcpu.delivered_ppm, vcpu.promised_share_ppm.unwrap());
         let said =
             (i128::from(delivered) - i128::from(promised)) * 1_000_000 / i128::from(promised);
-        // Each share is off by half a millionth at most, and the reservation is more than a tenth.
+        // Each share is rounded by at most half a millionth, and the reserved share is above a
+        // tenth.
         assert!((said - i128::from(error)).abs() <= 20, "seed {seed}: {said} for {error}");
     }
     assert!(judged > 400, "{judged}");

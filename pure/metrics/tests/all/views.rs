@@ -1,4 +1,4 @@
-//! Views of meters during a run, and vCPUs that join and leave.
+//! Tests of views of meters during a run, and of vCPUs that join and leave.
 
 use crate::script::{Script, header, us, vcpu};
 use slackline_metrics::{Meter, MovingWindow, OverTime, StrayRecord, Unknown, XenMon};
@@ -111,7 +111,8 @@ fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
 fn busy(seed: u64) -> Script {
     let mut draw = seed;
     let mut below = |limit: u64| {
-        // Knuth's linear congruential generator: any numbers will do if they are always the same.
+        // Knuth's linear congruential generator. Any generator is suitable that gives equal numbers
+        // in each run.
         draw = draw.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (draw >> 33) % limit
     };

@@ -1,4 +1,4 @@
-//! Tests of the causes of waiting: hand-made recordings, and sums over random recordings.
+//! Tests of the causes of waiting, with hand-written recordings and with random recordings.
 
 use proptest::prelude::*;
 use slackline_metrics::{Answer, Blame, Check, Culprit, CulpritFinder};
@@ -10,7 +10,8 @@ use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const DB: VcpuId = VcpuId::new(1, DomId::new(1), 0);
 
-/// Host threads by number.
+/// Number of the host thread of the VM `web`. The next constants are the numbers of other host
+/// threads.
 const WEB_THREAD: u32 = 0;
 const DB_THREAD: u32 = 1;
 const HOG: u32 = 2;
@@ -134,7 +135,7 @@ fn why_command_blames_a_wait_on_each_thread_that_occupied_the_cpu() {
     assert_eq!((blame.ran, blame.waited), (us(1_299), us(1_201)));
 }
 
-/// The kernel's numbers for an interval are compared with the numbers of the recording for the same
+/// The kernel's numbers for an interval are compared with the numbers of the recording for that
 /// interval.
 #[test]
 fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {
@@ -198,7 +199,7 @@ fn why_command_counts_a_stop_or_pause_only_while_the_thread_is_off_the_cpu() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_010, OffCpu::Blocked),
-        // The dispatcher stops it by a signal as well.
+        // The dispatcher uses a signal too when it stops the vCPU.
         Entry::Record(Record::Halted { thread, from: at(1_010), to }),
         Entry::Record(Record::Stopped { vcpu: WEB, from, to }),
         woke(WEB_THREAD, 3_000),
@@ -306,8 +307,8 @@ fn why_command_lists_the_known_vms_if_the_vm_is_unknown() {
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
 }
 
-/// A step of a random recording of one CPU: which thread runs next, for how long, and how it
-/// leaves.
+/// A step of a random recording of one CPU: the thread that runs next, its run time, and the way in
+/// which it leaves the CPU.
 fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
     proptest::collection::vec((0_u32..6, 0_u64..50, 1_u64..3_000, any::<bool>(), 0_u8..12), 1..80)
 }
@@ -318,7 +319,8 @@ proptest! {
     #[test]
     fn run_wait_and_block_times_of_why_command_add_up_to_the_elapsed_time(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);
-        // The same by hand: when the vCPU became ready, and what it waited.
+        // The expected times are computed separately: when the vCPU became ready, and how long it
+        // waited.
         let (mut ready_since, mut waited, mut had) = (None, Span::ZERO, Span::ZERO);
         for (number, idle, length, is_ready, event) in steps {
             now += idle;

@@ -1,4 +1,4 @@
-//! XenMon's metrics of hand-written runs.
+//! Tests of XenMon's metrics, with hand-written runs.
 
 use crate::script::{header, us, vcpu};
 use slackline_metrics::{FieldValue, Point, XenMon, XenMonSummary};
@@ -27,7 +27,7 @@ fn ran(slot: u32, (from, to): (u64, u64), slice: u64, end: RanEnd) -> Record {
     Record::Ran { vcpu: vcpu(slot), cpu, from, to, used, granted, late, end, due }
 }
 
-/// Creates a monitor that knows these vCPUs, by name and domain.
+/// Creates a monitor that knows the given vCPUs. Each has an id, a name and the name of its domain.
 fn monitor(header: &Header, vcpus: &[(VcpuId, &str, &str)]) -> XenMon {
     let mut monitor = XenMon::new(header);
     for &(vcpu, name, domain) in vcpus {
@@ -66,8 +66,8 @@ fn xenmon_metrics_of_two_domains_equal_hand_computed_values() {
         Record::Ended { at: at(20_000) },
     ]);
     let [web, batch] = &summary.domains[..] else { panic!("two domains") };
-    // The first domain is blocked from 2 to 9 ms and waits from 9 to 10 ms. Its last wait is not
-    // over.
+    // The first domain is blocked from 2 to 9 ms, and waits from 9 to 10 ms. Its last wait has not
+    // ended, so it does not count.
     assert_eq!(web.total, point([6_000, 10_000, 7_000, 1_000], 2));
     assert_eq!(batch.total, point([14_000, 60_000, 0, 2_000 + 4_000], 2));
     assert_eq!((web.name.as_str(), web.points.len()), ("web", 1));
@@ -79,7 +79,8 @@ fn xenmon_counts_a_switch_only_if_a_gap_precedes_the_run_interval() {
         woke(0, 0),
         ran(0, (0, 5_000), 5_000, RanEnd::Limit),
         ran(0, (5_000, 10_000), 5_000, RanEnd::Limit),
-        // Throttled until its next period: the vCPU is runnable, so it waits.
+        // The vCPU is throttled until its next period. It is runnable, so this time counts as
+        // waiting.
         ran(0, (30_000, 35_000), 5_000, RanEnd::Over),
         Record::Ended { at: at(40_000) },
     ]);
@@ -127,7 +128,7 @@ fn each_second_of_xenmon_sums_ten_samples_taken_after_the_warm_up() {
     ];
     let summary = shown(monitor(&header, WEB), &records);
     let seconds: Vec<Point> = summary.seconds(&summary.domains[0]).collect();
-    // It was switched in during the warm-up. Half of its run interval lies behind that.
+    // The vCPU was switched in during the warm-up. Half of its run interval is after the warm-up.
     assert_eq!(seconds, [point([500_000, 0, 500_000, 0], 0), point([0, 0, 1_000_000, 0], 0)]);
     assert_eq!(summary.length, us(2_100_000));
 }

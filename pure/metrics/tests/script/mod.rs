@@ -1,4 +1,4 @@
-//! Hand-written records of a run of few vCPUs. Times are in microseconds.
+//! Hand-written records of a run with a few vCPUs. Times are in microseconds.
 
 #![allow(dead_code, unreachable_pub)]
 
@@ -6,7 +6,7 @@ use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
 use slackline_trace::{Entry, Header, Knowledge, RanEnd, Record, VcpuName};
 use slackline_units::{CpuId, DomId, Enforcement, Reservation, Span, Time, VcpuId};
 
-/// Records as a run would write them.
+/// Builder for the records of a run.
 pub struct Script {
     pub header: Header,
     pub entries: Vec<Entry>,
@@ -50,7 +50,7 @@ impl Script {
         (0..).zip(names).fold(named, |script, (slot, _)| script.joined(slot, 0))
     }
 
-    /// Names the vCPU and its domain from the last record on.
+    /// Gives a vCPU and its domain the name `name`, from the time of the last record on.
     pub fn named(mut self, slot: u32, name: &str) -> Script {
         let name = name.to_string();
         let named = VcpuName { at: self.now(), vcpu: vcpu(slot), domain: name.clone(), name };
@@ -86,7 +86,7 @@ impl Script {
         self
     }
 
-    /// Marks the run as a run on a live host, which records only the total CPU time of scheduling.
+    /// Makes the run one of a live host, which records only the total CPU time of scheduling.
     pub fn knows_overhead_in_all(mut self) -> Script {
         self.header.knows.overhead = false;
         self
