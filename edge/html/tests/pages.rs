@@ -135,7 +135,7 @@ fn figure_shows_command_seeds_and_commit_below_the_chart() {
     assert!(svg.contains(">slackline alert \u{b7} seeds 1 to 10 \u{b7} commit abc</text>"));
 }
 
-/// Returns the position and the anchor of the only text element that contains these words.
+/// Returns the position and the anchor of the only text element that contains the text `says`.
 fn place_of(svg: &str, says: &str) -> (f64, f64, String) {
     let line = svg.lines().find(|line| line.contains(&format!(">{says}</text>")));
     let line = line.unwrap_or_else(|| panic!("`{says}` is not in\n{svg}"));

@@ -22,7 +22,8 @@ const SOME: u64 = 1;
 
 pub(crate) fn is_ftrace(begin: &[u8]) -> bool {
     let is_head = |head: &&str| begin.starts_with(head.as_bytes());
-    // Any text may contain these words. Only a text of ftrace begins with them.
+    // A text of ftrace begins with `# tracer:` or `cpus=`. Other texts may contain these words
+    // elsewhere.
     ["# tracer:", "cpus="].iter().any(is_head)
         || begin.split(|&byte| byte == b'\n').any(|line| {
             let line = printable(line);

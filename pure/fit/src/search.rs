@@ -95,7 +95,7 @@ pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     eighths.into_iter().map(period).filter(|period| !period.is_zero()).collect()
 }
 
-/// Returns the reservation with which the most equal VMs fit on one CPU. It is searched among the
+/// Returns the reservation with which the most equal VMs fit on one CPU. The search covers the
 /// [usual periods](usual_periods). If several periods fit the same number of VMs, the longest is
 /// chosen, because it has the fewest context switches. The reservation below the answer is an equal
 /// share of the CPU for one more VM.

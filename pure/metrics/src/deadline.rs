@@ -31,8 +31,8 @@ use slackline_units::{Reservation, Span, Time};
 use crate::distribution::{Distribution, PartDistribution, Tally};
 use crate::split::{Stretch, ppm};
 
-/// Maximum number of shortfalls that are waiting to be made up. Consecutive periods in which a vCPU
-/// received nothing share one shortfall. If there are more, the oldest shortfall is given up.
+/// Maximum number of shortfalls that are waiting to be made up. One more shortfall gives up the
+/// oldest one. Consecutive periods in which a vCPU received nothing share one shortfall.
 const WAITING: usize = 64;
 
 /// State that judges the deadlines of one vCPU.

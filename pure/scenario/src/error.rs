@@ -452,7 +452,7 @@ pub enum ErrorKind {
     },
     /// The first line of a file of jobs is not a valid header.
     #[error(
-        "`{path}`, line {line}: the title must be `ready_ns,work_ns` or `think_ns,work_ns`, not \
+        "`{path}`, line {line}: the header must be `ready_ns,work_ns` or `think_ns,work_ns`, not \
          `{written}`"
     )]
     BadJobsTitle {

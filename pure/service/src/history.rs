@@ -1,9 +1,9 @@
 //! History: the CPU time that each reservation received, by hour of the wall clock.
 //!
 //! Time that no daemon counted is *unknown*, and does not count as delivered. This is time in which
-//! no daemon ran or the host was suspended, and time that a step of the wall clock skipped. Sums of
-//! hours can be added to sums of days. If the wall clock is set back, time is counted in the last
-//! hour until the clock has caught up.
+//! no daemon ran or the host was suspended, and time that a step of the wall clock skipped. The
+//! sums of all hours of a day add up to the sum of the day. If the wall clock is set back, time is
+//! counted in the last hour until the clock has caught up.
 
 use std::collections::BTreeMap;
 

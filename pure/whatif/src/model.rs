@@ -116,7 +116,7 @@ pub(crate) struct HostCosts {
 /// Ordinary programs on one CPU that compete with VMs for slack. Only one of them runs at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Competitor {
-    /// Index of these programs in the recorded demand of other programs.
+    /// Index of the competing programs in the recorded demand of other programs.
     pub(crate) source: usize,
     pub(crate) cpu: CpuId,
 }

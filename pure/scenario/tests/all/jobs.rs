@@ -70,7 +70,7 @@ fn jobs_file_without_a_header_or_with_an_invalid_line_is_refused() {
         let error = Scenario::with_files(text, &|_| Ok(file.to_owned()));
         error.err().map(|error| error.to_string()).unwrap_or_default()
     };
-    assert!(refused("1,2\n").contains("line 1: the title must be `ready_ns,work_ns`"));
+    assert!(refused("1,2\n").contains("line 1: the header must be `ready_ns,work_ns`"));
     assert!(refused("think_ns,work_ns\n1,-2\n").contains("line 2: cannot read `1,-2`: a job is"));
     assert!(refused("think_ns,work_ns\n1\n").contains("cannot read `1`: a job is"));
     assert_eq!(refused("think_ns,work_ns\n"), "", "a vCPU may have no job");
