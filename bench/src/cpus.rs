@@ -148,7 +148,8 @@ fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Resul
     } else {
         Command::new(itself)
     };
-    let output = command.arg("cpus-run").args(words).output().context("cannot start it again")?;
+    let output =
+        command.arg("cpus-run").args(words).output().context("cannot start this program again")?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "{policy} on {cpus} CPUs: {said}");
     let text = String::from_utf8(output.stdout).context("not a text")?;

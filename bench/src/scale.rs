@@ -83,7 +83,8 @@ pub(crate) fn peak() -> Result<u64> {
 fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
     let itself = std::env::current_exe().context("no path of this program")?;
     let words = ["memory".to_owned(), vcpus.to_string(), events.to_string()];
-    let output = Command::new(itself).args(words).output().context("cannot start it again")?;
+    let output =
+        Command::new(itself).args(words).output().context("cannot start this program again")?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let text = String::from_utf8(output.stdout).context("not a text")?;
     text.trim().parse().with_context(|| format!("not a number: {text}"))

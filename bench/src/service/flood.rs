@@ -65,7 +65,8 @@ fn missed(client: &mut Client, mut work: impl FnMut() -> Result<()>) -> Result<(
     let mut count = || -> Result<(u64, u64)> {
         let mut sum = (0, 0);
         for name in SUBJECTS {
-            let total = allowed(|| client.show(name))?.total.context("what it had so far")?;
+            let total =
+                allowed(|| client.show(name))?.total.context("the metrics have counts so far")?;
             sum = (sum.0 + total.deadlines, sum.1 + total.missed);
         }
         Ok(sum)

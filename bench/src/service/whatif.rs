@@ -99,7 +99,7 @@ fn question(nth: usize) -> WhatIf {
 fn missed(client: &mut Client) -> Result<(u64, u64)> {
     let mut sum = (0, 0);
     for reservation in allowed(|| client.list(None))? {
-        let total = reservation.total.context("what it had so far")?;
+        let total = reservation.total.context("the metrics have counts so far")?;
         sum = (sum.0 + total.deadlines, sum.1 + total.missed);
     }
     Ok(sum)

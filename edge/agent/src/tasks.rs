@@ -112,7 +112,7 @@ mod tests {
     }
 
     fn classes(tasks: &Tasks, vcpu: u16) -> [Option<(u8, u8, u8, bool)>; TASKS] {
-        let Says::Classes(classes) = tasks.of(vcpu) else { panic!("it is about tasks") };
+        let Says::Classes(classes) = tasks.of(vcpu) else { panic!("the report contains tasks") };
         classes.map(|it| it.map(|it| (it.urgency.0, it.runnable, it.blocked, it.woken)))
     }
 

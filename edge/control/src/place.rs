@@ -130,7 +130,10 @@ mod tests {
             }
             println!("{fit:?}: {} of 1000 of the optimum", placed * 1000 / optimum);
             assert!(placed * 100 >= optimum * least_percent, "{fit:?}: {placed} of {optimum}");
-            assert!(placed < optimum, "{fit:?} is as good as who knows all before");
+            assert!(
+                placed < optimum,
+                "{fit:?} equals the optimum, which knows all sizes in advance"
+            );
         }
     }
 }

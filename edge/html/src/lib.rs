@@ -30,7 +30,7 @@
 #![allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "places on a picture: what becomes a whole number here is small and rounded"
+    reason = "positions in a picture: numbers that are converted here are small and rounded"
 )]
 
 mod axis;

@@ -73,8 +73,8 @@ fn assert_well_formed(text: &str) {
 fn user_text_in_an_html_page_is_never_interpreted_as_markup() {
     let html = page().html();
     assert_well_formed(&html);
-    assert!(!html.contains("<script"), "no scripts, nobody's");
-    assert!(html.contains("&lt;script&gt;"), "what people wrote is shown");
+    assert!(!html.contains("<script"), "the page contains no script");
+    assert!(html.contains("&lt;script&gt;"), "the page shows the text of the user");
 }
 
 #[test]

@@ -202,7 +202,7 @@ mod tests {
         for _ in 0..4 {
             assert_eq!(by.recv(&mut message).expect("the node sends"), MESSAGE);
             assert_eq!(read(&message), Some(1));
-            assert!(!one.is_finished(), "nobody has told it anything");
+            assert!(!one.is_finished(), "the node got no message");
         }
         by.send_to(&first, to).expect("the datagram is sent");
         assert!(!one.join().expect("no panic"));

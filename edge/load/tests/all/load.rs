@@ -229,7 +229,7 @@ fn descriptor_for_job_records_is_reopened_without_changing_the_original() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let again = jobs_on(u32::try_from(write.as_raw_fd()).unwrap()).unwrap();
     let flags = rustix::fs::fcntl_getfl(&write).unwrap();
-    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "the other is left alone");
+    assert!(!flags.contains(rustix::fs::OFlags::NONBLOCK), "the original descriptor is unchanged");
     drop(write);
     let program = Program::once(vec![Step::Done]);
     run_plainly(&program, Options { jobs: Some(again), ..Options::default() });

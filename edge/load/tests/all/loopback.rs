@@ -300,7 +300,7 @@ fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
     let (done, notes) = server.end();
     // Data that was in flight when the client closed the connection is lost.
     assert!(done.sent >= received, "{} of {received}", done.sent);
-    assert_eq!(moved(&notes), 0, "who takes it tells it");
+    assert_eq!(moved(&notes), 0, "the receiver reports the data");
 }
 
 #[test]
@@ -332,7 +332,7 @@ fn compile_load_requests_files_until_its_total_is_computed() {
     let (notes, jobs) = rustix::pipe::pipe().unwrap();
     let options = Options { jobs: Some(jobs), ..Options::default() };
     let done = serve(&serving(work, SystemClients::default()), options, &mut |ports| {
-        assert_eq!(ports, Ports::default(), "nobody talks to it");
+        assert_eq!(ports, Ports::default(), "no client connects to the load");
     });
     let done = done.unwrap();
     // Each of the three jobs has ten bursts, with a request to the file server between two bursts.

@@ -38,7 +38,7 @@ fn alert_test_spreads_the_cpu_time_of_a_run_interval_over_its_seconds() {
     // on.
     let long = (1, half, half + 3 * SECOND, 3 * SECOND * 4 / 5);
     let found = seconds(SECOND, &[(0, 0, 10, 10), long], 4 * SECOND + half);
-    assert_eq!(found[0], [Span::ZERO; 3], "what ran in the warm-up is left out");
+    assert_eq!(found[0], [Span::ZERO; 3], "CPU time in the warm-up is left out");
     assert_eq!(found[1], [us(800_000), us(800_000), us(400_000)]);
 }
 
@@ -53,13 +53,13 @@ fn alert_test_leaves_out_an_incomplete_second_at_the_end_of_the_run() {
 fn alert_test_error_is_positive_if_the_vcpu_received_more_than_its_share() {
     let error =
         |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
-    assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % where 1 % was due");
+    assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % received with a share of 1 %");
     assert_eq!(error(0, 10_000), -1_000_000, "nothing");
     assert_eq!(error(60_000, 60_000), 0);
     assert_eq!(error(54_000, 60_000), -100_000);
     assert_eq!(error(54_000, 0), 0, "nothing of nothing");
     let half = allocation_error(us(5_000), Span::from_ms(500), CpuShare::from_ppm(10_000));
-    assert_eq!(half, 0, "of half a second half as much");
+    assert_eq!(half, 0, "half a second has half the share");
 }
 
 #[test]

@@ -75,7 +75,7 @@ fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
     let vcpu = script.blocked(0, 2 * S + 600_000).first_ended(3 * S);
     let error = vcpu.second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm), (2, 1_000_000));
-    assert_eq!(vcpu.error_ppm, Some(1_111), "901 ms of 900 ms, although it slept");
+    assert_eq!(vcpu.error_ppm, Some(1_111), "901 ms of 900 ms, although the vCPU blocked");
 }
 
 #[test]

@@ -110,7 +110,7 @@ fn xenmon_divides_cpu_time_over_samples_and_counts_each_wait_in_one_sample() {
         Record::Ended { at: at(350_000) },
     ]);
     let web: Vec<Point> = summary.domains[0].points.clone();
-    assert_eq!(web[0], point([0, 0, 0, 0], 0), "who never gets in has not waited");
+    assert_eq!(web[0], point([0, 0, 0, 0], 0), "a vCPU that is never switched in has not waited");
     assert_eq!(web[1], point([50_000, 100_000, 0, 150_000], 1));
     assert_eq!(web[2], point([10_000, 0, 90_000, 0], 0));
     assert_eq!(web[3], point([0, 0, 50_000, 0], 0));
@@ -176,7 +176,7 @@ fn xenmon_counts_io_for_both_domains_and_omits_it_without_io_records() {
     let service = Service { received: 7, sent: 100, requests: 100, ..Service::default() };
     let served = Record::Served { at: at(3_000), by: vcpu(1), of: vcpu(0), service };
     let with = shown(monitor(&header(), &vcpus), &[run, served]);
-    assert_eq!(with.domains[1].total.io, 7, "for who served it too");
+    assert_eq!(with.domains[1].total.io, 7, "also for the domain that served it");
     assert_eq!(field(&with, "io"), FieldValue::Count(7));
     assert_eq!(field(&with, "io_milli_per_execution"), FieldValue::Count(7_000));
     assert_eq!(field(&with, "blocked_per_io_ns"), FieldValue::Count(0));

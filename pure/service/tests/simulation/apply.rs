@@ -45,7 +45,10 @@ fn named(rows: &[(&str, u64)]) -> Vec<(String, u64)> {
 fn apply_request_can_swap_the_capacity_of_two_reservations() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 6), ("b", 2)])).expect("there is room");
-    assert!(ask(&mut run, ROOT, reserve_change("b", 6)).is_err(), "no room for that alone");
+    assert!(
+        ask(&mut run, ROOT, reserve_change("b", 6)).is_err(),
+        "the change alone exceeds the capacity"
+    );
     let answer = ask(&mut run, ROOT, list(&[("b", 6), ("a", 2)]));
     let changed = [("a", Action::Change), ("b", Action::Change)];
     assert_eq!(actions(answer), changed.map(|(name, action)| (name.to_owned(), action)));
