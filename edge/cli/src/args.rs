@@ -207,6 +207,9 @@ pub(crate) struct RunArgs {
     /// CPUs of this host, as many as the scenario has [default: the last CPUs].
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
+    /// Mechanism: auto or dispatcher. The others run no scheduler policy [default: dispatcher].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) enforce: Option<Enforce>,
     #[command(flatten)]
     pub(crate) keeping: Keeping,
 }
@@ -221,8 +224,7 @@ const TARGETS: [&str; 4] = ["pid", "unit", "cgroup", "command"];
 /// exit code.
 ///
 /// With --cpu above one CPU, a process runs with its children on several CPUs at once. With --vcpus
-/// and --cpu, each vCPU has an equal share, and may use budget that the other vCPUs of the VM leave
-/// unused.
+/// and --cpu, each vCPU has an equal share, and may use budget unused by the VM's other vCPUs.
 ///
 /// With --enforce the kernel enforces: deadline for single threads, quota for a limit only
 /// (--at-most), weight for a share among siblings. A mechanism refuses a request that it cannot

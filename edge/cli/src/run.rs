@@ -23,6 +23,7 @@ use slackline_units::frame::VERSION;
 use slackline_units::{CpuId, Span};
 
 use crate::args::{Keeping, RunArgs};
+use crate::enforce::Enforce;
 use crate::load::words;
 use crate::outputs::{Files, tables};
 use crate::problem::Problem;
@@ -36,6 +37,7 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Problem> {
     if let Some(policy) = &args.policy {
         scenario = input::under(&args.file, &scenario, policy)?;
     }
+    check_mechanism(args.enforce, scenario.policy.spec.name)?;
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     if expects_refusal(&scenario) {
         return claims::check_refusal(&args.file, &scenario);
@@ -57,6 +59,23 @@ pub(crate) fn run(args: &RunArgs) -> Result<(), Problem> {
     }
     live.was_whole()?;
     claims::check(&args.file, &scenario, &[claims::CheckedRun::live(live.summary())])
+}
+
+/// Checks that the mechanism runs scheduler policies. Only the dispatcher does.
+fn check_mechanism(enforce: Option<Enforce>, policy: &str) -> Result<(), Problem> {
+    match enforce {
+        Some(Enforce::Named(mechanism)) if mechanism.is_of_kernel() => Err(Problem::BadOption {
+            message: format!(
+                "--enforce {mechanism}: the scenario's policy `{policy}` chooses each vCPU to run, \
+                 but under `{mechanism}` the kernel chooses"
+            ),
+            hint: Some(format!(
+                "leave out --enforce, or let the kernel enforce a reservation with \
+                 `slackline hold --enforce {mechanism}`"
+            )),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// Runs a scenario with several seeds, and prints statistics over them.

@@ -303,3 +303,15 @@ fn live_run_is_refused_if_its_cpus_are_missing_or_too_few() {
     let ran = place.run(&["run", "many.toml"]).refused(3);
     ran.says("the scenario needs 256 CPUs, this host has ");
 }
+
+#[test]
+fn run_command_refuses_a_mechanism_that_runs_no_policy() {
+    let place = Place::with(GOOD);
+    for mechanism in ["deadline", "quota", "weight"] {
+        let ran = place.run(&["run", "it.toml", "--enforce", mechanism]).refused(2);
+        ran.says(&format!("under `{mechanism}` the kernel chooses"))
+            .says(&format!("slackline hold --enforce {mechanism}"));
+    }
+    let ran = place.run(&["run", "it.toml", "--enforce", "deadlin"]).ended_with(2);
+    assert!(ran.err.contains("did you mean `deadline`?"), "{}", ran.err);
+}
