@@ -51,8 +51,9 @@ pub struct OtherDemand {
     /// Period of the kernel's tick, and the time of the first tick in the trace. `None` if the
     /// recorded preemptions do not show a tick.
     pub tick: Option<(Span, Span)>,
-    /// Time from a vCPU's wake until it ran, for each wake after which it ran soon, in the part of
-    /// the recording from which costs are fitted.
+    /// Time from a vCPU's wake until it ran, in the part of the recording from which costs are
+    /// fitted. Contains only wakes after which the vCPU ran soon and did not wait for the reserved
+    /// timeslice of another vCPU.
     pub wake_latency: Samples,
 }
 
@@ -112,6 +113,8 @@ struct CpuRow {
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,
+    /// End of the last reserved run interval on this CPU that no preemption ended.
+    reserved_until: Time,
 }
 
 impl ThreadCollector {
@@ -141,9 +144,9 @@ impl ThreadCollector {
                 self.woken.insert(vcpu, at);
             }
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
-                let latency = self.woken.remove(&vcpu).map(|at| from.since(at));
-                let latency = latency.filter(|&it| from <= fit_until && it < LATENCY);
-                latency.into_iter().for_each(|it| self.wake_latency.add(it));
+                if let Some(at) = self.woken.remove(&vcpu).filter(|_| from <= fit_until) {
+                    self.ran_after_wake(cpu, at, from);
+                }
                 self.ran((vcpu, cpu), (from, to), (end, due));
             }
             _ => {}
@@ -199,6 +202,17 @@ impl ThreadCollector {
         }
     }
 
+    /// Measures the wake latency of a vCPU that woke at `at` and runs at `from`. A wait for the
+    /// reserved timeslice of another vCPU is no latency: a simulation of the policy contains such
+    /// waits already.
+    fn ran_after_wake(&mut self, cpu: CpuId, at: Time, from: Time) {
+        let latency = from.since(at);
+        let has_waited = self.cpus.get(&cpu).is_some_and(|state| state.reserved_until > at);
+        if latency < LATENCY && !has_waited {
+            self.wake_latency.add(latency);
+        }
+    }
+
     /// Records a run interval of a vCPU. If the vCPU was preempted in reserved time before,
     /// programs that ran since then have precedence over it.
     fn ran(
@@ -208,6 +222,9 @@ impl ThreadCollector {
         (end, is_due): (RanEnd, bool),
     ) {
         let state = self.cpus.entry(cpu).or_default();
+        if is_due && end != RanEnd::Preempted {
+            state.reserved_until = to;
+        }
         let cut = state.cut.take().filter(|&(other, _)| is_due && other == vcpu);
         state.cut = (is_due && end == RanEnd::Preempted).then_some((vcpu, to));
         let Some((_, since)) = cut.filter(|&(_, since)| since < from) else { return };

@@ -1,7 +1,8 @@
 //! Demand of recordings: jobs, changes and demand per period.
 
-use slackline_demand::{ChangeKind, DemandCounts, Job, demand_per_period};
-use slackline_units::{CpuId, CpuSet, Span, Time};
+use slackline_demand::{ChangeKind, Collector, DemandCounts, Job, demand_per_period};
+use slackline_trace::{HostThread, HostThreadId, HostThreadKind, OffCpu, RanEnd, Record, Sink};
+use slackline_units::{CpuId, CpuSet, DomId, Span, Time, VcpuId};
 
 use crate::record::recorded;
 
@@ -135,4 +136,48 @@ fn work_from_a_recording_excludes_overhead_of_switches_and_ticks() {
         assert_eq!(costs.switch.mean(), cost);
         assert_eq!(costs.tick.mean(), cost);
     }
+}
+
+/// Records a reserved run interval on CPU 0, from and to a time in microseconds.
+fn ran(vcpu: VcpuId, (from, to): (u64, u64), end: RanEnd) -> Record {
+    let at = |us| Time::START + Span::from_us(us);
+    let (cpu, used, late) = (CpuId::new(0), Span::from_us(to - from), Span::ZERO);
+    let granted = Some(Span::from_ms(1));
+    Record::Ran { vcpu, cpu, from: at(from), to: at(to), used, granted, late, end, due: true }
+}
+
+#[test]
+fn wake_latency_excludes_waits_for_a_reserved_timeslice() {
+    let [web, db] = [0, 1].map(|number| VcpuId::new(number, DomId::new(number), 0));
+    let us = |us| Time::START + Span::from_us(us);
+    let mut collector = Collector::new(at(10));
+    collector.host_thread(&HostThread {
+        at: Time::START,
+        id: HostThreadId::new(0),
+        kind: HostThreadKind::Slackline,
+        vcpu: None,
+        tid: 1,
+        process: 1,
+        user: 0,
+        name: "dispatcher 0".into(),
+        command: "slackline".into(),
+        vm: String::new(),
+        group: String::new(),
+    });
+    let (thread, cpu, end) = (HostThreadId::new(0), CpuId::new(0), OffCpu::Blocked);
+    for record in [
+        Record::OnCpu { thread, cpu, from: us(0), to: us(10), end },
+        // web waits until the timeslice of db ends.
+        Record::Woke { at: us(1_000), vcpu: web },
+        ran(db, (500, 1_200), RanEnd::Limit),
+        ran(web, (1_250, 1_400), RanEnd::Blocked),
+        // web preempts db at once.
+        Record::Woke { at: us(5_000), vcpu: web },
+        ran(db, (4_500, 5_020), RanEnd::Preempted),
+        ran(web, (5_050, 5_200), RanEnd::Blocked),
+    ] {
+        collector.record(&record);
+    }
+    let latency = collector.finish().others.wake_latency;
+    assert_eq!((latency.count(), latency.sum()), (1, Span::from_us(50)));
 }
