@@ -10,8 +10,8 @@ use crate::recording::Recording;
 use crate::verdict::FormGate;
 
 /// Cause of a difference between a recording and its simulation. `Others`, `Stolen`, `Dispatcher`
-/// and `CostsChanged` contain a part of a CPU in millionths. All other causes contain a number of
-/// events.
+/// and `CostsChanged` contain a part of a CPU in millionths. `HalvesDiffer` contains shares. All
+/// other causes contain a number of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause {
     /// Other programs, kernel threads and interrupts used CPUs.
@@ -22,6 +22,9 @@ pub enum Cause {
     Dispatcher(u64),
     /// Overhead differed between the first and the second half of the recording.
     CostsChanged(u64),
+    /// A CPU-bound vCPU received another share in the second half of the recording than in the
+    /// first, although no parameter was changed.
+    HalvesDiffer(SharesOfHalves),
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
     /// Guests gave hints about their tasks, which the model does not contain.
@@ -40,17 +43,34 @@ pub enum Cause {
     Unexplained,
 }
 
+/// Shares of one vCPU in the two halves of a recording.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharesOfHalves {
+    /// Display name of the vCPU.
+    pub name: String,
+    /// Share in the first half, in millionths of a CPU.
+    pub first_ppm: u64,
+    /// Share in the second half, in millionths of a CPU.
+    pub second_ppm: u64,
+}
+
 impl Cause {
-    /// Returns the largest measured part of CPU time that the model does not contain. If no part
-    /// reaches half of the difference of the shares, returns the most frequent behaviour that the
-    /// model does not contain.
+    /// Returns the cause with the largest effect. Changed overhead precedes halves that differ, and
+    /// these precede all other measured parts of CPU time. If no part reaches half of the
+    /// difference of the shares, returns the most frequent behaviour that the model does not
+    /// contain.
     pub(crate) fn largest(recording: &Recording, forms: &[FormGate; 2]) -> Cause {
         let demand = &recording.demand;
         let parts = parts_of(demand, recording);
         let largest = parts.into_iter().max_by_key(Cause::size);
         let error = forms.iter().map(FormGate::worst_share_ppm).min().unwrap_or(0);
         if let Some(cause) = largest.filter(|cause| cause.size() > 0 && cause.size() >= error / 2) {
-            return cause;
+            let is_of_costs = matches!(cause, Cause::CostsChanged(_));
+            let halves = forms.iter().find_map(|form| SharesOfHalves::find(recording, form));
+            return halves.filter(|_| !is_of_costs).map_or(cause, Cause::HalvesDiffer);
+        }
+        if let Some(halves) = forms.iter().find_map(|form| SharesOfHalves::find(recording, form)) {
+            return Cause::HalvesDiffer(halves);
         }
         let beyond = &demand.beyond;
         let counts = [
@@ -81,8 +101,41 @@ impl Cause {
             | Cause::Yields(size)
             | Cause::Refusals(size)
             | Cause::Elsewhere(size) => size,
+            Cause::HalvesDiffer(ref halves) => halves.difference(),
             Cause::Unexplained => 0,
         }
+    }
+}
+
+impl SharesOfHalves {
+    /// Finds the vCPU with the largest error in this form. `None` unless the vCPU is CPU-bound,
+    /// kept its parameters, and its shares in the halves differ by at least half of the error.
+    fn find(recording: &Recording, form: &FormGate) -> Option<SharesOfHalves> {
+        let failed = form.rows.iter().filter(|row| !row.has_share());
+        let row = failed.max_by_key(|row| row.share_error_ppm())?;
+        let name = &row.recorded.name;
+        let demand = recording.demand.vcpus.iter().find(|vcpu| vcpu.name == *name)?;
+        let whole = recording.whole.iter().find(|it| it.name == *name)?;
+        let (all, second) = (recording.summary.length, recording.judged_length());
+        let first = all.left_after(second);
+        let is_steady = demand.is_endless() && demand.changes.is_empty();
+        if !is_steady || first.is_zero() {
+            return None;
+        }
+        let received = |ppm: u64, length: Span| u128::from(ppm) * u128::from(length.ns());
+        let in_first = received(whole.share_ppm, all)
+            .saturating_sub(received(row.recorded.share_ppm, second))
+            / u128::from(first.ns());
+        let halves = SharesOfHalves {
+            name: name.clone(),
+            first_ppm: u64::try_from(in_first).unwrap_or(u64::MAX),
+            second_ppm: row.recorded.share_ppm,
+        };
+        Some(halves).filter(|halves| halves.difference() >= row.share_error_ppm() / 2)
+    }
+
+    fn difference(&self) -> u64 {
+        self.first_ppm.abs_diff(self.second_ppm)
     }
 }
 
@@ -123,6 +176,13 @@ impl fmt::Display for Cause {
                     "overhead changed by {percent} of a CPU between the halves of the recording"
                 )
             }
+            Cause::HalvesDiffer(ref halves) => write!(
+                out,
+                "{} received {} of a CPU in the first half of the recording and {} in the second",
+                halves.name,
+                percent(halves.first_ppm),
+                percent(halves.second_ppm)
+            ),
             Cause::Slowed(count) => {
                 write!(out, "vCPUs slowed each other through shared cores or memory, {count} times")
             }

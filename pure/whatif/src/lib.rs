@@ -29,7 +29,7 @@ mod simulate;
 mod verdict;
 mod write;
 
-pub use cause::Cause;
+pub use cause::{Cause, SharesOfHalves};
 pub use edit::{Edit, EditError};
 pub use forecast::{Forecast, Loss, Row, forecast};
 pub use form::Form;

@@ -91,6 +91,11 @@ impl Recording {
         (Time::START + self.demand.length).since(self.begin)
     }
 
+    /// Returns the length of the part of the recording that the gate compares.
+    pub(crate) fn judged_length(&self) -> Span {
+        self.length().left_after(self.unjudged())
+    }
+
     /// Returns the length of the warm-up, counted from the start of the recording.
     #[must_use]
     pub fn warmup(&self) -> Span {

@@ -109,8 +109,8 @@ fn whatif_refuses_a_recording_with_costs_that_change_half_way() {
     assert!(ppm > 50_000, "{ppm}");
 }
 
-/// Sink that halves the CPU time of the CPU-bound VM in the second half of a trace, as if another
-/// program had used the rest.
+/// Sink that halves the CPU time of the CPU-bound VM from `split` on, as if another program had
+/// used the rest.
 struct Hog<'a, S> {
     split: Time,
     sink: &'a mut S,
@@ -141,16 +141,32 @@ impl<S: Sink> Sink for Hog<'_, S> {
     }
 }
 
-#[test]
-fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
+/// Returns the gate's result for a recording in which the CPU-bound VM lacks CPU time from `split`
+/// on.
+fn lacking_from(split: Span) -> Gate {
     let scenario = scenario(THREE);
     let mut changed: Vec<Entry> = Vec::new();
-    let split = Time::START + scenario.length / 2;
-    let mut hog = Hog { split, sink: &mut changed };
+    let mut hog = Hog { split: Time::START + split, sink: &mut changed };
     entries(&scenario).iter().for_each(|entry| entry.pass_to(&mut hog));
-    let gate = gated(&recording(&trace_header(&scenario), &changed, scenario.length));
+    gated(&recording(&trace_header(&scenario), &changed, scenario.length))
+}
+
+#[test]
+fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
+    let gate = lacking_from(Span::ZERO);
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
+}
+
+#[test]
+fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
+    let gate = lacking_from(scenario(THREE).length / 2);
+    assert!(!gate.passes());
+    let Some(Cause::HalvesDiffer(halves)) = &gate.cause else { panic!("{:?}", gate.cause) };
+    let half = halves.first_ppm / 2;
+    assert!(halves.second_ppm.abs_diff(half) < half / 5, "{halves:?}");
+    let text = gate.cause.as_ref().map(ToString::to_string).unwrap_or_default();
+    assert!(text.starts_with(&halves.name) && text.contains("in the first half"), "{text}");
 }
 
 #[test]
