@@ -26,8 +26,8 @@ use slackline_policy::{AdmitError, RawValue, Values, find};
 use slackline_units::{CpuId, CpuShare, Reservation, Span, Time};
 
 use crate::amounts::{percent_hint, share_hint};
-use crate::args::Hold;
 use crate::command::{HeldCommand, exit_code};
+use crate::hold_args::HoldArgs;
 use crate::problem::Problem;
 use crate::run::choose_cpus;
 use crate::signals::stop_signal;
@@ -49,7 +49,7 @@ const FULL: u32 = 900_000;
 /// Time within which a VM must have started its vCPU threads.
 const VCPUS_WITHIN: Duration = Duration::from_secs(5);
 
-pub(crate) fn hold(args: &Hold) -> Result<(), Problem> {
+pub(crate) fn hold(args: &HoldArgs) -> Result<(), Problem> {
     let each = amount(args)?;
     let (stop, _raised) = stop_signal()?;
     // Checks that this thread may be real-time before anything is started.
@@ -140,7 +140,7 @@ enum Amount {
 }
 
 /// Returns the amount of CPU time that the user requested. `None` if there is a weight instead.
-fn amount(args: &Hold) -> Result<Option<Amount>, Problem> {
+fn amount(args: &HoldArgs) -> Result<Option<Amount>, Problem> {
     let bad = |message: String, hint: &str| Problem::BadOption { message, hint: Some(hint.into()) };
     match (args.cpu, args.slice) {
         (Some(cpu), _) => Ok(Some(Amount::Together(cpu, args.period.unwrap_or(PERIOD)))),
@@ -215,7 +215,7 @@ struct Target {
 }
 
 impl Target {
-    fn find(args: &Hold, command: Option<&HeldCommand>) -> Result<Target, Problem> {
+    fn find(args: &HoldArgs, command: Option<&HeldCommand>) -> Result<Target, Problem> {
         if let Some(unit) = &args.unit {
             let place = TreePlace::of_unit(unit).map_err(|error| of_group(&error))?;
             return Ok(Target::whole(unit.clone(), JoinTarget::Group(place)));
@@ -488,7 +488,7 @@ fn of_request(error: RequestError) -> Problem {
 
 /// Returns the error for a lack of capacity. If the user requested a share, the hint states a share
 /// too.
-fn in_same_terms(args: &Hold, parts: usize, error: RequestError) -> Problem {
+fn in_same_terms(args: &HoldArgs, parts: usize, error: RequestError) -> Problem {
     let hint = match &error {
         RequestError::Declined(
             AdmitError::NoRoom { asked, room, .. }

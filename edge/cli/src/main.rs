@@ -29,6 +29,7 @@ mod headings;
 mod help;
 mod hints;
 mod hold;
+mod hold_args;
 mod hook;
 mod import;
 mod import_args;

@@ -21,9 +21,9 @@ use slackline_units::{Enforcement, Reservation, Span, Time};
 use super::part::Parts;
 use super::show::{HoldOutput, KernelHeading};
 use super::{Amount, End, ROUND, Target, conclude, of_session, of_thread};
-use crate::args::Hold;
 use crate::command::HeldCommand;
 use crate::enforce::Enforce;
+use crate::hold_args::HoldArgs;
 use crate::problem::Problem;
 use crate::terminal;
 
@@ -39,7 +39,7 @@ pub(super) struct KernelChoice {
 /// # Errors
 /// If the mechanism that the user named cannot express the request.
 pub(super) fn selected(
-    args: &Hold,
+    args: &HoldArgs,
     named: &Target,
     amount: Option<Amount>,
     is_command: bool,
@@ -71,7 +71,7 @@ pub(super) fn selected(
 }
 
 /// Returns the demand of the arguments. `None` if they have neither a weight nor an amount.
-fn demand(args: &Hold, each: Option<Reservation>) -> Option<Demand> {
+fn demand(args: &HoldArgs, each: Option<Reservation>) -> Option<Demand> {
     let bound = match (args.at_least, args.at_most) {
         (true, _) => Bound::AtLeast,
         (_, true) => Bound::AtMost,
@@ -82,7 +82,7 @@ fn demand(args: &Hold, each: Option<Reservation>) -> Option<Demand> {
 }
 
 /// Chooses a mechanism, and prints the reason.
-fn chosen(args: &Hold, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
+fn chosen(args: &HoldArgs, target: &EnforceTarget, demand: Demand) -> Result<Enforcement, Problem> {
     let trial = TrialResult::read_all(Path::new(TrialResult::FILE));
     let chosen = choose(target, demand, args.cpus.is_some(), &trial);
     let chosen = chosen.map_err(|error| of_mechanism(&error.last))?;
@@ -109,7 +109,7 @@ fn target_of(target: &Target, is_command: bool) -> Result<EnforceTarget, Problem
 
 /// Holds a target by the kernel until it ends or the user stops the program.
 pub(super) fn hold(
-    args: &Hold,
+    args: &HoldArgs,
     selected: &KernelChoice,
     (target, demand): (&Target, Demand),
     (stop, mut command): (UnixStream, Option<HeldCommand>),
@@ -140,7 +140,7 @@ enum PartMeter {
 
 impl KernelHolding {
     fn begin(
-        args: &Hold,
+        args: &HoldArgs,
         (mechanism, target, demand): (&dyn KernelMechanism, &EnforceTarget, Demand),
         named: &Target,
     ) -> Result<KernelHolding, Problem> {

@@ -9,7 +9,7 @@ use slackline_live::session::{JoinId, SessionEvents};
 use slackline_units::{CpuId, Enforcement, Reservation, Span, Time};
 
 use super::part::{Part, Parts, Times};
-use crate::args::Hold;
+use crate::hold_args::HoldArgs;
 use crate::problem::Problem;
 use crate::terminal;
 
@@ -75,7 +75,7 @@ const UNDONE_EVERY: Span = Span::from_secs(10);
 impl HoldOutput {
     /// Prints the target and its reservation.
     pub(super) fn begin(
-        args: &Hold,
+        args: &HoldArgs,
         name: &str,
         each: Reservation,
         (parts, cpus): (usize, &[CpuId]),
@@ -116,7 +116,7 @@ impl HoldOutput {
 
     /// Prints the target and the demand that the kernel enforces.
     pub(super) fn begin_by_kernel(
-        args: &Hold,
+        args: &HoldArgs,
         heading: &KernelHeading<'_>,
     ) -> Result<HoldOutput, Problem> {
         let mut shown = HoldOutput::new(args, heading.mechanism);
@@ -153,7 +153,7 @@ impl HoldOutput {
         Ok(shown)
     }
 
-    fn new(args: &Hold, mechanism: Enforcement) -> HoldOutput {
+    fn new(args: &HoldArgs, mechanism: Enforcement) -> HoldOutput {
         let aside = !args.command.is_empty();
         let is_terminal = if aside { stderr().is_terminal() } else { stdout().is_terminal() };
         let in_place = is_terminal && !args.json;

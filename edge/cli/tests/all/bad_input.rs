@@ -314,4 +314,8 @@ fn run_command_refuses_a_mechanism_that_runs_no_policy() {
     }
     let ran = place.run(&["run", "it.toml", "--enforce", "deadlin"]).ended_with(2);
     assert!(ran.err.contains("did you mean `deadline`?"), "{}", ran.err);
+    for mechanism in ["auto", "dispatcher"] {
+        let ran = place.run(&["run", "it.toml", "--enforce", mechanism, "--cpus", "4095"]);
+        ran.refused(2).says("no CPU 4095");
+    }
 }
