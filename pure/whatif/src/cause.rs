@@ -22,8 +22,8 @@ pub enum Cause {
     Dispatcher(u64),
     /// Overhead differed between the first and the second half of the recording.
     CostsChanged(u64),
-    /// A CPU-bound vCPU received another share in the second half of the recording than in the
-    /// first, although no parameter was changed.
+    /// A CPU-bound vCPU with a hard limit received another share in the second half of the
+    /// recording than in the first, although no parameter was changed.
     HalvesDiffer(SharesOfHalves),
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
@@ -64,13 +64,13 @@ impl Cause {
         let parts = parts_of(demand, recording);
         let largest = parts.into_iter().max_by_key(Cause::size);
         let error = forms.iter().map(FormGate::worst_share_ppm).min().unwrap_or(0);
-        if let Some(cause) = largest.filter(|cause| cause.size() > 0 && cause.size() >= error / 2) {
-            let is_of_costs = matches!(cause, Cause::CostsChanged(_));
-            let halves = forms.iter().find_map(|form| SharesOfHalves::find(recording, form));
-            return halves.filter(|_| !is_of_costs).map_or(cause, Cause::HalvesDiffer);
+        let largest = largest.filter(|cause| cause.size() > 0 && cause.size() >= error / 2);
+        if let Some(costs @ Cause::CostsChanged(_)) = largest {
+            return costs;
         }
-        if let Some(halves) = forms.iter().find_map(|form| SharesOfHalves::find(recording, form)) {
-            return Cause::HalvesDiffer(halves);
+        let halves = forms.iter().find_map(|form| SharesOfHalves::find(recording, form));
+        if let Some(cause) = halves.map(Cause::HalvesDiffer).or(largest) {
+            return cause;
         }
         let beyond = &demand.beyond;
         let counts = [
@@ -109,7 +109,8 @@ impl Cause {
 
 impl SharesOfHalves {
     /// Finds the vCPU with the largest error in this form. `None` unless the vCPU is CPU-bound,
-    /// kept its parameters, and its shares in the halves differ by at least half of the error.
+    /// has a hard limit, kept its parameters, and its shares in the halves differ by at least half
+    /// of the error. The share of a vCPU without a hard limit may also change with other vCPUs.
     fn find(recording: &Recording, form: &FormGate) -> Option<SharesOfHalves> {
         let failed = form.rows.iter().filter(|row| !row.has_share());
         let row = failed.max_by_key(|row| row.share_error_ppm())?;
@@ -118,8 +119,9 @@ impl SharesOfHalves {
         let whole = recording.whole.iter().find(|it| it.name == *name)?;
         let (all, second) = (recording.summary.length, recording.judged_length());
         let first = all.left_after(second);
+        let is_limited = demand.reserved.is_some_and(|reserved| reserved.exact);
         let is_steady = demand.is_endless() && demand.changes.is_empty();
-        if !is_steady || first.is_zero() {
+        if !is_limited || !is_steady || first.is_zero() {
             return None;
         }
         let received = |ppm: u64, length: Span| u128::from(ppm) * u128::from(length.ns());

@@ -143,8 +143,8 @@ impl<S: Sink> Sink for Hog<'_, S> {
 
 /// Returns the gate's result for a recording in which the CPU-bound VM lacks CPU time from `split`
 /// on.
-fn lacking_from(split: Span) -> Gate {
-    let scenario = scenario(THREE);
+fn lacking_from(split: Span, text: &str) -> Gate {
+    let scenario = scenario(text);
     let mut changed: Vec<Entry> = Vec::new();
     let mut hog = Hog { split: Time::START + split, sink: &mut changed };
     entries(&scenario).iter().for_each(|entry| entry.pass_to(&mut hog));
@@ -153,20 +153,29 @@ fn lacking_from(split: Span) -> Gate {
 
 #[test]
 fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
-    let gate = lacking_from(Span::ZERO);
+    let gate = lacking_from(Span::ZERO, THREE);
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
 }
 
 #[test]
 fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
-    let gate = lacking_from(scenario(THREE).length / 2);
+    let limited =
+        THREE.replace(r#""2ms", period = "10ms""#, r#""2ms", period = "10ms", extra = false"#);
+    let gate = lacking_from(scenario(THREE).length / 2, &limited);
     assert!(!gate.passes());
     let Some(Cause::HalvesDiffer(halves)) = &gate.cause else { panic!("{:?}", gate.cause) };
     let half = halves.first_ppm / 2;
     assert!(halves.second_ppm.abs_diff(half) < half / 5, "{halves:?}");
     let text = gate.cause.as_ref().map(ToString::to_string).unwrap_or_default();
     assert!(text.starts_with(&halves.name) && text.contains("in the first half"), "{text}");
+}
+
+#[test]
+fn whatif_names_no_halves_for_a_vm_without_a_hard_limit() {
+    let gate = lacking_from(scenario(THREE).length / 2, THREE);
+    assert!(!gate.passes());
+    assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);
 }
 
 #[test]
