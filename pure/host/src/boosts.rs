@@ -1,8 +1,8 @@
 //! Boosts: intervals in which vCPUs run while their last wake-up lets them precede others.
 //!
-//! A policy says of a vCPU only that it is boosted at present. A boost begins to count at the pick
-//! that gives the vCPU a CPU. It can end while the vCPU runs on: when CPU time is charged, or when
-//! a timer expires.
+//! A policy reports only whether a vCPU is boosted now. The recorded boost begins when the vCPU is
+//! dispatched. It ends when the vCPU stops running, or earlier if the policy ends the boost when it
+//! charges CPU time or when its timer expires.
 
 use slackline_policy::Policy;
 use slackline_trace::{Record, Sink};
@@ -22,8 +22,8 @@ impl Boosts {
         Boosts { cpus: CpuSet::NONE, running: vec![None; cpus] }
     }
 
-    /// Records that a boosted vCPU runs on a CPU from now on. Does nothing if that is recorded
-    /// already.
+    /// Records that a boosted vCPU runs on a CPU from now on. Does nothing if a boost is already
+    /// recorded for the CPU.
     pub(crate) fn begin(&mut self, cpu: CpuId, vcpu: VcpuId, now: Time) {
         if self.running[cpu.index()].is_none() {
             self.running[cpu.index()] = Some((vcpu, now));

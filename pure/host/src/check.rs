@@ -9,8 +9,8 @@ use crate::CpuUse;
 /// Reason why [`Host::step`](crate::Host::step) failed.
 #[derive(Debug, Error)]
 pub enum Fault {
-    /// The policy declined the parameters of a vCPU because it cannot honour them. The host is
-    /// unchanged.
+    /// The policy declined the parameters of a vCPU because it cannot honour them. The old
+    /// parameters stay in force.
     #[error("cannot admit {vcpu}: {error}")]
     Declined {
         /// vCPU whose parameters were declined.
@@ -42,13 +42,13 @@ pub enum Broken {
         /// Time of the new report, which is earlier.
         now: Time,
     },
-    /// The hardware reported more CPU time than has elapsed.
+    /// The hardware reported more CPU time than has elapsed, or CPU time in the future.
     #[error(
         "{} used {} of CPU time between {} and {}, more than that interval",
         used.vcpu, used.ran, used.from, used.to
     )]
     UsedTooMuch {
-        /// Report of CPU time that broke the contract.
+        /// Report of CPU time that exceeds its interval or ends in the future.
         used: CpuUse,
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
@@ -58,7 +58,7 @@ pub enum Broken {
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {
-        /// Report of CPU time that exceeds the elapsed time.
+        /// Report of CPU time that overlaps an earlier report.
         used: CpuUse,
         /// End of the time already reported for this CPU.
         reported: Time,
@@ -75,10 +75,10 @@ pub enum Broken {
         /// vCPU that was reported as joining.
         vcpu: VcpuId,
     },
-    /// The hardware allowed a vCPU to run on no CPU.
-    #[error("the affinity of {vcpu} has no CPU that is scheduled")]
+    /// The affinity of a vCPU is empty, or contains a CPU that the host does not have.
+    #[error("the affinity of {vcpu} is empty or contains a CPU that is not scheduled")]
     Nowhere {
-        /// vCPU with the empty affinity.
+        /// vCPU with the invalid affinity.
         vcpu: VcpuId,
     },
     /// The hardware reported a wake of a vCPU that is already runnable.
@@ -135,14 +135,14 @@ pub enum Broken {
         /// Time at which the livelock occurs.
         now: Time,
     },
-    /// The policy set its timer to a time in the past.
+    /// The policy left the timer of a CPU, after it expired, at a time that is not in the future.
     #[error("the policy set the timer of {cpu} to {alarm}, which is not after {now}")]
     AlarmPassed {
         /// CPU of the timer.
         cpu: CpuId,
         /// Time to which the timer was set.
         alarm: Time,
-        /// Current time, which is later than the timer.
+        /// Current time, which is not before `alarm`.
         now: Time,
     },
 }
@@ -162,7 +162,7 @@ pub enum NotEligible {
     /// The affinity of the vCPU excludes the CPU.
     #[error("the affinity of the vCPU excludes that CPU")]
     Confined,
-    /// The hardware refused to run the vCPU and has not allowed it again.
+    /// The hardware refused to run the vCPU and has not reported since that the vCPU can run.
     #[error("the hardware refused to run the vCPU")]
     Barred,
 }

@@ -13,8 +13,8 @@ pub type Fact<'a> = slackline_trace::Fact<VcpuTerms<'a>, &'a VcpuHint>;
 pub struct Report<'a> {
     /// Time of the event.
     pub now: Time,
-    /// CPU time of vCPUs that the hardware reports without being asked. The vCPUs occupied no CPU,
-    /// or their run intervals have ended. The host measures running vCPUs itself, with
+    /// CPU time that the hardware reports of its own accord: of vCPUs that occupied no CPU, or
+    /// whose run intervals have ended. The host queries the CPU time of running vCPUs with
     /// [`Hardware::measure`].
     pub used: &'a [CpuUse],
     /// Event that the hardware reports.

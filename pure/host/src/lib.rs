@@ -1,10 +1,12 @@
-//! The host decides which vCPUs *can* run. It stands between the hardware, simulated or live, and a
-//! policy. It tracks run states and charges the measured CPU time. It checks hardware and policy
-//! against the contract, and turns the policy's picks into orders.
+//! Layer between a policy and the hardware, simulated or live.
 //!
-//! The hardware runs a loop. It reports the events of an instant one by one with [`Host::step`],
-//! then reports that the instant is settled, and carries out the orders that result. CPUs are
-//! rescheduled in order of their number, at the end of an instant. The host has no timing
+//! The host tracks which vCPUs are runnable, and charges each vCPU for the CPU time that the
+//! hardware measured. It checks that hardware and policy keep the contract between them, and turns
+//! the policy's picks into orders to the hardware.
+//!
+//! The hardware runs a loop. It reports all events of an instant one by one with [`Host::step`],
+//! and then that the instant is settled: it has no more events. At that report the host reschedules
+//! CPUs in order of their number, and the hardware carries out the orders. The host has no timing
 //! constants, knows no policy by name and does no I/O.
 
 #![forbid(unsafe_code)]
@@ -93,7 +95,7 @@ impl Host {
         &self.moment
     }
 
-    /// Returns the policy's facts about a vCPU, for display.
+    /// Returns the policy's state of a vCPU as (name, text) rows, for display.
     #[must_use]
     pub fn account(&self, vcpu: VcpuId) -> Account {
         self.policy.account(vcpu)
@@ -101,7 +103,7 @@ impl Host {
 
     /// Returns the longest slice per `period` that would be admitted for one more vCPU whose
     /// affinity is `allowed`, at the time of the last report. `None` if the policy reserves no
-    /// slices, or admits all.
+    /// slices, or admits every vCPU.
     #[must_use]
     pub fn room(&self, period: Span, allowed: CpuSet) -> Option<Span> {
         self.policy.available_slice(&self.moment, period, allowed)
@@ -118,8 +120,9 @@ impl Host {
     /// may have changed are rescheduled once the hardware reports that the instant is
     /// [settled](Fact::Settled). The CPU of a vCPU that blocks or yields is rescheduled at once.
     ///
-    /// # Errors [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The host
-    /// is then unchanged. [`Fault::Broken`] if the hardware or the policy broke the contract. The
+    /// # Errors
+    /// [`Fault::Declined`] if the policy cannot honour the parameters of a vCPU. The old parameters
+    /// then stay in force. [`Fault::Broken`] if the hardware or the policy broke the contract. The
     /// host must not be used any more.
     #[inline(always)]
     pub fn step<M: Hardware, S: Sink>(
@@ -197,16 +200,16 @@ impl Host {
         self.policy.weighs_slack()
     }
 
-    /// Lists up to `most` vCPUs that would be picked on `cpu` one after the other, each if the
-    /// vCPUs before it were blocked. The list ends with the first pick that runs on slack. The vCPU
-    /// that occupies the CPU comes first. Hardware that learns late of a block uses the list to
-    /// have the next vCPU ready.
+    /// Lists up to `most` vCPUs in the order in which they would be picked for `cpu` if each vCPU
+    /// blocked after its pick. The list ends before the first pick that runs on slack. Hardware
+    /// that learns of a block with delay uses the list to prepare the next vCPU.
     pub fn in_line(&mut self, cpu: CpuId, most: usize, into: &mut Vec<NextInLine>) {
         self.line(cpu, most, |entitlement| entitlement != Entitlement::Spare, into);
     }
 
-    /// Lists all vCPUs that would be picked on `cpu` one after the other, on reserved time or from
-    /// slack. Considers each runnable vCPU, so it costs more than [`Host::in_line`].
+    /// Lists all vCPUs in the order in which they would be picked for `cpu`, on reserved time or
+    /// slack, if each vCPU blocked after its pick. The list can contain every runnable vCPU, so the
+    /// call costs more than [`Host::in_line`].
     pub fn in_turn(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
         self.line(cpu, usize::MAX, |_| true, into);
     }
@@ -224,7 +227,7 @@ impl Host {
             && counts(entitlement)
         {
             if !self.moment.is_eligible(vcpu, cpu) {
-                break; // The next step that asks will say what is wrong.
+                break; // The next scheduling pass of this CPU reports the violation.
             }
             into.push(NextInLine { vcpu, limit });
             self.moment.set_barred(vcpu, true);
@@ -397,7 +400,7 @@ impl Host {
         check::asleep(vcpu, &self.moment)?;
         match self.moment.last_cpu_of(vcpu) {
             Some(cpu) => self.measure(cpu, hardware, sink)?,
-            // At its first wake a vCPU has no last CPU: only the policy knows where it belongs.
+            // A vCPU that has not run yet has no last CPU. The policy may choose any allowed CPU.
             None => {
                 for cpu in self.moment.allowed(vcpu).iter() {
                     self.measure(cpu, hardware, sink)?;
@@ -421,8 +424,8 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         check::awake(vcpu, &self.moment)?;
-        // Mark the vCPU as blocked before it is charged: the policy then need not queue it for the
-        // budget that the charge exhausts.
+        // The vCPU is marked as blocked before it is charged. If the charge exhausts its budget,
+        // the policy then does not queue the vCPU to wait for the next budget.
         self.moment.set_awake(vcpu, false);
         self.moment.set_barred(vcpu, false);
         let cpu = self.moment.cpu_of(vcpu);
@@ -432,7 +435,8 @@ impl Host {
             self.boosts.stop(cpu, self.moment.now(), sink);
             self.moment.vacate(cpu);
         } else if let Some(cpu) = self.moment.last_cpu_of(vcpu) {
-            // The vCPU may have run under ordinary scheduling, or blocked again before any pick.
+            // The vCPU may have run under ordinary scheduling, without a pick of the policy, or it
+            // has blocked before the next pick.
             self.turns.close_of(vcpu, cpu, RanEnd::Blocked, sink);
         }
         let at = self.moment.now();
@@ -476,8 +480,8 @@ impl Host {
         Ok(())
     }
 
-    /// Makes a vCPU that was refused eligible again. Only the policy knows on which CPU it would
-    /// run, so all CPUs are rescheduled. This happens rarely.
+    /// Makes a vCPU that the hardware refused eligible again. Only the policy knows on which CPU
+    /// the vCPU would run, so all CPUs are rescheduled. This happens rarely.
     fn allow(&mut self, vcpu: VcpuId) -> Result<(), Box<Fault>> {
         check::member(vcpu, &self.moment)?;
         self.moment.set_barred(vcpu, false);

@@ -21,7 +21,7 @@ impl Host {
         sink: &mut S,
     ) -> Result<(), Box<Fault>> {
         let (mut asked, mut count, mut offers) = (CpuSet::NONE, 0, 0);
-        // Each preemption may have all idle CPUs rescheduled.
+        // Each preemption can cause all idle CPUs to be rescheduled.
         let most = EMPTY_TURNS + self.moment.cpus() * self.moment.cpus();
         loop {
             let Some(cpu) = self.next_to_ask(&mut offers, &asked) else {
@@ -62,8 +62,9 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for a woken vCPU that no CPU has picked. This is the CPU
-    /// on which the vCPU ran last, or the first idle CPU that has not been rescheduled yet.
+    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits: the CPU
+    /// on which it ran last or, if that CPU is not idle, the first idle CPU that was not
+    /// rescheduled at this instant. `None` if there is no such CPU for any of these vCPUs.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;
@@ -131,7 +132,8 @@ impl Host {
         sink: &mut S,
     ) -> Result<bool, Box<Fault>> {
         let Pick::Run { vcpu, limit, entitlement } = self.policy.pick(&self.moment, cpu) else {
-            // The occupant may already have gone.
+            // The timeslice decides, not the occupant: a vCPU that blocked occupies no CPU any
+            // more, but its timeslice remains until the CPU gets another order.
             if self.turns.take(cpu).is_some() {
                 self.turns.close(cpu, RanEnd::Preempted, sink);
                 self.boosts.stop(cpu, self.moment.now(), sink);
@@ -170,8 +172,8 @@ impl Host {
         if hardware.carry_out(Order::Run { cpu, vcpu, until, entitlement }) == Outcome::Refused {
             self.refused(cpu, vcpu, sink);
             if !is_new {
-                // The vCPU was in its timeslice and lost the rest of it. The policy must not
-                // believe that it still has a CPU.
+                // The vCPU loses the rest of its timeslice. The policy must learn that the vCPU no
+                // longer occupies the CPU.
                 let cpus = self.policy.on_timeslice_end(&self.moment, vcpu, TimesliceEnd::Yield);
                 self.to_ask.add(&cpus);
             }

@@ -15,15 +15,19 @@ pub(crate) struct Turn {
     pub(crate) entitlement: Entitlement,
 }
 
-/// Uninterrupted interval in which a vCPU runs on a CPU, before it is written to the trace.
+/// Run interval that has no trace record yet: an uninterrupted interval in which a vCPU runs on a
+/// CPU.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
     vcpu: VcpuId,
     from: Time,
     to: Time,
     used: Span,
+    /// Length limit of the timeslice. `None` if it had no limit.
     granted: Option<Span>,
+    /// CPU time that the vCPU used after the end of its timeslice.
     late: Span,
+    /// True if the vCPU ran on reserved time, false if on slack.
     due: bool,
 }
 
@@ -79,10 +83,10 @@ impl Turns {
         self.cpus[cpu.index()].is_over = true;
     }
 
-    /// Returns `turn` unchanged if the CPU time of the current timeslice is measured up to `now`.
-    /// Otherwise moves the end of `turn` to the end of the current timeslice, if that is earlier,
-    /// since the policy does not know of the unmeasured time yet. Live hardware can report an event
-    /// of one CPU before it has measured another.
+    /// Limits the end of `turn` if the CPU time of the current timeslice is not measured up to
+    /// `now`. The policy has then computed the end without the unmeasured time. So a timeslice that
+    /// continues the current one, with the same vCPU and entitlement, ends no later than that one.
+    /// Live hardware can report an event of one CPU before it has measured another.
     #[inline]
     pub(crate) fn until_it_is_measured(&self, cpu: CpuId, turn: Turn, now: Time) -> Turn {
         let cpu = &self.cpus[cpu.index()];

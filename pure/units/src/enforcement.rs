@@ -6,14 +6,15 @@ use core::str::FromStr;
 /// Mechanism that enforces a reservation or a limit on a live host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Enforcement {
-    /// Slackline's own dispatcher: any share, exact or at least, on any kernel.
+    /// Slackline's own dispatcher: guarantees any share, with or without a hard limit, on any
+    /// kernel.
     #[default]
     Dispatcher,
     /// `SCHED_DEADLINE` of the kernel: a guaranteed and hard share for single threads.
     Deadline,
     /// CFS quota of the kernel: a limit for a cgroup, without a guarantee.
     Quota,
-    /// Weight of a cgroup: a share in proportion to those of its siblings.
+    /// Weight of a cgroup: a share in proportion to the weights of its sibling cgroups.
     Weight,
 }
 
@@ -33,7 +34,7 @@ impl Enforcement {
         }
     }
 
-    /// Returns true if the kernel enforces by itself, without a process of Slackline that runs.
+    /// Returns true if the kernel alone enforces the share, without a running Slackline process.
     #[must_use]
     pub const fn is_of_kernel(self) -> bool {
         !matches!(self, Enforcement::Dispatcher)

@@ -1,4 +1,4 @@
-//! Ground on which a vCPU receives CPU time: reserved time or slack.
+//! Entitlement of a vCPU to the CPU time that it receives.
 
 /// Entitlement by which a vCPU runs: reserved time or slack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

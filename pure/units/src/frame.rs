@@ -9,13 +9,13 @@
 //! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
 //! - 12 to 31: four bytes for each of five classes, most urgent first: the urgency, the number of
 //!   runnable tasks and of blocked tasks (255 means 255 or more), and 1 if an I/O completion has
-//!   lately woken one of them, else 0. A class without a task is four zeros;
+//!   recently woken one of them, else 0. A class without a task is four zeros;
 //! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
 //! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with
 //! `SLGP`. Bytes 4 to 11 are as above, 12 to 15 are the number of pending items, 16 to 19 count the
 //! guest's own requests since it started, 20 to 31 are zeros, and the CRC follows. The encoding is
-//! canonical: bytes that differ from it are rejected.
+//! canonical: each frame has exactly one valid encoding.
 //!
 //! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
 //! keeps such a fragment and the bytes after it from being read as a frame. It does not protect
@@ -33,8 +33,11 @@ pub const FRAME: usize = 36;
 pub const MAGIC: [u8; 3] = *b"SLG";
 /// Version of the frames that are written and accepted.
 pub const VERSION: u8 = 2;
+/// Length of a class in bytes.
 const CLASS: usize = 4;
+/// Offset of the first class in bytes.
 const CLASSES_AT: usize = 12;
+/// Offset of the checksum in bytes.
 const SUM_AT: usize = CLASSES_AT + TASKS * CLASS;
 
 /// Frame of a guest's message, decoded.
@@ -150,8 +153,8 @@ impl Frame {
         Ok(Frame { vcpu, sequence: word(8), says })
     }
 
-    /// Returns true if `sequence` comes after `before` in wrapping order: by less than half the
-    /// range.
+    /// Returns true if `sequence` is later than `before`, by less than half the range of numbers.
+    /// Sequence numbers wrap, so a larger difference counts as earlier.
     #[must_use]
     pub const fn is_after(sequence: u32, before: u32) -> bool {
         let later = sequence.wrapping_sub(before);
@@ -268,8 +271,8 @@ mod tests {
         \x64\x00\x01\x01\x00\x00\x00\x00\x78\x01\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\
         \xc9\xf4\x50\x7e";
 
-    /// Encodes a task at nice -20 that is blocked and was woken by I/O, and an ordinary task that
-    /// runs.
+    /// Encodes a blocked task at nice -20 that I/O has recently woken, and a running task at nice
+    /// 0.
     #[test]
     fn agent_frame_with_two_urgency_classes_encodes_to_the_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
@@ -319,10 +322,10 @@ mod tests {
             (5, 35, NoFrame::Length),
             (6, 3, NoFrame::Sum),
             (35, 0, NoFrame::Sum),
-            (14, 0, NoFrame::Class),   // nobody in the first class
-            (15, 2, NoFrame::Class),   // neither woken nor not
-            (20, 100, NoFrame::Class), // not less urgent than the first
-            (18, 1, NoFrame::Class),   // more urgent than the first
+            (14, 0, NoFrame::Class),   // no task in the first class
+            (15, 2, NoFrame::Class),   // `woken` is neither 0 nor 1
+            (20, 100, NoFrame::Class), // as urgent as the first class
+            (18, 1, NoFrame::Class),   // more urgent than the first class
         ] {
             assert_eq!(with(at, byte), Err(error), "byte {at} as {byte}");
         }

@@ -11,7 +11,7 @@ impl CpuId {
     /// Maximum number of CPUs of a host.
     pub const LIMIT: usize = 256;
 
-    /// The CPU with this number.
+    /// Creates the id of the CPU with this number.
     ///
     /// # Panics
     /// If `number` is not below [`CpuId::LIMIT`].
@@ -94,7 +94,7 @@ impl fmt::Display for TaskId {
 pub struct ClientId(u16);
 
 impl ClientId {
-    /// The client with this number.
+    /// Creates the id of the client with this number.
     #[must_use]
     #[inline]
     pub const fn new(number: u16) -> ClientId {
@@ -117,18 +117,20 @@ impl fmt::Display for ClientId {
 
 /// A virtual CPU.
 ///
-/// Its `slot` is its row in all tables of vCPUs. Slots are small, dense and unique, and ids are
-/// ordered by slot. `domain` and `number` tell which vCPU of which VM it is.
+/// `slot` is the row of the vCPU in all tables of vCPUs. Slots are small, dense and unique, and ids
+/// are ordered by slot. `domain` is the VM, and `number` counts the vCPUs of that VM from zero.
 ///
-/// An id is one machine word, and so is an `Option` of it, since tables and queues contain many
-/// ids.
+/// Tables and queues contain many ids, so an id and an `Option` of an id each fit in one 64-bit
+/// word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VcpuId(NonZeroU64);
 
-/// Bit offset of the vCPU's number in the word of an id. The lowest bit is always one, so that the
-/// word is never zero.
+/// Bit offset of the vCPU's number in an id. The lowest bit of an id is always one, so that the id
+/// is never zero.
 const NUMBER: u32 = 1;
+/// Bit offset of the domain's number in an id.
 const DOMAIN: u32 = NUMBER + u16::BITS;
+/// Bit offset of the slot in an id.
 const SLOT: u32 = DOMAIN + 23;
 
 impl VcpuId {
@@ -139,7 +141,7 @@ impl VcpuId {
     #[must_use]
     #[inline]
     pub const fn new(slot: u32, domain: DomId, number: u16) -> VcpuId {
-        VcpuId::checked(slot, domain, number).expect("an id beyond 2^24 slots or 2^23 domains")
+        VcpuId::checked(slot, domain, number).expect("slot below 2^24 and domain below 2^23")
     }
 
     /// Returns the same id as [`VcpuId::new`], or `None` if `slot` or `domain` is too large.
@@ -192,6 +194,7 @@ impl fmt::Display for VcpuId {
     }
 }
 
+/// Number of 64-bit words in a set of CPUs.
 const WORDS: usize = CpuId::LIMIT / 64;
 
 /// A set of CPUs.
@@ -276,7 +279,7 @@ impl CpuSet {
         self.0 == [0; WORDS]
     }
 
-    /// Returns the only CPU of the set. `None` if there are none or several.
+    /// Returns the only CPU of the set. `None` if the set is empty or has several CPUs.
     #[inline]
     #[must_use]
     pub fn only(&self) -> Option<CpuId> {

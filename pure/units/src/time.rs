@@ -242,7 +242,7 @@ impl fmt::Display for Span {
         let seconds = |&&(name, _): &&(&str, u64)| !matches!(name, "d" | "h" | "min");
         let fits = |&&(_, unit): &&(&str, u64)| self.0 >= unit;
         let &(name, unit) =
-            UNITS.iter().filter(seconds).find(fits).expect("one nanosecond is the smallest");
+            UNITS.iter().filter(seconds).find(fits).expect("a span has at least one nanosecond");
         let (whole, mut part) = (self.0 / unit, self.0 % unit);
         if part == 0 {
             return write!(out, "{whole}{name}");

@@ -1,8 +1,8 @@
 //! Urgency of tasks on one scale for all guests, independent of the priorities of their operating
 //! systems.
 //!
-//! The scale and its three ranges are ours. Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3,
-//! announce such a translation and do not give it. All divisions are of whole numbers.
+//! The scale and its three ranges are ours. Kim, Kim, Jeon, Seo and Lee, 2008, section 3.3, mention
+//! such a translation but do not define it. All divisions round down.
 
 /// Urgency of a task on one scale for all guests: 0 is the most urgent. Below 100 is real-time
 /// work, 100 to 139 time-sharing, and from 140 idle-class work.
@@ -77,7 +77,7 @@ impl Urgency {
 /// Maps step `step` of `steps` to a range of `stretch` values: returns `step × stretch / steps`.
 fn spread(step: u8, steps: u8, stretch: u8) -> u8 {
     let place = u16::from(step) * u16::from(stretch) / u16::from(steps);
-    u8::try_from(place).unwrap_or(stretch) // It is less than the stretch.
+    u8::try_from(place).unwrap_or(stretch) // `place` is less than `stretch`, so it fits.
 }
 
 #[cfg(test)]

@@ -49,7 +49,7 @@ impl From<Weight> for Pace {
 }
 
 /// A point in virtual time: real time divided by weight.
-#[repr(C, packed(8))] // Aligned as the 64-bit words beside it in tables and queues.
+#[repr(C, packed(8))] // No padding between it and the 64-bit words of a row in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VirtualTime(i128);
 
@@ -121,7 +121,8 @@ impl Span {
     #[must_use]
     #[inline]
     pub fn aged(self, pace: Pace) -> VirtualSpan {
-        // A 64-bit span shifted by 32 and times 32 bits fits 128 bits, but not the sign.
+        // The product has up to 64 + 32 + 32 bits. All 128 are in use, so no bit is left for a
+        // sign.
         let ran = (u128::from(self.ns()) << PLACES) * u128::from(pace.units);
         let every = u128::from(pace.every.ns());
         let aged = if every == 1 { ran } else { quotient(ran, every) };
@@ -216,7 +217,7 @@ mod tests {
             ns in 0..1u64 << 62,
             weight in 1u16..,
         ) {
-            let pace = Weight::new(weight).expect("not zero").into();
+            let pace = Weight::new(weight).expect("the weight is not zero").into();
             let span = Span::from_ns(ns);
             prop_assert_eq!(span.aged(pace).real(pace), span);
         }
@@ -230,7 +231,7 @@ mod tests {
             times in 0..1u64 << 31,
         ) {
             let every = Span::from_ns(every);
-            let pace = Pace::new(units, every).expect("neither is nothing");
+            let pace = Pace::new(units, every).expect("units and time are not zero");
             let aged = VirtualSpan::from_units(i64::from(units)).0 * i128::from(times);
             prop_assert_eq!((every * times).aged(pace), VirtualSpan(aged));
             prop_assert_eq!(VirtualSpan(aged).real(pace), every * times);

@@ -1,11 +1,11 @@
-//! Moments of the wall clock, as dates and times in UTC.
+//! Wall-clock times, printed as dates and times in UTC.
 
 use core::fmt;
 use core::str::FromStr;
 
 use crate::time::{Span, Time};
 
-/// A moment of the wall clock, in whole seconds since 1970.
+/// A wall-clock time, in whole seconds since the start of 1970 in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WallTime(u64);
 
@@ -15,20 +15,20 @@ const SECOND_NS: u64 = 1_000_000_000;
 /// Number of days from 1 March of year 0 to 1 January 1970.
 const DAYS_TO_1970: u64 = 719_468;
 
-/// Days of 400 years.
+/// Number of days in 400 years.
 const ERA: u64 = 146_097;
 
 /// First year that is not accepted: times in nanoseconds must fit into 63 bits.
 const TOO_LATE: u64 = 2262;
 
-/// Reason why a text is no moment.
+/// Reason why a text is not a wall-clock time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParseWallTimeError {
     /// The text is not a date, or a date and a time.
     Form,
-    /// There is no such day or time of day.
+    /// The text names a day or a time of day that does not exist.
     NoSuchTime,
-    /// The year is out of range.
+    /// The year is before 1970 or after 2261.
     Year,
 }
 
@@ -47,28 +47,29 @@ impl fmt::Display for ParseWallTimeError {
 impl core::error::Error for ParseWallTimeError {}
 
 impl WallTime {
-    /// Returns the moment `ns` nanoseconds after 1970, without the part of a second.
+    /// Returns the wall-clock time `ns` nanoseconds after the start of 1970, rounded down to whole
+    /// seconds.
     #[must_use]
     pub const fn from_ns(ns: u64) -> WallTime {
         WallTime(ns / SECOND_NS)
     }
 
-    /// Returns the nanoseconds since 1970.
+    /// Returns the nanoseconds since the start of 1970.
     #[must_use]
     pub const fn ns(self) -> u64 {
         self.0.saturating_mul(SECOND_NS)
     }
 
-    /// Returns the wall clock's moment at time `now` of another clock. The wall clock is `ahead` of
+    /// Returns the wall-clock time at time `now` of another clock. The wall clock is `ahead` of
     /// that clock.
     #[must_use]
     pub const fn at(now: Time, ahead: Span) -> WallTime {
         WallTime::from_ns(now.after(ahead).ns())
     }
 
-    /// Converts this moment to a time of another clock. `ahead` is the amount by which the wall
-    /// clock is ahead of the other clock. Returns the start of the other clock if this moment is
-    /// earlier.
+    /// Converts this wall-clock time to a time of another clock. `ahead` is the amount by which the
+    /// wall clock is ahead of the other clock. Returns time zero of the other clock if the result
+    /// would be earlier.
     #[must_use]
     pub const fn on(self, ahead: Span) -> Time {
         Time::from_ns(self.ns().saturating_sub(ahead.ns()))
@@ -76,7 +77,7 @@ impl WallTime {
 
     /// Returns year, month and day.
     const fn date(self) -> (u64, u64, u64) {
-        // The year is counted from March, so that a leap day is the last day of a year.
+        // Years are counted from 1 March, so that a leap day is the last day of its year.
         let days = self.0 / DAY + DAYS_TO_1970;
         let (era, day) = (days / ERA, days % ERA);
         let year = (day - day / 1_460 + day / 36_524 - day / (ERA - 1)) / 365;
@@ -103,7 +104,7 @@ impl WallTime {
 }
 
 impl fmt::Display for WallTime {
-    /// Writes the moment in UTC to the second, as `2026-12-01T18:00:00Z`.
+    /// Writes date and time in UTC to the second, as in `2026-12-01T18:00:00Z`.
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ((year, month, day), rest) = (self.date(), self.0 % DAY);
         let (hours, minutes, seconds) = (rest / 3_600, rest / 60 % 60, rest % 60);

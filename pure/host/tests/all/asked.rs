@@ -79,7 +79,7 @@ fn policy_that_reschedules_forever_at_one_instant_is_an_error() {
 #[test]
 fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     let wake = Fact::Woke(vcpu(2));
-    // On its first wake: the first idle CPU.
+    // At its first wake: the first idle CPU.
     let mut story = one_runs();
     story.join(2, &[]);
     story.answers().ask = CpuSet::NONE;
@@ -92,7 +92,7 @@ fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     story.step(Fact::Blocked(vcpu(2)));
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU2]);
-    // Never a CPU that its affinity forbids, and no CPU twice.
+    // Never a CPU that its affinity excludes, and no CPU twice.
     for (ask, asked) in [(CpuSet::NONE, [CPU2].as_slice()), (CpuSet::one(CPU2), &[CPU2])] {
         let mut story = one_runs();
         let (share, cpus) = (no_share(), Some([CPU0, CPU2].into_iter().collect()));
@@ -147,7 +147,7 @@ fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
         story.hardware.now = at(4);
         story
     };
-    // A first wake may go to any CPU.
+    // A vCPU that wakes for the first time may run on any CPU, so all CPUs are measured.
     let mut story = start();
     story.step(Fact::Woke(vcpu(2)));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
@@ -159,7 +159,7 @@ fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
     story.answers().ring_needs = CpuSet::one(CPU1);
     story.step(Fact::AlarmRang(CPU0));
     assert_eq!(story.answers().charged, [ms(0, 4), ms(1, 4)]);
-    // A vCPU is charged before its hint is reported. One that waits has no CPU time to charge.
+    // A running vCPU is charged before its hint is reported. A waiting vCPU has used no CPU time.
     let told = VcpuHint::Tasks(Tasks::default());
     for (slot, charged) in [(1, [ms(1, 4)].as_slice()), (2, &[])] {
         let mut story = start();
@@ -198,7 +198,7 @@ fn cpu_time_used_on_a_cpu_is_measured_only_once_per_instant() {
     let measured = story.hardware.measures;
     story.step(Fact::LimitReached(CPU0));
     story.step(Fact::AlarmRang(CPU0));
-    // Also not on a CPU that is idle.
+    // An idle CPU is not measured.
     story.step(Fact::AlarmRang(CPU2));
     assert_eq!(story.hardware.measures, measured);
 }

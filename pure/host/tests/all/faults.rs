@@ -123,7 +123,7 @@ fn second_join_of_the_same_vcpu_is_refused() {
 }
 
 #[test]
-fn affinity_that_contains_no_existing_cpu_is_refused() {
+fn affinity_that_is_empty_or_contains_an_unknown_cpu_is_refused() {
     let both = CpuSet::first_n(2);
     let share = no_share();
     for (cpus, is_fine) in [
@@ -146,7 +146,9 @@ fn affinity_that_contains_no_existing_cpu_is_refused() {
                 unreachable!()
             };
             assert_eq!(broken, Broken::Nowhere { vcpu }, "{cpus:?}");
-            assert_eq!(text, format!("the affinity of {vcpu} has no CPU that is scheduled"));
+            let says =
+                format!("the affinity of {vcpu} is empty or contains a CPU that is not scheduled");
+            assert_eq!(text, says);
         }
     }
 }
@@ -290,7 +292,8 @@ fn policy_with_endless_zero_length_timeslices_is_an_error() {
     story.wants(CPU0, turn(1));
     story.wake_new(0);
     story.wants(CPU0, turn(0));
-    // Far more than there are CPUs, but the count starts again when time passes.
+    // 2,000 are legal at one instant. All three instants together exceed the limit of 4,096, but
+    // the count starts at zero again when time advances.
     for instant in 0..3 {
         (0..2_000).for_each(|_| story.step_at(at(instant), Fact::LimitReached(CPU0)));
     }

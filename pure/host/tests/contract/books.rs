@@ -65,7 +65,7 @@ pub(crate) struct Row {
     pub(crate) cpu: Option<CpuId>,
     /// CPU time that the hardware measured.
     pub(crate) used: Span,
-    /// CPU time that the policy was told to charge to the vCPU.
+    /// CPU time for which the host asked the policy to charge the vCPU.
     pub(crate) charged: Span,
 }
 

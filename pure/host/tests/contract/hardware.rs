@@ -13,17 +13,17 @@ use crate::script::{Kind, Manner, Script, Step};
 /// Maximum number of vCPUs that are joined at one time.
 const SLOTS: usize = 10;
 
-/// Time after the last step in which each eligible vCPU must run; then the vCPUs that ran are
-/// blocked. Timeslices, slices and periods in scripts are at most 50 ms, and a timer is at most 0.2
-/// ms late. So this time covers ten round-robin timeslices, or eleven periods of any reservation.
+/// Time after the last step within which each eligible vCPU must run. Timeslices, slices and
+/// periods in scripts are at most 50 ms, and a timer is at most 0.2 ms late. So this time covers
+/// ten round-robin timeslices, or eleven periods of any reservation.
 const AFTERWARDS: Span = Span::from_ms(560);
 
 /// Number of further intervals of `AFTERWARDS` in which a vCPU may wait after its cap was lifted.
 /// Each of ten vCPUs may have to pay back a period of at most 150 ms, one after the other.
 const CAPPED_PATIENCE: u32 = 4;
 
-/// Maximum number of events at one instant. It is far more than all CPUs, vCPUs and timers can
-/// cause.
+/// Maximum number of events at one instant. A correct policy causes far fewer, with all CPUs, vCPUs
+/// and timers of a script.
 const AT_ONCE: u32 = 1_000;
 
 /// Timer of a CPU: the time for which it is set, and the time at which it expires.
@@ -69,7 +69,7 @@ impl Body {
             Manner::Exact => Span::ZERO,
             Manner::Rough => Span::from_ns(self.dice.below(200_000)),
         };
-        // A timer that was due while an earlier one was late expires now.
+        // A timer cannot expire in the past: if an earlier timer was late, this one may be overdue.
         Armed { due, rings: due.after(late).max(self.now) }
     }
 
@@ -264,7 +264,7 @@ impl<'a> ScriptHardware<'a> {
                 return Ok(None);
             }
             if ran.is_empty() {
-                // All others are blocked: only a cap, or debt from one, justifies a wait.
+                // All other vCPUs are blocked: only a cap, or debt from a cap, justifies a wait.
                 let was_capped = |who: &VcpuId| {
                     let index = self.living[who.slot()].expect("a vCPU in the books is joined");
                     self.history.lives[index].was_capped
@@ -274,7 +274,8 @@ impl<'a> ScriptHardware<'a> {
                     return Ok(Some(forgotten));
                 }
                 patience -= 1;
-                let share = Values::defaults(self.spec.share_fields).expect("defaults beside caps");
+                let share = Values::defaults(self.spec.share_fields)
+                    .expect("a policy with caps requires no parameter");
                 for who in waiting {
                     self.ask_for(Fact::TermsChanged(who, (&share).into()))?;
                 }
@@ -355,7 +356,8 @@ impl<'a> ScriptHardware<'a> {
         VcpuId::new(number(slot), DomId::new(number(domain)), vcpu)
     }
 
-    /// Returns one of the vCPUs for which `holds` is true, chosen by a number in the step.
+    /// Returns one of the vCPUs for which `holds` is true, chosen by a number in the step. `None`
+    /// if there is no such vCPU.
     fn one(&self, step: Step, holds: impl Fn(&Row) -> bool) -> Option<VcpuId> {
         let books = self.body.books.open();
         let those = books.rows.iter().filter(|(_, row)| holds(row));

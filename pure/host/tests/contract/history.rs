@@ -187,7 +187,7 @@ impl History {
             let had = got.within(start, end);
             let is_awake = wanted.within(start, end) == end - start;
             if !is_awake && periods.phase.is_some() && is_set(from, end) {
-                break; // A blocked vCPU adopts the new grid at its next wake.
+                break; // A vCPU that was blocked adopts the new grid at its next wake.
             }
             all_awake &= is_awake;
             lacking += slice.left_after(had);

@@ -33,7 +33,7 @@ fn usual_scripts() -> ProptestConfig {
 }
 
 proptest! {
-    // The same scripts each time. `cargo xtask contract --seed 7` draws others.
+    // The scripts are the same in each run. `cargo xtask contract --seed 7` draws others.
     #![proptest_config(ProptestConfig { cases: 400, ..usual_scripts() })]
 
     #[test]
@@ -135,7 +135,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
     (0..SCRIPTS).find_map(|_| {
         let script =
             scripts.new_tree(&mut runner).expect("the strategy filters nothing out").current();
-        // With other rules the wrapped policy may not guarantee what the canary breaks.
+        // Under rules other than its default the wrapped policy may not guarantee what the canary
+        // breaks.
         if !suite::has_own_rules(spec, &script) {
             return None;
         }
@@ -151,8 +152,8 @@ fn caught(wrong: Wrong, manner: Manner) -> Option<Breach> {
 /// reports begins with the word `by`.
 #[track_caller]
 fn assert_caught(wrong: Wrong, by: &str) {
-    // Only hardware that refuses orders reveals a pick of a refused vCPU. With late timers the only
-    // bound on a wait is that it ends.
+    // Only rough hardware refuses orders. Waits on rough hardware have no bound, so the suite
+    // reports a starved vCPU there as `Forgotten` and not as `Waited`.
     let manner = match wrong {
         Wrong::PicksRefused | Wrong::ForgetsOne | Wrong::ForgetsOneForAWhile => Manner::Rough,
         _ => Manner::Exact,

@@ -1,4 +1,4 @@
-//! Playing of a script under a policy several times, and comparison of the runs.
+//! Plays a script under a policy several times and compares the runs.
 
 use slackline_host::Host;
 use slackline_policy::{Policy, Spec, Topology, Value, Values};
@@ -45,9 +45,8 @@ pub(crate) fn check(spec: &Spec, build: Build<'_>, script: &Script) -> Result<()
         if (spec.keeps)(&values, &script.topology()) || has_own_rules(spec, script) {
             first.run.history.check_advances()?;
         }
-        // Without shares all vCPUs are equal, and none has two timeslices while another waits. The
-        // rules of a real scheduler, where a script selects them, are only as fair as that
-        // scheduler was.
+        // If vCPUs have no parameters, all are equal, and no vCPU gets two timeslices while another
+        // waits. This does not hold under rules copied from a real scheduler, which may be unfair.
         if spec.share_fields.is_empty() && has_own_rules(spec, script) {
             let turn = first.books.open().longest;
             first.run.history.check_waits(turn, script.cpus)?;

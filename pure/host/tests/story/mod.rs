@@ -1,7 +1,7 @@
-//! Test host whose hardware and policy do what a test says and check nothing. So every refusal
-//! comes from the host.
+//! Host for tests, with hardware and a policy that do what a test says. Neither checks anything, so
+//! every refusal comes from the host.
 
-#![allow(dead_code)] // Each test file uses a part of it.
+#![allow(dead_code)] // No test file uses all of these items.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -304,7 +304,7 @@ impl Story {
         let text = fault.to_string();
         match *fault {
             Fault::Broken(broken) => (broken, text),
-            Fault::Declined { .. } => panic!("only declined: {text}"),
+            Fault::Declined { .. } => panic!("the contract is kept, and the vCPU declined: {text}"),
         }
     }
 
