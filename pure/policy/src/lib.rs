@@ -141,13 +141,13 @@ pub trait Policy: Send {
         false
     }
 
-    /// Sets the offset of the clock that defines phases: it is `ahead` of the host's time from now
-    /// on. Periods that have begun are not changed, so no CPU has to be rescheduled.
+    /// Sets the clock that defines phases: from now on it is ahead of the host's time by `ahead`.
+    /// Periods that have begun are not changed, so no CPU has to be rescheduled.
     fn set_clock(&mut self, _at: &Moment, _ahead: Span) {}
 
     /// Returns the longest slice per `period` that admission control would grant now to one more
     /// vCPU whose affinity is `allowed` (at least one CPU). The result is exact to the nanosecond
-    /// and leaves room for the dispatch overhead of that vCPU. `None` if the policy reserves no
+    /// and leaves capacity for the dispatch overhead of that vCPU. `None` if the policy reserves no
     /// slices, or admits every vCPU.
     fn available_slice(&self, _at: &Moment, _period: Span, _allowed: CpuSet) -> Option<Span> {
         None
@@ -166,7 +166,7 @@ pub trait Policy: Send {
         false
     }
 
-    /// Returns the facts about a vCPU that are shown to users, as rows of text.
+    /// Returns the policy's state of a vCPU as (name, text) rows, for display.
     fn account(&self, vcpu: VcpuId) -> Account;
 }
 
@@ -196,7 +196,7 @@ pub enum TimesliceEnd {
     Yield,
 }
 
-/// Facts about a vCPU for display, one (name, text) pair per row.
+/// State of a vCPU for display, one (name, text) pair per row.
 pub type Account = Vec<(&'static str, String)>;
 
 /// Reason why a vCPU or its new parameters cannot be admitted.
@@ -345,7 +345,7 @@ fn write_demand(
     dispatching: Option<DispatchCost>,
 ) -> fmt::Result {
     let (slice, period, share) = (asked.slice(), asked.period(), asked.share());
-    // A share that rounds to zero is not zero, and may be the one that does not fit.
+    // A share below 0.5 ppm rounds to zero. "0cpu does not fit" would be misleading.
     match share.ppm() {
         0 => write!(out, "{slice} every {period} (under 0.000001cpu)")?,
         _ => write!(out, "{slice} every {period} ({share})")?,

@@ -60,7 +60,8 @@ fn neighbours(cpus: usize, threads: usize) -> Topology {
     let socket = vec![CpuSet::first_n(cpus)];
     let cores = all.chunks(threads).map(|core| core.iter().copied().collect()).collect();
     let (caches, nodes, sockets) = (socket.clone(), socket.clone(), socket);
-    Topology::new(cpus, &Groups { cores, caches, nodes, sockets }).expect("a topology")
+    let groups = Groups { cores, caches, nodes, sockets };
+    Topology::new(cpus, &groups).expect("cores within one socket form a topology")
 }
 
 /// Timeslice that lasted until the limit set by the policy.
@@ -68,7 +69,7 @@ pub(crate) struct PictureTimeslice {
     /// First letter of the name of the vCPU that ran.
     pub(crate) who: char,
     pub(crate) ran: Span,
-    /// Facts about the vCPU as users see them, at the end of the timeslice.
+    /// State of the vCPU as users see it, at the end of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -95,10 +96,10 @@ pub(crate) fn turns(
     let turn = |_| {
         let (who, until, since) = model.state.running[&cpu];
         // Timers that were due while the first vCPU was alone expire late.
-        model.state.now = until.expect("a turn that is limited").max(model.state.now);
+        model.state.now = until.expect("the timeslice has a limit").max(model.state.now);
         model.step(Fact::LimitReached(cpu));
         model.step(Fact::Settled);
-        let name = vcpus[who.slot()].name.chars().next().expect("a name");
+        let name = vcpus[who.slot()].name.chars().next().expect("a vCPU has a name");
         PictureTimeslice {
             who: name,
             ran: model.state.now - since,
@@ -119,7 +120,7 @@ pub(crate) struct Dispatch {
     pub(crate) at: Time,
     /// Index of the vCPU that runs.
     pub(crate) who: usize,
-    /// Facts about the dispatched vCPU as users see them, at the start of the timeslice.
+    /// State of the dispatched vCPU as users see it, at the start of the timeslice.
     pub(crate) account: Account,
 }
 
@@ -280,11 +281,12 @@ fn vcpu(index: usize) -> VcpuId {
 impl Model {
     fn new(policy: &str, vcpus: &[PictureLine<'_>], topology: &Topology) -> Model {
         let words: Vec<&str> = policy.split_whitespace().collect();
-        let spec: &Spec = slackline_host::policy::find(words[0]).expect("a policy of that name");
+        let spec: &Spec = slackline_host::policy::find(words[0]).expect("the policy is listed");
         let values = Values::read(spec.policy_fields, words[1..].iter().map(given));
-        let host = Host::new(spec, &values.expect("parameters of the policy"), topology);
+        let host = Host::new(spec, &values.expect("the parameters are valid"), topology);
         let share = |line: &PictureLine<'_>| {
-            Values::read(spec.share_fields, line.share.iter().map(given)).expect("a share")
+            let share = Values::read(spec.share_fields, line.share.iter().map(given));
+            share.expect("the parameters of the vCPU are valid")
         };
         let shares = vcpus.iter().map(share).collect();
         let (trace, dispatches) = (Vec::new(), Vec::new());
@@ -368,7 +370,7 @@ impl Model {
         let mut lines = vec![vec!['.'; columns]; self.host.moment().cpus()];
         for record in &self.trace {
             let Record::Ran { vcpu, cpu, from, to, .. } = *record else { continue };
-            let letter = vcpus[vcpu.slot()].name.chars().next().expect("a name");
+            let letter = vcpus[vcpu.slot()].name.chars().next().expect("a vCPU has a name");
             // A column shows the vCPU that ran in its middle.
             for (column, place) in lines[cpu.index()].iter_mut().enumerate() {
                 let middle = Time::START + COLUMN * column as u64 + COLUMN / 2;
@@ -388,7 +390,7 @@ fn rewrite(at: &Location<'_>, drawn: &[String]) {
     let _one_at_a_time = WRITING.lock();
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../../");
     let path = format!("{root}{}", at.file());
-    let source = std::fs::read_to_string(&path).expect("the source of the test");
+    let source = std::fs::read_to_string(&path).expect("the source of the test is readable");
     let mut drawn = drawn.iter();
     let mut next = drawn.next();
     let mut lines = Vec::new();
@@ -396,12 +398,12 @@ fn rewrite(at: &Location<'_>, drawn: &[String]) {
         let is_ours = index >= at.line() as usize && line.trim_start().starts_with("cpu");
         match next.filter(|_| is_ours) {
             Some(timeline) => {
-                let end = line.rfind(char::is_whitespace).expect("a name before the timeline");
+                let end = line.rfind(char::is_whitespace).expect("a name precedes the timeline");
                 lines.push(format!("{}{timeline}", &line[..=end]));
                 next = drawn.next();
             }
             None => lines.push(line.to_string()),
         }
     }
-    std::fs::write(&path, lines.join("\n") + "\n").expect("to rewrite the source of the test");
+    std::fs::write(&path, lines.join("\n") + "\n").expect("the source of the test is writable");
 }

@@ -250,7 +250,7 @@ fn cpu_left_idle_because_hardware_refused_its_vcpu_takes_a_waiting_vcpu() {
             .step(report, &mut story.hardware, &mut story.trace)
             .expect("the contract is kept");
     };
-    // Both ran last on CPU 0.
+    // CPU 0 is the home CPU of both vCPUs.
     told(Fact::Woke(vcpu(0)));
     told(Fact::Woke(vcpu(3)));
     told(Fact::Settled);

@@ -82,7 +82,8 @@ pub(crate) struct BookedPlacement {
     pub(crate) parts: Vec<Subtask>,
     /// CPU of the whole reservation, or of its first subtask.
     pub(crate) cpu: CpuId,
-    /// CPU time that the vCPU has used in excess of the fluid rate. Zero unless the vCPU rejoins.
+    /// CPU time that the vCPU has used in excess of the fluid rate, under its previous reservation.
+    /// Zero for a newcomer that does not rejoin.
     pub(crate) advance: Span,
     /// True if the vCPU gets its slice only from its second period on, since otherwise other vCPUs
     /// would miss deadlines.
@@ -195,7 +196,8 @@ impl Bookings {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
         for cpu in self.strict().iter() {
-            // The demand test there sees the budgets themselves, so it needs no holds.
+            // The demand test on these CPUs counts the budgets that are left, so held shares would
+            // count the same CPU time twice.
             self.holds.rest(cpu, &mut self.loads);
         }
     }
@@ -526,7 +528,7 @@ mod tests {
         for (dispatch, fit) in [(0, 2), (2, 1), (1, 2)] {
             let mut booked = book(Span::from_us(dispatch));
             let admitted = (0..3).take_while(|&slot| booked.add(vcpu(slot), &asked).is_ok());
-            assert_eq!(admitted.count(), fit, "{dispatch} us a look");
+            assert_eq!(admitted.count(), fit, "{dispatch} us per dispatch");
             let cpu = CpuId::new(0);
             let first = Tenant { vcpu: vcpu(0), cpu, share, advance: Span::ZERO };
             booked.remove(Time::START, first, Span::ZERO);

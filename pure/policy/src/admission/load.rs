@@ -41,7 +41,7 @@ impl ReservedLoad {
     }
 
     pub(crate) fn remove(&mut self, reservation: Reservation) {
-        let left = self.slices.get_mut(&reservation.period()).expect("it was added before");
+        let left = self.slices.get_mut(&reservation.period()).expect("a booked period has a sum");
         *left -= slice(reservation);
         if *left == 0 {
             self.slices.remove(&reservation.period());

@@ -410,7 +410,7 @@ mod tests {
             ("edf", 4_usize, 17, [143, 200]),
             ("edf", 8, 18, [61, 200]),
             ("sedf", 4, 17, [143, 200]),
-            // The last in one set is shorter than 5 us.
+            // In one set the slice of the last vCPU is below 5 us, the minimum of sedf.
             ("sedf", 8, 18, [61, 199]),
         ] {
             let (mut admitted, mut draws) = ([0; 2], Draws(seed));

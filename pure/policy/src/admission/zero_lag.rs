@@ -3,14 +3,14 @@
 //!
 //! A vCPU may have used more of its slice than the part of the period that has passed. Other vCPUs
 //! of the CPU get their slices while it waits for the end of its period. If its share were reserved
-//! for another vCPU before, the same CPU time could be used twice and other vCPUs would miss
+//! for another vCPU before that, the same CPU time could be used twice and other vCPUs would miss
 //! deadlines. So when a share shrinks, migrates or ends, the old share is *held* until the
 //! *zero-lag time*. At that time the vCPU has accrued all CPU time that it used, and leaving
 //! changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of CPUs,
 //! is quiescent, no vCPU waits for time that was used in excess, and the share is free at once.
 //!
-//! A vCPU that rejoins before the zero-lag time continues with the excess that is left. It is
-//! identified by its domain and its number there, not by its slot.
+//! A vCPU that rejoins before the zero-lag time continues with the excess that is left. The vCPU is
+//! identified by its domain and its number in the domain, not by its slot.
 
 use alloc::vec::Vec;
 
@@ -209,7 +209,7 @@ impl<P: Copy + PartialEq> DetachedBooking<P> {
     /// Returns the held shares of the vCPU. Its current reservation counts as one more held share,
     /// unless a share is held at the same place.
     fn all(&self, now: Time) -> impl Iterator<Item = Hold<P>> {
-        // At the current place of the vCPU, its present account replaces older accounts.
+        // At the current place of the vCPU, its current excess replaces the excess of older holds.
         let is_here = |hold: &Hold<P>| self.now.is_some_and(|(place, _)| place == hold.place);
         let holds = self.holds.iter().copied();
         let holds = holds.filter(move |hold| hold.is_booked || !is_here(hold));
@@ -422,7 +422,7 @@ mod tests {
     fn share_of_a_migrating_vcpu_is_booked_on_both_cpus_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
-        // The vCPU migrates back. Its account at the old place is found again, and the share is
+        // The vCPU migrates back. Its hold at the old place still has its excess, and the share is
         // booked once.
         let lifted = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
         assert_eq!(notes.0, []);
@@ -442,7 +442,7 @@ mod tests {
         assert_eq!((&notes.0[..], holds.is_empty()), (&[][..], false));
         let lifted = holds.lift(vcpu(0), None, &mut notes);
         assert_eq!(lifted.advance(ms(4)), Span::from_ms(2));
-        // It is at another place now, so the old account continues beside the new one.
+        // The new reservation is at another place, so the old hold stays.
         holds.settle(&lifted, Some((2, tenths(5))), (ms(4), Span::ZERO), &mut notes);
         assert_eq!(notes.0, [(2, tenths(5))]);
         let again = holds.lift(vcpu(0), Some((2, tenths(5))), &mut notes);
@@ -452,7 +452,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn share_of_a_departed_vcpu_stays_reserved_until_its_excess_is_used_up() {
+    fn share_of_a_departed_vcpu_stays_reserved_until_its_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));

@@ -78,7 +78,7 @@ impl Settings {
     }
 }
 
-/// Parses a fraction such as `1/4`. A word that is no fraction gives zero.
+/// Parses a fraction `1/n`, such as `1/4`. Returns zero for any other word.
 fn part(word: &str) -> Ratio {
     let of = word.strip_prefix("1/").and_then(|of| of.parse().ok());
     of.map_or(Ratio { some: 0, of: 1 }, |of| Ratio { some: 1, of })

@@ -57,7 +57,7 @@ pub(crate) fn swap(
     under.retain(|member| member.served.compare(ideal).is_lt());
     let mut over: Vec<&Member> = marked(idle, hot).collect();
     over.retain(|member| member.served.compare(ideal).is_gt());
-    // The first of each list is the first to be dropped: the one nearest to the ideal tau.
+    // Both lists begin with the vCPU nearest to the ideal tau, which is the first to be dropped.
     under.sort_by(|a, b| b.served.compare(a.served).then(b.vcpu.cmp(&a.vcpu)));
     over.sort_by(|a, b| a.served.compare(b.served).then(a.vcpu.cmp(&b.vcpu)));
     let pair = Pair::new(hot, idle, rules);
@@ -242,8 +242,8 @@ impl<'a> Pair<'a> {
             let lightest = (0..marked.back.len()).min_by_key(|&at| marked.back[at].weight)?;
             marked.total += i128::from(marked.back.remove(lightest).weight.0);
         }
-        // Relative to the tau of the hot CPU. Relative to the ideal tau, case R8 of the reference
-        // would miss it by a twentieth.
+        // The threshold is a fraction of the tau of the hot CPU. With a fraction of the ideal tau,
+        // the swap in case R8 of [balancer] would miss the threshold by a twentieth.
         let Ratio { some, of } = self.rules.least;
         let half = Ratio { some, of: 2 * of };
         let helps = marked.total > 0

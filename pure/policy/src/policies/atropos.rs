@@ -195,8 +195,8 @@ struct AtroposServer {
     debt: Span,
     /// Time at which the vCPU last blocked.
     asleep_since: Time,
-    /// True if the vCPU blocked and woke within its current period. It then uses the rest of its
-    /// budget only when no other vCPU with budget is runnable, in the queue `Unblocked`.
+    /// True if the vCPU blocked and woke within its current period. It then waits in the queue
+    /// `Unblocked`, and uses the rest of its budget only when `Ready` is empty.
     is_unblocked: bool,
     /// Position of the vCPU in the queue for slack: of the vCPUs that may use slack, the one with
     /// the lowest ticket runs first.
@@ -556,7 +556,7 @@ impl AtroposServer {
         while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)
         {
             if self.is_unblocked {
-                // Budget of the time while it was blocked is lost. It accrues from here on.
+                // Budget for the blocked time is lost. New budget accrues from this deadline on.
                 self.start_afresh(self.deadline);
             }
             self.grant(Span::from_ns(self.period.ns().saturating_mul(2)));

@@ -2,11 +2,11 @@
 //! scheduler of that name, 2006; sections refer to our reference on it. Also Cherkasova, Gupta and
 //! Vahdat, 2007, cited as [Three].
 //!
-//! Each VM is given credit by its weight, and its vCPUs pay with it for CPU time. A vCPU is UNDER
-//! while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by class, first come,
-//! first served within a class. A timeslice lasts 30 ms. A vCPU that wakes UNDER is boosted: it
-//! precedes all others for a short while. A CPU that finds no UNDER vCPU in its list steals one
-//! from another CPU.
+//! Each VM receives credit in proportion to its weight, and its vCPUs pay with credit for CPU time.
+//! A vCPU is UNDER while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by
+//! class, first come, first served within a class. A timeslice lasts 30 ms by Xen's rules. A vCPU
+//! that wakes UNDER is boosted: it precedes all others for a short while. A CPU that finds no UNDER
+//! vCPU in its list steals one from another CPU.
 //!
 //! Events request passes. A *pass* chooses the vCPU that runs on a CPU and the end of its
 //! timeslice. The decision is stored, and `pick` returns it until the next pass, so that repeated
@@ -14,8 +14,8 @@
 //! that vCPU starts, it becomes the chosen vCPU.
 //!
 //! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
-//! at its cap, or leaves its CPU for another at the next pass of that CPU. A vCPU that precedes
-//! others by a claim (`claims`) may be chosen and also be in the list of that CPU.
+//! at its cap, or migrates at the next pass of its CPU. A vCPU that precedes others by a claim
+//! (`claims`) may be chosen for a CPU and also be in the list of that CPU.
 //!
 //! Departs from Xen under Xen's rules: a pass of one CPU never waits for a lock that another CPU
 //! holds. A timeslice does not end early, and its timer is not merged with other timers. A change
@@ -386,8 +386,8 @@ fn run(vcpu: VcpuId, limit: Span) -> Pick {
 }
 
 impl Credit {
-    /// Creates the policy. With `belief`, urgency claims of guests count by these rules. Without
-    /// `belief`, claims are ignored.
+    /// Creates the policy. `belief` has the rules by which urgency claims of guests count. With
+    /// `None`, claims are ignored.
     pub(crate) fn new(
         rules: CreditRules,
         topology: &Topology,

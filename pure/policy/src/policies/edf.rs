@@ -7,7 +7,7 @@
 //! [VSched §3.3]. A vCPU is bound to one CPU at admission. So each CPU is a single-CPU EDF queue,
 //! and the test `sum of slice/period <= 1 - reserve` is exact. Slack goes to the work-conserving
 //! vCPUs of the CPU. The vCPU that has received the least slack comes first. An `exact` vCPU never
-//! gets more than its slice.
+//! gets slack.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one deadline queue of its CPU: in `owed` while it has budget left in
@@ -17,21 +17,20 @@
 //!   in slack, but not over budgets. So the tardiness of one vCPU never causes a deadline miss of
 //!   another.
 //!
-//! Debt. Each stop of a vCPU is late, sometimes by more than usual. The least lateness of recent
-//! stops is deducted from the next slice. A stop with that lateness then falls at the end of the
-//! slice, and over many periods the error is that of a single stop. The rest is paid from slack of
-//! the CPU, which the vCPUs that had to wait receive first. Over time that slack is the unreserved
-//! share of the CPU. When the CPU is quiescent, no vCPU has to wait any more.
+//! Debt. A vCPU is stopped a little after its budget is exhausted, and sometimes much later. The
+//! least lateness of recent stops is deducted from the next slice. A stop with that lateness then
+//! falls at the end of the slice, and over many periods the error is that of a single stop. Other
+//! debt is paid from slack of the CPU, which the vCPUs that had to wait receive first. Over time
+//! that slack is the unreserved share of the CPU. When the CPU is quiescent, no vCPU has to wait.
 //!
-//! A vCPU with a hard limit (`exact`) is then forgiven a limited part of the rest: in each period a
-//! quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at most 40.
-//! Within that limit none of its slices is short, and per period its mean excess over the slice is
-//! the mean lateness of stops less the least lateness. This is for vCPUs that prefer whole slices
-//! to an exact share. Debt beyond that limit is deducted from the next slices, which can be short.
-//! The debt is at most ten slices or the share of a second, whichever is more. With `repay` nothing
-//! is forgiven.
+//! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt: in each
+//! period a quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at
+//! most 40. Within that limit none of its slices is short, and per period its mean excess over the
+//! slice is the mean lateness of stops less the least lateness. Debt beyond that limit is deducted
+//! from the next slices, which can be short. The debt is at most ten slices or the share of a
+//! second, whichever is more. With `repay` nothing is forgiven: the share is exact over time.
 //!
-//! New parameters start a new period at once and yield no CPU time. What was used of the old slice
+//! New parameters start a new period at once and yield no CPU time. CPU time used of the old slice
 //! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
 //! new slices. The same holds for a vCPU that leaves and rejoins.
 //!
@@ -492,7 +491,7 @@ impl Edf {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
         } else {
-            // An exact vCPU without budget left may have kept others waiting.
+            // The charge may have exhausted the last budget on this CPU.
             self.note_rest(self.servers[vcpu].cpu);
         }
     }

@@ -140,7 +140,8 @@ pub(crate) const SPEC: Spec = Spec {
     build: |values, topology| Box::new(build(values, topology)),
 };
 
-/// Builds the policy. A parameter that is `as-rules` has the value of the named rules:
+/// Builds the policy. A parameter that is `as-rules` takes its value from this table, in the column
+/// of the rules that are selected:
 ///
 /// | | bounded | paper | paper-ro |
 /// |---|---|---|---|

@@ -4,22 +4,22 @@
 //!
 //! Each vCPU has a budget in each period, and its deadline is the end of the period. The CPUs run
 //! the vCPUs with the earliest deadlines, wherever they ran last. A vCPU whose budget is exhausted
-//! waits for the next period. With the extra-time flag its budget is filled up again and it falls
-//! by one *level*. A lower level always has precedence, whatever the deadlines. So slack is divided
-//! in units of budgets, and no vCPU with budget left waits for it.
+//! waits for the next period. With the extra-time flag its budget is filled up again and its
+//! *level* rises by one. A lower level always has precedence, whatever the deadlines. So slack is
+//! divided in units of budgets, and a vCPU on level zero never waits for a vCPU that uses slack.
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
 //!   the timer of one CPU: the one it runs or ran on last, or the one rescheduled when it woke.
-//! - Periods follow each other from admission or the last change of parameters, even while it is
-//!   blocked.
-//! - A deadline before the end of the period means that the vCPU is tardy: it was runnable and did
-//!   not receive its budget.
+//! - Periods follow each other from admission or the last change of parameters, even while the vCPU
+//!   is blocked.
+//! - A deadline before the end of the current period means that the vCPU is tardy: it was runnable
+//!   and did not receive the budget of an earlier period.
 //!
 //! Departs from RTDS by default. A budget that was not used by its deadline is kept with that
 //! deadline until it is used, and overrun is debt. So every vCPU receives its share over many
-//! periods. Tardiness beyond a bound is dropped: the host kept the vCPU from running. With `misses`
-//! and `overrun` as in RTDS, the remaining departures are those that the help page lists.
+//! periods. Budget later than the bound of [Devi] is dropped, since only the host can have delayed
+//! it. With `misses` and `overrun` as in RTDS, only departures that the help page lists remain.
 
 mod order;
 mod page;
@@ -126,7 +126,7 @@ struct GedfRules {
     carries: bool,
     carries_misses: bool,
     trims: bool,
-    /// Number of CPUs plus one: the number of half budgets by which a vCPU may be tardy at most.
+    /// Bound of the tardiness, in halves of the largest budget: the number of CPUs plus one.
     half_budgets: u64,
     /// Largest budget admitted so far.
     largest: Span,
@@ -162,8 +162,8 @@ impl Policy for Gedf {
         Ok(())
     }
 
-    /// Changes the parameters. A new period starts at once, so they take effect with the next
-    /// decision.
+    /// Changes the parameters. A new period starts at once, so the parameters take effect with the
+    /// next scheduling decision.
     fn adjust(&mut self, at: &Moment, vcpu: VcpuId, share: &Values) -> Result<CpuSet, AdmitError> {
         let mut server = GedfServer::new(share, at.allowed(vcpu), at.now())?;
         let before = &self.servers[vcpu];
@@ -231,7 +231,7 @@ impl Policy for Gedf {
             }
             self.end_period_on(cpu, vcpu);
             if is_over {
-                return CpuSet::one(cpu); // Another vCPU may rank before it now.
+                return CpuSet::one(cpu); // Another vCPU may have a better rank now.
             }
         }
         CpuSet::NONE
@@ -520,7 +520,7 @@ impl GedfServer {
         if now >= self.deadline {
             let is_late = now < self.period_end && !self.remaining.is_zero();
             if now == since && is_late && rules.carries_misses {
-                return; // It is tardy, and was not blocked.
+                return; // The vCPU is tardy, and was not blocked.
             }
             let passed = self.pass_periods(now);
             // Unused budgets of skipped periods pay off debt.

@@ -1,8 +1,8 @@
 //! Round robin: all runnable vCPUs get timeslices of one quantum in turn, in one queue for all
 //! CPUs.
 //!
-//! A vCPU that wakes goes to the end of the queue, as does one that has used its quantum. No vCPU
-//! is preempted. This is the simplest policy and the baseline of comparisons.
+//! A vCPU that wakes, or that has used its quantum, goes to the end of the queue. No vCPU is
+//! preempted. This is the simplest policy and the baseline of comparisons.
 //!
 //! Holds after every call: a runnable vCPU is in the queue or in a timeslice, never in both.
 //!

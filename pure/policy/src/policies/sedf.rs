@@ -20,10 +20,11 @@
 //! waiting queue, also while it runs. The timer of a CPU is the start of the next period of the
 //! first vCPU that waited at its last pass.
 //!
-//! Departs from its source: scores are relative to the position of the queue instead of being
-//! deducted from all vCPUs. Negative slices by weight are one nanosecond. The CPU time of a
-//! timeslice is measured. Times of more than two seconds are not truncated. Setting parameters does
-//! not pause the vCPU. Under `best`, best-effort vCPUs have no periods, on which nothing depends.
+//! Departs from its source: scores count from a base score of the queue, which Xen deducts from all
+//! vCPUs instead. A slice by weight that would be negative in Xen is one nanosecond. The CPU time
+//! of a timeslice is measured. Times of more than two seconds are not truncated. A change of
+//! parameters does not pause the vCPU. Under `best`, best-effort vCPUs have no periods, since no
+//! decision depends on these.
 
 mod admission;
 mod balancer;

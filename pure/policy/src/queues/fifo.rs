@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Index of the node that stands before the first vCPU and behind the last vCPU.
+/// Index of the node that links the last vCPU to the first and closes the circle.
 const ENDS: usize = 0;
 
 /// FIFO queue of vCPUs. All operations cost O(1) except iteration.
@@ -25,7 +25,7 @@ struct FifoNode {
 impl FifoQueue {
     /// Creates an empty queue.
     pub(crate) fn new() -> FifoQueue {
-        // The vCPU in the node of the ends is never read.
+        // The vCPU in the node `ENDS` is never read.
         FifoQueue { nodes: alloc::vec![FifoNode::alone(ENDS, VcpuId::new(0, DomId::new(0), 0))] }
     }
 
@@ -48,9 +48,9 @@ impl FifoQueue {
 
     /// Appends `vcpu`, which must not be queued.
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, and there are fewer.
+    #[allow(clippy::cast_possible_truncation)] // Slots are below 2^24.
     pub(crate) fn push(&mut self, vcpu: VcpuId) {
-        debug_assert!(!self.contains(vcpu), "{vcpu} is in line already");
+        debug_assert!(!self.contains(vcpu), "{vcpu} is queued already");
         let new = node(vcpu);
         while self.nodes.len() <= new {
             self.nodes.push(FifoNode::alone(self.nodes.len(), vcpu));
@@ -73,7 +73,7 @@ impl FifoQueue {
 
 impl FifoNode {
     #[inline]
-    #[allow(clippy::cast_possible_truncation)] // As above.
+    #[allow(clippy::cast_possible_truncation)] // Nodes are numbered up to 2^24.
     fn alone(at: usize, vcpu: VcpuId) -> FifoNode {
         FifoNode { before: at as u32, after: at as u32, vcpu }
     }

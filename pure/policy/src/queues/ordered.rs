@@ -81,7 +81,8 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) { Some(first) } else { self.search(queue, &holds) }
     }
 
-    /// Returns the vCPU with the lowest key of a queue, apart from `but`.
+    /// Returns the vCPU with the lowest key of a queue, except `but`. `None` if there is no other
+    /// vCPU.
     #[inline(always)]
     pub(crate) fn first_but(&self, queue: usize, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.first(queue)?;
@@ -95,7 +96,7 @@ impl<K: Ord + Copy> Queues<K> {
         lower(self.links.first_but(*run, but), lowest)
     }
 
-    #[inline(never)] // Mostly it holds for the first.
+    #[inline(never)] // `holds` is true for the first vCPU in most cases.
     fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
         let best = self.search_heap(queue, holds);
         let could_be = |entry: &(K, VcpuId)| best.is_none_or(|best| *entry < best);
@@ -109,7 +110,7 @@ impl<K: Ord + Copy> Queues<K> {
         if holds(first.1) {
             return Some(first);
         }
-        // Mostly `holds` is false for the first vCPU only.
+        // In most other cases `holds` is false for the first vCPU only.
         let second = heap[lowest_below(heap, 0)?];
         if holds(second.1) {
             return Some(second);
@@ -126,7 +127,7 @@ impl<K: Ord + Copy> Queues<K> {
             if could_be && holds(heap[at].1) {
                 best = Some(heap[at]);
             }
-            // Go on to the next sibling, or to that of the nearest ancestor that has one.
+            // Go on to the next sibling, or to the next sibling of the nearest ancestor.
             while at > 0 && (at % ARITY == 0 || at + 1 == heap.len()) {
                 at = (at - 1) / ARITY;
             }
@@ -263,7 +264,7 @@ fn lowest_below<T: Ord>(heap: &[T], at: usize) -> Option<usize> {
 }
 
 #[inline]
-#[allow(clippy::cast_possible_truncation)] // Slots are 32 bits wide, so a queue is no longer.
+#[allow(clippy::cast_possible_truncation)] // Slots are below 2^24, so a heap has fewer entries.
 fn place(queue: usize, at: usize) -> QueuePosition {
     QueuePosition { queue: queue as u32, at: at as u32 }
 }

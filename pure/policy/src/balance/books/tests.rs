@@ -29,7 +29,7 @@ fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
         })
         .collect();
     assert_eq!(steps, [16, 24, 28, 30, 31]);
-    assert_eq!(average(None, 32), 32, "the first counts in full");
+    assert_eq!(average(None, 32), 32, "the first sample is the average");
 }
 
 /// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its

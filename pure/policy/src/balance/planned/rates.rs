@@ -12,8 +12,8 @@ use core::cmp::Ordering;
 
 use super::super::{BalancerCpu, Member, Tau};
 
-/// Computes the rate of each vCPU of a group and calls `tell` with it. If a vCPU may not migrate,
-/// its rate is deducted from the unplanned time of its CPU.
+/// Computes the rate of each vCPU of a group and passes it to `tell`. For vCPUs that may not
+/// migrate, deducts the rate from the unplanned time of their CPU instead.
 pub(super) fn set(
     loads: &[BalancerCpu],
     group: &[usize],
@@ -103,8 +103,8 @@ fn fill(shares: &mut [RateShare<'_>], rooms: &[u64]) {
         };
         let mut gone = 0;
         open.retain(|&at| {
-            // A vCPU that could fill the CPU with the most room is limited by that CPU, not by its
-            // own time.
+            // A vCPU that could use all of the largest room is limited by that room, and not by the
+            // time for which it is runnable.
             let sleeps = rooms.first().is_some_and(|&room| shares[at].most < room);
             let is_capped = sleeps && shares[at].most <= by_weight(&shares[at]);
             if is_capped {

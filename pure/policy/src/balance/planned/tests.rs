@@ -51,10 +51,10 @@ fn planned_balancer_divides_cpus_by_weight_with_at_most_one_cpu_per_vcpu() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
-        // The heaviest cannot have more than one CPU, the one with the most room.
+        // The heaviest vCPU gets at most one CPU: the CPU with the most room.
         (&[(1_000, &[10, 1]), (1_000, &[1, 1])], &[1_000, 334, 334, 334]),
         (&[(750, &[10, 1]), (500, &[1, 1])], &[750, 167, 167, 167]),
-        // The two heaviest divide the two CPUs with the most room.
+        // The two heaviest vCPUs divide the two CPUs with the most room.
         (&[(1_000, &[9]), (500, &[9]), (250, &[1])], &[750, 750, 250]),
         (&[(1_000, &[1]), (1_000, &[])], &[1_000]),
     ];
@@ -246,7 +246,7 @@ mod random {
             for split in &plan.splits {
                 let quotas: u64 = split.pieces.iter().map(|piece| piece.quota).sum();
                 let lacking = split.rate - quotas;
-                prop_assert!(lacking <= 10, "{lacking} ns of {:?} are nowhere", split);
+                prop_assert!(lacking <= 10, "{lacking} ns of {:?} are on no CPU", split);
                 for piece in &split.pieces {
                     given[piece.cpu.index()] += piece.quota;
                 }

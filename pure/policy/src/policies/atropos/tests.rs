@@ -210,9 +210,8 @@ fn atropos_does_not_overflow_if_events_are_a_century_apart() {
     }
 }
 
-/// Checks the facts about a vCPU that are shown to users and recorded in traces.
 #[test]
-fn atropos_trace_entries_show_period_cpu_and_remaining_budget_of_a_vcpu() {
+fn atropos_account_shows_cpu_period_and_remaining_budget_of_a_vcpu() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));

@@ -4,8 +4,8 @@
 //!   allowance C ahead of the next vCPU. C is in real time, so it means the same for all weights
 //!   [BVT].
 //! - Actual time advances by the CPU time used divided by the weight [BVT].
-//! - A vCPU that wakes starts from the scheduler virtual time, which is the earliest actual time of
-//!   the runnable vCPUs, if its own is earlier [BVT].
+//! - A vCPU that wakes with an actual time before the scheduler virtual time starts from the latter
+//!   [BVT]. Scheduler virtual time is the earliest actual time of the runnable vCPUs.
 //! - A warp is limited by the CPU time used in it, and then pauses for a given time [BVT].
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};

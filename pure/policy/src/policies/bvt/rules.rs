@@ -95,8 +95,8 @@ impl BvtRules {
         self.fit(actual + ran.aged(pace))
     }
 
-    /// Returns the part of `ran` that may be charged now although the run interval goes on: whole
-    /// charging units if Xen's rounding up is in force.
+    /// Returns the part of `ran` that may be charged now although the run interval goes on. If time
+    /// is charged in whole charging units (`round_up`), it is a whole number of units.
     pub(super) fn part(&self, ran: Span) -> Span {
         if self.round_up { ran - ran % self.unit } else { ran }
     }
@@ -152,5 +152,5 @@ fn wrap(clock: VirtualTime) -> VirtualTime {
     }
     let wraps =
         i64::try_from(wraps).expect("a run interval of 32 bits wraps a clock a few times only");
-    clock - VirtualSpan::from_units(wraps.checked_mul(WRAP).expect("as above"))
+    clock - VirtualSpan::from_units(wraps.checked_mul(WRAP).expect("a few wraps fit 64 bits"))
 }

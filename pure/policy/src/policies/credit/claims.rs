@@ -29,8 +29,8 @@ use told::GuestReport;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimRules {
     pub(crate) tell: ClaimSource,
-    /// Selects if blocked tasks that wait for I/O count in the urgency claim of a VM in addition to
-    /// runnable tasks.
+    /// Tasks that count in the urgency claim of a VM: runnable tasks only, or also blocked tasks
+    /// that wait for I/O.
     pub(crate) considers: ClaimTasks,
     /// Selects the blocked tasks that count in the urgency claim of a VM while I/O is pending for
     /// it.
@@ -84,8 +84,8 @@ pub(crate) enum ClaimEnd {
 /// Place in the queue of a vCPU after a timeslice in which it preceded others by its urgency claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequeuePosition {
-    /// The tail of the queue. With the rule by which preemption does not end timeslices, a
-    /// preempted vCPU keeps its place.
+    /// The tail of the queue. A vCPU that was preempted keeps its place nevertheless if the rules
+    /// let it continue its timeslice (`rotation = "turn"`).
     Tail,
     /// The place that the vCPU had before its boosted timeslice.
     Kept,

@@ -1,13 +1,13 @@
 //! Gangs: the vCPUs of a VM with `gang = true` run at the same time or not at all, if that takes no
-//! CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. Ours works
-//! by timeslices, not by the progress of one vCPU relative to another.
+//! CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. It
+//! compares the progress of vCPUs; this module compares timeslices.
 //!
 //! When a vCPU of a gang is chosen, its waiting siblings are *invited*: each to a CPU whose vCPU
 //! does not precede it by class. The timeslice of an invited sibling ends with that of the first
-//! vCPU. So all stop together, and each CPU goes on with the vCPU that it had. CPU time is charged
-//! as always, so credit and shares stay the same. Some sibling may be unable to run, or may be
-//! stopped before the others. Then the others stop after the *skew* and go behind all vCPUs of
-//! their class. If no vCPU of the class waits there, they go on.
+//! vCPU. So all stop together, and each CPU continues with the vCPU that it had. CPU time is
+//! charged as always, so credit and shares stay the same. If a sibling cannot run, or is stopped
+//! before the others, the others stop after the *skew* and go behind all vCPUs of their class. A
+//! vCPU of the gang continues on a CPU where no vCPU of its class waits.
 //!
 //! Holds after every pass: no vCPU is invited to two CPUs, or to a CPU for which a sibling is
 //! chosen.
@@ -131,7 +131,7 @@ impl Credit {
         }
     }
 
-    #[inline(never)] // Mostly there are no gangs.
+    #[inline(never)] // Gangs are rare.
     fn invite_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         let (row, ends) = (self.vcpus[vcpu].domain, self.cpus[cpu.index()].until);
         let mut taken = self.cpus_of(row);
@@ -230,7 +230,7 @@ impl Credit {
         }
     }
 
-    #[inline(never)] // Mostly there are no gangs.
+    #[inline(never)] // Gangs are rare.
     fn shorten_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
         let running = self.cpus_of(self.vcpus[vcpu].domain);
         let Some(gangs) = &mut self.gangs else { return };

@@ -204,7 +204,7 @@ impl Credit {
     #[inline(never)]
     pub(super) fn best(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let may = |vcpu| {
-            // A vCPU that precedes others by its claim stands in a list while it runs.
+            // A vCPU that precedes others by its claim can be in a list while it runs.
             at.is_eligible(vcpu, cpu) && !self.is_broke(vcpu) && self.vcpus[vcpu].on.is_none()
         };
         let local = self.queues.ahead(cpu).find(|&(vcpu, _)| may(vcpu));
@@ -278,7 +278,8 @@ impl Credit {
         if there > Class::Idle || self.is_spoken_for(home) {
             let idle = self.idle(at, vcpu);
             match self.rules.changes {
-                // The first idle CPU takes it, or takes a vCPU for which another pass is requested.
+                // The first idle CPU takes this vCPU, or a vCPU that waits for another requested
+                // pass.
                 ClassChange::Now => self.request_all(idle.first(), PassReason::Preempted),
                 ClassChange::Tick => self.request_all(idle.iter(), PassReason::Preempted),
             }

@@ -19,7 +19,7 @@ use super::rules::ClassChange;
 /// Class of a vCPU, in increasing order of urgency.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Class {
-    /// The vCPU is parked: it stands behind Xen's idle vCPU and does not run.
+    /// The vCPU is parked: its place is behind Xen's idle vCPU, so it does not run.
     Parked,
     /// Class of the mark that stands for Xen's idle vCPU. No other vCPU has it.
     Idle,
@@ -106,7 +106,7 @@ impl RunQueues {
         RunQueues { order: Some(ClaimOrder::new(cpus, among)), ..RunQueues::new(cpus) }
     }
 
-    /// Returns the CPU in whose list a vCPU stands. `None` if it is in no list.
+    /// Returns the CPU in whose list a vCPU is. `None` if it is in no list.
     #[inline]
     pub(super) fn list_of(&self, vcpu: VcpuId) -> Option<CpuId> {
         let lane = self.nodes[self.index(vcpu)].lane;

@@ -567,7 +567,7 @@ fn credit_accounting_timer_that_expires_late_does_not_delay_the_next_one() {
         assert!(policy.next_timer(CPU).is_some_and(|alarm| alarm <= ms(rings)));
         at.advance(ms(rings));
         policy.on_timer(&at, CPU);
-        assert_eq!(policy.next_timer(CPU), Some(ms(next)), "rung at {rings} ms");
+        assert_eq!(policy.next_timer(CPU), Some(ms(next)), "expired at {rings} ms");
     }
 }
 

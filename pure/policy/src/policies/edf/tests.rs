@@ -77,8 +77,8 @@ fn busy_vcpu_borrows_budget_that_a_blocked_sibling_left_unused() {
     );
 }
 
-/// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before still
-/// belongs to `a`.
+/// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before stays
+/// lent to `a`.
 #[test]
 fn vcpu_that_lent_budget_gets_its_own_equal_share_when_it_wakes() {
     picture(
@@ -237,10 +237,10 @@ fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
         at.vacate(cpu);
         match edf.pick(&at, cpu) {
             Pick::Run { vcpu, limit, entitlement } => (vcpu, limit.unwrap(), entitlement),
-            Pick::Idle => unreachable!("both want to run"),
+            Pick::Idle => unreachable!("both vCPUs are runnable"),
         }
     };
-    // The first period began at the wake and is not judged.
+    // The vCPUs were blocked when the first period began, so budget missed in it is no backlog.
     assert_eq!(run(a, ms(4), false), (b, Span::from_ms(4), Entitlement::Due));
     assert_eq!(run(b, ms(8), false), (a, Span::from_ms(10), Entitlement::Spare));
     assert_eq!(run(a, ms(10), true), (a, Span::from_ms(4), Entitlement::Due));

@@ -234,7 +234,7 @@ fn gedf_vcpu_that_the_host_refuses_on_one_cpu_runs_on_another_cpu() {
         Pick::Run { vcpu, .. } => Some(vcpu),
         Pick::Idle => None,
     };
-    assert_eq!(picked(&*policy, &at, cpus[1]), None, "it runs elsewhere");
+    assert_eq!(picked(&*policy, &at, cpus[1]), None, "the vCPU runs on the other CPU");
     at.vacate(cpus[0]);
     policy.on_timeslice_end(&at, vcpu, TimesliceEnd::Yield);
     policy.prepare_pick(&at, cpus[1]);

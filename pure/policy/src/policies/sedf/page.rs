@@ -1,4 +1,4 @@
-//! Manual page of the policy `sedf`.
+//! Help page of `sedf`.
 
 /// Text of `slackline help sedf`.
 pub(super) const PAGE: &str = "\

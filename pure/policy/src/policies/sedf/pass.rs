@@ -270,7 +270,7 @@ impl Sedf {
     }
 
     /// Returns the next vCPU to run, with the end of its timeslice. [Xen 3.0, §6.4 step 5, §6.5]
-    #[inline(always)] // As above.
+    #[inline(always)] // As a result the turn would go through memory.
     fn choose(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         let now = at.now();
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);

@@ -14,7 +14,7 @@ const OVERFLOW: &str = "a score overflowed 128 bits";
 
 /// A score, or a difference of two scores. The value 1 is the cost of a quantum for a vCPU with
 /// slice = period.
-#[repr(C, packed(8))] // As words of 64 bits are: it stands beside them in tables and queues.
+#[repr(C, packed(8))] // No padding between it and the 64-bit words of a row in tables and queues.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Score(i128);
 
@@ -22,7 +22,7 @@ impl Score {
     pub(super) const ZERO: Score = Score(0);
 
     /// Returns `above / below`, rounded down to ten binary places.
-    #[inline(never)] // Not for passes that need none of it.
+    #[inline(never)] // Most passes do not call it.
     pub(super) fn in_tenths(above: u64, below: u64) -> Score {
         let tenths = match above.checked_mul(1 << 10) {
             // 128-bit division is slow.
@@ -51,7 +51,7 @@ impl Score {
         }
         let product = self.0.checked_mul(i128::from(used.ns())).expect(OVERFLOW);
         Score(match u64::try_from(product) {
-            // As above.
+            // The division in 64 bits is faster.
             Ok(short) => i128::from(short / quantum.ns()),
             Err(_) => product / i128::from(quantum.ns()),
         })

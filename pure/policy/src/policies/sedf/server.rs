@@ -53,7 +53,7 @@ pub(super) struct SedfServer {
     pub(super) extra_time: Span,
 }
 
-/// Facts about a wake-up that decide the vCPU's budget.
+/// Inputs of the rule that sets the budget of a vCPU at a wake-up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WakeContext {
     pub(super) now: Time,
@@ -177,7 +177,7 @@ impl SedfServer {
         let periods = if rules.carries_overrun && is_fixed { periods } else { periods.min(1) };
         self.used -= slice * periods;
         if !is_fixed {
-            // A slice by weight may be shorter than timer latency, so at most one slice is
+            // A slice by weight may be shorter than the lateness of timers, so at most one slice is
             // deducted.
             self.used = self.used.min(slice);
         }
@@ -190,7 +190,7 @@ impl SedfServer {
         self.restart_parts();
     }
 
-    /// Skips a period of a vCPU without a slice. Such a period only marks time. [Xen 3.0, §6.4]
+    /// Skips a period of a vCPU without a slice. Such a period changes no budget. [Xen 3.0, §6.4]
     pub(super) fn skip_period(&mut self, now: Time, rules: &SedfRules) {
         let begin = self.deadline;
         self.deadline = self.deadline.after(self.period);
@@ -276,7 +276,7 @@ impl SedfServer {
         let WakeContext { now, full, is_strict } = wake;
         let slice = self.slice(full);
         if now >= self.deadline {
-            // The unused slices of the periods in which it was blocked pay off overruns.
+            // The unused slices of the periods in which the vCPU was blocked pay off overruns.
             let passed = now.since(self.deadline) / self.period + 1;
             self.used = self.used.left_after(times(slice, passed));
             self.deadline = self.deadline.after(times(self.period, passed));
@@ -366,10 +366,10 @@ impl SedfServer {
     }
 
     /// Sets the length of the period to `to`, at least 10 us and at most the reserved period. The
-    /// slice shrinks in proportion. A period without a slice is not shortened, since it only marks
-    /// time.
+    /// slice shrinks in proportion. A period without a slice is not shortened, since it changes no
+    /// budget.
     fn shorten(&mut self, to: Span, full: Span) {
-        const LEAST: Span = Span::from_us(10); // The shortest period there is. [Xen 3.0, §6.1]
+        const LEAST: Span = Span::from_us(10); // Shortest period that Xen accepts. [Xen 3.0, §6.1]
         if !full.is_zero() {
             self.period = to.max(LEAST).min(self.terms.period);
         }

@@ -8,7 +8,7 @@
 //! collected until the current event handler returns.
 //!
 //! On CPUs with subtasks a vCPU that wakes keeps only the budget left had it run while it was
-//! blocked. Slices by weight use up a CPU, so subtasks and slices by weight never share one.
+//! blocked. Slices by weight use up a CPU, so subtasks and slices by weight never share a CPU.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -153,7 +153,7 @@ impl Sedf {
         let queue = self.deadlines.queue_of(vcpu);
         self.leave_queues(vcpu);
         self.servers[vcpu].cpu = to;
-        let Some(queue) = queue else { return }; // Asleep.
+        let Some(queue) = queue else { return }; // The vCPU is blocked.
         if queue == waiting(from) {
             self.wait(vcpu);
         } else {

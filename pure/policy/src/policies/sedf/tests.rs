@@ -301,7 +301,7 @@ fn sedf_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
     let vcpu = script.join(0, "").unwrap();
     script.wake(vcpu);
     let Pick::Run { limit: Some(limit), .. } = script.policy.pick(&script.at, CPU) else {
-        panic!("nobody runs");
+        panic!("the only vCPU is picked with a limit");
     };
     script.at.advance(script.at.now().after(limit));
     script.policy.charge(&script.at, vcpu, limit);
@@ -398,7 +398,7 @@ fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
     script.wake(second);
     assert_eq!(script.shows(second, "slice"), "1ns");
     script.run_until(ms(149));
-    assert_eq!(script.shows(slice, "deadline"), "in 300ms", "it has had its slice");
+    assert_eq!(script.shows(slice, "deadline"), "in 300ms", "the slice was delivered");
     script.run_until(ms(151));
     assert_eq!(script.shows(second, "slice"), "49.998474ms");
 }

@@ -1,12 +1,12 @@
-//! Slices by weight under strict admission. Each is set at the start of its period and stays fixed
-//! until the end of that period, even if weights change meanwhile.
+//! Slices by weight under exact admission. A slice is set at the start of a period and stays fixed
+//! until the end of the period, even if weights change meanwhile.
 //!
 //! If a slice grew at once when another vCPU leaves, the excess of that vCPU over the fluid rate
-//! would be handed out twice. If a newcomer received its part at once, so would the excess of the
-//! vCPUs that must shrink. So the old slice stays taken until its period ends. If it was given up,
-//! it stays taken until its excess is accrued (`zero_lag`). No vCPU gets more than is free. Slices
-//! shrink at once only where a reservation needs the capacity. Xen recomputes all slices at every
-//! change. [Xen 3.0, §6.9]
+//! would be given out twice. If a newcomer received its part at once, the excess of the vCPUs whose
+//! slices must shrink would be given out twice. So an old slice stays taken until its period ends.
+//! A slice that was given up stays taken until its excess is accrued (`zero_lag`). No vCPU gets
+//! more than is free. Slices shrink at once only where a reservation needs the capacity. Xen
+//! recomputes all slices at every change. [Xen 3.0, §6.9]
 
 use alloc::vec::Vec;
 

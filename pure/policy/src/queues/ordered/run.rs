@@ -52,7 +52,8 @@ impl<K: Ord + Copy> Links<K> {
         self.nodes.get(run.first as usize).map(|node| node.entry)
     }
 
-    /// Returns the entry with the lowest key of a sorted run, leaving out the entry of `but`.
+    /// Returns the entry with the lowest key of a sorted run, except the entry of `but`. `None` if
+    /// there is no other entry.
     #[inline]
     pub(super) fn first_but(&self, run: SortedRun, but: VcpuId) -> Option<(K, VcpuId)> {
         let first = self.nodes.get(run.first as usize)?;

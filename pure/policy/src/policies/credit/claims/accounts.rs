@@ -2,9 +2,9 @@
 //! whatever it claims. This time is called *time ahead*. A VM that exaggerates its claim uses up
 //! the time ahead that it needs later.
 //!
-//! The *level* is the time ahead that a unit of weight has been granted since the start, as with
-//! credit itself. A VM is granted the rise of the level since its last settlement, times its
-//! weight. An accounting settles only the VMs that have no time ahead left.
+//! The *level* is the time ahead that was granted per unit of weight since the start. A settlement
+//! grants a VM the rise of the level since its last settlement, times its weight. An accounting
+//! settles only the VMs that have no time ahead left.
 
 use alloc::vec::Vec;
 
@@ -185,7 +185,7 @@ mod tests {
             assert_eq!(claims.spend(vcpus[2], Span::from_us(60)), Some(2));
             assert_eq!(claims.left(vcpus[2]), Some(Span::ZERO));
         }
-        // A run in its turn costs nothing, and other VMs are not charged.
+        // A run in the order of the queue is not charged, and other VMs are not charged either.
         claims.begin(vcpus[2], None);
         claims.spend(vcpus[2], Span::from_ms(5));
         claims.renew(1, PERIOD);

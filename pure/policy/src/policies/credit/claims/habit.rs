@@ -1,11 +1,11 @@
-//! Inference, for guests that report nothing, whether a VM usually answers I/O quickly.
+//! Inference of whether a VM usually answers I/O quickly, for guests that report nothing.
 //!
 //! Source: Kim, Lim, Jeong, Jo and Lee, *Task-aware virtual machine scheduling for I/O
-//! performance*, 2009. There, a task that is woken by I/O and done soon is served at once, and only
-//! until it is done. The authors told tasks apart by address spaces, which a host cannot observe
-//! cheaply any more. The VM that does the I/O can still observe two events. A VM takes notice of an
-//! I/O item, and it sends a request after some CPU time. A VM that also computes never blocks, so
-//! only these two events tell its server tasks from its computation.
+//! performance*, 2009. There, a task that is woken by I/O and is soon done is served at once, and
+//! only until it is done. The authors distinguish tasks by address spaces, which a host cannot
+//! observe cheaply any more. The driver VM can still observe two events: another VM notices an I/O
+//! item, and after some CPU time that VM sends a request. A VM that also computes never blocks, so
+//! only these two events distinguish its server tasks from its computation.
 
 use slackline_units::Span;
 
@@ -120,7 +120,8 @@ mod tests {
             answer(&mut habit, Span::from_us(999));
         }
         assert!(habit.is_at_it(1) && !habit.is_at_it(0));
-        // Two late answers of ten are allowed. A third is too many until one leaves the ten.
+        // Of the last ten answers two may be late. After a third late answer the VM is not quick
+        // until the first late answer is no longer one of the last ten.
         for (late, is_quick) in [(true, true), (true, true), (true, false), (false, false)] {
             answer(&mut habit, Span::from_us(if late { 1_000 } else { 10 }));
             assert_eq!(habit.is_at_it(1), is_quick, "{habit:?}");
@@ -130,12 +131,12 @@ mod tests {
     #[test]
     fn gaps_request_without_answer_or_answer_without_request_does_not_count() {
         let mut habit = ResponseHistory::UNKNOWN;
-        // The VM sends although nothing came.
+        // The VM sends requests although no I/O item has arrived.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
         assert_eq!(habit.answered(), 0);
         (0..10).for_each(|_| answer(&mut habit, Span::from_us(30)));
         assert_eq!(habit.answered(), 10);
-        // The VM takes notice of one item and computes on, and of another it takes no notice.
+        // Two items arrive. The VM notices one of them, and continues to compute.
         habit.hear(habit.ran, (0, 2), habit.asked);
         habit.hear(habit.ran, (2, 1), habit.asked);
         assert!(habit.is_at_it(1) && habit.left(WITHIN) == WITHIN);

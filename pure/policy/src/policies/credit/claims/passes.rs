@@ -130,7 +130,7 @@ impl Credit {
     }
 
     /// Updates the urgency claims of all vCPUs of a VM. Called after a report, and after the VM's
-    /// time to precede others ran out or was renewed.
+    /// time to precede others was used up or renewed.
     #[inline(never)]
     fn consider_domain(&mut self, domain: usize) {
         for index in 0.. {

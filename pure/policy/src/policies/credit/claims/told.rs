@@ -171,7 +171,7 @@ mod tests {
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 0), some([10; 4]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (none, b), 3), some([10, 10, 5, 5]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (&[C], b), 1), some([10, 7, 5, 5]));
-        // I/O woke B lately, and the pending I/O is for C, or for no blocked task.
+        // I/O woke B recently, and the pending I/O is for C, or for no blocked task.
         assert_eq!(claims(&[(A, 10)], &[(B, 5), (C, 7)], (b, &[C]), 1), some([10, 5, 5, 7]));
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, none), 1), some([10, 5, 5, 10]));
         assert_eq!(claims(&[(A, 4)], &[(B, 5)], (b, b), 1), some([4; 4]));
@@ -224,8 +224,8 @@ mod tests {
         tell(&mut heard, 350, &[(B, 5)], &[A, B]);
         tell(&mut heard, 360, &[(B, 5), (A, 6)], &[A, B]);
         assert_eq!([400, 401, 451].map(|at| claim(&heard, at)), [Some(5), Some(6), None]);
-        // While B runs, no other report counts as a wake-up of it. If B becomes the first of the
-        // list again, that is a wake-up although B was not reported as blocked.
+        // While B runs, other reports do not count as wake-ups of B. If B becomes the first task of
+        // the list again, that is a wake-up although B was not reported as blocked.
         tell(&mut heard, 500, &[], &[B]);
         tell(&mut heard, 550, &[(A, 6)], &[B]);
         tell(&mut heard, 560, &[(B, 5)], &[B]);

@@ -28,7 +28,7 @@ impl Credit {
     }
 
     /// Charges a vCPU's CPU time to the budget of its VM.
-    #[inline(never)] // Mostly no VM has a cap.
+    #[inline(never)] // Caps are rare.
     pub(in crate::policies::credit) fn charge_budget(&mut self, vcpu: VcpuId, ran: Span) {
         let account = &mut self.vcpus[vcpu];
         if self.domains.is_capped(account.domain) {

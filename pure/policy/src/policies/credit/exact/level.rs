@@ -9,8 +9,8 @@
 //!
 //! A VM is limited if the pace, given the limited VMs known so far, is high enough for it. The last
 //! rise does not decide, since it can contain credit that others could not keep. The pace is
-//! highest when all limited VMs are known: to miss a limited VM, or to limit one wrongly, lowers
-//! it. So no VM is limited wrongly for long, and those with the least use for their weight are
+//! highest when all limited VMs are known: to miss a limited VM, or to limit a VM wrongly, lowers
+//! the pace. So no VM is limited wrongly for long. VMs that can use the least for their weight are
 //! found first. All are found when each VM has been visited as often as there are VMs.
 
 use slackline_units::{Span, Time, VcpuId};
@@ -25,7 +25,7 @@ use crate::policies::credit::{Credit, Vcpu, nanoseconds};
 /// Number of vCPUs that an accounting visits for each CPU. If more vCPUs are active, each is
 /// visited once in `active / (8 * CPUs)` periods. That is three eighths of the time in which each
 /// of them has a timeslice of a tick. With half as many visits, VMs beside a VM of great weight
-/// waited up to half as long again.
+/// waited up to 1.5 times as long.
 const VISITS: usize = 8;
 
 /// Number of binary places of the credit level and of its pace.
@@ -95,7 +95,7 @@ impl Rise {
         let RiseInputs { left, span, carry, weight } = cause;
         let spread = i128::from(left) * i128::from(span.ns()) / i128::from(CPU);
         let rest = (spread + i128::from(carry)).clamp(i128::from(i64::MIN), i128::from(i64::MAX));
-        // An excess is owed by all VMs. If no VM can use more, the remainder is forfeited.
+        // Credit given in excess is deducted from all VMs. Credit that no VM can use is forfeited.
         let carry = rest.min(0) as i64;
         if weight == 0 {
             let pace = if left >= 0 { HIGHEST_PACE } else { 0 };
@@ -297,7 +297,7 @@ impl Credit {
         let Vcpu { domain, credit: before, .. } = self.vcpus[vcpu];
         let allowed = self.domains.allowance(domain, self.rules.tick * 3).map(|all| all / active);
         let kept = self.close_account(at, vcpu, allowed);
-        // Credit cut from a runnable vCPU is not divided: the others ran in its place already.
+        // Credit cut from a runnable vCPU is not given to others: they ran in its place already.
         if kept < before && !at.is_awake(vcpu) {
             self.level.carry = self.level.carry.saturating_add(before - kept);
         }

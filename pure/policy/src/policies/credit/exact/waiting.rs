@@ -35,7 +35,7 @@ impl Credit {
         }
     }
 
-    #[inline(never)] // Mostly no CPU is free.
+    #[inline(never)] // On a busy host no CPU is free.
     pub(in crate::policies::credit) fn offer_free(&mut self, at: &Moment, vcpu: VcpuId) {
         if self.rules.changes == ClassChange::Now
             && self.queues.list_of(vcpu).is_some()

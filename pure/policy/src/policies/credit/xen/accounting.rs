@@ -41,7 +41,8 @@ impl Credit {
             }
         }
         self.balance = balance;
-        // Last first: the VMs that come first are pushed last, and the last of them is foremost.
+        // The list is stored in reverse. So the VMs that come first next time are appended, and the
+        // last of them becomes the first.
         others.reverse();
         others.append(&mut firsts);
         self.domains.relist(others);

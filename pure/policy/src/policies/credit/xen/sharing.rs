@@ -74,7 +74,7 @@ impl Sharing {
 pub(super) fn div_up(amount: i64, times: i64, parts: i64) -> i64 {
     let whole = i128::from(amount) * i128::from(times);
     let parts = i128::from(parts);
-    // Only an absurd excess exceeds 64 bits, and no VM can take more of it than its peak.
+    // Only an extreme excess exceeds 64 bits, and no VM can take more of it than its peak.
     i64::try_from((whole + parts - 1) / parts).unwrap_or(i64::MAX / 4)
 }
 

@@ -66,14 +66,14 @@ mod tests {
     fn edf_steady_overrun_is_the_minimum_over_the_last_two_blocks_of_overruns() {
         let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
-        assert_eq!(stops.habit(), Span::ZERO, "unknown yet");
+        assert_eq!(stops.habit(), Span::ZERO, "the first block is not complete");
         learn(&mut stops, 1, 9);
         assert_eq!(stops.habit(), Span::from_us(7));
         learn(&mut stops, 1, 5);
         assert_eq!(stops.habit(), Span::from_us(5));
         learn(&mut stops, 63 + 64, 8);
-        assert_eq!(stops.habit(), Span::from_us(5), "in the block before");
+        assert_eq!(stops.habit(), Span::from_us(5), "the stop of 5 us is in the previous block");
         learn(&mut stops, 1, 8);
-        assert_eq!(stops.habit(), Span::from_us(8), "two blocks ago");
+        assert_eq!(stops.habit(), Span::from_us(8), "the stop of 5 us is two blocks old");
     }
 }

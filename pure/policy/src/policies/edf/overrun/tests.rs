@@ -62,19 +62,20 @@ impl Lone {
 fn edf_exact_vcpu_pays_back_overrun_beyond_its_leniency() {
     let mut lone = Lone::new();
     let late = Span::from_ms(5);
-    // The bucket of 10 ms forgives two overruns of 5 ms. Of the third, it forgives what accrued.
+    // The bucket of 10 ms forgives two overruns of 5 ms. Of the third overrun it forgives only the
+    // amount that has accrued in the meantime.
     let received = lone.run_all(late, 4);
     for received in &received[..3] {
         assert!(*received + TOLERANCE >= SLICE + late, "{received}");
     }
-    assert!(received[3] + Span::from_ms(4) < SLICE + late, "{} is paid back", received[3]);
+    assert!(received[3] + Span::from_ms(4) < SLICE + late, "{} is not shortened", received[3]);
     let all: Span = lone.run_all(late, 1_000).into_iter().sum();
     let most = (SLICE + Span::from_us(250)) * 1_000 + SLICE * 2;
     assert!(all <= most, "{all} in 1000 periods, at most {most}");
 }
 
-/// An overrun of 90 ms is longer than 10 slices by 10 ms. These 10 ms are not owed, and 10 ms of
-/// the debt are forgiven.
+/// An overrun of 90 ms is longer than 10 slices by 10 ms. These 10 ms never become debt, and 10 ms
+/// of the debt of 80 ms are forgiven.
 #[test]
 fn edf_exact_vcpu_owes_at_most_ten_slices() {
     let mut lone = Lone::new();
@@ -95,7 +96,7 @@ fn edf_exact_vcpu_that_rejoins_still_owes_its_overrun() {
     lone.vcpu = join(&mut lone.edf, &mut lone.at, 0, ("8ms", "100ms"));
     wake(&mut lone.edf, &mut lone.at, lone.vcpu);
     let received: Span = lone.run_all(Span::ZERO, 4).into_iter().sum();
-    assert!(received <= SLICE * 2, "{received} in four periods, 20 ms are owed");
+    assert!(received <= SLICE * 2, "{received} in four periods, with a debt of 20 ms");
 }
 
 proptest! {

@@ -93,7 +93,7 @@ impl PlanState {
             let ns = u128::from(RUN.ns()) * stay / whole.max(1);
             Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
         };
-        // A CPU on which it would stay for no time is left out.
+        // A CPU on which the vCPU would stay for less than a nanosecond is left out.
         let is_long = |piece: &&Piece| !time(stay(piece)).is_zero();
         let mut pieces: Vec<Piece> = split.pieces.iter().filter(is_long).copied().collect();
         if pieces.last().is_some_and(|last| last.cpu == home) {

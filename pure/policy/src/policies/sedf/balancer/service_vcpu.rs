@@ -87,7 +87,7 @@ impl Sedf {
         self.balancer.iter_mut().for_each(|balancer| balancer.payers.all.push(vcpu));
     }
 
-    /// Makes a vCPU an ordinary vCPU again. Returns true if it was a service vCPU.
+    /// Makes a service vCPU an ordinary vCPU again. Returns true if the vCPU was a service vCPU.
     pub(in crate::policies::sedf) fn stop_paying(&mut self, vcpu: VcpuId) -> bool {
         let Some(balancer) = &mut self.balancer else { return false };
         let all = &mut balancer.payers.all;
@@ -189,15 +189,15 @@ mod tests {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
-        assert_eq!(host.rings(), [None, None], "nobody has paid");
-        assert_eq!(host.runs(payer, 49), CpuSet::NONE, "none is due");
-        assert_eq!(host.runs(other, 60), CpuSet::NONE, "it does not pay");
+        assert_eq!(host.rings(), [None, None], "the service vCPU has not run");
+        assert_eq!(host.runs(payer, 49), CpuSet::NONE, "no call is due");
+        assert_eq!(host.runs(other, 60), CpuSet::NONE, "the vCPU is no service vCPU");
         assert_eq!(host.rings(), [None, None]);
         assert_eq!(host.runs(payer, 61), CpuSet::one(HOME));
         assert_eq!(host.rings(), [Some(61), None]);
         host.ring();
         assert_eq!(host.rings(), [None, None]);
-        // The second one, which takes a sample: all CPUs are measured before.
+        // The second call takes a sample, so all CPUs are measured before it.
         assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::one(HOME));
         host.runs(payer, 100);
         assert_eq!(host.policy.timer_charges(&host.at, HOME), CpuSet::first_n(2));
@@ -214,7 +214,7 @@ mod tests {
             host.runs(payers[0], 70);
             assert_eq!(host.rings(), [Some(70), None]);
             host.policy.on_leave(&host.at, payers[1]);
-            assert_eq!(host.rings(), [Some(70), None], "somebody has paid");
+            assert_eq!(host.rings(), [Some(70), None], "a service vCPU has run for the call");
             let asked = if leaves {
                 host.policy.on_leave(&host.at, payers[0])
             } else {
@@ -222,7 +222,7 @@ mod tests {
                 host.policy.adjust(&host.at, payers[0], &share).unwrap()
             };
             assert!(asked.contains(HOME));
-            assert_eq!(host.rings(), [Some(100), None], "what is over is over");
+            assert_eq!(host.rings(), [Some(100), None], "the call that was due is skipped");
             let asked = host.policy.adjust(&host.at, stays, &share(paying)).unwrap();
             assert!(asked.contains(HOME));
             assert_eq!(host.rings(), [None, None]);
@@ -244,12 +244,13 @@ mod tests {
         assert!(before < Span::from_us(5), "{before}");
         let less = share("slice=5us period=50ms balances=true");
         host.policy.adjust(&host.at, payer, &less).unwrap();
-        assert_eq!(host.room(), Span::from_ns(50_000_000 - 5_000) - all, "it wants no more");
-        // To be admitted as an ordinary vCPU it would have to leave the kept share free.
+        let room = Span::from_ns(50_000_000 - 5_000) - all;
+        assert_eq!(host.room(), room, "the service vCPU reserves only 5 us");
+        // An ordinary vCPU must leave the kept share free.
         let other = share("slice=20us period=50ms");
         let refused = host.policy.adjust(&host.at, payer, &other).unwrap_err().to_string();
         assert!(refused.contains("of at most 0.999333cpu"), "{refused}");
-        assert_eq!(host.rings(), [None, None], "it pays still");
+        assert_eq!(host.rings(), [None, None], "the vCPU is still a service vCPU");
         host.policy.on_leave(&host.at, payer);
         assert_eq!(host.room(), Span::ZERO);
     }

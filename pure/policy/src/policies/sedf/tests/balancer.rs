@@ -149,10 +149,10 @@ fn sedf_migrating_vcpu_starts_only_after_a_scheduling_pass_on_its_old_cpu() {
     let both = [from, to].into_iter().collect();
     assert_eq!(sedf.carry_out(&at, &[Move { vcpu, from, to }]), both);
     assert_eq!(sedf.prepare_pick(&at, to), CpuSet::NONE);
-    assert_eq!(sedf.pick(&at, to), Pick::Idle, "it is on the other one still");
+    assert_eq!(sedf.pick(&at, to), Pick::Idle, "the vCPU still occupies its old CPU");
     assert_eq!(sedf.prepare_pick(&at, from), CpuSet::one(to));
     at.vacate(from);
     assert_eq!(sedf.prepare_pick(&at, to), CpuSet::NONE);
     assert!(matches!(sedf.pick(&at, to), Pick::Run { vcpu: runs, .. } if runs == vcpu));
-    assert_eq!(sedf.prepare_pick(&at, from), CpuSet::NONE, "nobody moves any more");
+    assert_eq!(sedf.prepare_pick(&at, from), CpuSet::NONE, "no vCPU is migrating any more");
 }

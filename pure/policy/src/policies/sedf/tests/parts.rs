@@ -107,7 +107,7 @@ fn sedf_split_vcpu_migrates_to_its_second_cpu_when_its_first_subtask_ends() {
     host.runs(second, Span::from_ms(3));
     assert_eq!(host.ask(second).0, Some((split, Span::from_ms(3))));
     host.runs(second, Span::from_ms(3));
-    assert_eq!(host.here(split), second, "what a turn was is settled as the next is decided");
+    assert_eq!(host.here(split), second, "the timeslice is settled at the next pass");
     assert_eq!(host.ask(second), (None, CpuSet::one(first)));
     assert_eq!(host.here(split), first);
 }
