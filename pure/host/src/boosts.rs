@@ -64,6 +64,8 @@ impl Boosts {
         }
     }
 
+    /// Records that a boost ended on a CPU at `to`. `used_up` is true if the policy ended the
+    /// boost.
     fn end<S: Sink>(&mut self, cpu: CpuId, (to, used_up): (Time, bool), sink: &mut S) {
         self.cpus.remove(cpu);
         if let Some((vcpu, from)) = self.running[cpu.index()].take() {

@@ -167,6 +167,8 @@ pub enum NotEligible {
     Barred,
 }
 
+/// Checks that a report of CPU time names a known vCPU and CPU, and that the CPU time exceeds
+/// neither its interval nor the current time.
 #[inline]
 pub(crate) fn used(used: &CpuUse, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;
@@ -177,23 +179,27 @@ pub(crate) fn used(used: &CpuUse, moment: &Moment) -> Result<(), Box<Fault>> {
     Ok(())
 }
 
+/// Checks that a vCPU has joined.
 #[inline]
 pub(crate) fn member(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     if moment.is_member(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::Unknown { vcpu })) }
 }
 
+/// Checks that a CPU in a report of the hardware exists.
 #[inline]
 pub(crate) fn named_by_hardware(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     let cpus = moment.cpus();
     if cpu.index() < cpus { Ok(()) } else { Err(Fault::broken(Broken::UnknownCpu { cpu, cpus })) }
 }
 
+/// Checks that a CPU in a result of the policy exists.
 #[inline]
 pub(crate) fn named_by_policy(cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     let cpus = moment.cpus();
     if cpu.index() < cpus { Ok(()) } else { Err(Fault::broken(Broken::NoSuchCpu { cpu, cpus })) }
 }
 
+/// Checks that an affinity is not empty and contains only CPUs of the host.
 pub(crate) fn somewhere(vcpu: VcpuId, cpus: CpuSet, moment: &Moment) -> Result<(), Box<Fault>> {
     let exists = |cpu: CpuId| cpu.index() < moment.cpus();
     if !cpus.is_empty() && cpus.iter().all(exists) {
@@ -203,23 +209,27 @@ pub(crate) fn somewhere(vcpu: VcpuId, cpus: CpuSet, moment: &Moment) -> Result<(
     }
 }
 
+/// Checks that a vCPU has joined and is blocked.
 #[inline]
 pub(crate) fn asleep(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     member(vcpu, moment)?;
     if moment.is_awake(vcpu) { Err(Fault::broken(Broken::WokeAwake { vcpu })) } else { Ok(()) }
 }
 
+/// Checks that a vCPU has joined and is runnable.
 #[inline]
 pub(crate) fn awake(vcpu: VcpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     member(vcpu, moment)?;
     if moment.is_awake(vcpu) { Ok(()) } else { Err(Fault::broken(Broken::BlockedAsleep { vcpu })) }
 }
 
+/// Checks that the policy may pick a vCPU for a CPU.
 #[inline]
 pub(crate) fn pick(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Result<(), Box<Fault>> {
     if moment.is_eligible(vcpu, cpu) { Ok(()) } else { Err(not_eligible(vcpu, cpu, moment)) }
 }
 
+/// Returns the violation for a pick of a vCPU that is not eligible, with the reason.
 fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
     let why = if !moment.is_member(vcpu) {
         NotEligible::Unknown
@@ -234,6 +244,7 @@ fn not_eligible(vcpu: VcpuId, cpu: CpuId, moment: &Moment) -> Box<Fault> {
     Fault::broken(Broken::NotEligible { vcpu, cpu, now: moment.now(), why })
 }
 
+/// Checks that a timer is unset or set to a time after `now`.
 #[inline]
 pub(crate) fn alarm(alarm: Option<Time>, cpu: CpuId, now: Time) -> Result<(), Box<Fault>> {
     match alarm {

@@ -138,6 +138,7 @@ impl Host {
         }
     }
 
+    /// Charges the CPU time of a report and handles its event.
     #[inline(always)]
     fn take_in<M: Hardware, S: Sink>(
         &mut self,
@@ -214,6 +215,9 @@ impl Host {
         self.line(cpu, usize::MAX, |_| true, into);
     }
 
+    /// Lists up to `most` vCPUs in the order in which they would be picked for `cpu`. Ends before
+    /// the first pick whose entitlement does not satisfy `counts`. Each listed vCPU is barred while
+    /// the next vCPU is picked.
     fn line(
         &mut self,
         cpu: CpuId,
@@ -237,6 +241,7 @@ impl Host {
         }
     }
 
+    /// Sets the current time. Time may not run backwards.
     #[inline]
     fn pass_time(&mut self, now: Time) -> Result<(), Box<Fault>> {
         let before = self.moment.now();
@@ -264,6 +269,7 @@ impl Host {
         self.measure_now(cpu, hardware, sink)
     }
 
+    /// Queries the hardware for the CPU time of the occupant of a CPU, and charges it.
     fn measure_now<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -276,6 +282,7 @@ impl Host {
         }
     }
 
+    /// Charges a vCPU for CPU time that the hardware measured.
     #[inline(always)]
     fn charge<S: Sink>(&mut self, used: CpuUse, sink: &mut S) -> Result<(), Box<Fault>> {
         check::used(&used, &self.moment)?;
@@ -288,6 +295,7 @@ impl Host {
         Ok(())
     }
 
+    /// Handles a vCPU that joins. A vCPU that the policy declines is not a member.
     fn join<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -316,6 +324,8 @@ impl Host {
         Ok(())
     }
 
+    /// Handles new parameters and a new affinity of a vCPU. If the policy declines them, the old
+    /// ones stay in force.
     fn change_terms<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -355,6 +365,7 @@ impl Host {
         Ok(())
     }
 
+    /// Writes the reservation of a vCPU to the trace.
     fn record_promise<S: Sink>(&self, vcpu: VcpuId, share: &Values, sink: &mut S) {
         let promise = (self.promise)(share).ok().flatten();
         sink.record(&Record::Promised {
@@ -367,6 +378,7 @@ impl Host {
         });
     }
 
+    /// Handles a vCPU that leaves.
     fn leave<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -390,6 +402,7 @@ impl Host {
         Ok(())
     }
 
+    /// Handles a vCPU that wakes.
     #[inline(always)]
     fn wake<M: Hardware, S: Sink>(
         &mut self,
@@ -415,6 +428,8 @@ impl Host {
         Ok(())
     }
 
+    /// Handles a vCPU that blocks or is paused. The CPU of a vCPU that blocks is rescheduled at
+    /// once.
     #[inline(always)]
     fn block<M: Hardware, S: Sink>(
         &mut self,
@@ -464,6 +479,7 @@ impl Host {
         hardware.carry_out(Order::Idle { cpu });
     }
 
+    /// Passes a hint from a vCPU to the policy.
     fn hear<M: Hardware, S: Sink>(
         &mut self,
         vcpu: VcpuId,
@@ -491,6 +507,7 @@ impl Host {
         Ok(())
     }
 
+    /// Handles a vCPU that yields. Its CPU is rescheduled at once.
     fn yields<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -501,6 +518,7 @@ impl Host {
         self.ask(cpu, hardware, sink)
     }
 
+    /// Handles the end of a timeslice of a vCPU that stays runnable.
     fn end_turn<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,
@@ -524,6 +542,7 @@ impl Host {
         Ok(())
     }
 
+    /// Handles the expiry of the timer of a CPU.
     fn ring<M: Hardware, S: Sink>(
         &mut self,
         cpu: CpuId,

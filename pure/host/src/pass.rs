@@ -42,6 +42,7 @@ impl Host {
         }
     }
 
+    /// Returns the next CPU to reschedule at this instant. `None` if there is none.
     #[inline]
     fn next_to_ask(&mut self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.to_ask.is_empty() && !self.moved.is_empty() {

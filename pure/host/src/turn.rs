@@ -31,6 +31,7 @@ struct Stretch {
     due: bool,
 }
 
+/// Timeslice and run interval of one CPU.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cpu {
     turn: Option<Turn>,
@@ -176,6 +177,7 @@ impl Turns {
     }
 }
 
+/// Writes a run interval that has ended to the trace.
 fn write<S: Sink>(stretch: Stretch, cpu: CpuId, end: RanEnd, sink: &mut S) {
     let Stretch { vcpu, from, to, used, granted, late, due } = stretch;
     sink.record(&Record::Ran { vcpu, cpu, from, to, used, granted, late, end, due });

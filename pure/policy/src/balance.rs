@@ -160,6 +160,7 @@ impl BalancerCpu {
         self.members.push(member);
     }
 
+    /// Returns the available time of the CPU per weight.
     fn tau(&self) -> Tau {
         Tau { time: self.available, weight: self.weight }
     }

@@ -225,16 +225,19 @@ fn tasks(classes: &[Option<Class>; TASKS]) -> Tasks {
     tasks
 }
 
+/// Stores the first items of `all` in `places`.
 fn fill<T>(places: &mut [Option<T>; TASKS], all: impl Iterator<Item = T>) {
     places.iter_mut().zip(all).for_each(|(place, one)| *place = Some(one));
 }
 
+/// Encodes a class of tasks. `None` gives four zeros.
 fn written(class: Option<Class>) -> [u8; CLASS] {
     class.map_or([0; CLASS], |class| {
         [class.urgency.0, class.runnable, class.blocked, u8::from(class.woken)]
     })
 }
 
+/// Decodes the classes of tasks in a frame.
 fn classes(bytes: &[u8]) -> Result<[Option<Class>; TASKS], NoFrame> {
     let mut classes = [None; TASKS];
     let mut last = None;

@@ -135,6 +135,8 @@ impl Bookings {
         self.rebook(tenant.vcpu, Some(tenant), asked)
     }
 
+    /// Books a reservation in place of the reservation of `tenant`, if there is one. After an error
+    /// nothing has changed.
     fn rebook(
         &mut self,
         vcpu: VcpuId,
@@ -202,12 +204,14 @@ impl Bookings {
         }
     }
 
+    /// Removes the subtasks of a vCPU and returns them. Empty if the vCPU is not split.
     fn take_parts(&mut self, vcpu: VcpuId) -> Vec<Subtask> {
         let Some(splits) = &mut self.splits else { return Vec::new() };
         let loads = &mut self.loads.loads;
         splits.remove(vcpu, |cpu, rate| loads[cpu.index()].remove(rate))
     }
 
+    /// Books the subtasks of a vCPU. Does nothing if `parts` is empty.
     fn put_parts(&mut self, vcpu: VcpuId, period: Span, parts: &[Subtask]) {
         let Some(splits) = self.splits.as_mut().filter(|_| !parts.is_empty()) else { return };
         let loads = &mut self.loads.loads;
@@ -228,6 +232,7 @@ impl Bookings {
         self.splits.as_ref().map_or(CpuSet::NONE, Splits::strict)
     }
 
+    /// Returns the dispatch overhead per period on this host.
     pub(crate) fn looks(&self) -> DispatchOverhead {
         self.loads.looks
     }
@@ -307,6 +312,7 @@ struct PlacementSearch<'a> {
 }
 
 impl PlacementSearch<'_> {
+    /// Returns the placement, or the error with which the request is refused.
     fn find(&self) -> Result<FitPlacement, AdmitError> {
         let Some(splits) = &self.books.splits else {
             let fits = |cpu| self.fits(cpu, self.asked.share);
@@ -331,6 +337,8 @@ impl PlacementSearch<'_> {
         ask(&FitSearch { splits, share, allowed, before, only_open, demands, fits, whole })
     }
 
+    /// Returns the best CPU for the whole reservation among those for which `fits` is true. The
+    /// error is the best of all allowed CPUs.
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let load = |cpu: CpuId| &self.books.loads.loads[cpu.index()];
         let compare = |this, that| load(this).bound().cmp(&load(that).bound());
@@ -351,6 +359,7 @@ impl PlacementSearch<'_> {
         load
     }
 
+    /// Returns the error for a reservation that fits on no CPU. `roomiest` is the best CPU.
     fn refuse(&self, roomiest: CpuId) -> AdmitError {
         let (asked, books) = (self.asked.share, self.books);
         let room = |cpu| longest_slice(asked.period(), |asked| self.fits(cpu, asked));
@@ -364,6 +373,8 @@ impl PlacementSearch<'_> {
         }
     }
 
+    /// Returns the error for a reservation that fits neither whole nor split. `room` is the longest
+    /// slice that would fit.
     fn refuse_parts(&self, room: Span) -> AdmitError {
         let (asked, books) = (self.asked.share, self.books);
         let capacity = books.capacity.expect("only a limit refuses a reservation");
@@ -454,12 +465,15 @@ impl SetBooks {
         longest_slice(period, |asked| self.too_full_for(asked, allowed).is_none())
     }
 
+    /// Returns a set of CPUs that contains `allowed` and lacks capacity for `share`. `None` if all
+    /// such sets have enough.
     fn too_full_for(&self, share: Reservation, allowed: CpuSet) -> Option<&SetLoad> {
         let demand = self.looks.demand(share);
         let mut around = self.sets.iter().filter(|set| within(allowed, set.cpus));
         around.find(|set| !set.within.has_room(demand, self.capacity_of(set.cpus)))
     }
 
+    /// Returns the total share of these CPUs that may be reserved.
     fn capacity_of(&self, set: CpuSet) -> CpuShare {
         let cpus = u32::try_from(set.len()).expect("a host has at most 256 CPUs");
         CpuShare::from_ppm(cpus * self.capacity.ppm())
@@ -494,6 +508,7 @@ impl ReservationBooks for SetBooks {
     }
 }
 
+/// Returns true if all of `cpus` are in `others`.
 fn within(cpus: CpuSet, others: CpuSet) -> bool {
     cpus.and(&others) == cpus
 }

@@ -101,6 +101,7 @@ impl FitSearch<'_> {
         CandidateCpus { demands, allowed: self.allowed, wait }
     }
 
+    /// Returns the longest slice that fits, whole or split, given the demand on each CPU.
     fn room_by(&self, demands: &[Option<Demand>]) -> Span {
         let (period, splits) = (self.share.period(), self.splits);
         let whole = self.allowed.without(&splits.strict());

@@ -90,6 +90,7 @@ impl ReservedLoad {
         self.floor
     }
 
+    /// Compares the exact load with a capacity.
     fn compare_exactly(&self, capacity: CpuShare) -> Ordering {
         let mut sum = Fraction::from(0, 1);
         for (period, &slices) in &self.slices {
@@ -99,10 +100,12 @@ impl ReservedLoad {
     }
 }
 
+/// Returns the slice in nanoseconds.
 fn slice(reservation: Reservation) -> u128 {
     u128::from(reservation.slice().ns())
 }
 
+/// Returns slice/period in 2^-64ths, rounded down.
 fn floor(reservation: Reservation) -> u128 {
     (slice(reservation) << 64) / u128::from(reservation.period().ns())
 }
@@ -185,6 +188,7 @@ impl BigUint {
         longer.then_with(|| self.0.iter().rev().cmp(other.0.iter().rev()))
     }
 
+    /// Returns the digit at `place`. Zero beyond the last digit.
     fn digit(&self, place: usize) -> u128 {
         u128::from(self.0.get(place).copied().unwrap_or(0))
     }

@@ -123,6 +123,7 @@ impl Splits {
         parts
     }
 
+    /// Passes the CPU and the share of each subtask, with dispatch overhead, to `told`.
     fn each_rate(&self, period: Span, parts: &[Subtask], mut told: impl FnMut(CpuId, Reservation)) {
         for part in parts {
             let rate = Reservation::new(part.job(period, self.looks).time, period);

@@ -27,6 +27,7 @@ impl SubtaskCursor {
         Some(SubtaskCursor { parts, part: 0, left })
     }
 
+    /// Returns the current subtask.
     pub(crate) fn now(&self) -> &Subtask {
         &self.parts[self.part]
     }

@@ -37,6 +37,7 @@ pub(crate) struct Holds<P> {
     holds: Vec<Hold<P>>,
 }
 
+/// Share that a vCPU gave up and that is held, or the excess of a vCPU that left.
 #[derive(Clone, Copy, Debug)]
 struct Hold<P> {
     who: (DomId, u16),

@@ -184,6 +184,7 @@ impl LoadSamples {
         Span::from_ns(u64::try_from(ns).unwrap_or(u64::MAX))
     }
 
+    /// Returns the total busy time of the other threads of a CPU's core.
     fn siblings_busy(&self, cpu: CpuId, now: Time) -> Span {
         let siblings = self.cpus[cpu.index()].siblings;
         siblings.iter().map(|sibling| self.cpus[sibling.index()].busy_until(now)).sum()
@@ -283,6 +284,7 @@ impl LoadSamples {
         self.vcpus.get(vcpu).map(|had| had.in_run.0)
     }
 
+    /// Returns the CPU time received beyond the fair share, in ns. See [`LoadSamples::note_leads`].
     pub(crate) fn lead(&self, vcpu: VcpuId) -> i64 {
         self.vcpus[vcpu].lead
     }
@@ -315,6 +317,7 @@ impl CpuSample {
         interval.left_after(core::mem::take(&mut self.guaranteed)).left_after(others)
     }
 
+    /// Returns the total busy time of the CPU up to `now`.
     fn busy_until(&self, now: Time) -> Span {
         self.was_busy + self.busy.map_or(Span::ZERO, |since| now.since(since))
     }

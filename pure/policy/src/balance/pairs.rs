@@ -26,6 +26,7 @@ pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     run.moves
 }
 
+/// Search for pairs of CPUs that swap vCPUs, in one run of the balancer.
 struct PairSearch<'a, C> {
     loads: &'a [BalancerCpu],
     rules: &'a SwapRules,
@@ -38,6 +39,7 @@ struct PairSearch<'a, C> {
 }
 
 impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
+    /// Searches the pairs of one group of CPUs.
     fn group(&mut self, group: &[usize]) {
         let loads = self.loads;
         let counting = group.iter().map(|&place| &loads[place]).filter(|load| load.counts());
@@ -83,6 +85,7 @@ impl<C: Fn(CpuId) -> CpuSet> PairSearch<'_, C> {
         }
     }
 
+    /// Records the migrations of a swap.
     fn carry_out(&mut self, hot: &BalancerCpu, idle: &BalancerCpu, swap: &Swap) {
         let there = |&vcpu| Move { vcpu, from: hot.cpu, to: idle.cpu };
         let back = |&vcpu| Move { vcpu, from: idle.cpu, to: hot.cpu };

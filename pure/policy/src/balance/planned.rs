@@ -80,6 +80,8 @@ pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<
 }
 
 impl Plan {
+    /// Returns true if the plan still holds for these rates: the vCPUs and affinities are the same,
+    /// and no rate has moved by more than the tolerance.
     fn holds_for(&self, wanted: &[PlannedRate]) -> bool {
         let is_near = |(before, now): (&PlannedRate, &PlannedRate)| {
             let moved = before.rate.abs_diff(now.rate);
@@ -215,6 +217,8 @@ impl<'a> PlanPacking<'a> {
         }
     }
 
+    /// Places all vCPUs that fit on one CPU, then splits the others. If `stays`, a vCPU stays on
+    /// its current CPU if it fits there.
     fn pack(mut self, items: &[Item], stays: bool) -> PlanPacking<'a> {
         let mut left: Vec<&Item> = Vec::new();
         for item in items {
@@ -229,14 +233,17 @@ impl<'a> PlanPacking<'a> {
         self
     }
 
+    /// Returns the time by which a CPU may be planned beyond its available time.
     fn tolerance(&self, place: usize) -> u64 {
         self.loads[place].available / SLOP
     }
 
+    /// Returns true if the affinity of a vCPU allows a CPU.
     fn may_go(&self, item: &Item, place: usize) -> bool {
         item.allowed.contains(self.loads[place].cpu)
     }
 
+    /// Returns true if the rate of a vCPU fits into the room of a CPU, with tolerance.
     fn fits(&self, item: &Item, place: usize) -> bool {
         item.rate <= self.room[place] + self.tolerance(place)
     }
@@ -285,6 +292,7 @@ impl<'a> PlanPacking<'a> {
         }
     }
 
+    /// Places a whole vCPU on a CPU.
     fn put(&mut self, item: &Item, place: usize) {
         self.take(place, item.rate);
         self.moves += usize::from(place != item.home);

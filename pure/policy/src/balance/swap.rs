@@ -106,6 +106,7 @@ struct MarkedVcpus<'a> {
     total: i128,
 }
 
+/// Returns the total weight.
 fn sum(members: &[&Member]) -> i128 {
     members.iter().map(|member| i128::from(member.weight.0)).sum()
 }
@@ -149,6 +150,7 @@ impl<'a> Pair<'a> {
         weight * self.shares - self.wanted
     }
 
+    /// Returns true if the weight `total` is close enough to w_ideal for a swap.
     fn is_close(&self, total: i128) -> bool {
         self.beyond(total).abs() * i128::from(self.rules.close) <= self.wanted
     }

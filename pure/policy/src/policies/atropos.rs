@@ -80,11 +80,11 @@ pub(crate) const SPEC: Spec = Spec {
     summary: "a slice in every period, latency hints, slack round robin (Xen 2.0)",
     page: "\
 Each vCPU has a slice in every period, and the vCPU with the nearest deadline
-runs. A latency hint makes a vCPU run soon after a long sleep.
+runs. A latency hint makes a vCPU run soon after a long block.
 
-When to use it: for a VM that reacts to devices after long sleeps and needs
-little else. A VM that blocks and wakes within its period gains nothing from a
-hint: take `edf` or `sedf`.
+When to use it: for a VM that is mostly blocked and has to react soon when a
+device wakes it. A VM that blocks and wakes within its period gains nothing from
+a hint: take `edf` or `sedf`.
 
   policy = { name = \"atropos\" }
   [[domain]]
@@ -494,9 +494,10 @@ impl AtroposServer {
         }
     }
 
-    /// Begins a natural period at a wake. Exception: if the budget left is at most the vCPU's share
-    /// of the rest of its current natural period, that period goes on. Otherwise the vCPU has used
-    /// less than its share of the period that it gives up, so no other vCPU misses a deadline.
+    /// Handles a wake if natural periods begin at wakes. The vCPU keeps its natural period if its
+    /// budget is at most its share of the rest of that period. Otherwise a natural period begins:
+    /// the vCPU has used less than its share of the period that it gives up, so no other vCPU
+    /// misses a deadline.
     fn wake_anew(&mut self, now: Time) {
         let used = self.granted - self.remaining;
         let rest = self.period_end.since(now.min(self.period_end));

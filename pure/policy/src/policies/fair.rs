@@ -271,6 +271,7 @@ impl Policy for Fair {
 }
 
 impl Fair {
+    /// Reads the parameters of a vCPU in the queue of the CPU `home`. Its quota is full.
     fn read(&self, at: &Moment, home: CpuId, share: &Values) -> FairVcpu {
         let budget = share.cap(&QUOTA).map(|cap| part_of(self.period, cap));
         let refill = self.period_end(at.now());
@@ -332,6 +333,7 @@ impl Fair {
         queue.enter(Entity::new(vcpu, weight, slice));
     }
 
+    /// Records that a vCPU neither runs on a CPU nor is chosen for it any more.
     fn stop(&mut self, cpu: CpuId, vcpu: VcpuId) {
         let state = &mut self.cpus[cpu.index()];
         state.running = state.running.filter(|&running| running != vcpu);
@@ -371,6 +373,7 @@ impl Fair {
         }
     }
 
+    /// Refills the quota of a vCPU if its period has ended.
     fn refill(&mut self, at: &Moment, vcpu: VcpuId) {
         let end = self.period_end(at.now());
         if let Some(quota) = &mut self.vcpus[vcpu].quota
@@ -393,6 +396,7 @@ impl Fair {
         self.cpus[cpu.index()].timer = ticks.into_iter().chain(refill).min();
     }
 
+    /// Returns the end of the quota period that contains `now`.
     fn period_end(&self, now: Time) -> Time {
         now.after(self.period - now.since(Time::START) % self.period)
     }

@@ -141,6 +141,7 @@ impl RoundRobin {
         RoundRobin { quantum, queue: FifoQueue::new(), used: Roster::default() }
     }
 
+    /// Puts a vCPU at the end of the queue, with a whole timeslice.
     fn join_queue(&mut self, vcpu: VcpuId) {
         self.used[vcpu] = Span::ZERO;
         self.queue.remove(vcpu);

@@ -15,6 +15,7 @@ pub(crate) struct FifoQueue {
     nodes: Vec<FifoNode>,
 }
 
+/// vCPU in the circle, and the numbers of the neighbouring nodes.
 #[derive(Clone, Copy, Debug)]
 struct FifoNode {
     before: u32,
@@ -72,6 +73,7 @@ impl FifoQueue {
 }
 
 impl FifoNode {
+    /// Creates a node that is linked to itself.
     #[inline]
     #[allow(clippy::cast_possible_truncation)] // Nodes are numbered up to 2^24.
     fn alone(at: usize, vcpu: VcpuId) -> FifoNode {
@@ -79,6 +81,7 @@ impl FifoNode {
     }
 }
 
+/// Returns the number of the node of a vCPU.
 #[inline]
 fn node(vcpu: VcpuId) -> usize {
     vcpu.slot() + 1

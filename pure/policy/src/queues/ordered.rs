@@ -96,6 +96,8 @@ impl<K: Ord + Copy> Queues<K> {
         lower(self.links.first_but(*run, but), lowest)
     }
 
+    /// Searches the run and the heap of a queue for the vCPU with the lowest key for which `holds`
+    /// is true.
     #[inline(never)] // `holds` is true for the first vCPU in most cases.
     fn search(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
         let best = self.search_heap(queue, holds);
@@ -104,6 +106,7 @@ impl<K: Ord + Copy> Queues<K> {
         run.find(|&(_, vcpu)| holds(vcpu)).or(best)
     }
 
+    /// Searches the heap of a queue. Skips subtrees whose keys are higher than the best key found.
     fn search_heap(&self, queue: usize, holds: &impl Fn(VcpuId) -> bool) -> Option<(K, VcpuId)> {
         let heap = &self.queues[queue].heap[..];
         let first = *heap.first()?;

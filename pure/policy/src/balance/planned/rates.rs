@@ -62,6 +62,7 @@ enum RateRecipient<'a> {
     Member(&'a Member),
 }
 
+/// Part of one recipient in the division of CPU time.
 #[derive(Clone, Copy, Debug)]
 struct RateShare<'a> {
     weight: u64,

@@ -128,6 +128,7 @@ impl VcpuClock {
         self.has_limit().then(|| self.warp_limit.left_after(self.warped))
     }
 
+    /// Returns true if the vCPU warps now and its warp is limited.
     fn has_limit(&self) -> bool {
         self.warping && !self.warp_limit.is_zero()
     }

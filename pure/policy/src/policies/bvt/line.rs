@@ -68,6 +68,7 @@ impl<S: Source> Bvt<S> {
         }
     }
 
+    /// Queues a vCPU behind vCPUs with the same effective time.
     pub(super) fn enqueue_last(&mut self, cpu: CpuId, vcpu: VcpuId) {
         let line = &mut self.lines[cpu.index()];
         line.tail += 1;

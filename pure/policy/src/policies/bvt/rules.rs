@@ -119,6 +119,8 @@ impl BvtRules {
         from.after(self.allowance.left_after((-lead).real(pace)))
     }
 
+    /// Returns the real time in which a clock at this pace advances by `lead`. With Xen's fault
+    /// `unit_slip` the result is too short.
     fn catch_up<S: Source>(&self, lead: VirtualSpan, pace: Pace) -> Span {
         let real = lead.real(pace);
         if !self.unit_slip || real.is_zero() {
@@ -138,6 +140,7 @@ impl BvtRules {
         wrap(clock - REBASE_BY)
     }
 
+    /// Truncates a clock to 32 bits if Xen's fault `narrow` is on.
     #[inline]
     fn fit(&self, clock: VirtualTime) -> VirtualTime {
         if self.narrow { wrap(clock) } else { clock }

@@ -73,6 +73,7 @@ impl Credit {
         }
     }
 
+    /// Makes a vCPU active: it receives credit from the next accounting on.
     pub(super) fn become_active(&mut self, vcpu: VcpuId) {
         let account = &mut self.vcpus[vcpu];
         if !core::mem::replace(&mut account.is_active, true) {
@@ -83,6 +84,7 @@ impl Credit {
         }
     }
 
+    /// Makes a vCPU inactive: it receives no more credit.
     pub(super) fn become_inactive(&mut self, vcpu: VcpuId) {
         let account = &mut self.vcpus[vcpu];
         if core::mem::replace(&mut account.is_active, false) {

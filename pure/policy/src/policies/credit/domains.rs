@@ -112,6 +112,7 @@ impl Domains {
         self.by_id.get(&id).copied()
     }
 
+    /// Creates the account of a VM without vCPUs. Returns its row.
     fn create(&mut self, id: DomId) -> usize {
         let domain = Domain {
             id,
@@ -147,6 +148,7 @@ impl Domains {
         row
     }
 
+    /// Changes the weight and the cap of a VM.
     pub(super) fn change(&mut self, row: usize, weight: Weight, cap: Option<CpuShare>) {
         let domain = &mut self.rows[row];
         let before = core::mem::replace(&mut domain.weight, weight);

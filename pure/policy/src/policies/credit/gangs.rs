@@ -68,6 +68,7 @@ impl Gangs {
         self.invitations[cpu.index()].take()
     }
 
+    /// Returns true if a vCPU is invited to a CPU.
     fn is_invited(&self, vcpu: VcpuId) -> bool {
         self.invitations.iter().flatten().any(|other| other.vcpu == vcpu)
     }
@@ -96,6 +97,8 @@ impl Credit {
         }
     }
 
+    /// Returns the invited vCPU, with the rest of the gang's timeslice. Returns `first` if the
+    /// invited vCPU can no longer run, or if `first` precedes it.
     #[inline(never)]
     fn accept(
         &mut self,
@@ -131,6 +134,8 @@ impl Credit {
         }
     }
 
+    /// Invites each waiting sibling of `vcpu` to a CPU. If there is no CPU for a sibling, the
+    /// timeslice of `vcpu` ends after the skew.
     #[inline(never)] // Gangs are rare.
     fn invite_siblings(&mut self, at: &Moment, cpu: CpuId, vcpu: VcpuId) {
         let (row, ends) = (self.vcpus[vcpu].domain, self.cpus[cpu.index()].until);
@@ -230,6 +235,7 @@ impl Credit {
         }
     }
 
+    /// Limits the timeslices of the siblings of `vcpu` to the skew.
     #[inline(never)] // Gangs are rare.
     fn shorten_siblings(&mut self, at: &Moment, vcpu: VcpuId) {
         let running = self.cpus_of(self.vcpus[vcpu].domain);

@@ -75,6 +75,7 @@ pub(crate) enum ClaimScope {
     All,
 }
 
+/// Urgency claim of a vCPU and its place in the queue.
 #[derive(Clone, Copy, Debug)]
 struct ClaimRow {
     claim: Claim,
@@ -136,6 +137,7 @@ impl ClaimOrder {
         self.insert(vcpu, counts);
     }
 
+    /// Adds a vCPU to the order of its CPU if it has a claim that counts.
     #[inline]
     fn insert(&mut self, vcpu: VcpuId, counts: Option<(CpuId, ClaimClass)>) {
         let ClaimRow { claim, place } = self.rows[vcpu.slot()];

@@ -232,6 +232,7 @@ impl Credit {
         })
     }
 
+    /// Returns the class of the vCPU chosen for a CPU. `Idle` if no vCPU is chosen.
     pub(super) fn class_on(&self, cpu: CpuId) -> Class {
         let this = &self.cpus[cpu.index()];
         let class = |vcpu| self.vcpus[vcpu].class;
@@ -342,6 +343,7 @@ impl Credit {
         self.move_home(vcpu, home);
     }
 
+    /// Makes `to` the home CPU of a vCPU.
     #[inline]
     pub(super) fn move_home(&mut self, vcpu: VcpuId, to: CpuId) {
         let from = core::mem::replace(&mut self.vcpus[vcpu].home, to);

@@ -280,16 +280,19 @@ impl RunQueues {
         })
     }
 
+    /// Returns the index of the node of a vCPU.
     #[inline]
     pub(super) fn index(&self, vcpu: VcpuId) -> usize {
         self.vcpus_from + vcpu.slot()
     }
 
+    /// Returns true if the list of a CPU contains the mark that stands for Xen's idle vCPU.
     #[inline]
     pub(super) fn is_marked(&self, cpu: CpuId) -> bool {
         self.nodes[mark_of(cpu)].lane != NOWHERE
     }
 
+    /// Returns true if the list of a CPU is mixed: a vCPU may be in a lane of another class.
     #[inline]
     fn is_mixed_on(&self, cpu: CpuId) -> bool {
         self.mixed.contains(cpu)
@@ -316,6 +319,7 @@ impl RunQueues {
         }
     }
 
+    /// Puts a node that is in no list at the end of a lane.
     #[inline(always)]
     pub(super) fn link_last(&mut self, index: usize, lane: usize) {
         self.link(index, lane, lane);
@@ -370,11 +374,13 @@ impl LaneNode {
     }
 }
 
+/// Returns the index of the node that closes the lane of a class on a CPU.
 #[inline]
 pub(super) fn lane_of(cpu: CpuId, class: Class) -> usize {
     cpu.index() * OF_CPU + class as usize
 }
 
+/// Returns the index of the node of a CPU's mark.
 #[inline]
 pub(super) fn mark_of(cpu: CpuId) -> usize {
     cpu.index() * OF_CPU + MARK
@@ -386,6 +392,7 @@ fn class_of(lane: usize) -> usize {
     lane % OF_CPU
 }
 
+/// Returns the CPU to which a lane belongs.
 #[inline]
 fn cpu_of(lane: u32) -> CpuId {
     CpuId::new(lane as usize / OF_CPU)

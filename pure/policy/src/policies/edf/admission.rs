@@ -40,6 +40,7 @@ impl Edf {
         self.promised.strict().contains(cpu)
     }
 
+    /// Returns the CPUs in `cpus` that are quiescent. Empty if quiescence changes nothing.
     fn resting(&self, at: &Moment, cpus: CpuSet) -> CpuSet {
         self.promised.resting(cpus, |cpu| self.rests(at.now(), cpu))
     }

@@ -53,6 +53,7 @@ pub(super) fn conflict(values: &Values) -> Option<FieldError> {
     (is_split && begins_at_wake(values)).then_some(FieldError::Alone(&PLACE, "split", needs))
 }
 
+/// Returns the reservation that the parameters of a vCPU make.
 pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationError> {
     let Periods { reservation, phase } = periods(share)?;
     // A borrower may exceed its slice, even if all vCPUs of the VM have a hard limit.
@@ -61,11 +62,13 @@ pub(super) fn promise(share: &Values) -> Result<Option<Promise>, ReservationErro
     Ok(Some(Promise { reservation, exact: bounded && !by_use, bounded, by_use, phase }))
 }
 
+/// Returns the slice, the period and the phase of a vCPU.
 pub(super) fn periods(share: &Values) -> Result<Periods, ReservationError> {
     let reservation = Reservation::new(share.span(&SLICE), share.span(&PERIOD))?;
     Ok(Periods { reservation, phase: share.maybe_span(&PHASE) })
 }
 
+/// Returns true if the vCPU may borrow unused budget of its siblings (`spread = "use"`).
 pub(super) fn is_by_use(share: &Values) -> bool {
     share.choice(&SPREAD) == "use"
 }

@@ -186,6 +186,7 @@ impl FairQueue {
 }
 
 impl Entity {
+    /// Returns the key by which entities are ordered: eligible entities first, then by deadline.
     fn rank(&self, average: i64) -> (bool, i64, VcpuId) {
         (self.runtime > average, self.deadline, self.vcpu)
     }

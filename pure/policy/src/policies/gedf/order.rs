@@ -136,6 +136,7 @@ impl RankOrder {
     }
 }
 
+/// Returns the key of a running vCPU. `None` as rank means out of budget.
 fn key(rank: Option<Rank>, cpu: CpuId) -> (Reverse<Rank>, CpuId) {
     (Reverse(rank.unwrap_or(OUT_OF_BUDGET)), cpu)
 }

@@ -133,6 +133,8 @@ impl XenRoundRobin {
         }
     }
 
+    /// Puts a vCPU at the front of the queue of its CPU. If the CPU is idle, the vCPU becomes the
+    /// current vCPU.
     fn join_front(&mut self, at: &Moment, vcpu: VcpuId) {
         let home = self.homes[vcpu];
         let line = &mut self.lines[home.index()];
@@ -154,12 +156,14 @@ impl XenRoundRobin {
         }
     }
 
+    /// Begins the timeslice of the next vCPU of a CPU.
     fn pass(&mut self, at: &Moment, cpu: CpuId) {
         let next = self.first(at, cpu);
         let line = &mut self.lines[cpu.index()];
         (line.current, line.until) = (next, at.now().after(self.quantum));
     }
 
+    /// Returns the first vCPU in the queue of a CPU that is eligible there.
     fn first(&self, at: &Moment, cpu: CpuId) -> Option<VcpuId> {
         let can = |vcpu| at.is_eligible(vcpu, cpu);
         self.queues.first_that(cpu.index(), can).map(|(_, vcpu)| vcpu)

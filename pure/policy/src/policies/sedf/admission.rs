@@ -221,6 +221,7 @@ impl SedfPlacement<'_> {
         })
     }
 
+    /// Returns the longest slice of this period that fits, whole or split.
     fn room(&self, period: Span) -> Span {
         let least = Reservation::new(Span::from_ns(1), period);
         if let Some((least, splits)) = least.ok().zip(self.splits) {
@@ -250,6 +251,8 @@ impl SedfPlacement<'_> {
         self.terms.weight == 0 || self.splits.is_none_or(|splits| !splits.strict().contains(cpu))
     }
 
+    /// Returns true if a CPU has the capacity for these parameters. Without admission control every
+    /// CPU has.
     fn fits(&self, cpu: CpuId, terms: &SedfParameters, slice: Option<Reservation>) -> bool {
         let slice = slice.map(|slice| (self.demand)(cpu, slice));
         let capacity = self.sedf.capacity_for(self.terms, cpu);
@@ -257,6 +260,8 @@ impl SedfPlacement<'_> {
             || self.cpus[cpu.index()].tally.has_room(terms, slice, capacity)
     }
 
+    /// Returns the best CPU for the whole vCPU among those for which `fits` is true. The error is
+    /// the best of all allowed CPUs.
     fn whole(&self, fits: &dyn Fn(CpuId) -> bool) -> Result<CpuId, CpuId> {
         let appeal = |cpu: CpuId| self.cpus[cpu.index()].tally.appeal(self.terms);
         let compare = |this, that| appeal(this).compare(&appeal(that));
@@ -271,6 +276,7 @@ impl SedfPlacement<'_> {
         self.cpus[cpu.index()].tally.longest(period, demand, capacity)
     }
 
+    /// Returns the error for a vCPU that fits on no CPU. `best` is the most suitable CPU.
     fn refuse(&self, slice: Option<Reservation>, best: CpuId) -> AdmitError {
         if !self.is_open(best) {
             return self.refuse_parts(weighed(), Span::ZERO);
@@ -286,6 +292,7 @@ impl SedfPlacement<'_> {
         }
     }
 
+    /// Returns the error for a vCPU that fits neither whole nor split.
     fn refuse_parts(&self, asked: Reservation, room: Span) -> AdmitError {
         let promised = |cpu: CpuId| self.cpus[cpu.index()].tally.share().ppm();
         let capacity = |cpu: CpuId| self.sedf.capacity_for(self.terms, cpu).ppm();

@@ -252,6 +252,7 @@ impl Sedf {
         Weight::fraction(above, below)
     }
 
+    /// Takes a sample of all vCPUs and CPUs.
     pub(super) fn sample(&mut self, at: &Moment, all: &[VcpuId]) {
         let Some(mut balancer) = self.balancer.take() else { return };
         balancer.books.sample(at.now(), |vcpu| self.slack_weight(vcpu), all);
@@ -347,6 +348,7 @@ impl Sedf {
 }
 
 impl Balancer {
+    /// Updates the leads of the vCPUs of a group of CPUs, and copies them to the loads.
     fn note_leads(&mut self, loads: &mut [BalancerCpu], group: &[usize]) {
         let members = group.iter().flat_map(|&place| &loads[place].members);
         let members: Vec<VcpuId> = members.map(|member| member.vcpu).collect();

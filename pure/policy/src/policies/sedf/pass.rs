@@ -31,6 +31,7 @@ pub(super) struct PassDecision {
 }
 
 impl Sedf {
+    /// Runs a scheduling pass of a CPU and sets its timer.
     pub(super) fn decide(&mut self, at: &Moment, cpu: CpuId) {
         if let Some(turn) = self.cpus[cpu.index()].turn.take() {
             self.settle(at, turn);
@@ -46,7 +47,7 @@ impl Sedf {
     }
 
     /// Accounts for a timeslice that has ended. [Xen 3.0, §6.4 steps 1 to 3, §6.5]
-    #[inline(always)] // As an argument the turn would go through memory.
+    #[inline(always)] // Otherwise the decision is passed through memory.
     pub(super) fn settle(&mut self, at: &Moment, turn: PassDecision) {
         let PassDecision { vcpu, right, ran, .. } = turn;
         let awake = at.is_awake(vcpu);
@@ -81,6 +82,8 @@ impl Sedf {
         self.end_slice(vcpu);
     }
 
+    /// Counts slack that a vCPU received. If overruns are forgiven, the usage of its slice is
+    /// cleared.
     fn begin_extra(&mut self, vcpu: VcpuId, ran: Span) {
         let forgives = !self.rules.carries_overrun;
         let server = &mut self.servers[vcpu];
@@ -151,6 +154,7 @@ impl Sedf {
         server.missed = Span::ZERO;
     }
 
+    /// Removes a vCPU from all queues.
     pub(super) fn leave_queues(&mut self, vcpu: VcpuId) {
         self.deadlines.remove(vcpu);
         self.penalties.remove(vcpu);
@@ -209,6 +213,8 @@ impl Sedf {
         self.tickets += 1;
     }
 
+    /// Updates the place of a vCPU in the penalty queue, if it is in that queue. A vCPU without
+    /// lost or missed budget leaves the queue.
     fn leave_penalties_if_paid(&mut self, vcpu: VcpuId) {
         if self.penalties.queue_of(vcpu).is_some() {
             self.penalties.remove(vcpu);
@@ -270,7 +276,7 @@ impl Sedf {
     }
 
     /// Returns the next vCPU to run, with the end of its timeslice. [Xen 3.0, §6.4 step 5, §6.5]
-    #[inline(always)] // As a result the turn would go through memory.
+    #[inline(always)] // Otherwise the decision is returned through memory.
     fn choose(&self, at: &Moment, cpu: CpuId) -> Option<PassDecision> {
         let now = at.now();
         let next = self.deadlines.first(waiting(cpu)).map(|((begin, _), _)| begin);

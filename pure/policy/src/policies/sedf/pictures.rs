@@ -61,8 +61,8 @@ fn sedf_slack_is_divided_by_slice_over_period_without_extra_weight() {
     );
 }
 
-/// The vCPU blocks for the third millisecond of its period. It waits for the next period, or goes
-/// on with the budget left after the blocked time is deducted.
+/// The vCPU blocks for the third millisecond of its period. Then it waits for the next period, or
+/// continues with the budget that is left after the blocked time is deducted.
 #[test]
 fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     picture(
@@ -123,8 +123,9 @@ fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. By the rule of unblocking, the next period begins at its
-/// fixed time, or at once, or at once with a short period, or a part of the current period is left.
+/// The vCPU blocks beyond its deadline. The rule of unblocking decides if the next period begins at
+/// its fixed time, or at the wake with full length, or at the wake and short, or if a part of the
+/// current period is left.
 #[test]
 fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
     picture(
@@ -221,9 +222,9 @@ fn sedf_first_period_begins_one_slice_after_the_wake_under_xen_rules() {
     }
 }
 
-/// With `extra-support` a wake-up after a short block ends a quantum of slack early. That holds
-/// even if slack goes by weight only and compensates no loss. The vCPU `a` has the larger slack
-/// share and receives slack from then on.
+/// With `extra-support` a wake-up after a short block ends a quantum of slack early, even if slack
+/// is divided by weight only and compensates no loss. From then on `a` receives slack, since it has
+/// the larger share.
 #[test]
 fn sedf_vcpu_that_wakes_under_extra_support_ends_a_slack_quantum_early() {
     picture(
@@ -314,8 +315,8 @@ fn sedf_slack_makes_up_lost_budget_first_if_slack_field_is_two_level() {
     );
 }
 
-/// A vCPU loses a slice of 8 ms by a short block: forever, except for one quantum, or until slack
-/// has compensated it, as the rule of compensation says.
+/// A vCPU loses a slice of 8 ms by a short block. The rule of compensation decides if slack returns
+/// nothing of it, one quantum, or all of it.
 #[test]
 fn sedf_compensation_field_decides_how_budget_lost_by_a_block_is_made_up() {
     picture(

@@ -229,6 +229,7 @@ impl SedfRules {
         SedfRules { packing, ..rules }
     }
 
+    /// Reads the rules as given, even if other parameters do not allow the value of `place`.
     fn said(values: &Values) -> SedfRules {
         let rules = values.choice(&RULES);
         let is_best = rules == "best";

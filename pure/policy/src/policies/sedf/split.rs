@@ -209,6 +209,7 @@ impl Sedf {
         self.parting.is_some() && self.may_be_strict(at, cpu)
     }
 
+    /// Returns true if a CPU is strict. Ends the strict admission of a quiescent CPU first.
     #[inline(never)]
     fn may_be_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         let is_left_over = |parting: &SplitState| parting.splits.is_left_over(cpu);

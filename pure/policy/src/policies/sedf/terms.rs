@@ -327,6 +327,7 @@ impl CpuTally {
         long_enough(longest)
     }
 
+    /// Returns the reserved share of the CPU, rounded up to a millionth.
     pub(super) fn share(&self) -> CpuShare {
         self.load.share()
     }

@@ -64,7 +64,7 @@ impl Script {
         self.dispatch();
     }
 
-    /// Runs the current vCPU until `until`, beyond its limit if need be, and ends its run interval.
+    /// Runs the current vCPU until `until`, even beyond its limit, and ends its run interval.
     fn run(&mut self, until: Time) {
         let ran = until - self.at.now();
         self.at.advance(until);

@@ -74,6 +74,7 @@ impl ResponseHistory {
         self.note(answered, 1);
     }
 
+    /// Records the answers to `count` items. `in_time` is 1 if they were in time, else 0.
     fn note(&mut self, count: u32, in_time: u32) {
         for _ in 0..count.min(LAST) {
             self.answers = self.answers << 1 | in_time;

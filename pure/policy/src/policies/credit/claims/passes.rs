@@ -49,6 +49,7 @@ impl Credit {
         self.requested
     }
 
+    /// Handles the report of a guest about its tasks.
     #[inline]
     fn listen_to_guest(&mut self, now: Time, vcpu: VcpuId, tasks: &Tasks) {
         let Some(claims) = &mut self.claims else { return };

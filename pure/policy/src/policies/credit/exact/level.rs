@@ -191,6 +191,7 @@ impl Vcpu {
 }
 
 impl Credit {
+    /// Raises the level by the credit for the time since the last accounting, and visits some VMs.
     pub(in crate::policies::credit) fn give_exactly(&mut self, at: &Moment) {
         let level = &mut self.level;
         let cause = RiseInputs {

@@ -107,6 +107,7 @@ impl EdfServer {
         (self.earned(at.now()), by_use.loan.left_after(self.remaining.left_after(uncharged)))
     }
 
+    /// Returns the part of the loan that has accrued by `now`: `loan × elapsed / duration`.
     fn earned(&self, now: Time) -> Span {
         let Some(by_use) = &self.by_use else { return Span::ZERO };
         let lent = Reservation::new(by_use.loan, self.deadline.since(by_use.since));

@@ -62,17 +62,20 @@ impl Leniency {
         self.capacity() - self.left
     }
 
+    /// Adds the amount that has accrued since the last update.
     fn accrue(&mut self, now: Time) {
         let since = core::mem::replace(&mut self.counted, now);
         let room = self.capacity() - self.left;
         self.left += self.refill.over(now.since(since)).min(room);
     }
 
+    /// Returns the amount that a full bucket forgives.
     fn capacity(&self) -> Span {
         self.refill.slice() * REFILLS
     }
 }
 
+/// Returns the amount that accrues in each period of `share`, with the period.
 fn refill(share: Reservation) -> Reservation {
     let slice = share.slice();
     let quarter = Span::from_ns(slice.ns() / REFILL_PER_SLICE);

@@ -64,7 +64,7 @@ impl Sedf {
     pub(in crate::policies::sedf) fn go_on(&mut self, at: &Moment) -> CpuSet {
         let planned = self.balancer.as_mut().and_then(|balancer| balancer.planned.as_mut());
         let moves = planned.map(|planned| planned.take_due(at.now())).unwrap_or_default();
-        // A change of parameters may have moved the vCPU elsewhere.
+        // A change of parameters may have moved the vCPU to another CPU.
         let is_there = |going: &Move| self.servers[going.vcpu].cpu == going.from;
         let moves: Vec<Move> = moves.into_iter().filter(is_there).collect();
         let cpus = self.carry_out(at, &moves);
@@ -83,6 +83,8 @@ impl Sedf {
         self.balancer = Some(balancer);
     }
 
+    /// Sets the cost of slack for the split vCPUs on `cpus` such that each receives its planned
+    /// rate.
     fn set_costs(&self, at: &Moment, balancer: &Balancer, planned: &mut PlanState, cpus: CpuSet) {
         let paces = self.paces(planned, cpus);
         if paces.is_empty() {

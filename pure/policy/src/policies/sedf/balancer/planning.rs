@@ -28,6 +28,7 @@ pub(in crate::policies::sedf) struct PlanState {
 }
 
 impl PlanState {
+    /// Drops the state of a vCPU that leaves.
     pub(in crate::policies::sedf) fn leave(&mut self, vcpu: VcpuId) {
         self.coming.retain(|(_, going)| going.vcpu != vcpu);
         self.costs.remove(vcpu);
@@ -45,11 +46,14 @@ impl PlanState {
         due.flat_map(|&(_, going)| [going.from, going.to]).collect()
     }
 
+    /// Removes and returns the migrations that are due.
     pub(in crate::policies::sedf) fn take_due(&mut self, now: Time) -> Vec<Move> {
         let due = self.coming.partition_point(|&(at, _)| at <= now);
         self.coming.drain(..due).map(|(_, going)| going).collect()
     }
 
+    /// Returns the cost of a quantum of slack for a split vCPU. `None` if the vCPU is not on a CPU
+    /// where the plan has it.
     pub(in crate::policies::sedf) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
         self.costs.get(vcpu).copied()
     }

@@ -267,7 +267,7 @@ fn sedf_place_value_that_conflicts_with_another_field_is_refused() {
         )
     );
     assert!(refused("rules=thesis place=pack").is_some());
-    // A policy that is built with these values anyhow ignores `place`.
+    // A policy that is built with these values nevertheless ignores `place`.
     let said = values(SPEC.policy_fields, "place=split unblocking=isochronous");
     assert_eq!(rules::SedfRules::read(&said).packing, crate::admission::placement::Packing::Spread);
 }
