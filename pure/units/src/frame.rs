@@ -18,8 +18,8 @@
 //! canonical: each frame has exactly one valid encoding.
 //!
 //! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
-//! keeps such a fragment and the bytes after it from being read as a frame. It does not protect
-//! against forgery. Version 1 had no CRC and was 32 bytes long.
+//! keeps such a fragment and the bytes after it from being read as a frame. The CRC does not
+//! protect against forgery. Version 1 had no CRC and was 32 bytes long.
 //!
 //! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five
 //! tasks of each kind in memory shared by guest and host. The wire format is ours.

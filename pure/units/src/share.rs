@@ -65,7 +65,7 @@ impl fmt::Display for ParseShareError {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(match self {
             ParseShareError::NoUnit => "has no unit",
-            ParseShareError::NotANumber => "is not an amount of CPU in millionths",
+            ParseShareError::NotANumber => "is not an amount of CPU in steps of 0.000001cpu",
             ParseShareError::TooMuch => "is more than 4294 CPUs",
         })
     }

@@ -227,8 +227,8 @@ impl<K: Ord + Copy> Queues<K> {
     }
 
     /// Puts `moved` into the heap's subtree at the free position `at`, or nearer to the root. The
-    /// hole moves down along the lowest children to the bottom, and `moved` rises from there. It
-    /// mostly belongs near the bottom, so no comparisons with it are needed on the way down.
+    /// free position moves down along the lowest children to the bottom, and `moved` rises from
+    /// there. Most entries belong near the bottom, so `moved` is not compared on the way down.
     fn settle(&mut self, queue: usize, mut at: usize, moved: (K, VcpuId)) {
         let (heap, places) = (&mut self.queues[queue].heap[..], &mut self.places[..]);
         while let Some(least) = lowest_below(heap, at) {

@@ -409,8 +409,8 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
 }
 
 /// Time that a cap keeps from a VM is divided among the others by weight. Timers are late in this
-/// test, so a capped VM receives a little less than its cap. The other VMs divide that difference
-/// in turns.
+/// test, so a capped VM receives a little less than its cap. The other VMs take alternate
+/// timeslices of that difference.
 #[test]
 fn credit_divides_cpu_time_that_a_capped_vm_may_not_use_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
@@ -443,9 +443,9 @@ fn credit_capped_vm_that_overruns_by_a_century_is_in_debt() {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
             let turns = turns(&format!("credit rules={rules} park=budget"), &hogs, CENTURY, 40);
-            // The vCPU of the first turn, which lasted a century, is not counted.
+            // The first timeslice, which lasted a century, is not counted.
             let had = turns[1..].iter().filter(|turn| turn.who == 'a').count();
-            assert_eq!(had == 0, is_held, "{rules}, cap {cap}: {had} turns of 39");
+            assert_eq!(had == 0, is_held, "{rules}, cap {cap}: {had} of 39 timeslices");
         }
     }
 }
@@ -459,7 +459,7 @@ fn credit_numbers_do_not_overflow_within_a_century() {
             let turns = turns(&format!("credit rules={rules}"), &hogs, CENTURY, 40);
             for who in ['a', 'b'] {
                 let had = turns[20..].iter().filter(|turn| turn.who == who).count();
-                assert!(had >= 5, "{rules}, weight {weight}: {who} had {had} turns of 20");
+                assert!(had >= 5, "{rules}, weight {weight}: {who} had {had} of 20 timeslices");
             }
         }
     }
@@ -517,8 +517,8 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
     }
 }
 
-/// The host refuses to run the chosen vCPU. Its substitute has a whole timeslice: it keeps the CPU
-/// when the refused vCPU may run again.
+/// The host refuses to run the chosen vCPU. The vCPU that replaces it gets a whole timeslice, and
+/// keeps the CPU when the refused vCPU may run again.
 #[test]
 fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {

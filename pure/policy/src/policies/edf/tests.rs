@@ -205,8 +205,8 @@ fn edf_admission_places_vcpus_on_the_least_reserved_cpus() {
     );
 }
 
-/// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. It gets the missing 3 ms
-/// from slack only, without precedence over budgets.
+/// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. vCPU `b` gets the missing
+/// 3 ms from slack only, without precedence over budgets.
 #[test]
 fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
@@ -252,9 +252,9 @@ fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
     assert_eq!(run(b, ms(27), false).2, Entitlement::Spare);
 }
 
-/// A vCPU with a hard limit has received its slice. It runs for another 40 us while it is stopped,
-/// in a timeslice that another vCPU owns. No vCPU had to wait, so its next slice is whole up to the
-/// measurement tolerance.
+/// A vCPU with a hard limit has received its slice. It runs for another 40 us outside of any
+/// timeslice, since it is stopped late. No other vCPU had to wait, so its next slice is whole up to
+/// the measurement tolerance.
 #[test]
 fn edf_overrun_while_no_vcpu_waits_is_not_deducted_from_the_next_slice() {
     let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {

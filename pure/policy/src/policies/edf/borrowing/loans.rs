@@ -1,11 +1,13 @@
 //! Loans of budget on each CPU, and their end when admission needs the capacity for a newcomer.
 //!
-//! A loan is CPU time until a deadline, out of the unreserved share of a CPU. With it the demand
-//! stays within the capacity, so no vCPU misses a deadline because of a loan. Admission has
-//! precedence. A loan accrues at a constant rate: the part accrued at the admission stays with the
-//! borrower, and the rest is cut. A borrower that has used more than that is ahead of the accrual,
-//! and others wait for it. The excess stays reserved until it is accrued, as after a vCPU gave up a
-//! share (`zero_lag`).
+//! A loan is CPU time until a deadline, out of the unreserved share of a CPU. The demand on the CPU
+//! stays within its capacity, so no vCPU misses a deadline because of a loan.
+//!
+//! Admission has precedence over loans. A loan accrues at a constant rate. When a newcomer needs
+//! the capacity, the part of the loan accrued so far stays with the borrower, and the rest is cut.
+//! If the borrower has used more than that part, other vCPUs wait for the CPU time used in excess.
+//! The capacity of the loan then stays reserved until the excess is accrued, as after a vCPU gave
+//! up a share (`zero_lag`).
 
 use alloc::vec::Vec;
 
