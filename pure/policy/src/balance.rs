@@ -2,8 +2,9 @@
 //! reservations leave.
 //!
 //! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, chapter 4, cited as
-//! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples, our
-//! reference on balancers (`smp-balancer`), cited as [balancer].
+//! [Diestelhorst]. Where the thesis leaves something open or contradicts its own examples: our
+//! reference on balancers, cited as [balancer]. The reference is a set of notes and test cases that
+//! is not in this repository.
 //!
 //! The modules map samples to migrations, without schedulers, queues or clocks. `books` samples the
 //! CPU time of vCPUs and CPUs. `groups` finds the CPUs between which vCPUs can migrate. `pairs` is
@@ -75,6 +76,7 @@ impl Weight {
 /// CPU time in a sample per weight, as a fraction. With a weight of zero it is infinite.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Tau {
+    /// CPU time: the numerator of the fraction.
     pub(crate) time: u64,
     pub(crate) weight: u64,
 }
@@ -117,6 +119,7 @@ pub(crate) struct Member {
     pub(crate) weight: Weight,
     /// CPU time that the vCPU received, per unit of weight.
     pub(crate) served: Tau,
+    /// Affinity of the vCPU.
     pub(crate) allowed: CpuSet,
     /// Part of a sample in which the vCPU was runnable, in ns.
     pub(crate) runnable: u64,

@@ -34,6 +34,7 @@ pub(crate) struct Bookings {
 /// Reserved load, indexed by CPU.
 #[derive(Clone, Debug)]
 struct Loads {
+    /// Reserved load of each CPU, with dispatch overhead.
     loads: Vec<ReservedLoad>,
     looks: DispatchOverhead,
 }

@@ -34,6 +34,7 @@ pub(crate) struct TaskDemand {
     pub(crate) owed: Option<(Span, Span)>,
     /// Time until the next release.
     pub(crate) next: Span,
+    /// CPU time, deadline and period of each release.
     pub(crate) job: Job,
 }
 

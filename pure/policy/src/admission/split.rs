@@ -66,6 +66,7 @@ pub(crate) struct Splits {
     /// Share that may be reserved of a CPU that needs the demand test.
     capacity: CpuShare,
     looks: DispatchOverhead,
+    /// CPUs on which every reservation is admitted by the demand test.
     strict: CpuSet,
     /// Period and subtasks of each split vCPU.
     split: Roster<(Span, Vec<Subtask>)>,
@@ -217,6 +218,7 @@ struct SplitPrefix {
     parts: Vec<Subtask>,
     /// Total CPU time of the subtasks.
     slice: Span,
+    /// Deadline of the last of these subtasks, at which the next subtask begins.
     ends: Span,
 }
 

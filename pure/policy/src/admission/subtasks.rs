@@ -92,6 +92,7 @@ pub(crate) struct PeriodState {
     pub(crate) in_parts: Option<SubtaskCursor>,
     /// Start of the period.
     pub(crate) begins: Time,
+    /// End of the period.
     pub(crate) deadline: Time,
     /// Budget left in the period, before `slept` is deducted.
     pub(crate) left: Span,

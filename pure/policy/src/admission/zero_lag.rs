@@ -40,6 +40,7 @@ pub(crate) struct Holds<P> {
 /// Share that a vCPU gave up and that is held, or the excess of a vCPU that left.
 #[derive(Clone, Copy, Debug)]
 struct Hold<P> {
+    /// Domain of the vCPU, and the number of the vCPU in the domain.
     who: (DomId, u16),
     place: P,
     /// Share that stays reserved although the vCPU gave it up.
@@ -61,6 +62,7 @@ pub(crate) type Booking<P> = (P, Reservation);
 /// reservation is decided.
 pub(crate) struct DetachedBooking<P> {
     who: (DomId, u16),
+    /// Current reservation of the vCPU. `None` if it has none at a single place.
     now: Option<Booking<P>>,
     holds: Vec<Hold<P>>,
 }

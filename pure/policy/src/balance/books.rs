@@ -40,30 +40,40 @@ pub(crate) struct LoadSamples {
 /// CPU time of a vCPU since its last sample, and averages over earlier samples.
 #[derive(Debug)]
 struct VcpuSample {
+    /// CPU time received in the current sample. Time beside a busy thread counts for less.
     received: Span,
+    /// Time at which the vCPU blocked. `None` while it is runnable.
     asleep: Option<Time>,
+    /// Time for which the vCPU was blocked in the current sample.
     slept: Span,
     /// Start of the current sample of the vCPU. `None` until the vCPU first wakes.
     since: Option<Time>,
+    /// Averages of the CPU time received, in ns, and of the weight times the fraction of time for
+    /// which the vCPU was runnable. `None` before the first sample.
     average: Option<(u64, u64)>,
     /// CPU time received, in ns, and weight, summed over the samples since the last run of the
     /// balancer.
     in_run: (u64, u64),
+    /// Average of tau over runs of the balancer, with `PLACES` binary places.
     by_run: Option<u64>,
+    /// CPU time received beyond the fair share of the group, in ns.
     lead: i64,
 }
 
 /// CPU time delivered by a CPU since its last sample, and averages over earlier samples.
 #[derive(Debug)]
 struct CpuSample {
+    /// Reserved CPU time delivered in the current sample.
     guaranteed: Span,
     /// CPU time of all vCPUs, reserved or not.
     charged: Span,
+    /// Average time of a sample that reservations leave, in ns. `None` before the first sample.
     available: Option<u64>,
     /// Other threads of the core of this CPU.
     siblings: CpuSet,
     /// Start of the current busy period. `None` if the CPU is idle.
     busy: Option<Time>,
+    /// Total length of the busy periods that have ended.
     was_busy: Span,
     /// Busy time of the sibling threads at the time at which the vCPU on this CPU was last charged,
     /// or started.

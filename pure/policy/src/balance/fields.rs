@@ -43,6 +43,7 @@ pub(crate) const BALANCER_SLICE: Field = Field::span_within(
 #[derive(Debug)]
 pub(crate) struct Settings {
     pub(crate) rules: SwapRules,
+    /// True if tau is averaged over runs of the balancer, false if over samples (`tau`).
     pub(crate) by_runs: bool,
     /// True if the balancer makes plans (`planned`) instead of swapping vCPUs (`pairs`).
     pub(crate) plans: bool,

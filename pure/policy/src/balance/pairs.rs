@@ -35,6 +35,7 @@ struct PairSearch<'a, C> {
     used: CpuSet,
     /// CPUs of all cores of which one thread has been the idle CPU of a pair in this run.
     closed: CpuSet,
+    /// Migrations of the pairs found so far.
     moves: Vec<Move>,
 }
 

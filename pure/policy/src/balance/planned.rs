@@ -44,6 +44,7 @@ pub(crate) struct Split {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) cpu: CpuId,
+    /// CPU time that the vCPU receives on the CPU, in ns of each sample.
     pub(crate) quota: u64,
     /// Rate at which the vCPU receives the quota while it is on this CPU: its own rate, or the
     /// CPU's available time if that is less.
@@ -196,6 +197,7 @@ struct PlanPacking<'a> {
     pieces: Vec<u8>,
     whole: Vec<(VcpuId, CpuId)>,
     splits: Vec<Split>,
+    /// Number of vCPUs that would migrate.
     moves: usize,
 }
 

@@ -1,7 +1,7 @@
 //! Borrowed virtual time: each vCPU has a virtual clock, and the vCPU with the earliest clock runs.
 //! Source: Duda and Cheriton, SOSP 1999, cited as [BVT], as summarised by Cherkasova, Gupta and
-//! Vahdat, 2007, cited as [Three]; and Xen 2.0 to 3.0.2, cited as [Xen]. Virtual time is in
-//! nanoseconds at weight one by the papers' rules, and in Xen's virtual units by Xen's.
+//! Vahdat, 2007; and Xen 2.0 to 3.0.2, cited as [Xen]. Virtual time is in nanoseconds at weight one
+//! by the papers' rules, and in Xen's virtual units by Xen's rules.
 //!
 //! Actual virtual time advances while a vCPU runs, more slowly the heavier its weight. So equal
 //! clocks mean use in proportion to weight. The running vCPU may get ahead of the next one by the

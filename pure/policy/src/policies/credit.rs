@@ -1,6 +1,6 @@
-//! Credit: weighted shares and caps by accounts that are settled every 30 ms. Source: Xen's
-//! scheduler of that name, 2006; sections refer to our reference on it. Also Cherkasova, Gupta and
-//! Vahdat, 2007, cited as [Three].
+//! Credit: weighted shares and caps by accounts that are settled every 30 ms. Sources: Xen's
+//! scheduler of that name, 2006; and Cherkasova, Gupta and Vahdat, 2007. Sections are those of our
+//! reference on Credit, a set of notes and test cases that is not in this repository.
 //!
 //! Each VM receives credit in proportion to its weight, and its vCPUs pay with credit for CPU time.
 //! A vCPU is UNDER while it has credit left and OVER otherwise. Each CPU has a list of vCPUs by

@@ -121,6 +121,7 @@ struct FairVcpu {
 struct Quota {
     /// CPU time that the vCPU may use in each period.
     budget: Span,
+    /// CPU time left of `budget` in the current period.
     left: Span,
     /// End of the current period, at which the quota is full again.
     refill: Time,
@@ -134,6 +135,7 @@ struct FairCpu {
     running: Option<VcpuId>,
     /// vCPU chosen by the last pass.
     chosen: Option<VcpuId>,
+    /// Next tick, or the next refill of a quota if that is earlier.
     timer: Option<Time>,
     /// vCPUs that have used their quota and wait for the next period.
     parked: Vec<VcpuId>,

@@ -1,7 +1,8 @@
 //! Simple earliest deadline first, the scheduler of Xen 3.0: a slice in every period, and slack for
 //! vCPUs that may use more.
-//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; the
-//! behaviour of the trees of 2005 and 2006, cited as [Xen 3.0] by section of the reference.
+//! Sources: Diestelhorst, Scheduling in the Xen hypervisor, 2007, cited as [Diestelhorst]; and the
+//! behaviour of Xen's source trees of 2005 and 2006, cited as [Xen 3.0]. Sections are those of our
+//! reference on SEDF, a set of notes and test cases that is not in this repository.
 //!
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.

@@ -69,6 +69,7 @@ struct RateShare<'a> {
     /// Largest rate that the vCPU can use: the part of the sample for which it is runnable.
     most: u64,
     who: RateRecipient<'a>,
+    /// CPU time that the recipient gets, in ns of a sample.
     rate: u64,
 }
 

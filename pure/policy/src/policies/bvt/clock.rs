@@ -36,20 +36,26 @@ pub(super) struct VcpuClock {
     /// CPU on which the vCPU is queued and runs.
     pub(super) cpu: CpuId,
     pub(super) pace: Pace,
+    /// Actual virtual time: CPU time charged so far, divided by weight.
     pub(super) actual: VirtualTime,
     /// Effective virtual time of the vCPU when it was last queued.
     pub(super) effective: VirtualTime,
     /// CPU time that is not charged yet. With Xen's fault `charge_again`, also CPU time that will
     /// be charged a second time.
     pub(super) used: Span,
+    /// True if the warp is in effect. False during a pause, and after warping has ended for good.
     pub(super) warping: bool,
+    /// True if the vCPU may warp at all.
     may_warp: bool,
+    /// Amount by which a warp moves the effective time before the actual time.
     warp: VirtualSpan,
     /// Longest warp, in CPU time. Zero means no limit.
     warp_limit: Span,
+    /// Pause after the longest warp. Zero ends warping for good.
     warp_pause: Span,
     /// CPU time used in the current warp.
     warped: Span,
+    /// Time at which the vCPU last blocked.
     asleep_since: Time,
 }
 

@@ -51,7 +51,9 @@ pub(super) const WARP_UNDERFLOW: Field = Field::choice(
 /// Rules in force, read from the policy's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BvtRules {
+    /// Context switch allowance.
     pub(super) allowance: Span,
+    /// Minimum charging unit of Xen.
     pub(super) unit: Span,
     pub(super) charge_again: bool,
     round_up: bool,

@@ -1,3 +1,6 @@
+//! Tests of BVT: drawn timelines, and test vectors of our reference on BVT, a set of notes that is
+//! not in this repository.
+
 use slackline_units::{CpuId, DomId, Span, VcpuId};
 
 use super::SPEC;

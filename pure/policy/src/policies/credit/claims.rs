@@ -106,12 +106,14 @@ pub(super) struct Claims {
     vcpus: Roster<Claimant>,
     /// Reports and claims of VMs, indexed by their row in `Domains`.
     domains: Vec<VmReports>,
+    /// Account of the time ahead of all VMs.
     room: ClaimBudget,
 }
 
 /// Urgency claim of one vCPU, and the state on which the claim depends.
 #[derive(Clone, Copy, Debug)]
 struct Claimant {
+    /// Row of the vCPU's VM in `Domains`.
     domain: usize,
     /// True if the vCPU does I/O for other VMs.
     is_driver: bool,
@@ -131,7 +133,9 @@ struct Claimant {
 #[derive(Clone, Debug)]
 struct VmReports {
     vcpus: Vec<VcpuId>,
+    /// Latest report of the guest about its blocked tasks.
     heard: GuestReport,
+    /// Record of the VM's answers to I/O.
     habit: ResponseHistory,
     /// Number of completed I/O items that the VM has not noticed yet.
     pending: u32,
@@ -139,6 +143,7 @@ struct VmReports {
     /// CPU time for which the VM could still precede others by its urgency claims at its last
     /// settlement, in nanoseconds.
     left: i64,
+    /// Level (time ahead per unit of weight) at the last settlement of the VM.
     level: u128,
     /// True if the VM has used up the CPU time for which it may precede others. Its urgency claims
     /// do not count then.

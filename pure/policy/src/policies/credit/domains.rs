@@ -54,6 +54,7 @@ pub(super) struct Domain {
 pub(super) struct Domains {
     pub(super) rows: Vec<Domain>,
     by_id: BTreeMap<DomId, usize>,
+    /// Rows without a VM, which the next VMs get.
     free: Vec<usize>,
     /// Rows of the active VMs. The VM that became active last comes first.
     pub(super) list: Vec<usize>,
@@ -88,6 +89,7 @@ impl core::ops::IndexMut<usize> for Domains {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LevelContribution {
     pub(super) weight: i64,
+    /// CPU time that the VM receives if it is limited, in millionths of a CPU. Zero otherwise.
     pub(super) limited: i64,
 }
 

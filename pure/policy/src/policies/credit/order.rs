@@ -60,7 +60,9 @@ pub(super) struct ClaimOrder {
     queues: Queues<(Claim, ClaimClass, i64)>,
     /// Urgency claims of vCPUs and their places in the queue, by slot.
     rows: Vec<ClaimRow>,
+    /// Number of the last place given at the head of a lane.
     first: i64,
+    /// Number of the last place given at the tail of a lane.
     last: i64,
     /// Classes of vCPUs whose urgency claims count.
     pub(super) among: ClaimScope,

@@ -25,7 +25,9 @@ pub(super) struct Entity {
     slice: Span,
     /// True if the vCPU blocked while its virtual time was ahead of the average.
     is_delayed: bool,
+    /// Virtual time of the entity, in ns at weight `USUAL`.
     runtime: i64,
+    /// Virtual time at which the slice of the entity is used.
     deadline: i64,
 }
 

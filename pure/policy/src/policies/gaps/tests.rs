@@ -1,5 +1,6 @@
 //! Test vectors of our reference on GAPS, sections 7.3 and 7.4: one CPU, no costs, ticks at 10, 20,
-//! 30 ms, and so on. A credit is a hundredth of a tick.
+//! 30 ms, and so on. A credit is a hundredth of a tick. The reference is a set of notes that is not
+//! in this repository.
 
 use slackline_units::{DomId, Pending, Span, Task, TaskId, Tasks, Time, Urgency, VcpuHint, VcpuId};
 

@@ -18,6 +18,7 @@ pub(super) struct XenRoundRobin {
     queues: Queues<i64>,
     lines: Vec<RoundRobinCpu>,
     population: Population,
+    /// CPU in whose queue each vCPU waits and on which it runs.
     homes: Roster<CpuId>,
 }
 
@@ -32,6 +33,7 @@ struct RoundRobinCpu {
     woken: Time,
     /// Last position assigned at the front of the queue.
     front: i64,
+    /// Last position assigned at the tail of the queue.
     back: i64,
 }
 

@@ -190,6 +190,7 @@ struct SedfPlacement<'a> {
     /// Placement of split vCPUs. `None` if reservations are never split.
     splits: Option<&'a Splits>,
     at: &'a Moment,
+    /// vCPU to place. `None` if only the longest slice is asked for.
     who: Option<VcpuId>,
     allowed: CpuSet,
     terms: &'a SedfParameters,

@@ -38,6 +38,7 @@ const CALLS_A_RUN: u64 = RUN.ns() / CALL.ns();
 #[derive(Debug)]
 pub(super) struct Balancer {
     rules: SwapRules,
+    /// True if tau (CPU time per weight) is averaged over runs, false if over samples.
     by_runs: bool,
     pub(super) books: LoadSamples,
     /// Plan and the state of its execution. `None` if the balancer swaps vCPUs.
@@ -46,7 +47,9 @@ pub(super) struct Balancer {
     cores: Vec<CpuSet>,
     /// Time of the next balancer call. `None` while there are no vCPUs.
     next: Option<Time>,
+    /// Number of balancer calls since the first vCPU joined.
     calls: u64,
+    /// vCPUs that are charged for balancing.
     pub(super) payers: BalancerVcpus,
     /// Migrations of this instant whose old CPU has not been rescheduled yet.
     moving: Vec<Move>,

@@ -196,14 +196,20 @@ pub(super) struct SedfRules {
     pub(super) unblocking: Unblocking,
     pub(super) slack: Slack,
     pub(super) compensation: Compensation,
+    /// True if overruns are deducted from later slices even if the vCPU used slack in between.
     pub(super) carries_overrun: bool,
+    /// True if slack compensates budget that a runnable vCPU missed at a deadline.
     pub(super) repays_misses: bool,
+    /// True if a partly used quantum of slack is charged as a whole quantum.
     pub(super) charges_whole_quanta: bool,
     /// True if slack is used even if less than a quantum is left before a period begins. Periods of
     /// best-effort vCPUs, which only create such gaps, are then ignored.
     pub(super) fills_gaps: bool,
+    /// True if the first period begins at the first wake, false if one slice later.
     pub(super) begins_at_once: bool,
+    /// True if a best-effort vCPU skips all past periods at once, false if one in each pass.
     pub(super) catches_up: bool,
+    /// True if a slice that was given up for an extra-weight still counts, as in Xen.
     pub(super) counts_old: bool,
     pub(super) slack_share: SlackShare,
     pub(super) admits_exactly: bool,

@@ -79,13 +79,16 @@ pub(super) struct SedfParameters {
     pub(super) slice: Span,
     /// Period as given if there is a slice, and `WEIGHT_PERIOD` otherwise.
     pub(super) period: Span,
+    /// Length of the first period after a long block. Zero for none.
     pub(super) latency: Span,
+    /// True if the vCPU may use slack.
     pub(super) extra: bool,
     /// Weight that determines the slice. Zero if the vCPU has no slice by weight.
     pub(super) weight: u64,
     /// Weight that determines the share of slack (extra-weight). With zero, slice/period counts
     /// instead.
     pub(super) extra_weight: u64,
+    /// True if the vCPU is charged for balancing.
     pub(super) balances: bool,
 }
 
@@ -231,7 +234,9 @@ pub(super) struct CpuTally {
     looks: DispatchOverhead,
     /// Part of each 100 ms that fixed slices take. [Xen 3.0, §6.9]
     taken: Span,
+    /// Sum of the weights that determine slices.
     weights: u64,
+    /// Sum of the slack weights of the vCPUs, each rounded down to an integer.
     crowd: u128,
     members: u64,
 }
@@ -355,7 +360,9 @@ impl CpuTally {
 /// Suitability of a CPU for a vCPU, computed by [`CpuTally::appeal`].
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CpuSuitability {
+    /// Capacity that is free for the vCPU.
     room: u128,
+    /// Total weight of the vCPUs that would share the capacity.
     sharers: u128,
     members: u64,
 }

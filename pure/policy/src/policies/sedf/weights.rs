@@ -21,6 +21,7 @@ use crate::Moment;
 struct ReleasedSlice {
     cpu: CpuId,
     slice: Span,
+    /// Time at which the excess is accrued and the slice is free.
     until: Time,
 }
 

@@ -35,6 +35,7 @@ pub(super) struct Links<K> {
 /// Entry of a vCPU in a run, and the slots of its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct RunNode<K> {
+    /// Key and vCPU.
     entry: (K, VcpuId),
     before: u32,
     after: u32,

@@ -12,7 +12,9 @@ use super::{ClaimRules, ClaimTasks, TaskMatching};
 /// Latest report of a guest about its blocked tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct GuestReport {
+    /// Most urgent blocked tasks, the most urgent first.
     blocked: [Option<Task>; TASKS],
+    /// Tasks that I/O woke, the latest first.
     woken: [Option<TaskId>; TASKS],
     /// Times at which I/O woke the tasks in `woken`.
     when: [Time; TASKS],

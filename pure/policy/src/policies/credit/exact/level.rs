@@ -49,6 +49,7 @@ pub(in crate::policies::credit) struct CreditLevel {
     /// Credit granted for each unit of weight since the start, in 2^-20 ns. The value wraps, since
     /// only its rise between two visits counts.
     level: u64,
+    /// Time of the last accounting.
     at: Time,
     /// Total weight of active VMs that are not limited.
     weight: i64,
@@ -68,12 +69,14 @@ pub(in crate::policies::credit) struct CreditLevel {
 /// Rise of the credit level at one accounting.
 #[derive(Clone, Copy, Debug, Default)]
 struct Rise {
+    /// Amount by which the level rises, in 2^-20 ns.
     by: u64,
     /// Rate at which the level rises: CPU time for each unit of weight, in 2^-20 millionths of a
     /// CPU.
     pace: u64,
     /// Credit left for the next accounting, in nanoseconds.
     carry: i64,
+    /// Inputs from which the rise was computed.
     cause: RiseInputs,
 }
 
@@ -83,6 +86,7 @@ struct Rise {
 struct RiseInputs {
     /// CPU time that the limited VMs leave to the others, in millionths of a CPU.
     left: i64,
+    /// Time since the last accounting.
     span: Span,
     carry: i64,
     /// Total weight of the VMs that are not limited.

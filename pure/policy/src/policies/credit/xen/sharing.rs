@@ -20,6 +20,7 @@ pub(super) struct ActiveDomain {
     pub(super) weight: i64,
     /// Number of active vCPUs.
     pub(super) active: i64,
+    /// Credits that the cap allows in a period. `None` without a cap.
     pub(super) cap: Option<i64>,
 }
 
@@ -36,8 +37,11 @@ pub(super) struct Grant {
 /// State of the distribution of credits at one accounting.
 pub(super) struct Sharing {
     pool: Pool,
+    /// Credits to divide by weight, including those that earlier VMs could not use.
     credit: i64,
+    /// Total weight of the VMs that have no grant yet.
     weight_to_come: i64,
+    /// True if a VM with a grant could use more credits than it got.
     somebody_wants_more: bool,
 }
 

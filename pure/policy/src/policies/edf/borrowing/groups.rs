@@ -40,6 +40,7 @@ pub(in crate::policies::edf) struct UnusedBudget {
     ran_out: bool,
     /// Budget borrowed by the vCPU in this period.
     loan: Span,
+    /// Time at which the loan began.
     since: Time,
     /// Most that the vCPU could have used of a loan when it last borrowed. Unlimited before its
     /// first loan.

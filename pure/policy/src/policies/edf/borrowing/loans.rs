@@ -18,6 +18,7 @@ use crate::policies::edf::Edf;
 
 /// Loans of all CPUs, and the CPUs to reschedule because loans were cut.
 pub(in crate::policies::edf) struct Loans {
+    /// Loans on each CPU.
     on: Vec<Vec<Loan>>,
     /// CPUs to reschedule because loans there were cut, and the time of the cut.
     ask: Option<(Time, CpuSet)>,
@@ -32,7 +33,9 @@ pub(in crate::policies::edf) struct Loan {
     pub(in crate::policies::edf) turn: Span,
     /// Rate that the borrower could use, in 2^-64ths of the CPU.
     pub(in crate::policies::edf) wanted: u128,
+    /// Time at which the loan began.
     pub(in crate::policies::edf) since: Time,
+    /// Time at which the loan ends.
     pub(in crate::policies::edf) until: Time,
     /// True if the loan has ended and counts only until the CPU time used of it is accrued.
     pub(in crate::policies::edf) is_over: bool,

@@ -8,9 +8,11 @@ use crate::policies::edf::EdfServer;
 pub(in crate::policies::edf) struct NextPeriod {
     /// Total budget of the periods skipped between the vCPU's current period and this period.
     pub(in crate::policies::edf) unused: Span,
+    /// Start of this period.
     pub(in crate::policies::edf) begins: Time,
     /// Budget of this period.
     pub(in crate::policies::edf) slice: Span,
+    /// End of this period.
     pub(in crate::policies::edf) deadline: Time,
 }
 
