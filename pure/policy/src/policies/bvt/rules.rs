@@ -51,7 +51,7 @@ pub(super) const WARP_UNDERFLOW: Field = Field::choice(
 /// Rules in force, read from the policy's parameters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BvtRules {
-    /// Context switch allowance.
+    /// Context switch allowance, in real time.
     pub(super) allowance: Span,
     /// Minimum charging unit of Xen.
     pub(super) unit: Span,

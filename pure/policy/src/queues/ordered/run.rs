@@ -35,7 +35,7 @@ pub(super) struct Links<K> {
 /// Entry of a vCPU in a run, and the slots of its neighbours.
 #[derive(Clone, Copy, Debug)]
 struct RunNode<K> {
-    /// Key and vCPU.
+    /// Key of the vCPU, and the vCPU.
     entry: (K, VcpuId),
     before: u32,
     after: u32,
