@@ -63,9 +63,9 @@ impl Host {
         }
     }
 
-    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits: the CPU
-    /// on which it ran last or, if that CPU is not idle, the first idle CPU that was not
-    /// rescheduled at this instant. `None` if there is no such CPU for any of these vCPUs.
+    /// Returns the idle CPU to reschedule for the next vCPU in `to_offer` that still waits. This is
+    /// the CPU on which the vCPU ran last. If that CPU is not idle, it is the first idle CPU that
+    /// was not rescheduled at this instant. `None` if no vCPU in the list has such a CPU.
     fn offer(&self, offers: &mut usize, asked: &CpuSet) -> Option<CpuId> {
         if self.moment.idle().is_empty() {
             return None;

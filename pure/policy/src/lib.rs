@@ -47,10 +47,10 @@ pub use slackline_units::{Entitlement, VcpuHint};
 /// The caller guarantees:
 /// - `at.now()` never decreases from one call to the next.
 /// - `at` describes the host after the event that is being reported.
-/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU, before
-///   the `on_wake` of a vCPU that last ran there, and before an `on_timer` that lists the CPU in
-///   `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the occupants of all
-///   CPUs that its affinity allows are charged.
+/// - The occupant of a CPU is charged up to `at.now()` before a call that concerns the CPU. It is
+///   also charged before the `on_wake` of a vCPU that last ran there, and before an `on_timer` that
+///   lists the CPU in `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the
+///   occupants of all CPUs that its affinity allows are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
 ///   the instant, in order of CPU number. If the running vCPU blocks or yields, its CPU is
 ///   rescheduled at once.

@@ -7,9 +7,9 @@
 //! - 5: the length, 36;
 //! - 6 and 7: number of the vCPU, within its guest, that sends the frame;
 //! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
-//! - 12 to 31: four bytes for each of five classes, most urgent first: the urgency, the number of
-//!   runnable tasks and of blocked tasks (255 means 255 or more), and 1 if an I/O completion has
-//!   recently woken one of them, else 0. A class without a task is four zeros;
+//! - 12 to 31: four bytes for each of five classes, most urgent first. They are the urgency, the
+//!   number of runnable tasks, the number of blocked tasks (255 means 255 or more), and 1 if an I/O
+//!   completion has recently woken one of the tasks, else 0. A class without a task is four zeros;
 //! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
 //! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with

@@ -2,8 +2,8 @@
 //! for other domains.
 //!
 //! Source: Kim, Kim, Jeon, Seo and Lee, 2008, section 3. There, a guest lists some of its tasks in
-//! memory that the host reads: a few of its run queue, a few of its wait queue, and those that I/O
-//! woke recently.
+//! memory that the host reads. These are a few tasks of its run queue, a few of its wait queue, and
+//! the tasks that I/O woke recently.
 
 use crate::{DomId, TaskId, Urgency};
 

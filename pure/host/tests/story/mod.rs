@@ -304,7 +304,7 @@ impl Story {
         let text = fault.to_string();
         match *fault {
             Fault::Broken(broken) => (broken, text),
-            Fault::Declined { .. } => panic!("the contract is kept, and the vCPU declined: {text}"),
+            Fault::Declined { .. } => panic!("the contract was not broken, but declined: {text}"),
         }
     }
 

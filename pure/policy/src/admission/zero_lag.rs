@@ -1,5 +1,5 @@
-//! Shares that stay reserved for a while after a vCPU gave them up, and the CPU time that a vCPU
-//! which rejoins has used in excess of the fluid rate.
+//! Shares that stay reserved for a while after a vCPU gave them up. Also the excess of vCPUs that
+//! rejoin: the CPU time that they used beyond the fluid rate.
 //!
 //! A vCPU may have used more of its slice than the part of the period that has passed. Other vCPUs
 //! of the CPU get their slices while it waits for the end of its period. If its share were reserved

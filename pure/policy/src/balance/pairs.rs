@@ -11,9 +11,9 @@ use super::{BalancerCpu, Move, Tau};
 pub(crate) use super::swap::SwapRules;
 
 /// Returns the migrations of one run of the balancer, which stay within each group. `groups` has
-/// indices into `loads`, and `core_of` returns the threads of a core. At most one thread of a core
-/// is the idle CPU of a pair in a run. vCPUs that migrate from an idle CPU to a hot one do not
-/// count for this, so the two threads of a core can exchange vCPUs.
+/// indices into `loads`, and `core_of` returns the threads of a core. In a run at most one thread
+/// of a core takes over vCPUs as the idle CPU of a pair. Migrations from an idle CPU to a hot CPU
+/// do not count, so the two threads of a core can exchange vCPUs.
 pub(crate) fn run<C: Fn(CpuId) -> CpuSet>(
     loads: &[BalancerCpu],
     groups: &[Vec<usize>],

@@ -1,11 +1,11 @@
 //! Selection of the vCPUs that two CPUs swap to bring their taus closer together. [Diestelhorst
 //! §4.2.2]
 //!
-//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other CPU. The
-//! weight that should migrate from the hot to the idle CPU is *w_ideal*, `(t_idle w_hot - t_hot
-//! w_idle) / (t_hot + t_idle)` with the weights before the swap. (The thesis prints this formula
-//! with the weights after the swap, which contradicts its examples.) The weight marked to migrate
-//! to the idle CPU, less the weight marked to migrate back, is *w_total*.
+//! *Tau* is CPU time per weight. `hot` is the CPU with the lower tau, `idle` the other CPU.
+//! *w_ideal* is the weight that should migrate from the hot to the idle CPU: `(t_idle w_hot - t_hot
+//! w_idle) / (t_hot + t_idle)` with the weights before the swap. The thesis prints this formula
+//! with the weights after the swap, which contradicts its examples. *w_total* is the weight marked
+//! to migrate to the idle CPU, less the weight marked to migrate back.
 
 use alloc::vec::Vec;
 

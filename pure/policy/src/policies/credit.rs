@@ -13,9 +13,12 @@
 //! picks renew nothing. If the chosen vCPU is not eligible, `pick` returns the next best vCPU. If
 //! that vCPU starts, it becomes the chosen vCPU.
 //!
-//! Holds after every call: a runnable vCPU is in one list, or is chosen for one CPU, or is parked
-//! at its cap, or migrates at the next pass of its CPU. A vCPU that precedes others by a claim
-//! (`claims`) may be chosen for a CPU and also be in the list of that CPU.
+//! Holds after every call. One of these is true of a runnable vCPU:
+//! - It is in one list.
+//! - It is chosen for one CPU. If it precedes others by a claim (`claims`), it may also be in the
+//!   list of that CPU.
+//! - It is parked at its cap.
+//! - It migrates at the next pass of its CPU.
 //!
 //! Departs from Xen under Xen's rules: a pass of one CPU never waits for a lock that another CPU
 //! holds. A timeslice does not end early, and its timer is not merged with other timers. A change
@@ -506,7 +509,7 @@ impl Credit {
     }
 
     /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined, so an idle CPU
-    /// looks for work after one slice (section 15 of the reference on Credit, item 13).
+    /// runs its next pass after one slice (section 15 of the reference on Credit, item 13).
     fn begin(&mut self, now: Time) {
         if core::mem::replace(&mut self.has_begun, true) {
             return;

@@ -385,8 +385,8 @@ impl Fair {
         }
     }
 
-    /// Sets the timer of a CPU: to the next tick if the queue of the CPU is not empty, or to the
-    /// end of the period of a vCPU that waits for its quota, whichever is earlier.
+    /// Sets the timer of a CPU to the earlier of two times: the next tick, if the queue of the CPU
+    /// is not empty, and the next refill of a quota for which a vCPU waits.
     fn set_timer(&mut self, at: &Moment, cpu: CpuId) {
         let (tick, phase) = (self.tick, self.phase);
         let passed = (at.now().since(Time::START) + tick).left_after(phase % tick);

@@ -7,9 +7,9 @@
 //! A runnable vCPU is in the *ready* queue of its CPU while it has budget left, ordered by the end
 //! of its period. Otherwise it is in the *waiting* queue, ordered by the start of its next period.
 //! The head of the ready queue runs on its guarantee. If that queue is empty there is slack, which
-//! is divided in quanta. vCPUs in the *penalty* queue, which lost some of a slice by blocking, come
-//! first. vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU at admission,
-//! and CPUs do not interact. A balancer may migrate vCPUs that only use slack (`balancer`). With
+//! is divided in quanta. First in slack are the vCPUs in the *penalty* queue, which lost some of a
+//! slice by blocking. The vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU
+//! at admission, and CPUs do not interact. A balancer may migrate vCPUs that only use slack. With
 //! placement by splitting, a vCPU that fits on no CPU as a whole runs its subtasks one after the
 //! other, each on one CPU (`split`).
 //!

@@ -167,7 +167,7 @@ fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
     assert_eq!(found("S1", thrift), "v1 there, v3 back", "an exchange keeps a pair");
     let improve = SwapRules { improves: true, ..LITERAL };
     assert_eq!(found("S14", improve), "v1 there");
-    assert_eq!(found("S13", improve), "none", "the swap would lower the lower tau");
+    assert_eq!(found("S13", improve), "none", "the swap would lower the smaller of both taus");
 }
 
 /// Trap 13 of the reference on balancers: weight 10 on a whole CPU, weight 0.5 on a tenth of a CPU.

@@ -2,9 +2,9 @@
 //! available.
 //!
 //! A vCPU never gets more than the time for which it is runnable, and it cannot run on two CPUs at
-//! once. So the heaviest vCPU is limited by the CPU with the most available time, the two heaviest
-//! together by the two CPUs with the most available time, and so on. If such a limit is less than
-//! their shares by weight, these vCPUs divide exactly that limit, and the others get more.
+//! once. So for each n, the n heaviest vCPUs together are limited by the n CPUs with the most
+//! available time. If such a limit is less than their shares by weight, these vCPUs divide exactly
+//! that limit, and the others get more.
 //! [balancer §4.4, step 1]
 
 use alloc::vec::Vec;

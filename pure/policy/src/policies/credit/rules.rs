@@ -74,8 +74,8 @@ pub(super) enum Sampling {
     Exact,
 }
 
-/// End of the boost that a vCPU with credit gets when it wakes: there is no boost, the next tick
-/// that finds the vCPU running ends it, or a tick of CPU time ends it.
+/// End of the boost that a vCPU with credit gets when it wakes. There is no boost, or the next tick
+/// that finds the vCPU running ends the boost, or a tick of CPU time ends the boost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Boost {
     Off,

@@ -2,9 +2,9 @@
 //! within a class.
 //!
 //! A list is one *lane* for each class, so entering and leaving cost O(1). In Xen a vCPU kept its
-//! place after a change of class until the list was sorted. Such a list is *mixed*: its order is
-//! still that of its lanes, one after the other, but a vCPU that enters has to search for its
-//! place, in O(length).
+//! place after a change of class until the list was sorted. Such a list is *mixed*. Its order is
+//! still that of its lanes, one after the other. But the place of a vCPU that enters must be
+//! searched, in O(length).
 //!
 //! A list may have a *mark* in place of Xen's idle vCPU. A vCPU behind the mark never runs. While a
 //! CPU is idle its mark is out of the list, as the idle vCPU was. Only a mixed list needs a mark.
@@ -44,8 +44,8 @@ impl Class {
     }
 }
 
-/// Number of list nodes of a CPU, which precede the nodes of vCPUs: one for each class, which
-/// closes the ring of its lane, then the mark, and two unused nodes that round the number up to a
+/// Number of list nodes of a CPU, which precede the nodes of vCPUs. One node for each class closes
+/// the ring of its lane. Then come the mark, and two unused nodes that round the number up to a
 /// power of two.
 const OF_CPU: usize = 8;
 

@@ -123,8 +123,8 @@ fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. The rule of unblocking decides if the next period begins at
-/// its fixed time, or at the wake with full length, or at the wake and short, or if a part of the
+/// The vCPU blocks beyond its deadline. The rule of unblocking decides when the next period begins:
+/// at its fixed time, at the wake with full length, or at the wake and short. Or a part of the
 /// current period is left.
 #[test]
 fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {

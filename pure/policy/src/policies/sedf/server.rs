@@ -234,8 +234,8 @@ impl SedfServer {
         }
     }
 
-    /// Handles slack of length `ran` that the vCPU received as compensation: deducts it from the
-    /// budget that the vCPU missed at deadlines, and then from the budget that it lost by blocking.
+    /// Handles slack of length `ran` that the vCPU received as compensation. Deducts it first from
+    /// the budget that the vCPU missed at deadlines, then from the budget lost by blocking.
     pub(super) fn make_up(&mut self, ran: Span, rules: &SedfRules) {
         let missed = ran.min(self.missed);
         self.missed -= missed;

@@ -104,8 +104,8 @@ impl Sedf {
         }
     }
 
-    /// Returns true if the slice by weight of a vCPU may change now: its period begins or has ended
-    /// while it was blocked, and it has no excess over the fluid rate.
+    /// Returns true if the slice by weight of a vCPU may change now. The vCPU must have no excess
+    /// over the fluid rate, and its period must begin now or have ended while it was blocked.
     fn may_change(&self, at: &Moment, vcpu: VcpuId) -> bool {
         let server = &self.servers[vcpu];
         let begins = server.deadline == Time::NEVER || server.begin() == at.now();

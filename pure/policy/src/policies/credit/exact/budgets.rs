@@ -44,8 +44,8 @@ impl Credit {
         domain.budget = most.map_or(0, |most| most.saturating_sub(domain.held));
     }
 
-    /// Returns the CPU time that a timeslice may take from the budget of a VM: an equal share for
-    /// each active vCPU, but at least a tenth of a tick if the budget has that much.
+    /// Returns the CPU time that a timeslice may take from the budget of a VM. Each active vCPU
+    /// gets an equal share, but at least a tenth of a tick if the budget has that much.
     pub(in crate::policies::credit) fn portion(&self, row: usize) -> Span {
         let domain = &self.domains[row];
         let even = domain.budget / domain.active.max(1);
