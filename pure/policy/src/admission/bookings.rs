@@ -199,8 +199,8 @@ impl Bookings {
         self.holds.lapse(now, &mut self.loads);
         resting.iter().for_each(|cpu| self.rest(cpu));
         for cpu in self.strict().iter() {
-            // The demand test on these CPUs counts the budgets that are left, so held shares would
-            // count the same CPU time twice.
+            // The demand test on these CPUs starts from the budgets that are left now, so it needs
+            // no held shares.
             self.holds.rest(cpu, &mut self.loads);
         }
     }

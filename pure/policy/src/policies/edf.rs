@@ -491,7 +491,7 @@ impl Edf {
                 self.spare_floor[cpu] = self.spare_floor[cpu].max(least);
             }
         } else {
-            // The charge may have exhausted the last budget on this CPU.
+            // If no vCPU on this CPU has budget left, no vCPU has to wait because of this time.
             self.note_rest(self.servers[vcpu].cpu);
         }
     }
