@@ -38,7 +38,8 @@ impl Account {
         }
     }
 
-    /// Returns the work that a vCPU has done on a CPU between two times.
+    /// Returns the work that a vCPU has done on a CPU between two times. Also records the time that
+    /// was overhead or not at full speed.
     #[inline(always)]
     pub(crate) fn work(&mut self, (cpu, vcpu): (CpuId, VcpuId), (from, to): (Time, Time)) -> Span {
         if self.balancer == Some(vcpu) && from < to {

@@ -14,7 +14,7 @@ use slackline_units::{CpuId, CpuSet, Span, VcpuId};
 
 /// Costs of cold caches by domain, and CPU time used by CPU and by cache.
 pub(crate) struct CacheModel {
-    /// Costs of dispatching and of filling the cache, by domain. Empty if no domain has such costs.
+    /// Costs of dispatching and of filling the cache, by domain. Empty if all costs are zero.
     prices: Vec<CachePrice>,
     /// Total CPU time used on each CPU.
     used: Vec<Span>,
@@ -107,7 +107,7 @@ impl CacheModel {
     }
 
     /// Returns the cost of filling the cache for a vCPU that ran last on CPU `home`. `owing` is the
-    /// part of an earlier refill that was not complete when the vCPU stopped there.
+    /// remaining cost of an earlier refill that was not complete when the vCPU stopped there.
     #[inline(never)] // Most scenarios have no such cost.
     pub(crate) fn refill(
         &self,

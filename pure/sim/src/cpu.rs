@@ -1,9 +1,9 @@
-//! The simulated CPUs: their running vCPUs ("occupants"), switch costs, and timers with the
-//! resolution and lateness of real timers. Nothing else takes time on the virtual hardware.
+//! The simulated CPUs: their running vCPUs ("occupants"), costs of dispatches and interrupts, and
+//! timers with the resolution and lateness of real timers.
 //!
 //! CPU time counts as used from the moment of the order that starts a vCPU, as schedulers measure
-//! it. A context switch takes the time `switch` first, in which the vCPU does no work for the
-//! guest. A vCPU that ran last on another CPU loses a further `migrate`.
+//! it. The vCPU first pays for a context switch (`switch`), and does no work for its guest in that
+//! time. A vCPU that ran last on another CPU also pays for its migration (`migrate`).
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -38,6 +38,7 @@ struct Cpu {
     worked: Time,
     unpaid: PendingOverhead,
     taken: TakenTime,
+    /// Time at which the running vCPU completes its work. `NEVER` if no vCPU runs.
     work_ends: Time,
     limit: ArmedTimer,
     alarm: ArmedTimer,
@@ -149,10 +150,9 @@ impl Cpus {
     }
 
     /// Handles a timer that expired, and returns the time at which it was due. If the CPU's other
-    /// timer is due within the timer slop (the time by which timers can expire early), it expires
-    /// as well. This holds only if the other timer was armed before. A timer armed afterwards must
-    /// not expire at once: a timeslice shorter than the slop would then end at the instant at which
-    /// it begins, over and over.
+    /// timer is due within the timer slop (the time by which timers can expire early), that timer
+    /// expires as well. A timer that is armed afterwards does not expire early. Otherwise a
+    /// timeslice shorter than the slop would end as soon as it begins, over and over.
     #[inline]
     pub(crate) fn take_timer(&mut self, cpu: CpuId, timer: Timer, now: Time) -> Time {
         let this = &mut self.cpus[cpu.index()];
@@ -252,9 +252,9 @@ impl Cpus {
         }
     }
 
-    /// Takes interrupt time from a CPU. The running vCPU pays for it, or else the vCPU that runs
-    /// there next. An interrupt of an idle CPU is free, because the cost of dispatching the woken
-    /// vCPU includes the interrupt.
+    /// Takes the time of an interrupt or of a timer tick from a CPU. The running vCPU pays for it,
+    /// or else the vCPU that runs there next. An interrupt of an idle CPU is free, because the cost
+    /// of dispatching the woken vCPU includes the interrupt.
     pub(crate) fn steal(
         &mut self,
         cpu: CpuId,
@@ -283,7 +283,7 @@ impl Cpus {
         let this = &mut self.cpus[cpu.index()];
         this.unpaid.pay(now, (cpu, this.occupant), &mut self.account.records);
         this.unpaid.postpone(span);
-        // Taken time that the next measurement needs is kept.
+        // The next measurement still needs the taken time since the last measurement.
         let passed = if this.occupant.is_some() { this.measured } else { now };
         this.taken.drop_passed(cpu, passed, &mut self.account.records);
         this.taken.take(now, span);
@@ -291,8 +291,8 @@ impl Cpus {
         self.recount(cpu, guests);
     }
 
-    /// Takes the CPU time of a scheduling pass, drawn from `of`, from a CPU. Time for which the CPU
-    /// is taken already counts as part of the pass.
+    /// Takes the time of a scheduling pass from a CPU. The time is drawn from `of`. Time for which
+    /// the CPU is taken already counts towards the pass.
     pub(crate) fn take_pass(&mut self, cpu: CpuId, now: Time, of: &Draw, guests: &mut Guests<'_>) {
         let this = &mut self.cpus[cpu.index()];
         let end = now.after(this.passes.draw(of));
@@ -300,13 +300,14 @@ impl Cpus {
         self.take(cpu, now, span, guests);
     }
 
-    /// Returns true if the last order for a CPU has reached its time limit.
+    /// Returns true if the time limit of the last order for a CPU has expired, or if that order had
+    /// no limit.
     pub(crate) fn is_exhausted(&self, cpu: CpuId) -> bool {
         self.cpus[cpu.index()].limit.due == Time::NEVER
     }
 
-    /// Returns the time since `since` in which vCPUs could run on a CPU: without the time for which
-    /// it was taken.
+    /// Returns the time from `since` to `now` in which vCPUs could run on a CPU. Time for which the
+    /// CPU was taken does not count.
     pub(crate) fn ran_since(&self, cpu: CpuId, since: Time, now: Time) -> Span {
         let (from, taken) = self.cpus[cpu.index()].taken.within(since, now);
         now - from - taken

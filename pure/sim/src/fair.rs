@@ -5,7 +5,10 @@
 //! entities that are not ahead of the average, the one with the earliest deadline runs. It runs at
 //! least until a tick finds that its slice is used.
 //!
-//! Departs from its source: all entities have one weight, and a wake never preempts.
+//! Virtual times, lags and deadlines are in nanoseconds.
+//!
+//! Departs from its source: all entities have the same weight, so that virtual time is CPU time.
+//! A vCPU that wakes never preempts the running vCPU.
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -23,7 +26,7 @@ pub(crate) struct FairClass {
 struct FairCpu {
     /// True while the CPU has slack.
     is_on: bool,
-    /// Virtual time when the queue was last empty.
+    /// Virtual time at which the queue last became empty.
     base: i64,
     queue: Vec<VcpuId>,
     /// Running entity, and the time up to which its run is counted.
@@ -36,7 +39,7 @@ struct FairCpu {
 struct Entity {
     /// True if the vCPU is runnable.
     is_awake: bool,
-    /// True if the vCPU may not use more than its reservation.
+    /// True if the reservation of the vCPU is a hard limit, so that it never competes for slack.
     is_bounded: bool,
     is_queued: bool,
     /// True if the vCPU left while its virtual time was ahead of the average. It stays in the queue
@@ -69,7 +72,8 @@ impl FairClass {
         self.cpus[cpu.index()].is_on
     }
 
-    /// Records that a vCPU became runnable. `home` is the CPU on which it ran last.
+    /// Records that a vCPU became runnable. `home` is the CPU on which it ran last. If that CPU has
+    /// slack, the vCPU competes for it.
     pub(crate) fn woke(&mut self, vcpu: VcpuId, home: Option<CpuId>) {
         self.entities[vcpu.slot()].is_awake = true;
         if let Some(cpu) = home.filter(|&cpu| self.is_on(cpu)) {
@@ -77,7 +81,7 @@ impl FairClass {
         }
     }
 
-    /// Records that a vCPU blocked, and removes it from the queue.
+    /// Records that a vCPU blocked, and removes it from the queue as [`leave`](Self::leave) does.
     pub(crate) fn blocked(&mut self, vcpu: VcpuId) {
         self.entities[vcpu.slot()].is_awake = false;
         self.leave(vcpu);
@@ -173,8 +177,8 @@ impl FairClass {
         }
     }
 
-    /// Handles the tick of a CPU. Returns the time of the next tick. `None` if the CPU has no slack
-    /// left.
+    /// Handles the tick of a CPU. Returns the time of the next tick, or `None` if the CPU has no
+    /// slack.
     pub(crate) fn tick(&mut self, cpu: CpuId, now: Time) -> Option<Time> {
         let next = self.next_tick(now);
         let this = &mut self.cpus[cpu.index()];

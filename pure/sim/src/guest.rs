@@ -1,5 +1,5 @@
-//! Guests: the software on the vCPUs. A guest does not know how the host schedules. The simulator
-//! calls it when its vCPU has done the work it had, and the guest returns what it needs next.
+//! Guests: the software on the vCPUs. A guest does not know how the host schedules. When a vCPU has
+//! completed its work, the simulator calls the guest, which returns its next need.
 //!
 //! A domain without a simulated operating system runs one program on each of its vCPUs, and
 //! [`Guests`] steps through that program. A domain with an operating system runs tasks on its
@@ -37,8 +37,8 @@ pub(crate) struct Guests<'a> {
     locks: Locks,
 }
 
-/// State of a guest. It fits in one cache line, because up to a hundred thousand guests are visited
-/// in random order.
+/// State of a guest. It must fit in one cache line, because up to a hundred thousand guests are
+/// visited in random order.
 #[repr(align(64))]
 struct Guest {
     id: VcpuId,
@@ -98,9 +98,9 @@ impl<'a> Guests<'a> {
         self.let_go(released, now)
     }
 
-    /// Records that a guest has reached the barrier of its parallel program. If it was the last
-    /// guest, returns the guests that continue, with the times at which they do. Otherwise returns
-    /// none.
+    /// Records that a guest has reached the barrier of its parallel program. If no other guest is
+    /// still missing there, returns the guests that continue, with the times at which they do.
+    /// Otherwise returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span, now: Time) -> Vec<(Time, VcpuId)> {
         let released = self.barriers.come(vcpu, latency);
         self.let_go(released, now)
@@ -159,7 +159,7 @@ impl<'a> Guests<'a> {
         self.set_left(vcpu, Span::ZERO);
     }
 
-    /// Makes a guest repeat the last step of its program.
+    /// Makes a guest repeat the step of its program that it took last.
     pub(crate) fn again(&mut self, vcpu: VcpuId) {
         self.guests[vcpu.slot()].progress.again();
     }

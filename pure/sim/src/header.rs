@@ -4,7 +4,8 @@ use slackline_scenario::Scenario;
 use slackline_trace::{Header, Knowledge};
 use slackline_units::Span;
 
-/// Returns the header of the trace of a simulation. It says that every kind of event was observed.
+/// Returns the header of the trace of a simulation. Its field `knows` says that every kind of event
+/// was observed.
 #[must_use]
 pub fn trace_header(scenario: &Scenario) -> Header {
     Header {

@@ -36,8 +36,7 @@ pub(crate) use frontend::DeviceWork;
 
 /// Simulated operating systems that may have work for devices.
 pub(crate) type Systems<'a> = guest::Systems<'a, DeviceWork>;
-/// Time of an event of simulated operating systems that have devices, with the effects that the
-/// event has.
+/// State that handlers of events of devices read and change.
 type Context<'c, 'a> = guest::Context<'c, 'a, DeviceWork>;
 
 /// State of all devices and of the clients outside.
@@ -123,7 +122,7 @@ impl<'a> Io<'a> {
             | Event::FairTick
             | Event::Interfere
             | Event::Task => {
-                unreachable!("not of devices")
+                unreachable!("this event does not concern devices")
             }
         }
     }

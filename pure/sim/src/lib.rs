@@ -76,20 +76,21 @@ pub struct SimResults {
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// Number of events between two checks of whether the run should continue.
+/// Number of events between two calls of `goes_on`.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
-/// If the vCPUs cannot be admitted together, a share is missing, or host and policy break their
-/// contract.
+/// If the vCPUs cannot be admitted together, a share is missing, a recording has changed since it
+/// was checked, or host and policy break their contract.
 pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunError> {
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }
 
-/// Simulates the scenario while `goes_on` returns true, which is called every `OFTEN` events. A run
-/// that is stopped early closes its trace as a complete run does.
+/// Simulates the scenario until its end, or until `goes_on` returns `Break`. `goes_on` is called
+/// with the current simulated time, about every 16,000 events. A run that is stopped early closes
+/// its trace as a complete run does.
 ///
 /// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
 /// crate and not in each crate that runs it.
@@ -116,7 +117,7 @@ struct Sim<'a> {
     shares: SharesInForce<'a>,
     /// Paused vCPUs, whether or not they have work.
     paused: BTreeSet<VcpuId>,
-    /// Actions of the scenario that are still to come, latest first.
+    /// Actions of the scenario that have not been carried out yet, latest first.
     actions: Vec<Action>,
     end: Time,
     /// Time at which parameters can be changed from outside. `NEVER` if they cannot.
@@ -130,8 +131,8 @@ struct Sim<'a> {
     has_passes: bool,
     /// Number of jobs of each interference so far.
     interfered: Vec<usize>,
-    /// True if the end of every work item goes through the event queue. Tests compare runs with and
-    /// without that.
+    /// True if the end of every work item goes through the event queue. Tests compare runs in which
+    /// this is true and runs in which it is false.
     #[cfg(test)]
     one_by_one: bool,
 }
@@ -322,7 +323,7 @@ impl<'a> Sim<'a> {
             return Ok(());
         }
         match what {
-            ActionKind::Join => unreachable!("done above"),
+            ActionKind::Join => unreachable!("a join is handled above"),
             ActionKind::Change(share, cpus) => {
                 if !self.change(now, vcpu, (share, cpus), sink)? {
                     return Ok(());
@@ -433,7 +434,8 @@ impl<'a> Sim<'a> {
     #[inline(always)]
     fn go_on<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.seat(vcpu).is_some() {
-            self.hardware.guests.end(vcpu); // It sleeps only until it starts.
+            // A vCPU with an operating system sleeps only once: until its start.
+            self.hardware.guests.end(vcpu);
             return self.wake_system(now, vcpu, sink);
         }
         let need = self.hardware.guests.advance(vcpu, now, sink);
@@ -444,7 +446,7 @@ impl<'a> Sim<'a> {
                 self.wake_at([(instant, vcpu)]);
                 self.step(now, Fact::Woke(vcpu), sink)?;
             }
-            // It has no timeslice yet to yield.
+            // A vCPU that wakes has no timeslice to yield, so it yields when it runs.
             ProgramNeed::Yield => {
                 self.hardware.guests.again(vcpu);
                 self.step(now, Fact::Woke(vcpu), sink)?;

@@ -1,5 +1,6 @@
-//! Ordinary scheduling on the virtual hardware. The host orders a vCPU to run. In slack the kernel
-//! runs the vCPU that it picks itself, and the host learns of that as on a live host.
+//! Ordinary scheduling on the virtual hardware. In slack, the kernel and not the policy picks the
+//! vCPU that runs. As on a live host, the host layer finds out from the measured CPU time which
+//! vCPU ran.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{Fact, Fault, Hardware, Order, Outcome, Report};
@@ -55,7 +56,7 @@ impl VirtualHardware<'_> {
 }
 
 impl Sim<'_> {
-    /// Passes events of vCPUs on to ordinary scheduling.
+    /// Updates the state of ordinary scheduling after an event of a vCPU.
     pub(crate) fn note_fair(&mut self, fact: &Fact<'_>) {
         let promise = self.scenario.policy.spec.promise;
         let home = match fact {
@@ -87,7 +88,7 @@ impl Sim<'_> {
             && let Some(cpu) = self.hardware.cpus.home(vcpu)
             && self.hardware.cpus.occupant_of(cpu) == Some(vcpu)
         {
-            // The host may believe that another vCPU has the CPU.
+            // The host layer may assume that another vCPU ran on this CPU.
             used = self.hardware.measure(cpu, now);
         }
         self.note_fair(&fact);
@@ -114,8 +115,8 @@ impl Sim<'_> {
         self.settle_fair(now, sink)
     }
 
-    /// Runs the vCPUs that ordinary scheduling picks. The run of the previous vCPU is reported
-    /// first, since the host can believe that another vCPU had the CPU.
+    /// Runs the vCPUs that ordinary scheduling picks. The CPU time of the previous vCPU is reported
+    /// first, since the host layer may assume that another vCPU ran.
     pub(crate) fn settle_fair<S: Sink>(
         &mut self,
         now: Time,

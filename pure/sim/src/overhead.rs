@@ -1,10 +1,11 @@
 //! Overhead that a CPU has incurred and not yet paid.
 //!
-//! Overhead takes time of the CPU, as an interrupt does. The running vCPU pays it, or the vCPU that
-//! runs next, or an idle CPU spends it while nothing runs. The costs of a migration and of a cold
-//! cache belong to one vCPU instead. The part that is unpaid when that vCPU stops waits until the
-//! vCPU is back on that CPU, up to the size of its domain's working set. The cost of a dispatch
-//! does not wait: the next dispatch is paid in full.
+//! Overhead takes time of the CPU, as an interrupt does. The running vCPU pays it, or else the vCPU
+//! that runs next. On an idle CPU, overhead passes while no vCPU runs. The costs of a migration and
+//! of a cold cache belong to one vCPU instead. The amount that is unpaid when that vCPU stops waits
+//! until the vCPU is back on that CPU. An unpaid refill waits only up to the cost of filling the
+//! cache with the domain's whole working set. The cost of a dispatch does not wait: the next
+//! dispatch is paid in full.
 
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};

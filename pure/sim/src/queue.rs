@@ -57,6 +57,7 @@ const ARITY: usize = 4;
 const KIND: u32 = 24;
 const NUMBER: u32 = 28;
 const TIME: u32 = 68;
+/// Upper bound of the serial number of an event.
 const MOST: u64 = 1 << (TIME - NUMBER);
 /// Upper bound of the time of an event, in nanoseconds: 36 years.
 const LATEST: u64 = 1 << (128 - TIME);
@@ -101,7 +102,7 @@ impl Queue {
         if at.ns() >= LATEST {
             return; // An event at `NEVER` does not occur.
         }
-        assert!(self.number < MOST, "a run has fewer events than that");
+        assert!(self.number < MOST, "a run requests fewer than 2^40 events");
         debug_assert!(about < 1 << KIND);
         let number = u128::from(self.number) << NUMBER;
         self.number += 1;

@@ -95,8 +95,8 @@ impl Speeds {
         work
     }
 
-    /// Records that a CPU started or stopped running a vCPU. Returns the CPUs whose speed changes,
-    /// including this CPU.
+    /// Records that a CPU started or stopped running a vCPU. Returns the busy CPUs whose speed
+    /// changes. This CPU can be among them.
     pub(crate) fn busy_changed(&mut self, cpu: CpuId, is_busy: bool) -> CpuSet {
         let was_shared = self.bus_is_shared();
         if is_busy {

@@ -46,7 +46,8 @@ impl Sim<'_> {
         self.next_steering <= now && self.actions.last().is_none_or(|action| action.at > now)
     }
 
-    /// Makes changes from outside the scenario.
+    /// Applies changes from outside the scenario, and records each change that was admitted.
+    /// Changes of vCPUs that are not on the host are ignored.
     pub(crate) fn take_changes<S: Sink>(
         &mut self,
         now: Time,

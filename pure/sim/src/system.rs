@@ -61,8 +61,8 @@ impl Sim<'_> {
         self.systems.effects.records.drain(..).for_each(|record| sink.record(&record));
     }
 
-    /// Schedules the first timer ticks if ticks have a cost: one event for all CPUs, or one for
-    /// each CPU.
+    /// Schedules the first timer ticks, if ticks have a cost: one event for all CPUs if their ticks
+    /// coincide, otherwise one event for each CPU.
     pub(crate) fn start_ticks(&mut self) {
         let host = &self.scenario.host;
         if host.tick_cost.is_zero() {
@@ -96,8 +96,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Takes the CPU time of a scheduling pass from a CPU. Does nothing if `cpu` is `None` or
-    /// passes take no time.
+    /// Takes the CPU time of a scheduling pass from a CPU. Does nothing if `cpu` is `None` or if
+    /// scheduling passes take no time.
     #[inline]
     pub(crate) fn take_pass(&mut self, now: Time, cpu: Option<CpuId>, pass: &Draw) {
         if let (true, Some(cpu)) = (self.has_passes, cpu) {
@@ -105,7 +105,7 @@ impl Sim<'_> {
         }
     }
 
-    /// Handles the tick of one CPU, or of all CPUs.
+    /// Handles the timer tick of CPU `first`, or of all CPUs if their ticks coincide.
     pub(crate) fn tick(&mut self, now: Time, first: usize) {
         let host = &self.scenario.host;
         let last = if host.ticks_are_together() { host.cpus } else { first + 1 };
@@ -241,7 +241,8 @@ impl Sim<'_> {
         }
     }
 
-    /// Handles a vCPU whose simulated operating system has other work for it than before.
+    /// Makes a vCPU look for work, because its simulated operating system has new or more urgent
+    /// work. A blocked vCPU wakes. A running vCPU puts its task back into the run queue.
     fn alert<S: Sink>(&mut self, now: Time, vcpu: VcpuId, sink: &mut S) -> Result<(), Box<Fault>> {
         if !self.host.moment().is_awake(vcpu) {
             return self.wake_system(now, vcpu, sink);
@@ -282,7 +283,7 @@ impl Sim<'_> {
 
 /// Hints that guests and the driver domain give to the policy. They take no CPU time.
 impl Sim<'_> {
-    /// Reports the domains for which completed I/O is pending, to the policy.
+    /// Reports to the policy the domains whose pending I/O has changed.
     fn tell_pending<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         for id in std::mem::take(&mut self.systems.effects.pending) {
             let news = self.io.as_mut().and_then(|io| io.pending(id, &self.systems));
@@ -295,7 +296,8 @@ impl Sim<'_> {
         Ok(())
     }
 
-    /// Reports the changed tasks of guests that run. The other guests report when they next run.
+    /// Reports the tasks of guests that run and whose tasks have changed. A guest that does not run
+    /// reports when it next runs.
     fn tell_tasks<S: Sink>(&mut self, now: Time, sink: &mut S) -> Result<(), Box<Fault>> {
         if self.systems.effects.changed.is_empty() {
             return Ok(());
@@ -308,9 +310,9 @@ impl Sim<'_> {
         self.tell_what_was_untold(now, sink)
     }
 
-    /// Reports the tasks of every operating system that has changes and a running vCPU. Such a
-    /// system reports for all its vCPUs, since they share memory. Reports can make the policy run
-    /// other vCPUs, whose operating systems then report as well.
+    /// Reports the tasks of every operating system whose tasks have changed and that has a running
+    /// vCPU. Such a system reports for all its vCPUs, since they share memory. Reports can make the
+    /// policy run other vCPUs, whose operating systems then report as well.
     #[inline(never)] // Few guests report tasks.
     pub(crate) fn tell_what_was_untold<S: Sink>(
         &mut self,

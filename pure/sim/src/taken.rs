@@ -6,14 +6,15 @@ use std::collections::VecDeque;
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time};
 
-/// Intervals in which a CPU is taken, disjoint and in order. Those that have passed are dropped.
+/// Intervals in which a CPU is taken, disjoint and in order. Past intervals are dropped once they
+/// are recorded.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct TakenTime {
     intervals: VecDeque<(Time, Time)>,
 }
 
 impl TakenTime {
-    /// Returns the time from which the CPU is free.
+    /// Returns the time from which the CPU is free: `now` or later.
     #[inline]
     pub(crate) fn until(&self, now: Time) -> Time {
         self.intervals.back().map_or(now, |&(_, to)| to.max(now))
@@ -56,7 +57,7 @@ impl TakenTime {
         }
     }
 
-    /// Cuts the taken time off at the end of the run, and records it.
+    /// Cuts the intervals off at the end of the run, and records them.
     pub(crate) fn end(&mut self, cpu: CpuId, now: Time, records: &mut Vec<Record>) {
         self.intervals.retain(|&(from, _)| from < now);
         self.intervals.iter_mut().for_each(|(_, to)| *to = (*to).min(now));

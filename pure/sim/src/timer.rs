@@ -16,7 +16,9 @@ pub(crate) enum Timer {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ArmedTimer {
+    /// Time for which the timer was armed. `NEVER` if it is off.
     pub(crate) due: Time,
+    /// Time at which the timer expires: `due` rounded up to the resolution, plus the lateness.
     pub(crate) rings: Time,
 }
 
@@ -28,6 +30,7 @@ pub(crate) struct Timers {
     lateness: Draw,
     /// True if timers expire exactly when they are due.
     are_exact: bool,
+    /// Time by which a timer can expire early, together with another timer of its CPU.
     pub(crate) slop: Span,
 }
 
@@ -38,15 +41,15 @@ impl Timers {
         Timers { resolution, lateness, are_exact, slop: host.timer_slop }
     }
 
-    /// Arms a timer. If it is armed again for the same time, it keeps its lateness. A timer due at
-    /// `NEVER` is off.
+    /// Arms a timer for the time `due`. A timer that is already armed for this time keeps the
+    /// lateness that was drawn for it. Arming a timer for `NEVER` turns it off.
     #[inline]
     pub(crate) fn arm(&self, timer: &mut ArmedTimer, due: Time, now: Time, lateness: &mut Stream) {
         if timer.due == due {
             return;
         }
         let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
-        // If this timer became due while the previous timer was late, it expires at once.
+        // A timer that became due before now expires at once.
         *timer = ArmedTimer { due, rings: rings.max(now) };
     }
 

@@ -26,7 +26,7 @@ struct Program {
 
 impl Program {
     /// If all nodes have reached the barrier, returns the nodes that continue, in order of vCPU
-    /// slot. Otherwise returns none.
+    /// slot. Otherwise returns an empty list.
     fn release(&mut self) -> Vec<Waiting> {
         if self.waiting.len() < self.nodes {
             return Vec::new();
@@ -64,16 +64,16 @@ impl Barriers {
         self.programs.get_mut(program)
     }
 
-    /// Records that a node has reached the barrier. If it was the last node, returns all nodes,
-    /// which continue. Otherwise returns none.
+    /// Records that a node has reached the barrier. If no other node is still missing there,
+    /// returns all nodes, which then continue. Otherwise returns an empty list.
     pub(crate) fn come(&mut self, vcpu: VcpuId, latency: Span) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.waiting.push((vcpu, latency));
         program.release()
     }
 
-    /// Removes a node from its parallel program. Returns the nodes that continue, if all remaining
-    /// nodes have reached the barrier.
+    /// Removes a node from its parallel program. If all remaining nodes have reached the barrier,
+    /// returns them, and they continue. Otherwise returns an empty list.
     pub(crate) fn leave(&mut self, vcpu: VcpuId) -> Vec<Waiting> {
         let Some(program) = self.program(vcpu) else { return Vec::new() };
         program.nodes -= 1;

@@ -29,7 +29,7 @@ enum ReadyTasks {
     Deadlines(VecDeque<u16>),
 }
 
-/// Place of a task among the ready tasks of the same urgency.
+/// End of the queue of ready tasks of the same urgency at which a task is inserted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum QueueEnd {
     First,
@@ -71,8 +71,8 @@ impl RunQueue {
         }
     }
 
-    /// Inserts a task before or behind the other tasks of its urgency. `deadline` is that of its
-    /// current job, and `NEVER` if the job has none.
+    /// Inserts a task before or behind the other tasks of its urgency. `deadline` is the deadline
+    /// of the task's current job, or `NEVER` if the job has none.
     pub(crate) fn push(&mut self, task: u16, end: QueueEnd, deadline: Time) {
         let queue = match &mut self.ready {
             ReadyTasks::Priorities(levels) => {

@@ -1,4 +1,4 @@
-//! The interpreter of workload steps, for programs of vCPUs and of tasks alike.
+//! The interpreter of workload steps, for programs of vCPUs and for programs of tasks.
 
 use slackline_scenario::io::DeviceStep;
 use slackline_scenario::{ErrorKind, Program, RecordedSpan, RecordingReader, Releases, Step};
@@ -25,7 +25,7 @@ pub(crate) enum ProgramNeed {
     Lock,
     /// To release the spin lock of its domain.
     Unlock,
-    /// To carry out this step with a device.
+    /// To complete this step with a device.
     Device(DeviceStep),
     /// The program has ended and needs nothing more.
     Nothing,
@@ -180,13 +180,13 @@ impl Progress {
             })
         };
         let next = release.filter(|_| program.repeat).into_iter().flat_map(next);
-        // The work may have been completed at this very instant, the deadline.
+        // A job that is completed exactly at its deadline is not overdue.
         let is_in_time = open.deadline == now && self.left.is_zero();
         let open = Some(open).filter(|_| have_begun && !is_in_time);
         open.into_iter().chain(next).take_while(|job| job.deadline <= now).collect()
     }
 
-    /// Makes the program repeat its last step.
+    /// Makes the program repeat the step that it took last.
     pub(crate) fn again(&mut self) {
         self.step -= 1;
     }
@@ -259,7 +259,7 @@ impl Progress {
                 Step::Device(step) => return ProgramNeed::Device(*step),
             }
         }
-        // A program that does nothing is indistinguishable from one that sleeps.
+        // A program that only takes steps without duration sleeps, so that time can pass.
         ProgramNeed::Sleep(now.after(Span::from_ns(1)))
     }
 }

@@ -161,7 +161,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.tasks[number]
     }
 
-    /// Returns the first vCPU of a system, named in events and records of the system.
+    /// Returns the first vCPU of a system. It stands for the system in events and records.
     #[inline]
     pub(crate) fn first(&self, id: SystemId) -> VcpuId {
         self.systems[usize::from(id)].vcpus[0].id
@@ -201,7 +201,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.systems[usize::from(seat.system)].put_aside(usize::from(seat.number), left)
     }
 
-    /// Returns true if a vCPU was told to look for work and has not blocked since.
+    /// Returns true if a vCPU was alerted to look for work and has not blocked since.
     pub(crate) fn has_work(&self, seat: Seat) -> bool {
         !self.systems[usize::from(seat.system)].vcpus[usize::from(seat.number)].is_asleep
     }
@@ -212,7 +212,7 @@ impl<'a, D: Copy> Systems<'a, D> {
         self.effects.alert(alerted);
     }
 
-    /// Makes a task repeat its last step when it continues.
+    /// Makes a task repeat the step that it took last, when it continues.
     pub(crate) fn repeat_step(&mut self, of: TaskOf) {
         self.of(of).progress.again();
     }
@@ -370,9 +370,9 @@ impl<'a, D: Copy> System<'a, D> {
         must.then_some(vcpu.id)
     }
 
-    /// Returns the next task of a vCPU. If no task is ready, returns the item for a search that
-    /// finds no work, unless `has_idled` says that the search was done already. The cost of the
-    /// search is `idle` more than the system's own.
+    /// Returns the work item for the next task of a vCPU. If no task is ready, returns the item for
+    /// a search that finds no work. `None` if that search costs nothing, or if `has_idled` says
+    /// that the vCPU has just done it. `idle` is added to the system's own cost of the search.
     #[inline]
     fn choose(&mut self, has_idled: HasIdled, idle: Span) -> Option<Item<D>> {
         if let Some(task) = self.ready.pop() {
@@ -434,7 +434,7 @@ enum HasIdled {
     Yes,
 }
 
-/// Time of an event of simulated operating systems, with the effects that the event has.
+/// State that handlers of events of simulated operating systems read and change.
 pub(crate) struct Context<'c, 'a, D> {
     pub(crate) now: Time,
     pub(crate) systems: &'c mut Systems<'a, D>,
@@ -525,7 +525,7 @@ impl<D: Copy> Context<'_, '_, D> {
         }
     }
 
-    /// Handles a task that has used up the CPU time of its work item.
+    /// Handles a task that has received all the CPU time of its work item.
     fn finish_task(&mut self, of: TaskOf, used: Span, devices: &mut impl Devices<Duty = D>) {
         let system = &mut self.systems.systems[usize::from(of.system)];
         let task = &mut system.tasks[usize::from(of.task)];

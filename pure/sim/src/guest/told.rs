@@ -18,7 +18,7 @@ pub(crate) enum State {
     Over,
 }
 
-/// Number of a task that does not exist. No guest has that many tasks.
+/// Number that stands for a task that does not exist. No guest has that many tasks.
 const NOT_THERE: u16 = u16::MAX;
 
 /// Tasks of a guest as it reports them.

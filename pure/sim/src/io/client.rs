@@ -42,9 +42,9 @@ pub(super) struct Stream {
     pub(super) unsent: u64,
     /// Task that waits until the stream has room for more data.
     pub(super) waiting: Option<u16>,
-    /// Earliest time at which the next packet may be sent, and true if an event for that time is
-    /// scheduled.
+    /// Earliest time at which the next packet may be sent.
     next: Time,
+    /// True if an event for the time `next` is scheduled.
     is_pacing: bool,
 }
 
@@ -164,7 +164,7 @@ impl Io<'_> {
         self.emit(packet.saying(PacketMessage::Ping), context);
     }
 
-    /// Handles the event of a client that is due to send, retry or stop.
+    /// Handles the event of a client: it starts, or sends its next request or packet.
     pub(super) fn act(&mut self, client: usize, context: &mut Context<'_, '_>) {
         if !self.clients[client].has_begun {
             return self.start_client(client, context);
@@ -214,7 +214,7 @@ impl Io<'_> {
         }
         let flow = self.flows.of(packet);
         if !std::mem::take(&mut flow.is_wanted) {
-            return; // It was answered and is being closed.
+            return; // The request was answered, and the connection is being closed.
         }
         if flow.is_accepted {
             self.emit(packet.saying(PacketMessage::Close), context);

@@ -1,10 +1,16 @@
 //! The driver domain, which serves the network card, the disk and the rings shared with guests.
 //!
-//! Its first vCPU works in this order, one item after the other: the cause of an interrupt or
-//! event; packets that have arrived; the disk; packets that guests send; its own devices and tasks.
-//! Arrived packets are taken up to a limit. Then each guest is handed its own packets with a single
-//! event. When no work is left, the vCPU blocks. The card does not interrupt while the driver takes
-//! packets from it.
+//! Its first vCPU does one work item after the other, in this order of precedence:
+//!
+//! 1. the handler of an interrupt or event
+//! 2. packets that have arrived
+//! 3. completed disk reads
+//! 4. disk requests and packets that guests send
+//! 5. the domain's own devices and tasks
+//!
+//! The driver takes arrived packets up to a limit. Then it hands each guest its packets with a
+//! single event. When no work is left, the vCPU blocks. The card does not interrupt while the
+//! driver takes packets from it.
 
 use std::collections::VecDeque;
 
@@ -34,10 +40,11 @@ pub(super) struct Driver {
     /// Guests with entries in their rings, in the order in which the driver serves them.
     calls: VecDeque<SystemId>,
     /// Disk request that the driver is passing to the disk, or completed read that it is passing
-    /// back.
+    /// to the guest.
     read: Option<DiskRead>,
-    /// Work that the driver has done for each guest since it was last recorded in the trace.
+    /// Work that the driver has done for each guest since such work was last recorded in the trace.
     service: Vec<Service>,
+    /// Guests for which `service` has work.
     served: Vec<SystemId>,
 }
 

@@ -32,6 +32,7 @@ pub(super) const A_TASK: usize = usize::MAX;
 /// State of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
+    /// Generation of the connection's number, which changes when a connection opens or ends.
     pub(super) turn: u32,
     pub(super) system: SystemId,
     /// Number of the connection's client. `A_TASK` if a task of a guest sends requests to a server
@@ -47,6 +48,7 @@ pub(super) struct Flow {
     pub(super) began: Time,
     /// Number of packets of the answer that are not sent yet.
     unsent: u32,
+    /// Number of packets of the answer that have not arrived yet.
     pub(super) expected: u32,
     /// Time that a server outside the host takes to answer a task's request.
     pub(super) wait: Span,
@@ -292,7 +294,7 @@ impl Io<'_> {
         self.ask_again(client, packet, context);
     }
 
-    /// Drops a packet to the host. Its sender sends it again later.
+    /// Drops a packet on its way to a guest. The sender sends the packet again later.
     pub(super) fn lose(&mut self, packet: Packet, context: &mut Context<'_, '_>) {
         if !self.flows.is_current(packet) {
             return;

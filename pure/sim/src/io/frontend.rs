@@ -32,8 +32,9 @@ pub(crate) enum DeviceWork {
     Take(Packet),
     /// Driver domain only: takes a packet from the ring of a guest to the network card.
     Pass(SystemId),
-    /// Driver domain only: takes a request to the disk, or completed data back from it.
+    /// Driver domain only: takes a guest's disk request from the ring to the disk.
     PassRead,
+    /// Driver domain only: takes data that was read from disk to the guest.
     TakeRead,
 }
 
@@ -42,7 +43,7 @@ pub(crate) enum DeviceWork {
 pub(super) enum IoRecipient {
     /// The task that waits for this packet or data.
     Task(u16),
-    /// The first task that takes a request. With an id, only a task whose jobs carry that id.
+    /// The next task that takes a request. With an id, only a task whose jobs carry that id.
     Takes(Option<TaskId>),
 }
 
@@ -64,15 +65,19 @@ pub(super) struct Frontend<'a> {
     pub(super) ring: VecDeque<Packet>,
     /// True if the driver domain knows that the ring has entries.
     pub(super) driver_knows: bool,
-    /// Disk reads by stage: tasks that request them with their number of bytes, then requests for
-    /// the driver domain, then data that was read.
+    /// Disk reads that tasks have requested and that are not in the ring yet: task and number of
+    /// bytes.
     pub(super) asking: VecDeque<(u16, u64)>,
+    /// Disk requests in the ring, for the driver domain.
     pub(super) reads: VecDeque<DiskRead>,
+    /// Completed disk reads that the guest has not handled yet.
     read: VecDeque<DiskRead>,
     /// Total number of packets and disk requests handed to the driver domain.
     asked: u32,
-    /// Requests that wait for a task, and tasks that wait for a request.
+    /// Requests that wait for a task. With an id, only a task whose jobs carry that id takes the
+    /// request.
     pub(super) requests: VecDeque<(Packet, Option<TaskId>)>,
+    /// Tasks that wait for a request, longest wait first.
     pub(super) acceptors: VecDeque<u16>,
     /// Client request that each task has taken.
     pub(super) taken: Vec<Option<Packet>>,

@@ -29,6 +29,7 @@ pub(super) struct Nic {
     /// Packets that have arrived and wait until the driver takes them.
     pub(super) ring: VecDeque<Packet>,
     pub(super) interrupts: Interrupts,
+    /// Times from which the incoming and the outgoing direction of the wire are free.
     in_free: Time,
     out_free: Time,
     /// Times on the wire of a packet without data and of a full packet.

@@ -19,14 +19,17 @@ pub(super) enum PacketMessage {
     Close,
     /// Reply of the host to `Close`.
     Closed,
-    /// Message that fits into one packet and is answered by one packet (`Pong`).
+    /// Message of a client that fits into one packet.
     Ping,
+    /// Answer to `Ping`, which fits into one packet.
     Pong,
-    /// Request to a server outside the host, or a part of its answer.
+    /// Request of a guest to a server outside the host.
     Ask,
+    /// Packet of the server's answer to `Ask`.
     Told,
-    /// Data of a stream, or the acknowledgement of this number of packets.
+    /// Data of a stream.
     Stream,
+    /// Acknowledgement of this number of stream packets.
     StreamAck(u8),
 }
 

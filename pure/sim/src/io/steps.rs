@@ -51,8 +51,8 @@ impl Io<'_> {
         }
     }
 
-    /// Adds data to the outgoing stream of a task. The task waits if the stream has no room for
-    /// more.
+    /// Adds data to the outgoing stream of a guest. The task that adds the data waits if the stream
+    /// has no room for more.
     fn put_in_stream(&mut self, of: TaskOf, bytes: u64, context: &mut Context<'_, '_>) -> TaskStep {
         let Some(client) = self.stream_out_of(of.system) else { return TaskStep::Wait };
         self.clients[client].stream.unsent += bytes;

@@ -1,5 +1,5 @@
-//! Tests that results are the same with and without a shortcut. The simulator completes a work item
-//! without the event queue if the item ends before any other event.
+//! Tests of a shortcut: the simulator completes a work item without the event queue if the item
+//! ends before any other event. The results must be the same as without the shortcut.
 
 use std::fmt::Write as _;
 use std::ops::ControlFlow;
