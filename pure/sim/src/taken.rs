@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_taken_by_other_programs_is_not_counted_as_free_or_twice() {
+    fn cpu_time_taken_by_other_programs_is_counted_exactly_once() {
         let mut taken = TakenTime::default();
         taken.take(at(10), Span::from_us(5));
         taken.take(at(12), Span::from_us(5));

@@ -13,8 +13,9 @@ const SECOND: u64 = 1_000 * MS;
 const WHOLE: (u64, u64) = (2 * SECOND, 602 * SECOND);
 const SETTLED: (u64, u64) = (60 * SECOND, 602 * SECOND);
 
-/// Returns the allocation errors of three domains that join `phase` after a tick, in millionths of
-/// the limit. The first row is the whole window, the second its settled part.
+/// Returns the allocation errors of three domains that join `phase` nanoseconds after a tick, in
+/// millionths of the limit. For each domain, the first error is that of the window `WHOLE`, and the
+/// second that of `SETTLED`.
 fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
     // Ticks begin with the first vCPU that joins. It stays blocked, so it causes no scheduling
     // pass.
@@ -50,9 +51,9 @@ fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
 /// The allocation error of Credit is below 1 % in any phase of an accounting period. It is below
 /// 0.3 % in the settled window, which leaves out the first minute.
 ///
-/// An earlier simulator had an error of 25 % in the phases of the last tick of a period, since an
-/// idle CPU rescheduled before the timeslice on another CPU ended. In those phases the first half
-/// minute still has an error of up to 7 %, so the error over ten minutes is 0.33 %.
+/// In the phases of the last tick of a period, the error would be 25 % if an idle CPU rescheduled
+/// before the timeslice on another CPU ended. In those phases the first half minute has an error of
+/// up to 7 %, so the error over ten minutes is 0.33 %.
 #[test]
 fn credit_error_in_the_alert_test_on_two_cpus_is_below_one_percent() {
     for starts_on in ["", "starts_on = 0\n"] {

@@ -4,7 +4,8 @@ use slackline_metrics::{Meter, Summary};
 use slackline_scenario::Scenario;
 use slackline_units::Span;
 
-/// Returns the results of a second of a hog beside a vCPU with a job every 100 ms.
+/// Runs a hog beside a vCPU with a job every 100 ms. Returns the results of one second, after a
+/// warm-up of one second.
 fn beside_hog(policy: &str, joins: &str, work: &str) -> Summary {
     let text = format!(
         "title = 't'\nlength = '2s'\nwarmup = '1s'\npolicy = {{ {policy} }}\n\

@@ -17,7 +17,8 @@ fn rounds(rest: &str) -> Vec<Vec<Time>> {
     for record in &records {
         if let Record::Job { vcpu, released, done, .. } = *record {
             let last = rounds[vcpu.slot()].last().copied();
-            assert_eq!(released, last.unwrap_or(Time::START), "a round begins where one ended");
+            let began = last.unwrap_or(Time::START);
+            assert_eq!(released, began, "a round begins when the previous round ends");
             rounds[vcpu.slot()].push(done);
         }
     }
@@ -80,7 +81,8 @@ fn slowest_bsp_node_limits_the_rate_of_all_nodes() {
                 share.edf = { slice = '2ms', period = '10ms', exact = true }\n\
                 work = { kind = 'bsp', program = 'p', compute = '2ms' }\n";
     let rounds = rounds(&format!("[host]\ncpus = 4\n{spread}{held}"));
-    // It receives 2 ms at the start of each period, and reaches the barrier when they are used up.
+    // The node `held` receives 2 ms at the start of each period, and reaches the barrier when it
+    // has used them up.
     let ends: Vec<Time> = (0..5).map(|n| us(10_000 * n + 2_050)).collect();
     for node in &rounds {
         assert_eq!(node[..5], ends);
@@ -91,13 +93,13 @@ fn slowest_bsp_node_limits_the_rate_of_all_nodes() {
 fn bsp_nodes_wait_for_a_paused_node_but_not_for_a_departed_node() {
     let stays = node("stays", 0, "compute = '9950us'");
     let goes = node("goes", 1, "compute = '9950us'");
-    // Paused while it computes, it does the rest of its work later.
+    // The node `goes` is paused while it computes, and does the rest of its work afterwards.
     let changes = pause("goes", "205ms", "300ms");
     let all = rounds(&format!("[host]\ncpus = 2\n{stays}{goes}leaves = '504ms'\n{changes}"));
     let stayed = &all[0];
     assert_eq!(stayed[19], us(200_000));
     assert_eq!(stayed[20], us(305_000), "95 ms late");
-    // The other leaves at 504 ms, within a round. The node that stays computes until 504,950 us.
+    // `goes` leaves at 504 ms, within a round. `stays` computes until 504,950 us.
     assert_eq!(stayed[40], us(505_000));
     assert_eq!(stayed[41], us(515_000));
     assert_eq!(all[1].len(), 40);

@@ -155,7 +155,7 @@ fn check_time(trace: &[Record]) -> Result<(), TestCaseError> {
             }
             Record::Blocked { .. } => awake -= 1,
             Record::Ran { from, to, used, .. } => {
-                prop_assert_eq!(from.ns(), until, "a gap or an overlap while somebody is awake");
+                prop_assert_eq!(from.ns(), until, "a CPU with runnable vCPUs always runs one");
                 prop_assert_eq!(to - from, used);
                 until = to.ns();
             }

@@ -177,8 +177,8 @@ fn merged(intervals: Vec<Interval>) -> Vec<Interval> {
 
 fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
     for cpu in &summary.cpus {
-        let (program, overheads) =
-            (cpu.program.expect("recorded"), cpu.overheads.expect("recorded"));
+        let program = cpu.program.expect("a simulation records time in programs");
+        let overheads = cpu.overheads.expect("a simulation records overhead");
         let kinds: Span = OverheadKind::ALL.into_iter().map(|kind| overheads.of(kind)).sum();
         prop_assert_eq!(program + kinds + cpu.idle, summary.length, "{}", cpu.cpu);
         prop_assert_eq!(cpu.overhead, Some(kinds));
@@ -196,10 +196,12 @@ fn check_summary(summary: &Summary) -> Result<(), TestCaseError> {
         prop_assert!(pass_to_idle || kind == OverheadKind::Interrupt || by_vcpus == on_cpus);
     }
     for vcpu in &summary.vcpus {
-        let lost = vcpu.slowed.expect("recorded") + vcpu.spun.expect("recorded");
+        let slowed = vcpu.slowed.expect("a simulation records time lost on slow CPUs");
+        let lost = slowed + vcpu.spun.expect("a simulation records spinning");
         prop_assert!(vcpu.work() <= vcpu.program());
         let is_balancer = vcpu.name == "[balancer]";
-        let left = vcpu.program().expect("recorded").left_after(lost);
+        let program = vcpu.program().expect("a simulation records time in programs");
+        let left = program.left_after(lost);
         prop_assert!(is_balancer || Some(left) <= vcpu.work());
     }
     Ok(())

@@ -59,7 +59,7 @@ fn different_seed_changes_the_trace_of_scenarios_with_random_values() {
         assert_eq!(Some(first) != records(&other), draws(&scenario), "{name}");
         some |= draws(&scenario);
     }
-    assert!(some, "no scenario draws anything");
+    assert!(some, "at least one scenario has random values");
 }
 
 const ALONE: &str = r#"
@@ -106,7 +106,7 @@ fn computed(text: &str) -> Vec<Span> {
 #[test]
 fn random_values_of_a_vcpu_do_not_depend_on_other_vcpus() {
     let (alone, beside) = (computed(ALONE), computed(&format!("{ALONE}{BESIDE}")));
-    // Beside others it may complete fewer of them in the same time.
+    // Beside other vCPUs, the vCPU may complete fewer computations in the same time.
     let common = alone.len().min(beside.len());
     assert!(common > 100, "{common} draws");
     assert_eq!(alone[..common], beside[..common]);

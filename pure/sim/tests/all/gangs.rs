@@ -88,8 +88,9 @@ fn hogs(count: u64, weight: u64) -> String {
     text
 }
 
-/// Checks that CPU times of two runs differ at most by the error of credit accounting: n + 2
-/// accounting periods for each vCPU.
+/// Checks that the CPU times of two runs differ at most by the error of credit accounting in both
+/// runs. The error of a run is n + 2 accounting periods for each vCPU, where n is the number of
+/// active vCPUs.
 fn have_the_same(without: &[Had], with: &[Had]) {
     for (number, (one, other)) in without.iter().zip(with).enumerate() {
         let vcpus = if number == 0 { 4 } else { 1 };
@@ -110,7 +111,7 @@ fn relaxed_gang_does_more_work_and_costs_other_domains_nothing() {
         assert!(with.rounds > times * without.rounds, "{without:?}, {with:?}");
         assert!(without.spun_ns > without.ran_ns / 2, "{without:?}");
         assert!(with.spun_ns < with.ran_ns / 8, "{with:?}");
-        // With gangs, they start and stop at the same instants.
+        // The vCPUs of a gang run at the same time.
         assert!(without.all_ns < without.any_ns / 2, "{without:?}");
         assert!(with.all_ns > with.any_ns * 2 / 3, "{with:?}");
     }

@@ -27,7 +27,7 @@ struct SetUp<'a> {
     /// Time that the server computes for a request.
     each: &'a str,
     /// Scenario keys of the client that sends packets to another task of the first guest. That task
-    /// is less urgent than ordinary tasks. Empty for no such client.
+    /// is less urgent than ordinary tasks. Empty if there is no such client.
     others: &'a str,
     /// Scenario keys of the work of the driver domain itself. Empty for none.
     driver: &'a str,
@@ -38,8 +38,8 @@ struct SetUp<'a> {
 }
 
 /// Set-up in which requests arrive at a fixed rate, whether or not earlier requests are answered.
-/// The driver domain also wakes for its own work, out of step with any tick. The paper's figures
-/// result only with both.
+/// The driver domain also wakes for its own work, out of step with any tick. Both are needed to
+/// reproduce the paper's figures.
 const B: SetUp<'static> = SetUp {
     policy: "name = 'gaps'",
     guests: 4,
@@ -210,7 +210,7 @@ fn gaps_response_time_beside_a_busy_guest_is_the_sum_of_all_path_costs() {
         let least = Span::from_us(2 * 100 + 25 + 48 + 25) + on_wire;
         let most = least + Span::from_us(40);
         let on_path = all.iter().filter(|&&span| (least..=most).contains(&span)).count();
-        // Other requests arrived while one was being answered.
+        // The other requests arrived while an earlier request was being answered.
         assert!(all.len() > 1_000 && on_path * 10 > all.len() * 9, "{on_path} of {}", all.len());
         assert!(all.iter().all(|&span| span >= least), "{policy}");
     }
@@ -277,7 +277,7 @@ fn gaps_schedules_guests_like_credit_if_they_send_no_hints() {
         let records =
             |policy| run(&SetUp { policy, tells: |_| "false", length: "9s", ..B }.scenario());
         assert_eq!(records(gaps), records(credit), "{gaps}");
-        // Hints do not matter under a policy that ignores them either.
+        // A policy that ignores hints gives the same results.
         let unheard = format!("{gaps}, tell = 'none'");
         let records = |policy| run(&SetUp { policy, length: "9s", ..B }.scenario());
         assert_eq!(records(&unheard), records(credit), "{unheard}");
@@ -314,7 +314,7 @@ fn gaps_least_urgent_guest_starves_only_under_the_rules_of_the_paper() {
     assert!(least.iter().any(|&least| least < 100), "{least:?}");
     for seed in 1..=10 {
         outcome("name = 'gaps'", seed).assert_fair(2, "gaps");
-        // Accounting by ticks depends on chance.
+        // Accounting by ticks charges the vCPU that runs at a tick, so the shares vary more.
         outcome("name = 'gaps', base = 'xen-3.0.4'", seed).assert_fair(40, "by ticks");
     }
 }
@@ -397,7 +397,7 @@ impl SetUp<'_> {
                 Noted::Began { .. } => {}
             }
         }
-        // The server is the second task if there is another one.
+        // If the guest has the task `other`, the server is its second task.
         (responses(&records, u16::from(!self.others.is_empty()), Time::START + WARM), boosts)
     }
 }
@@ -449,13 +449,16 @@ fn gaps_exact_io_matching_makes_no_wrong_boost_under_bounded_rules() {
     }
 }
 
-/// Mean response of a server and its boosts: with inferred urgency, with the guest's hints, and
-/// with neither.
+/// Mean response times of a server, and boosts of its guest.
 #[derive(Debug)]
 struct Compared {
+    /// Response time without hints and without inferred urgency.
     nobody: Span,
+    /// Response time with the guest's hints.
     guest: Span,
+    /// Response time with inferred urgency.
     inferred: Span,
+    /// Boosts with inferred urgency.
     boosts: Boosts,
 }
 

@@ -122,8 +122,8 @@ proptest! {
     }
 
     /// A timeslice overruns by at most one lateness, which is deducted from the next budget. Half
-    /// of the CPUs is reserved. So each vCPU receives its budgets no later than the tardiness bound
-    /// after each period.
+    /// of the CPU time is reserved. So each vCPU receives its budgets no later than the tardiness
+    /// bound after each period.
     #[test]
     fn gedf_late_timers_change_cpu_time_of_a_vcpu_by_at_most_one_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),

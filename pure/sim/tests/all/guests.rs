@@ -62,7 +62,7 @@ fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
         (urgent, 27, 29),
     ];
     assert_eq!(jobs(&records), expected);
-    // For the host they are one vCPU, which had work for 28 ms and then for one more.
+    // For the host, the tasks are one vCPU, which runs from 0 to 26 ms and from 27 to 29 ms.
     let ran = |record: &Record| match *record {
         Record::Ran { used, .. } => Some(used),
         _ => None,
@@ -329,7 +329,7 @@ fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
         (woken, 0, pending(0, 0, None)),
         (woken, 1, " 0:155 | | 0".to_owned()),
         (woken + 100_000, 1, " | 0:155 | 0".to_owned()),
-        // It has put its answer in the ring.
+        // The guest has put its answer in the ring.
         (woken + 112_000, 0, pending(0, 1, None)),
     ];
     assert_eq!(told, expected);
@@ -360,10 +360,11 @@ fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
     });
     let (a, b) = (0, 1);
     let expected = [
-        // All requests arrive before the driver runs. Task a waits first, so it may take that for
-        // any.
+        // All requests arrive before the driver runs. Task a has waited the longest, so it may take
+        // the request that any task may take.
         (3, 0, vec![a, b]),
-        // The first request wakes b, so no task waits for the second of b. The third wakes a.
+        // The first request wakes b. No task waits for the second request, which is for b as well.
+        // The third request wakes a.
         (2, 0, vec![a]),
         (1, 0, vec![a]),
         (0, 0, vec![]),
@@ -423,7 +424,7 @@ fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
             _ => None,
         })
         .collect();
-    // A round trip takes a little more than two milliseconds.
+    // A round trip takes a little more than 2 ms, so there are nine in 20 ms.
     assert_eq!(waits, vec![vec![1]; 9]);
 }
 

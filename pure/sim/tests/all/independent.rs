@@ -226,13 +226,15 @@ fn ours(host: &Host, more: &str, tasks: &[Task]) -> Sums {
     let kinds =
         [OverheadKind::Switch, OverheadKind::Migration, OverheadKind::Refill, OverheadKind::Tick];
     let overhead = summary.cpus.iter().map(|cpu| {
-        let overheads = cpu.overheads.expect("recorded");
+        let overheads = cpu.overheads.expect("a simulation records overhead");
         kinds.map(|kind| us(overheads.of(kind)))
     });
     let tasks = summary.vcpus.iter().map(|vcpu| {
         let done = finished.done.iter().find(|(_, done)| *done == vcpu.id);
         let done = done.map(|(at, _)| us(at.since(Time::START)));
-        (us(vcpu.program().expect("recorded")), vcpu.work().expect("recorded").ns(), done)
+        let program = vcpu.program().expect("a simulation records time in programs");
+        let work = vcpu.work().expect("a simulation records work");
+        (us(program), work.ns(), done)
     });
     let idle = summary.cpus.iter().map(|cpu| us(cpu.idle));
     Sums { tasks: tasks.collect(), overhead: overhead.collect(), idle: idle.collect() }
@@ -246,8 +248,9 @@ fn agree(host: &Host, more: &str, tasks: &[Task], by_hand: &Sums) {
         sums.2 = sums.2.filter(|_| task.period.is_none());
     };
     by_steps.tasks.iter_mut().zip(tasks).for_each(periodic);
-    assert_eq!(&by_steps, by_hand, "by steps, and by hand");
-    assert_eq!(&ours(host, more, tasks), by_hand, "ours, and by hand");
+    assert_eq!(&by_steps, by_hand, "the second simulator gives the numbers computed by hand");
+    let ours = ours(host, more, tasks);
+    assert_eq!(&ours, by_hand, "the crate's simulator gives the numbers computed by hand");
 }
 
 /// A program that never ends.

@@ -1,6 +1,6 @@
-//! Order of events at one instant, on one CPU and on several, as in the original schedulers. CPUs
-//! reschedule last, in order of their number, and a timeslice can have no length. All numbers are
-//! computed by hand.
+//! Order of events at one instant, on one CPU and on several CPUs, as in the original schedulers.
+//! CPUs reschedule last, in order of their number, and a timeslice can have a length of zero. All
+//! numbers are computed by hand.
 
 use slackline_scenario::Scenario;
 use slackline_trace::Record;
@@ -69,8 +69,9 @@ fn credit_vcpu_preempted_as_its_timeslice_starts_goes_to_the_queue_tail() {
     assert!(hogs == [all, Span::ZERO] || hogs == [Span::ZERO, all], "{hogs:?}");
 }
 
-/// Timeslices end at ticks, at wakes of other vCPUs and at starts of periods. All these times are
-/// whole milliseconds, so every run interval must be a whole number of milliseconds.
+/// Timeslices end at ticks, at wakes of other vCPUs, at starts of periods and at ends of quanta of
+/// slack. All these times are multiples of 500 us. So every run interval must begin and end at a
+/// multiple of 500 us.
 #[test]
 fn timeslice_that_ends_together_with_another_event_is_not_prolonged() {
     let work = "[[domain]]\nname = 'hog'\nvcpus = 2\nwork = { kind = 'spin' }\n\
@@ -142,10 +143,11 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
     records.iter().filter_map(block).collect()
 }
 
-/// With timeslices of 10 ms, `early` stops at 25 ms in its second timeslice. `waiting` computes
-/// until a time that falls in the timeslice of `spin`, and blocks when it has the CPU again.
+/// `until` and `spin` alternate in timeslices of 10 ms. With the end time 25 ms, `until` blocks at
+/// 25 ms in its second timeslice. An end time of 15 ms falls in the timeslice of `spin`, so `until`
+/// blocks at 20 ms, when it runs again. An end time of 2 h lies after the run.
 #[test]
-fn work_that_ends_at_a_clock_time_ends_then_for_any_cpu_time_received() {
+fn work_with_an_end_time_ends_at_that_time_for_any_cpu_time_received() {
     let until = |instant: &str| {
         let records = records(
             "60ms",
@@ -162,10 +164,10 @@ fn work_that_ends_at_a_clock_time_ends_then_for_any_cpu_time_received() {
     assert_eq!(until("2h"), (vec![], Span::from_ms(30)));
 }
 
-/// Bursts of computing from 12 to 16 ms of each 10 ms end at the same times on a thread at half
+/// Bursts of computing from 2 to 6 ms of each 10 ms end at the same times on a thread at half
 /// speed.
 #[test]
-fn burst_that_ends_at_a_clock_time_ends_then_at_any_cpu_speed() {
+fn burst_with_an_end_time_ends_at_that_time_at_any_cpu_speed() {
     for smt in ["100%", "50%"] {
         let records = records(
             "40ms",

@@ -33,7 +33,7 @@ fn interference_by_the_host_takes_cpu_time_and_is_charged_to_no_vcpu() {
     assert_eq!(summary.cpus[0].idle, Span::ZERO);
     let overheads = summary.cpus[0].overheads.expect("a simulation knows its overhead");
     assert_eq!(overheads.total(), Span::from_ms(400));
-    // The budgets of the 40 periods that were taken as a whole are made up for.
+    // The interference takes 40 whole periods. Their budgets are delivered later.
     let summary = run(&format!("{HEAD}{interference}{}", domain(", exact = true")));
     assert_eq!(delivered(&summary), [Span::from_secs(2)]);
     assert_eq!(summary.vcpus[0].misses, Some(40));
@@ -45,8 +45,8 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
     let domain = "[[domain]]\nname = 'a'\nshare.edf = { slice = '2ms', period = '10ms' }\n\
                   work = { kind = 'periodic', period = '20ms', work = '1ms' }\n";
     let summary = run(&format!("{HEAD}{host}{domain}"));
-    let waits = summary.vcpus[0].wake_to_run.expect("it wakes");
-    // At its first wake it has no CPU yet.
+    let waits = summary.vcpus[0].wake_to_run.expect("the vCPU wakes");
+    // Before its first wake the vCPU has run on no CPU, so that wake causes no pass.
     assert_eq!((waits.p50, waits.worst), (Some(Span::from_us(30)), Span::from_us(30)));
     assert_eq!(delivered(&summary), [Span::from_ms(500)]);
 }
@@ -66,7 +66,7 @@ fn host_kernel_divides_slack_equally_and_hard_limits_still_apply() {
     assert_eq!(a + b + c, Span::from_secs(10));
     assert_eq!(c, Span::from_secs(1));
     assert!(a.ns().abs_diff(b.ns()) < 500_000_000, "{a} and {b}");
-    // Each has at least what is reserved for it, also where slack goes to the other one.
+    // `a` and `b` each receive their reserved second and about half of the 7 s of slack.
     assert!(a.min(b) > Span::from_secs(4), "{a} and {b}");
     assert_eq!(summary.vcpus.iter().map(|vcpu| vcpu.misses).sum::<Option<u64>>(), Some(0));
 }

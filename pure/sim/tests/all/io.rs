@@ -98,7 +98,8 @@ fn ping_response_time_is_the_sum_of_all_path_costs() {
         events: 200,
     };
     assert_eq!(service(&records, 1), expected);
-    // Each was dispatched twice per packet, and once when it joined.
+    // For each request the driver was dispatched twice and the guest once. Each domain was also
+    // dispatched when it joined.
     assert_eq!(used(&records, 0), Span::from_us(35 + 100 * (2 * 35 + 20)));
     assert_eq!(used(&records, 1), Span::from_us(30 + 100 * (30 + 15 + 100 + 12)));
 }
@@ -120,9 +121,9 @@ fn simulated_web_request_for_ten_kilobytes_takes_21_packets() {
         u32::try_from(jobs(&records, 1).len()).expect("the number of requests fits in 32 bits");
     assert!(answered > 300, "{answered}");
     let service = service(&records, 1);
-    // Of the last answered request, everything but its opening, its request and three
-    // acknowledgements may still have to arrive, and its closing to leave. The next one may be
-    // nearly as far.
+    // The run may end before all packets of the last answered request have arrived. Its opening,
+    // its request and three acknowledgements, six packets in all, have arrived. Its last packet may
+    // not have left yet. The next request may be almost answered.
     let received = 11 * (answered - 1) + 6..11 * (answered + 1);
     assert!(received.contains(&service.received), "{answered}: {service:?}");
     assert!((10 * answered - 1..10 * (answered + 1)).contains(&service.sent), "{service:?}");

@@ -1,4 +1,5 @@
-//! Jobs under overload. A job is late when its deadline passes, whether it ends later or never.
+//! Jobs under overload. A job that misses its deadline counts as late, whether it ends later or
+//! never.
 
 use slackline_metrics::{Measure, Meter, Summary};
 use slackline_scenario::Scenario;
@@ -61,9 +62,9 @@ fn jobs_count_as_late_even_if_no_job_is_ever_done() {
     assert_eq!(metric(&run, "response worst"), Measure::Unknown);
 }
 
-/// A vCPU that leaves at 1 s has passed ten deadlines, also if it is paused meanwhile.
+/// A vCPU that leaves at 1 s has passed ten deadlines, even if it is paused before it leaves.
 #[test]
-fn unfinished_jobs_of_a_vcpu_that_left_count_as_late_until_it_left() {
+fn unfinished_jobs_of_a_vcpu_count_as_late_up_to_the_time_it_leaves() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
@@ -95,7 +96,8 @@ fn unfinished_jobs_of_a_guest_are_counted_as_late_for_each_task() {
          [[domain.task]]\nname = 'second'\npriority = 50\n\
          work = { kind = 'periodic', period = '50ms', work = '10ms' }\n",
     );
-    // The first task receives all CPU time: 10 jobs in time. The second one is due 20 times.
+    // The first task uses all CPU time of the VM, and its 10 jobs are in time. All 20 jobs of the
+    // second task are late.
     assert_eq!(metric(&run, "jobs"), Measure::Count(30));
     assert_eq!(metric(&run, "jobs late"), Measure::Count(20));
 }
@@ -167,8 +169,8 @@ fn unfinished_jobs_with_random_release_times_count_as_late() {
     assert_eq!(metric(&run, "jobs late"), Measure::Count(50));
 }
 
-/// `fast` runs first: 1 ms of each 10 ms. `slow` waits for it: 5 ms each from 0, 20 and 40 ms on.
-/// Each time it is late by 2 ms.
+/// `fast` runs first: 1 ms of each 10 ms. The jobs of `slow` are released at 0, 20 and 40 ms, wait
+/// for `fast` and compute for 5 ms. So each of them ends 6 ms after its release, 2 ms late.
 #[test]
 fn each_named_guest_task_has_its_own_job_and_response_metrics() {
     let run = summary(

@@ -55,7 +55,7 @@ fn staggered_ticks_cost_all_busy_cpus_an_equal_amount_of_time() {
     let domains = on(0) + &on(1).replace("'a'", "'c'").replace("'b'", "'d'");
     let ends = ends(&scenario("90s", "name = 'credit'", &(host.to_owned() + &domains)));
     let last = |pair: &[u64]| pair.iter().copied().max();
-    // The ticks of the second CPU begin at 15 ms: one fewer.
+    // The ticks of the second CPU begin at 15 ms, so it has one tick fewer.
     assert_eq!((last(&ends[..2]), last(&ends[2..])), (Some(81_632_600), Some(81_632_400)));
 }
 

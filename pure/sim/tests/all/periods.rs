@@ -61,7 +61,8 @@ fn slices_with_periods_of_1_ms_and_of_seven_days_are_delivered_exactly() {
     check(&tasks, 2_000 * MS);
 }
 
-/// A reservation changes within its period of seven days, also for a vCPU that waits at that time.
+/// A reservation changes three days into its period of seven days. Only the vCPU whose reservation
+/// changes lacks its excess, and the other vCPU receives every slice.
 #[test]
 fn reservation_change_within_a_seven_day_period_costs_no_vcpu_a_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));

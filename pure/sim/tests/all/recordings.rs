@@ -1,4 +1,4 @@
-//! Recordings that are too long to be kept in memory.
+//! Tests of recordings that are too long to be kept in memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ impl FileBytes for EqualLines {
             return Err("it is gone".into());
         }
         let line = LINE.iter().cycle().skip((offset % 16) as usize);
-        let count = usize::try_from(count).expect("it fits in the piece");
+        let count = usize::try_from(count).expect("at most `into.len()` bytes are read");
         into[..count].iter_mut().zip(line).for_each(|(byte, next)| *byte = *next);
         Ok(count)
     }
@@ -72,7 +72,7 @@ fn recording_of_64_megabytes_is_read_in_small_pieces() {
     assert!(file.read.load(Ordering::Relaxed) < file.length + 100_000);
 }
 
-/// 5,000 lines of 1 ms and 2 ms are over after 15 s or later, and begin again.
+/// The recording of 5,000 lines of 1 ms and 2 ms is over after 15 s or later, and begins again.
 #[test]
 fn recording_of_many_lines_is_repeated_after_its_end() {
     let file = Arc::new(EqualLines::new(5_000));

@@ -1,5 +1,6 @@
-//! `gedf` by the rules of RTDS, compared with a second implementation of RTDS that steps through a
-//! run in 100 us and shares no code with the crate. (Reference on Xen's schedulers, 10.2.)
+//! `gedf` by the rules of RTDS, compared with a second implementation of RTDS. That implementation
+//! goes through a run in steps of 100 us and shares no code with the crate. (Reference on Xen's
+//! schedulers, 10.2.)
 
 use proptest::prelude::*;
 use slackline_metrics::Meter;
@@ -97,7 +98,8 @@ fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
     assert_eq!(gedf(2, &tasks, 10_000, "carried"), [600_000_000, 598_000_000, 600_000_000]);
 }
 
-/// Two hogs with 5 of 10 ms and a hog with 8 of 20 ms miss no deadline on two CPUs.
+/// Two hogs that reserve 5 of 10 ms and a hog that reserves 8 of 20 ms miss no deadline on two
+/// CPUs.
 #[test]
 fn gedf_budgets_that_can_be_met_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];

@@ -108,5 +108,5 @@ fn every_scenario_gives_its_stored_results_under_every_policy() {
             }
         }
     }
-    assert!(message.is_empty(), "{message}With UPDATE=1 these become what is expected.");
+    assert!(message.is_empty(), "{message}Set UPDATE=1 to store the lines with + as expected.");
 }

@@ -50,8 +50,7 @@ fn slack(trace: &[Record], count: usize) -> Vec<Vec<Span>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-    /// Each vCPU of a fully reserved CPU receives its slice, for all sleeps of the other vCPUs and
-    /// if all deadline misses are made up.
+    /// Each vCPU of a fully reserved CPU receives its slice, for all sleeps of the other vCPUs.
     #[test]
     fn sedf_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);

@@ -55,7 +55,7 @@ fn vcpu_spins_until_the_holder_releases_the_spinlock() {
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
 /// waits for the three others, the first of which has just acquired the lock.
 #[test]
-fn spinlock_that_is_always_held_limits_total_rounds_of_its_vcpus() {
+fn spinlock_that_is_always_held_allows_one_round_per_hold_time() {
     let told = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(told[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(told[3].rounds[..2], [us(100), us(180)]);
@@ -91,7 +91,8 @@ fn spinlock_is_released_if_the_vcpu_that_holds_it_leaves() {
     };
     let told = run("10ms", &guest("300us"));
     assert!(told[0].rounds.is_empty() && told[1].rounds.is_empty());
-    assert_eq!(told[1].spun, [(us(300), Span::from_us(250))], "and nothing after it has left");
+    let spun = [(us(300), Span::from_us(250))];
+    assert_eq!(told[1].spun, spun, "the waiting vCPU stops spinning when the holder leaves");
 }
 
 /// A paused vCPU that waits for a spin lock stops spinning and keeps its place in the queue. It
@@ -103,8 +104,8 @@ fn paused_vcpu_that_waits_for_a_spinlock_keeps_its_place_in_the_queue() {
     };
     let changes = change("100us", true) + &change("400us", false);
     let told = run("10ms", &guest(2, 2, "compute = '50us', hold = '150us'", &changes));
-    // It has spun for 50 us when it is paused. It gets the lock at 200 us, when it is released. The
-    // other vCPU wants it at 250 us and waits until 550 us.
+    // vCPU 1 has spun for 50 us when it is paused. It gets the lock at 200 us, when vCPU 0 releases
+    // the lock. vCPU 0 requests the lock again at 250 us and waits until 550 us.
     assert_eq!(told[1].spun[0], (us(200), Span::from_us(50)));
     assert_eq!(told[1].rounds[0], us(550));
     assert_eq!(told[0].rounds[..2], [us(200), us(700)]);

@@ -110,7 +110,7 @@ fn vcpu_that_joins_blocked_wakes_at_its_configured_time() {
         Record::Woke { at, vcpu } => Some((vcpu.slot(), at)),
         _ => None,
     });
-    // Releases are counted from the start of its work.
+    // The releases of a vCPU's jobs are counted from the start of its work.
     assert_eq!(
         woke.collect::<Vec<_>>(),
         [(1, ms(7)), (0, ms(20)), (2, ms(55)), (2, ms(75)), (2, ms(95))]

@@ -1,4 +1,4 @@
-//! Affinity, pauses, cold caches, coarse timers, and the order of events at one instant.
+//! Tests of affinity, pauses, cold caches, coarse timers, and the order of events at one instant.
 
 use slackline_scenario::Scenario;
 use slackline_sim::SimResults;
@@ -133,13 +133,13 @@ fn vcpu_with_a_sleep_that_ends_during_a_pause_wakes_when_resumed() {
              [[change]]\nat = '{to}'\ndomain = 'a'\npaused = false\n"
         )
     };
-    // It sleeps from 1 ms until 10 ms, computes until 11 ms, and so on.
+    // The vCPU sleeps from 1 ms until 10 ms, computes until 11 ms, and so on.
     let wakes_with = |from, to| wakes(&records(ROUND_ROBIN, &paused(from, to)), 0)[..4].to_vec();
     assert_eq!(wakes_with("5ms", "8ms"), [0, 10, 20, 30].map(ms));
     assert_eq!(wakes_with("5ms", "25ms"), [0, 25, 35, 45].map(ms));
     assert_eq!(wakes_with("5ms", "10ms"), [0, 10, 20, 30].map(ms));
     assert_eq!(wakes_with("10ms", "12ms"), [0, 12, 22, 32].map(ms));
-    // Its work ended when the pause began, so the sleep begins when the pause ends.
+    // The vCPU completed its work when the pause began, so the sleep begins when the pause ends.
     assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
 }
 
@@ -185,9 +185,9 @@ fn timer_that_expires_early_by_its_slop_costs_no_time_and_expires_once() {
     };
     let ((exact, as_due), (coarse, early)) = (with_slop("0us"), with_slop("50us"));
     assert_eq!(exact, coarse);
-    // Once in each of ten periods, 20 us before its end, and never twice.
+    // The timer expires early once in each of ten periods, 20 us before the end of the period.
     let more = early.events - as_due.events;
-    assert!((9..=10).contains(&more), "{more} early rings");
+    assert!((9..=10).contains(&more), "{more} timers expired early");
 }
 
 #[test]
@@ -231,11 +231,11 @@ fn work_end_precedes_wake_and_wake_precedes_timeslice_end_at_one_instant() {
         Record::Blocked { at, vcpu } if at == ms(10) => Some((vcpu.slot(), "blocks")),
         Record::Woke { at, vcpu } if at == ms(10) => Some((vcpu.slot(), "wakes")),
         Record::Ran { vcpu, to, end: RanEnd::Limit, .. } if to == ms(10) => {
-            Some((vcpu.slot(), "has had its turn"))
+            Some((vcpu.slot(), "ends its timeslice"))
         }
         _ => None,
     });
-    let expected = [(3, "blocks"), (2, "wakes"), (0, "has had its turn")];
+    let expected = [(3, "blocks"), (2, "wakes"), (0, "ends its timeslice")];
     assert_eq!(at_ten.collect::<Vec<_>>(), expected);
     assert_eq!(stretches(&records, 2)[0].1, ms(20));
 }

@@ -126,7 +126,8 @@ fn ticks_of_a_cpu_are_delayed_by_the_phase_configured_for_it() {
     assert_eq!(done("tick_phase = '3ms'\nticks = 'staggered'"), [12_500, 13_500]);
 }
 
-/// Returns the job ends with a driver on CPU 0, a loop of 8 ms on CPU 1, and a ping every 2 ms.
+/// Returns the end, in microseconds, of a job of 9 ms on CPU 2. Meanwhile a client pings a guest on
+/// CPU 1 every 2 ms, through a driver domain on CPU 0.
 fn pinged(host: &str, nic: &str) -> Vec<u64> {
     let rest = format!(
         "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n{nic}\n\

@@ -69,7 +69,7 @@ pub(crate) fn a_late_sleeper(parts: u64) -> Vec<Task> {
     const PERIOD: u64 = 20_000_000;
     let rest = PERIOD / parts;
     let half = rest / 2;
-    // The other one runs first, since its period ends first.
+    // The second vCPU runs first, since its period ends first.
     let sleeps = vec![(1, PERIOD - rest - half - 1), (PERIOD, 1)];
     let task = |slice, period, sleeps| Task { slice, period, is_exact: true, sleeps, change: None };
     vec![task(PERIOD / 2, PERIOD, sleeps), task(half, rest, Vec::new())]
@@ -156,8 +156,11 @@ pub(crate) fn run_admitted(
 
 /// CPU time that one vCPU received.
 pub(crate) struct Got {
+    /// Reservations of the vCPU, each with the time from which it holds.
     pub(crate) promises: Vec<(Time, Periods)>,
+    /// Start and end of each run interval.
     pub(crate) runs: Vec<(Time, Time)>,
+    /// End of the run.
     pub(crate) end: Time,
 }
 
@@ -171,7 +174,7 @@ impl Got {
                     got.promises.push((at, Periods { reservation, phase }));
                 }
                 Record::Ran { vcpu, from, to, used, .. } if vcpu.slot() == slot => {
-                    assert_eq!(to - from, used, "a simulated CPU is all its occupant's");
+                    assert_eq!(to - from, used, "the running vCPU has the whole simulated CPU");
                     got.runs.push((from, to));
                 }
                 Record::Ended { at } => got.end = at,
@@ -181,6 +184,7 @@ impl Got {
         got
     }
 
+    /// Returns the CPU time that the vCPU received between two times.
     pub(crate) fn within(&self, from: Time, to: Time) -> Span {
         let first = self.runs.partition_point(|run| run.1 <= from);
         let inside = self.runs[first..].iter().take_while(|run| run.0 < to);
@@ -202,8 +206,9 @@ impl Got {
         periods
     }
 
-    /// Returns the CPU time that the vCPU received beyond its share, in the period in which a
-    /// reservation ended.
+    /// Returns the excess of the vCPU over the fluid rate at the first change of its reservation,
+    /// counted from the start of the period in which the change occurred. Returns zero if the
+    /// reservation never changed.
     pub(crate) fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
         let clock = GridClock::default();
@@ -220,14 +225,14 @@ impl Got {
 }
 
 /// Checks that every always runnable vCPU receives at least its slice in every period, and with a
-/// hard limit no more. After a change of its reservation, exactly the excess before the change is
-/// deducted.
+/// hard limit no more. After a change of its reservation, exactly its excess before the change is
+/// deducted from the following slices.
 pub(crate) fn check_slices(trace: &[Record], tasks: &[Task]) -> Result<(), TestCaseError> {
     check_slices_but(trace, tasks, Got::advance)
 }
 
-/// Checks slices as `check_slices` does, with another amount that is deducted after a change of a
-/// reservation.
+/// Checks slices as `check_slices` does. `goes_without` returns the amount that is deducted after a
+/// change of a reservation.
 pub(crate) fn check_slices_but(
     trace: &[Record],
     tasks: &[Task],
@@ -260,7 +265,7 @@ pub(crate) fn check_time(trace: &[Record], host: &Host) -> Result<(), TestCaseEr
     let mut idle = Span::ZERO;
     for record in trace {
         if let Record::Ran { cpu, from, to, used: ran, .. } = *record {
-            prop_assert!(until[cpu.index()] <= from, "{cpu} runs two at {from}");
+            prop_assert!(until[cpu.index()] <= from, "{cpu} runs two vCPUs at {from}");
             idle += from - until[cpu.index()];
             until[cpu.index()] = to;
             used += ran;

@@ -88,14 +88,14 @@ fn balancer_call_longer_than_its_slice_continues_in_the_next_period() {
         let had = got.had(4, period * 50..(period + 1) * 50).ns();
         assert!(had <= 100 * US, "{had} ns in period {period}");
     }
-    assert_eq!(got.had(4, 2_000..62_000).ns() / (250 * US), 400, "one in 150 ms");
+    assert_eq!(got.had(4, 2_000..62_000).ns() / (250 * US), 400, "one call in each 150 ms");
     assert_eq!(got.moves(2_000..62_000), 80);
     assert_eq!(got.missed(host.length), []);
 }
 
 /// CPU 0 is reserved up to the balancer's share, in short periods. For a call of 90 us the balancer
 /// has 14 us in each 7 ms. The call completes, and its migrations follow late but within 50 ms.
-/// [balancer M6]
+/// (Reference on balancers, M6.)
 #[test]
 fn balancer_call_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
@@ -111,11 +111,11 @@ fn balancer_call_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
         let late: Vec<u64> = paid.iter().enumerate().map(late).collect();
         let (least, most) = (late.iter().min().unwrap(), late.iter().max().unwrap());
         assert!(*most < 50 * MS && *most > 45 * MS, "{balancer}: up to {most} ns late");
-        assert!(*least > MS, "{balancer}: none is made as it is due, but {least} ns later");
+        assert!(*least > MS, "{balancer}: a call is only {least} ns late");
         let moved = moved(&got, 4);
         assert!(moved.len() > 100, "{balancer}: {} moves", moved.len());
         for at in moved {
-            assert!(follows(at, &paid), "{balancer}: somebody moved at {at}");
+            assert!(follows(at, &paid), "{balancer}: a vCPU migrated at {at} without a paid call");
         }
     }
 }
@@ -164,7 +164,7 @@ fn reservation_of_cpu_0_that_leaves_no_balancer_share_is_refused() {
         let ran = slackline_sim::run(&scenario, &mut ())
             .expect_err("the reservations exceed the CPU")
             .to_string();
-        assert_eq!(ran, refused, "the trial admits what the run does");
+        assert_eq!(ran, refused, "the trial admission and the run give the same error");
         refused
     };
     let too_much = Guest::promised(0, 19_961 * US, 20 * MS);
@@ -207,7 +207,7 @@ fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
             Host { balancer: "thesis", cpus: 1, keys, length: 1_000 * MS, ..Host::default() };
         run(&host, &one).trace
     });
-    assert!(free == paid, "one CPU has nothing to balance");
+    assert!(free == paid, "on one CPU, the cost of a call does not change the trace");
 }
 
 /// A scenario can name a domain that makes the balancer's calls. The domain may be on any CPU, and
