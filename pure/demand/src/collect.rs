@@ -17,7 +17,7 @@ pub struct Collector {
     /// End of the first part of the trace, from which scheduling costs are fitted.
     fit_until: Time,
     demand: Demand,
-    /// Each vCPU that is joined, with the state of its stay.
+    /// State of the stay of each vCPU that is on the host.
     here: BTreeMap<VcpuId, Stay>,
     names: BTreeMap<VcpuId, (String, String)>,
     /// Parameters that were recorded before their vCPU joined.
@@ -30,8 +30,8 @@ pub struct Collector {
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
 }
 
-/// Divisor of a slice. A timeslice below this part of a slice is the rest of a slice whose timer
-/// expired early.
+/// Divisor of a slice. A timeslice that is shorter than the slice divided by this number is the
+/// rest of a slice whose timer expired early.
 const REST: u64 = 8;
 
 /// Overhead of a CPU, as one record of the trace describes it.
@@ -52,12 +52,13 @@ struct Stay {
     is_paused: bool,
     /// Recorded overhead of a run interval of the vCPU that is not recorded yet.
     overhead: Span,
-    /// CPU time beyond the last reserved timeslice that reached its limit, up to now.
+    /// CPU time used so far beyond the last reserved timeslice that reached its limit. `None` if
+    /// there is no such timeslice.
     overrun: Option<Span>,
 }
 
 impl Collector {
-    /// Creates a collector that fits costs on the part of the trace before `fit_until`.
+    /// Creates a collector that fits costs to the part of the trace up to `fit_until`.
     #[must_use]
     pub fn new(fit_until: Time) -> Collector {
         Collector {
@@ -220,7 +221,7 @@ impl Collector {
     fn terms_changed(&mut self, at: Time, vcpu: VcpuId, terms: &WrittenTerms) {
         let Some((_, demand)) = self.stay(vcpu) else { return };
         if let (true, Some(first)) = (demand.joined == at, &mut demand.terms) {
-            // A vCPU that starts on a CPU joins as one that may run there only.
+            // A vCPU with a start CPU joins with an affinity to that CPU only.
             let placed = first.cpus.filter(|cpus| cpus.len() == 1);
             demand.starts_on = placed.and_then(|cpus| cpus.first());
             *first = terms.clone();
@@ -239,11 +240,11 @@ impl Collector {
         }
     }
 
-    /// Counts what a vCPU receives beyond a reserved timeslice that reaches its `limit`.
+    /// Counts the CPU time that a vCPU uses beyond a reserved timeslice that reaches its `limit`.
     ///
-    /// Two kinds of later intervals of a live vCPU with a hard limit belong to the same timeslice.
-    /// A vCPU that is to stop gets the CPU once more, outside its slice, because it stops itself.
-    /// If its timer expired early, it receives the small rest of its slice.
+    /// Two kinds of later run intervals of a live vCPU with a hard limit belong to the same
+    /// timeslice. First, a vCPU that is to stop runs once more, outside its slice, because it stops
+    /// itself. Second, a vCPU whose timer expired early receives the small rest of its slice.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let slice =

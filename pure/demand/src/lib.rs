@@ -45,7 +45,7 @@ pub struct Demand {
     pub others: OtherDemand,
     /// Number of timers that expired in the part of the recording from which costs are fitted.
     pub timers: u64,
-    /// Behaviour that a demand does not describe.
+    /// Number of records of behaviour that a demand does not describe.
     pub beyond: Beyond,
 }
 
@@ -66,6 +66,6 @@ pub struct Beyond {
     pub refused: u64,
     /// Number of intervals in which another program controlled the threads of a vCPU.
     pub elsewhere: u64,
-    /// Number of times that the clock was set on which the phases of periods depend.
+    /// Number of times that the clock of the phases of periods was set.
     pub clock_sets: u64,
 }

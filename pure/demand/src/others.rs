@@ -1,10 +1,10 @@
 //! Demand of the programs that share CPUs with the vCPUs, from the host threads of a recording.
 //!
-//! A job of a host thread is like one of a vCPU, on one CPU: it begins when the thread becomes
-//! runnable there and ends when the thread blocks or goes to another CPU. There are two kinds of
-//! jobs. A thread that ran while a vCPU with budget left waited has precedence over all vCPUs, as
-//! interrupt threads and real-time programs have. The jobs of such threads and of kernel threads
-//! are *interference*. The jobs of all other threads are ordinary: they compete for slack.
+//! A job of a host thread is on one CPU. It begins when the thread becomes runnable there, and ends
+//! when the thread blocks or migrates to another CPU. There are two kinds of jobs. A thread that
+//! ran while a vCPU with budget left waited has precedence over all vCPUs, as interrupt threads and
+//! real-time programs have. The jobs of such threads and of kernel threads are *interference*. The
+//! jobs of all other threads are ordinary: they compete for slack.
 //!
 //! A *competitor* is a sequence of ordinary jobs of any programs on one CPU. There are as many
 //! competitors as programs were runnable at once, however many short programs ran.
@@ -21,7 +21,7 @@ use crate::{Job, Samples, VcpuDemand};
 /// less.
 const IDLE: Span = Span::from_us(50);
 
-/// Time without running after which a thread counts as gone from its CPU.
+/// Time without a run interval after which a thread counts as gone from its CPU.
 const GONE: Span = Span::from_secs(1);
 
 /// Longest time from a vCPU's wake until it runs that counts as wake latency. A longer time counts
@@ -64,7 +64,7 @@ pub(crate) struct ThreadCollector {
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
     wake_latency: Samples,
-    /// Wakes of vCPUs that have not run since.
+    /// Time of the last wake of each vCPU that has not run since.
     woken: BTreeMap<VcpuId, Time>,
     /// Times at which an ordinary thread lost a CPU to another ordinary thread.
     preempted: Vec<Time>,
@@ -78,6 +78,7 @@ struct ThreadRow {
     open: Option<OpenJob>,
     jobs: Vec<(CpuId, Job)>,
     used: Span,
+    /// CPU time of the thread while a vCPU with budget left waited for its CPU.
     above: Span,
 }
 
@@ -107,9 +108,10 @@ struct CpuRow {
     /// vCPU that was preempted in its last reserved run interval on this CPU, and the end of that
     /// interval.
     cut: Option<(VcpuId, Time)>,
-    /// Recent run intervals of other programs. They are compared with `waits`, in which a vCPU with
-    /// budget left waited. The trace can record either first.
+    /// Recent run intervals of other programs.
     ran: Vec<(Time, Time, HostThreadId)>,
+    /// Recent intervals in which a vCPU with budget left waited. They are compared with `ran`: the
+    /// trace can record the wait or the run interval first.
     waits: Vec<(Time, Time)>,
     /// Thread that ran last on this CPU if it was preempted, with the time of the preemption.
     lost: Option<(HostThreadId, Time)>,

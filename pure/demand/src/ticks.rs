@@ -43,7 +43,7 @@ mod tests {
     fn host_tick_interval_is_inferred_if_most_preemptions_coincide_with_ticks() {
         let at = |us: u64| Time::START + Span::from_us(us);
         let times: Vec<Time> = (0..40_u64).map(|n| at(n * 12_000 + 1_230 + n % 7 * 10)).collect();
-        let (tick, phase) = find(&times).expect("a tick");
+        let (tick, phase) = find(&times).expect("the preemptions show a tick");
         assert_eq!(tick, Span::from_ms(4));
         assert!(phase.ns().abs_diff(1_260_000) <= 150_000, "{phase}");
         let spread: Vec<Time> = (0..100_u64).map(|n| at(n * 7_919)).collect();

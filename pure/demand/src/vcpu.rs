@@ -17,8 +17,8 @@ pub struct VcpuDemand {
     pub joined: Time,
     /// Time at which the vCPU left. `None` if it stayed until the end of the recording.
     pub left: Option<Time>,
-    /// Parameters with which the vCPU joined. `None` if the trace does not hold the exchanges
-    /// between host and policy.
+    /// Parameters with which the vCPU joined. `None` if the trace does not contain the exchanges
+    /// between hardware and host.
     pub terms: Option<WrittenTerms>,
     /// Reservation with which the vCPU joined. `None` if the trace has no record of it.
     pub reserved: Option<RecordedReservation>,
@@ -147,9 +147,9 @@ impl VcpuDemand {
         self.jobs.iter().map(missed).sum()
     }
 
-    /// Returns the same demand in which a job that took longer than a period counts as one job in
-    /// each period that it took, with equal work. Such a job consists of several jobs: while the
-    /// first one waited for budget, the jobs of later periods became ready.
+    /// Returns this demand with each job that took longer than a period split into one job for each
+    /// period, with equal work. Such a recorded job consists of several jobs: while the first job
+    /// waited for budget, the jobs of later periods became ready.
     #[must_use]
     pub fn spread(&self, period: Span, end: Time) -> VcpuDemand {
         let mut jobs = Vec::with_capacity(self.jobs.len());

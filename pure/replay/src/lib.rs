@@ -1,9 +1,9 @@
 //! Replay of traces: the recorded events of the hardware (*facts*) are reported to the host layer
 //! and the policy again. The orders must equal the recorded orders.
 //!
-//! A [`Replay`] is a [`Sink`] for a trace, simulated or live. [`Replay::finish`] compares all that
-//! the host layer told the hardware with the trace: each order, each timer that changed, and each
-//! share that was declined. Measured CPU time and the outcomes of orders are taken from the trace.
+//! A [`Replay`] is a [`Sink`] for the entries of a trace, simulated or live. It compares the
+//! decisions of the host layer with the trace: each order, each timer that changed, and each share
+//! that was declined. Measured CPU time and the outcomes of orders are taken from the trace.
 
 #![forbid(unsafe_code)]
 #![deny(clippy::float_arithmetic)]
@@ -22,7 +22,8 @@ use thiserror::Error;
 
 use script::{Mismatch, Script, Step};
 
-/// Number of recorded events to show before a difference.
+/// Maximum number of recorded events that are listed with a difference, including the event that
+/// caused the difference.
 const BEFORE: usize = 5;
 
 /// Reason why a trace cannot be replayed.
@@ -62,8 +63,8 @@ pub struct ReplayResult {
     pub orders: u64,
     /// First difference to the trace. `None` if replay and trace are equal.
     pub difference: Option<Difference>,
-    /// Breach of the contract between host and policy with which the recorded run ended as well.
-    /// `None` if no such breach occurred.
+    /// Breach of the contract between host and policy in the last step of the replay, with which
+    /// the recorded run ended as well. `None` if no such breach occurred.
     pub broken: Option<String>,
 }
 
@@ -77,7 +78,7 @@ pub struct Difference {
     pub entry: u64,
     /// Recorded order, timer or refusal. `None` if the replay has one that was not recorded.
     pub expected: Option<Exchange>,
-    /// Order, timer or refusal of the replay. `None` if the replay lacks the recorded one.
+    /// Order, timer or refusal of the replay. `None` if only the trace has one.
     pub got: Option<Exchange>,
     /// Breach of the contract between host and policy that occurs in the replay and not in the
     /// recorded run. `None` if no such breach occurred.
@@ -87,7 +88,7 @@ pub struct Difference {
     pub facts: Vec<(u64, Time, KeptFact)>,
 }
 
-/// Replay of a trace, as a sink that takes its entries.
+/// Replay of a trace, as a sink that receives the entries of the trace.
 pub struct Replay {
     spec: &'static Spec,
     host: Host,
@@ -133,7 +134,7 @@ impl Replay {
         })
     }
 
-    /// Plays the last step and returns the result.
+    /// Replays the last step and returns the result of the whole replay.
     ///
     /// # Errors
     /// If the trace contains no event for the host layer, or a share that cannot be read.
@@ -162,7 +163,7 @@ impl Replay {
             self.facts.pop_front();
         }
         if let Some(broken) = self.replayed.broken.take() {
-            // The contract was broken here, but the recorded run went on.
+            // The replay broke the contract in the previous step, but the recorded run went on.
             let mismatch = Mismatch { entry: Some(entry), expected: None, got: None };
             return self.differ((entry, step.now), mismatch, Some(broken));
         }

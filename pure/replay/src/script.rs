@@ -60,7 +60,8 @@ impl Script<'_> {
         }
     }
 
-    /// Ends the step. Recorded orders that are left now were missing in the replay.
+    /// Ends the step. A recorded order, timer, refusal or measurement that is left now is a
+    /// mismatch.
     pub(crate) fn over(&mut self) {
         let measured =
             self.step.measured.pop_front().map(|(entry, used)| (entry, Exchange::Measured(used)));

@@ -9,20 +9,20 @@ use slackline_sim::trace_header;
 use slackline_trace::{Entry, Exchange, Fact, Header, Order, Outcome, Reader, Writer};
 use slackline_units::{Span, Time};
 
-/// Returns the trace of a run as a file, also if the run fails.
+/// Returns the trace of a run as a file, even if the run fails.
 fn traced(scenario: &Scenario) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, &trace_header(scenario));
-    // A scenario that is declined has a trace too.
+    // The result does not matter: a run whose scenario is declined has a trace too.
     let _ = slackline_sim::run(scenario, &mut writer);
-    writer.finish().expect("memory takes everything");
+    writer.finish().expect("writing to memory cannot fail");
     file
 }
 
 fn entries(file: &[u8]) -> (Header, Vec<Entry>) {
-    let mut reader = Reader::new(file).expect("a trace");
+    let mut reader = Reader::new(file).expect("the file is a trace");
     let mut entries: Vec<Entry> = Vec::new();
-    reader.pass_to(&mut entries).expect("a whole trace");
+    reader.pass_to(&mut entries).expect("the trace is complete");
     (reader.header().clone(), entries)
 }
 
@@ -41,16 +41,16 @@ fn difference(header: &Header, entries: &[Entry]) -> Difference {
 fn replay_of_every_scenario_under_every_policy_makes_the_recorded_decisions() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut runs = 0;
-    for entry in folder.read_dir().expect("the scenarios' folder") {
-        let path = entry.expect("a file in that folder").path();
+    for entry in folder.read_dir().expect("the folder of scenarios can be read") {
+        let path = entry.expect("the folder of scenarios can be read").path();
         if path.extension().is_none_or(|extension| extension != "toml") {
             continue;
         }
-        let text = std::fs::read_to_string(&path).expect("a file that can be read");
+        let text = std::fs::read_to_string(&path).expect("a scenario file can be read");
         let load = |other: &str| {
             std::fs::read_to_string(folder.join(other)).map_err(|error| error.to_string())
         };
-        let scenario = Scenario::with_files(&text, &load).expect("a scenario");
+        let scenario = Scenario::with_files(&text, &load).expect("the scenario is valid");
         for spec in ALL.iter().chain(SIMULATED_ONLY) {
             let Ok(scenario) = scenario.with_policy(spec.name) else { continue };
             let (header, entries) = entries(&traced(&scenario));
@@ -61,7 +61,7 @@ fn replay_of_every_scenario_under_every_policy_makes_the_recorded_decisions() {
             runs += u64::from(replayed.orders > 100);
         }
     }
-    assert!(runs > 20, "{runs} runs have orders");
+    assert!(runs > 20, "only {runs} runs have more than 100 orders");
 }
 
 /// Scenario in which orders are refused, changes are declined, and vCPUs pause, resume, migrate and
@@ -110,7 +110,8 @@ cpus = [0, 1]
 
 #[test]
 fn replay_repeats_recorded_refusals_pauses_and_rejected_changes() {
-    let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let (header, entries) =
+        entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let exchanges = || {
         entries.iter().filter_map(|entry| match entry {
             Entry::Exchange(exchange) => Some(exchange),
@@ -137,7 +138,8 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
 
 #[test]
 fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
-    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let (header, mut entries) =
+        entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let limited = |it: &Exchange| {
         matches!(it, Exchange::Ordered { order: Order::Run { until: Some(_), .. }, .. })
     };
@@ -145,18 +147,20 @@ fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
     let Entry::Exchange(Exchange::Ordered { order: Order::Run { until: Some(until), .. }, .. }) =
         &mut entries[place]
     else {
-        unreachable!("found just so")
+        unreachable!("`middle` found such an entry")
     };
     *until += Span::from_ns(1);
     let found = difference(&header, &entries);
-    let Entry::Exchange(changed) = &entries[place] else { unreachable!("found just so") };
+    let Entry::Exchange(changed) = &entries[place] else {
+        unreachable!("`middle` found such an entry")
+    };
     assert_eq!((found.entry, found.expected.as_ref()), (place as u64, Some(changed)));
     let Some(Exchange::Ordered { order: Order::Run { until: Some(got), .. }, .. }) = found.got
     else {
         panic!("{found:?}")
     };
     let Exchange::Ordered { order: Order::Run { until: Some(was), .. }, .. } = changed else {
-        unreachable!("found just so")
+        unreachable!("`middle` found such an entry")
     };
     assert_eq!(*was - got, Span::from_ns(1));
     assert_eq!(found.facts.len(), 5);
@@ -166,28 +170,30 @@ fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
 
 #[test]
 fn replay_reports_the_first_later_trace_entry_if_an_event_was_removed() {
-    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let (header, mut entries) =
+        entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
     let Entry::Exchange(Exchange::Reported { fact, now }) = &mut entries[place] else {
-        unreachable!("found just so")
+        unreachable!("`middle` found such an entry")
     };
     let now = *now;
     *fact = Fact::Passed;
     let found = difference(&header, &entries);
-    // The vCPU that woke counts as blocked until the next fact about it.
+    // In the replay, the vCPU stays blocked until the next event of that vCPU.
     assert!(found.entry > place as u64 && found.at >= now, "{found:?}");
     assert!(found.at < now + Span::from_ms(20), "{found:?}");
 }
 
 #[test]
 fn replay_reports_a_measurement_that_the_host_does_not_ask_for() {
-    let (header, mut entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let (header, mut entries) =
+        entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));
     let measured = entries[place].clone();
-    // The host asks once less than the trace has it, so one measurement is left.
+    // The trace now has one measurement more than the host asks for.
     entries.insert(place, measured.clone());
     let found = difference(&header, &entries);
-    let Entry::Exchange(measured) = measured else { unreachable!("found just so") };
+    let Entry::Exchange(measured) = measured else { unreachable!("`middle` found such an entry") };
     assert_eq!((found.expected, found.got), (Some(measured), None));
 }
 
@@ -196,14 +202,15 @@ fn replay_reports_the_first_decision_that_an_altered_parameter_changes() {
     let text = "title = \"two\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
         [[domain]]\nname = \"a\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n\
         [[domain]]\nname = \"b\"\nwork = { kind = \"spin\" }\nshare.round-robin = {}\n";
-    let (header, entries) = entries(&traced(&Scenario::read(text).expect("a scenario")));
+    let (header, entries) = entries(&traced(&Scenario::read(text).expect("the scenario is valid")));
     let parameters = header.parameters.replace("quantum=10ms", "quantum=7ms");
     assert_ne!(parameters, header.parameters);
     let other = Header { parameters, ..header };
     let found = difference(&other, &entries);
     assert_eq!(found.at, Time::START);
     let is_order = |entry: &Entry| matches!(entry, Entry::Exchange(Exchange::Ordered { .. }));
-    assert_eq!(found.entry, entries.iter().position(is_order).expect("an order") as u64);
+    let first = entries.iter().position(is_order).expect("the trace has an order");
+    assert_eq!(found.entry, first as u64);
     let Some(Exchange::Ordered { order: Order::Run { until, .. }, .. }) = found.got else {
         panic!("{found:?}")
     };
@@ -212,7 +219,8 @@ fn replay_reports_the_first_decision_that_an_altered_parameter_changes() {
 
 #[test]
 fn trace_that_cannot_be_replayed_is_refused_with_the_reason() {
-    let (header, entries) = entries(&traced(&Scenario::read(EVENTFUL).expect("a scenario")));
+    let (header, entries) =
+        entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let unknown = Header { policy: "nobody's".into(), ..header.clone() };
     let name = "nobody's".to_string();
     assert_eq!(replayed(&unknown, &entries), Err(ReplayError::UnknownPolicy { name }));

@@ -22,14 +22,14 @@ const STEPS_OF_ENTRY: u64 = 10_000;
 /// Longest duration that a record may contain. Sums of many such durations still fit in 64 bits.
 const LONGEST: Span = Span::from_secs(365 * 24 * 3600);
 
-/// Number of steps for each vCPU in a second, whatever it reserves, since a vCPU has data points
-/// for each tenth of a second.
+/// Number of steps for each vCPU in a second, in addition to the steps for its periods. They
+/// account for the data points that a vCPU has for each tenth of a second.
 const STEPS_A_SECOND: u64 = 100;
 
 /// One step per nanosecond in fixed point, so that slower rates are whole numbers too.
 const ONE: u128 = 1 << 40;
 
-/// Error: the trace claims more time or more periods than so few entries can have.
+/// Error: the trace claims more time or more periods than its number of entries allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Implausible {
     /// Number of the first entry that covers too much time, counted from one.

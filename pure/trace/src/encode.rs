@@ -24,6 +24,7 @@ pub(crate) const MECHANISM_SHIFT: u32 = 2;
 
 /// Flag of an order that was refused.
 pub(crate) const REFUSED: u64 = 4;
+/// Flag of an order to run a vCPU up to a time limit.
 pub(crate) const LIMITED: u64 = 8;
 
 /// Encodes entries as bytes. A time is written as its difference to the previous time.
@@ -37,7 +38,8 @@ impl Encoder {
         Encoder { buffer: Vec::with_capacity(capacity), last: Time::START }
     }
 
-    /// Returns the time whose difference to the next time is written.
+    /// Returns the time that was encoded last. The next time is encoded as its difference to this
+    /// time.
     pub(crate) fn last(&self) -> Time {
         self.last
     }
@@ -367,8 +369,8 @@ impl Encoder {
         self.cpu(cpu);
         self.difference(to, self.last);
         self.difference(to, from);
-        // The difference is mostly zero: the vCPU used the whole interval. It wraps around, since
-        // invalid reports of the hardware are recorded unchanged.
+        // The difference is mostly zero: the vCPU used the whole interval. The subtraction wraps
+        // around, since invalid reports of the hardware are recorded unchanged.
         let length = to.ns().wrapping_sub(from.ns());
         self.signed(length.wrapping_sub(ran.ns()).cast_signed());
     }

@@ -63,12 +63,12 @@ impl<T, W> Fact<T, W> {
     /// Converts the parameters and hints of the event to another form.
     pub fn map<U, V>(
         self,
-        as_other: impl FnOnce(T) -> U,
-        in_words: impl FnOnce(W) -> V,
+        map_terms: impl FnOnce(T) -> U,
+        map_hint: impl FnOnce(W) -> V,
     ) -> Fact<U, V> {
         match self {
-            Fact::Joined(vcpu, terms) => Fact::Joined(vcpu, as_other(terms)),
-            Fact::TermsChanged(vcpu, terms) => Fact::TermsChanged(vcpu, as_other(terms)),
+            Fact::Joined(vcpu, terms) => Fact::Joined(vcpu, map_terms(terms)),
+            Fact::TermsChanged(vcpu, terms) => Fact::TermsChanged(vcpu, map_terms(terms)),
             Fact::Left(vcpu) => Fact::Left(vcpu),
             Fact::Woke(vcpu) => Fact::Woke(vcpu),
             Fact::Blocked(vcpu) => Fact::Blocked(vcpu),
@@ -76,7 +76,7 @@ impl<T, W> Fact<T, W> {
             Fact::Yielded(cpu) => Fact::Yielded(cpu),
             Fact::LimitReached(cpu) => Fact::LimitReached(cpu),
             Fact::AlarmRang(cpu) => Fact::AlarmRang(cpu),
-            Fact::Told(vcpu, told) => Fact::Told(vcpu, in_words(told)),
+            Fact::Told(vcpu, told) => Fact::Told(vcpu, map_hint(told)),
             Fact::Allowed(vcpu) => Fact::Allowed(vcpu),
             Fact::ClockSet(ahead) => Fact::ClockSet(ahead),
             Fact::Passed => Fact::Passed,
@@ -132,8 +132,8 @@ pub struct WrittenTerms {
 /// One exchange between the hardware and its host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Exchange {
-    /// The hardware reports CPU time of a vCPU that the host did not ask for, before it reports an
-    /// event.
+    /// Before it reports an event, the hardware reports CPU time of a vCPU that the host did not
+    /// ask for.
     Noticed(CpuUse),
     /// The hardware reports an event.
     Reported {

@@ -495,7 +495,7 @@ impl<R: Read> Reader<R> {
 
     fn text(&mut self) -> Part<String> {
         let length = self.number()?;
-        // A damaged length must not ask for all the memory there is: take bytes as they come.
+        // The length may be damaged, so the buffer grows with the bytes that are there.
         let mut bytes = Vec::new();
         let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         if taken as u64 != length {

@@ -11,8 +11,8 @@
 //! ```
 //!
 //! A recording has checkpoints: a tag byte and the checksum of everything before. The end of a
-//! recording may be missing, since its recorder may have been killed. All its entries are valid
-//! then.
+//! recording may be missing, since its recorder may have been killed. A reader then returns the
+//! entries that are there.
 //!
 //! A number is a variable-length integer with seven bits per byte, least significant bits first. A
 //! text is its length and its bytes. Times are differences to the time of the previous entry, or to
@@ -44,6 +44,7 @@ pub(crate) const OLDEST_VERSION: u32 = 4;
 /// Flag in the header: an index follows the checksum.
 pub(crate) const HAS_INDEX: u64 = 32;
 
+/// Number of encoded bytes at which the buffer is passed to the output.
 const FLUSH_AT: usize = 1 << 16;
 
 /// Writer of a trace.
@@ -54,7 +55,7 @@ pub struct Writer<W: Write> {
     sum: u64,
     encoder: Encoder,
     /// Timer that was recorded last for each CPU. The host also reports timers that have not
-    /// changed. These are not recorded again.
+    /// changed, which are not recorded again.
     alarms: Vec<Option<Time>>,
     failed: Option<io::Error>,
     /// True if the trace is a recording, which stays readable if its end is missing.
@@ -95,12 +96,12 @@ impl<W: Write> Writer<W> {
             level.iter().for_each(|cpus| encoder.set(cpus));
         }
         encoder.number(header.warmup.ns());
-        let (knows, counts_looks) = (header.knows, !header.dispatch.is_zero());
-        let flags = [knows.sleep, knows.stretches, counts_looks, knows.overhead].map(u64::from);
+        let (knows, has_dispatch) = (header.knows, !header.dispatch.is_zero());
+        let flags = [knows.sleep, knows.stretches, has_dispatch, knows.overhead].map(u64::from);
         let flags = flags[0] | flags[1] << 1 | flags[2] << 2 | flags[3] << 3;
         encoder.number(flags | if is_recording { 16 } else { HAS_INDEX });
         encoder.number(knows.resolution.ns());
-        if counts_looks {
+        if has_dispatch {
             encoder.number(header.dispatch.ns());
         }
         encoder.text(&header.scenario);
@@ -133,7 +134,7 @@ impl<W: Write> Writer<W> {
             self.flush_buffer();
         }
         match self.failed.take() {
-            // The error stays for the end as well.
+            // `finish` returns the error as well.
             Some(error) => {
                 self.failed = Some(io::Error::from(error.kind()));
                 Err(error)

@@ -237,7 +237,7 @@ fn exchanges() -> Vec<Exchange> {
     all.extend([
         Exchange::Noticed(used(1000, 2000, 1000)),
         Exchange::Measured(used(1000, 1999, 3)),
-        // Wrong, and recorded all the same.
+        // An invalid measurement, whose end precedes its start, is recorded unchanged.
         Exchange::Measured(used(2000, 1000, u64::MAX)),
         ordered(run(None, Entitlement::Due), Outcome::Done),
         ordered(run(Some(at(2500)), Entitlement::Arrears), Outcome::Refused),
@@ -332,13 +332,13 @@ fn checksum(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-/// Removes the index and the header flag for it, but leaves the checksum wrong.
+/// Removes the index and the header flag for the index. The caller must correct the checksum.
 fn without_index(written: &mut Vec<u8>) {
     let (length, rest) = written.split_last_chunk::<8>().map(|(all, it)| (*it, all.len())).unwrap();
     written.truncate(rest + 8 - usize::try_from(u64::from_le_bytes(length)).unwrap());
     // Flags: blocks are known, dispatch overhead is counted, an index follows. Then 2 us.
     let flags = [1 | 4 | 32, 0xd0, 0x0f];
-    let at = written.windows(3).position(|it| it == flags).expect("the flags of the header");
+    let at = written.windows(3).position(|it| it == flags).expect("the header has these flags");
     written[at] &= !32;
 }
 
@@ -398,7 +398,7 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
     writer.note(&Note { name: "n".into(), text });
     writer.checkpoint().expect("writing to memory cannot fail");
     drop(writer);
-    let at = file.iter().rposition(|&byte| byte == b'x').expect("the text");
+    let at = file.iter().rposition(|&byte| byte == b'x').expect("the note's text is in the file");
     assert!(read(&file).is_ok());
     file[at] = b'y';
     assert!(matches!(read(&file), Err(ReadError::Damaged { entries: 1 })));

@@ -71,7 +71,7 @@ fn entries() -> Vec<Entry> {
         all.push(Entry::Record(Record::Woke { at, vcpu }));
     }
     for count in 0..INTERVALS {
-        let slot = u32::try_from(count % 2).expect("a bit");
+        let slot = u32::try_from(count % 2).expect("the remainder is zero or one");
         all.push(ran(slot, 0, count * 10, count * 10 + 9));
         if count == 300_000 {
             all.push(ran(2, 1, 1_000_000, 3_000_009));
@@ -149,13 +149,18 @@ fn trace_window_read_by_index_equals_the_window_of_the_whole_trace() {
     for (from, end) in [(0, 10), (1_500, 1_510), (2_999, 3_001), (0, 4_000), (3_999, 5_000)] {
         let (from, end) = (at(from * ms), at(end * ms));
         let mut expected = Window::new(from, end);
-        Reader::new(&*file).expect("a trace").pass_to(&mut expected).expect("a whole trace");
+        Reader::new(&*file)
+            .expect("the file is a trace")
+            .pass_to(&mut expected)
+            .expect("the trace is complete");
         let read = Cell::new(0);
         let counted = Counted { file: Cursor::new(&file), read: &read };
-        let mut trace = IndexedTrace::open(counted).expect("a trace").expect("an index");
+        let mut trace = IndexedTrace::open(counted)
+            .expect("the file is a trace")
+            .expect("the trace has an index");
         assert_eq!((trace.names().len(), trace.ended()), (3, Some(at(INTERVALS * 10))));
         let mut found = Window::new(from, end);
-        let skipped = trace.pass_window(from, end, &mut found).expect("undamaged blocks");
+        let skipped = trace.pass_window(from, end, &mut found).expect("the blocks are undamaged");
         assert_eq!(found.inside, expected.inside, "{from} to {end}");
         assert_eq!(found.outside + skipped, expected.outside, "{from} to {end}");
         assert_eq!((found.runnable, found.ended), (expected.runnable, 1));
@@ -173,10 +178,11 @@ fn damaged_block_or_index_of_a_trace_is_detected_when_it_is_read() {
         let mut trace = IndexedTrace::open(Cursor::new(file))?.ok_or(damaged)?;
         trace.pass_window(window.0, window.1, &mut Window::new(window.0, window.1)).map(drop)
     };
-    read(&file).expect("an undamaged trace");
+    read(&file).expect("the trace is undamaged");
     let length = file.len();
-    let of_index = u64::from_le_bytes(file[length - 8..].try_into().expect("eight bytes"));
-    let index = length - usize::try_from(of_index).expect("a length");
+    let of_index =
+        u64::from_le_bytes(file[length - 8..].try_into().expect("the slice has eight bytes"));
+    let index = length - usize::try_from(of_index).expect("the length fits in memory");
     for at in (200..100_000).step_by(997).chain(index..length) {
         let mut damaged = file.clone();
         damaged[at] ^= 0x10;
@@ -209,10 +215,12 @@ fn trace_window_after_a_slot_is_reused_names_the_new_vcpu() {
         }));
     }
     let file = written(&all);
-    let mut trace = IndexedTrace::open(Cursor::new(&*file)).expect("a trace").expect("an index");
+    let mut trace = IndexedTrace::open(Cursor::new(&*file))
+        .expect("the file is a trace")
+        .expect("the trace has an index");
     let window = (at(5_900_000), at(5_900_100));
     let mut found = Window::new(window.0, window.1);
-    trace.pass_window(window.0, window.1, &mut found).expect("undamaged blocks");
+    trace.pass_window(window.0, window.1, &mut found).expect("the blocks are undamaged");
     assert_eq!(found.inside.len(), 10);
     assert!(found.inside.iter().all(|it| matches!(it, Record::Ran { vcpu, .. } if *vcpu == next)));
     assert_eq!(found.runnable, [vcpu(1), vcpu(2)], "vCPU 0 has left");

@@ -26,7 +26,8 @@ struct Block {
     offset: u64,
     /// Checksum of all bytes before the block.
     sum: u64,
-    /// Time whose difference to the first entry's time is stored in that entry.
+    /// Last time that was encoded before the block. The first time of the block is stored as its
+    /// difference to this time.
     last: Time,
     entries: u64,
     run_intervals: u64,
@@ -86,7 +87,7 @@ impl<R: Read> Reader<R> {
     }
 
     fn raw(&mut self, length: u64) -> Part<Vec<u8>> {
-        // A damaged length must not ask for more memory than there are bytes.
+        // The length may be damaged, so the buffer grows with the bytes that are there.
         let mut bytes = Vec::new();
         let taken = self.input.by_ref().take(length).read_to_end(&mut bytes)?;
         if taken as u64 == length { Ok(bytes) } else { Err(Damage::Damaged) }
@@ -211,7 +212,7 @@ impl<R: Read + Seek> IndexedTrace<R> {
             let tag = reader.byte()?;
             let entry = reader.read_entry(tag)?;
             reader.entries += 1;
-            // The end comes once, from the index.
+            // The record of the end comes from the index, and must not come twice.
             if !matches!(entry, Entry::Record(Record::Ended { .. })) {
                 entry.pass_to(sink);
             }

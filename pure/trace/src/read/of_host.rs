@@ -12,8 +12,8 @@ use crate::record::{OffCpu, Record, WakeMark};
 impl<R: Read> Reader<R> {
     pub(super) fn read_host_thread(&mut self) -> Part<HostThread> {
         let (at, number) = (self.time()?, self.small()?);
-        // They are numbered in turn, so that a damaged number cannot ask for all the memory there
-        // is.
+        // Threads are numbered in order of appearance. A number that is skipped is damaged, and
+        // must not make readers allocate memory for all threads up to it.
         if number > self.host_threads {
             return Err(Damage::Damaged);
         }

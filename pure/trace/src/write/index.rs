@@ -22,12 +22,14 @@ struct SlotState {
     woke: Option<Time>,
 }
 
-/// Position in a trace, with the checksum of all bytes before it, and with the time whose
-/// difference to the next time is stored.
+/// Position in a trace.
 #[derive(Clone, Copy)]
 pub(super) struct Position {
+    /// Number of bytes before the position.
     pub(super) offset: u64,
+    /// Checksum of all bytes before the position.
     pub(super) sum: u64,
+    /// Last time that was encoded before the position.
     pub(super) last: Time,
 }
 
