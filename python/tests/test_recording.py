@@ -108,7 +108,7 @@ def test_eva_and_random_task_sets_are_simulated_and_fitted() -> None:
     file = WORKLOADS / "eva.txt"
     scenario, assumptions = slackline.import_workload("eva", [file])
     assert scenario.vcpus == ["task0", "task1", "task2"]
-    assert "times are in ms; the file does not say" in assumptions
+    assert "times are in ms; the file does not state the unit" in assumptions
     assert sum(vcpu["jobs_late"] for vcpu in slackline.run(scenario).vcpus) == 0
     tasks, _ = slackline.import_task_set("eva", [file], unit="us")
     assert [task.work_ns for task in tasks.tasks] == [10_000, 1_000, 2_500]

@@ -1,7 +1,7 @@
-//! Threads of the host that run on the CPUs of a live run, as records of its trace.
+//! Records of all host threads that run on the CPUs of a live run.
 //!
-//! The session reports all switches and wakes on its CPUs. It makes the records of its vCPUs
-//! itself, so that only those of threads are added here.
+//! The session reports all switches and wakes on its CPUs. It records its vCPUs itself, so only
+//! records of host threads are made here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -31,6 +31,7 @@ pub(crate) struct HostThreads {
     threads: BTreeSet<(VcpuId, Tid)>,
     /// Events that are kept until no earlier event of another CPU can follow.
     waiting: Vec<Event>,
+    /// Time up to which all events have been recorded, on the monotonic clock.
     settled: Time,
 }
 

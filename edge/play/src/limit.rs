@@ -3,7 +3,7 @@
 //!
 //! [`LimitedProcess::apply`] puts a limit on a running process, or returns the reason why this host
 //! cannot. Dropping the result removes the limit. If this process dies, its keeper (a child
-//! process) removes the limit. Before each change the keeper is told what to restore.
+//! process) removes the limit. Before each change, the keeper receives the state to restore.
 //!
 //! The effect of a limit is measured from outside by a [`Sampler`](slackline_live::meter::Sampler),
 //! in the same way for every interface.
@@ -78,7 +78,8 @@ impl LimitInterface {
         }
     }
 
-    /// Returns the mechanism of the kernel that limits. `None` if a process limits.
+    /// Returns the mechanism of the kernel that enforces the limit. `None` if a process enforces
+    /// the limit.
     fn of_kernel(&self) -> Option<&'static dyn KernelMechanism> {
         match self {
             LimitInterface::Deadline => kernel_mechanism(Enforcement::Deadline),
@@ -203,7 +204,7 @@ pub struct LimitedProcess(Kind);
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant)] // There is only one value.
 enum Kind {
-    /// The kernel limits the CPU time. The limit ends when this value restores the process.
+    /// The kernel limits the CPU time, until the fence restores the process.
     Kernel {
         fence: Fence,
     },
@@ -241,10 +242,11 @@ impl LimitedProcess {
         Ok(LimitedProcess(Kind::Kernel { fence }))
     }
 
-    /// Checks that the limit is still enforced, if this process can know it. Call it regularly.
+    /// Checks that the limit is still enforced, and must be called regularly. A limit by the kernel
+    /// cannot be checked, and counts as enforced.
     ///
     /// # Errors
-    /// If the program that limits has ended, or the dispatcher has.
+    /// If the limiting program, the dispatcher or the process has ended.
     pub fn check(&mut self) -> Result<(), LimitError> {
         match &mut self.0 {
             Kind::Kernel { .. } => Ok(()),

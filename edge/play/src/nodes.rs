@@ -9,8 +9,8 @@ use slackline_load::Node;
 use slackline_scenario::Scenario;
 use slackline_units::VcpuId;
 
-/// Nodes of parallel programs that have not started. Each has its bound socket and the addresses of
-/// the other nodes.
+/// Nodes of parallel programs that have not started. Each node has its bound socket and the
+/// addresses of the other nodes of its program.
 #[derive(Debug, Default)]
 pub(crate) struct Nodes(HashMap<VcpuId, Node>);
 

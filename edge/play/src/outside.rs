@@ -1,6 +1,7 @@
 //! Clients and the file server, which run outside of the domains in a live run. Clients connect to
-//! domains over the loopback interface, and tasks request data from the file server. They are
-//! ordinary processes, and run on CPUs that are not scheduled if there are any.
+//! domains over the loopback interface, and tasks request data from the file server. Clients and
+//! server are ordinary processes. If the host has CPUs that the run does not schedule, they run
+//! there.
 
 use std::process::{Child, Stdio};
 
@@ -125,7 +126,7 @@ impl ExternalProcesses {
         let mut child = command.spawn().map_err(cannot)?;
         let tid = i32::try_from(child.id()).ok().and_then(Tid::new);
         if let (Some(cpus), Some(tid)) = (&self.cpus, tid) {
-            // If that is refused, the client shares our CPUs, and the results include its CPU time.
+            // If the kernel refuses the affinity, the process may use CPU time of scheduled CPUs.
             let _ = set_affinity(tid, cpus);
         }
         let teller = JobPipe::new(child.stdout.take().expect("the standard output is a pipe"));
@@ -149,8 +150,8 @@ impl ExternalProcesses {
         }
     }
 
-    /// Returns each client or server that ended too early: its name, and its exit code or signal in
-    /// words.
+    /// Returns each client or server that failed since the last call: its name, and its exit code
+    /// or signal in words.
     pub(crate) fn ended(&mut self) -> Vec<(String, String)> {
         let mut ended = Vec::new();
         for one in self.files.iter_mut().chain(&mut self.clients) {
@@ -183,7 +184,7 @@ impl ExternalProcess {
     fn not_ready(&mut self) -> ProcessError {
         let how = match self.child.try_wait() {
             Ok(Some(status)) => status.to_string(),
-            _ => "it was not ready in time".into(),
+            _ => "not ready in time".into(),
         };
         ProcessError::EndedAtOnce { program: self.name.clone(), how }
     }

@@ -264,8 +264,8 @@ impl<'a> Play<'a> {
             owned: None,
             dispatch: Some(options.dispatch),
             origin: Some(origin),
-            // Phases do not follow the wall clock, so that every run equals the others and the
-            // simulated one.
+            // Phases do not follow the wall clock, so that periods begin at the same times in every
+            // live run and in the simulation.
             wall_clock: None,
         })?;
         let (ids, outcome, records) = (BTreeMap::new(), PlayResults::default(), Vec::new());
@@ -431,7 +431,7 @@ impl<'a> Play<'a> {
             }
             ActionKind::Change(..) | ActionKind::Pause | ActionKind::Release => {}
         }
-        // A vCPU that ended by itself needs no change any more.
+        // A vCPU that has ended by itself is not changed any more.
         let Some(&id) = self.ids.get(&vcpu) else { return Ok(()) };
         let done = match what {
             ActionKind::Change(Some(share), cpus) => self.session.change_terms(id, share, cpus, at),
@@ -442,7 +442,7 @@ impl<'a> Play<'a> {
         };
         match done {
             Err(RequestError::Declined(error)) => self.outcome.declined.push((at, vcpu, error)),
-            // The reason of the end is reported on close.
+            // The session has ended. `close` reports the reason.
             Err(RequestError::Over) => {}
             result => result.map_err(|error| of_request(domain, error))?,
         }
@@ -489,7 +489,7 @@ impl<'a> Play<'a> {
         for vcpu in vcpus {
             let Some(id) = self.ids.remove(vcpu) else { continue };
             match self.session.leave(id) {
-                // The vCPU ended by itself, or the session did.
+                // The vCPU or the session has ended by itself.
                 Ok(()) | Err(RequestError::Unknown { .. } | RequestError::Over) => {}
                 Err(RequestError::NotGivenBack { errors }) => {
                     return Err(SessionError::NotGivenBack { errors }.into());

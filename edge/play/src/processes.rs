@@ -115,8 +115,8 @@ struct Process {
     target: Target,
     /// Handle of the process. `None` if this run did not start it.
     child: Option<Child>,
-    /// Handles of processes that the program has started. They are recorded when the program is
-    /// about to be ended.
+    /// Handles of processes that the program has started. They are set shortly before the program
+    /// is ended.
     started: Vec<TaskFd>,
     name: String,
     vcpus: Vec<VcpuId>,
@@ -203,7 +203,7 @@ impl ManagedProcesses {
                 let mut command = load(&LoadOrder { part, seed, start: starts(domain.joins) });
                 command.stdin(Stdio::null());
                 let process = self.start_load(command, domain, domain.vcpus[0])?;
-                // All threads must exist before they are held.
+                // All threads of the process must exist before the process is scheduled.
                 let ports = process.teller.as_mut().and_then(JobPipe::ready);
                 return ports.ok_or_else(|| {
                     let status = process.reap();
@@ -318,8 +318,7 @@ impl ManagedProcesses {
         }
     }
 
-    /// Returns true if this run started the program of a vCPU. Processes that this program has
-    /// started are ended with it.
+    /// Returns true if this run started the program of a vCPU, and therefore ends it.
     pub(crate) fn is_ours(&self, vcpu: VcpuId) -> bool {
         let of = self.processes.iter().find(|process| process.vcpus.contains(&vcpu));
         of.is_some_and(|process| process.child.is_some())
@@ -359,7 +358,7 @@ impl Drop for ManagedProcesses {
 fn end_all(processes: &mut [Process]) {
     let ask = [Signal::TERM, Signal::CONT];
     for child in processes.iter_mut().filter_map(|process| process.child.as_mut()) {
-        // The number of a process that has been waited for may belong to another one.
+        // The id of a process that has been waited for may belong to another process.
         if matches!(child.try_wait(), Ok(None)) {
             let pid = rustix::process::Pid::from_child(child);
             for signal in ask {
@@ -410,7 +409,7 @@ impl Process {
             return Ok(vec![(vcpu, JoinTarget::Group(place.clone()))]);
         }
         self.check_running()?;
-        // Load processes start no others.
+        // Load processes start no other processes.
         let who = if self.teller.is_some() { JoinTarget::Process } else { JoinTarget::Tree };
         Ok(vec![(vcpu, who(self.tid()?))])
     }

@@ -11,7 +11,7 @@ pub(crate) struct Unit {
     decimals: usize,
 }
 
-/// Units of time. Each has the longest time that is shown in it.
+/// Units of time with limits. A unit is used for columns whose longest time is below its limit.
 const UNITS: [(Span, Unit); 4] = [
     (Span::from_us(10), Unit { name: "us", last_digit: 1, decimals: 3 }),
     (Span::from_ms(10), Unit { name: "us", last_digit: 100, decimals: 1 }),

@@ -60,7 +60,7 @@ impl Passes {
         let vcpu = picked.map(|(vcpu, _)| vcpu);
         let before = self.last.remove(&cpu);
         let empty = before.filter(|&(began, other)| began == at && Some(other) != vcpu);
-        // Picked again, a vCPU goes on with its timeslice.
+        // A vCPU that is picked again continues its timeslice.
         let began = before.filter(|&(_, other)| Some(other) == vcpu).map_or(at, |(began, _)| began);
         if let Some(vcpu) = vcpu.filter(|_| outcome == Outcome::Done) {
             self.last.insert(cpu, (began, vcpu));

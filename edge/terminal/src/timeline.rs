@@ -45,8 +45,8 @@ pub enum WindowError {
 /// A timeline of a window: a line per vCPU with its activity, and a line per CPU with the running
 /// vCPU.
 ///
-/// It needs all records up to the end of the trace, since run intervals and waiting are recorded
-/// only when they end.
+/// A timeline needs all records up to the end of the trace, since run intervals and waiting are
+/// recorded only when they end.
 #[derive(Clone, Debug)]
 pub struct Timeline {
     pub(crate) about: String,

@@ -132,7 +132,7 @@ fn detail_lines(snapshot: &Snapshot, view: &View) -> Vec<String> {
     let Some(name) = &view.selected else { return Vec::new() };
     let mut lines = vec![format!("-- {name}")];
     match &snapshot.details[..] {
-        [] => lines.push("   no numbers about its waiting time yet".into()),
+        [] => lines.push("   its waiting time is not known yet".into()),
         details => lines.extend(details.iter().map(|line| format!("   {line}"))),
     }
     lines
@@ -140,7 +140,7 @@ fn detail_lines(snapshot: &Snapshot, view: &View) -> Vec<String> {
 
 fn foot_line(view: &View) -> Paragraph<'static> {
     let text = if view.is_typing {
-        format!("filter: {}_  (Enter keeps it, Escape clears it)", view.filter)
+        format!("filter: {}_  (Enter keeps the filter, Escape clears it)", view.filter)
     } else {
         let filter = if view.filter.is_empty() { "filter" } else { &view.filter };
         format!(

@@ -12,17 +12,19 @@ const MILLION: u128 = 1_000_000;
 /// amount of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BurstModel {
-    /// Jobs of equal length at equal distances, each VM at other times: the kindest assumption.
+    /// Jobs of equal length at equal distances. The jobs of different VMs begin at different times.
+    /// This is the assumption with the least contention.
     Even,
-    /// Jobs of exponential length at random times, drawn from the seed. Alone on its CPU, a VM does
-    /// each job before the next is ready.
+    /// Jobs of exponential length at random times, drawn from the seed. Alone on its CPU, a VM
+    /// completes each job before the next job is ready.
     Random,
-    /// One job at the start of the interval, all VMs at the same time: the harshest assumption.
+    /// One job at the start of the interval, for all VMs at the same time. This is the assumption
+    /// with the most contention.
     Block,
 }
 
 impl BurstModel {
-    /// All models, with their names in their order.
+    /// Names of all models.
     pub const NAMES: [&'static str; 3] = ["even", "random", "block"];
 
     /// Returns the name of the model on the command line and in a scenario.
@@ -167,7 +169,8 @@ mod tests {
                 bursts.extend(ppm, &mut jobs);
                 let work = jobs.iter().fold(Span::ZERO, |sum, &(_, work)| sum + work);
                 prop_assert_eq!(work, part(interval, ppm));
-                // Alone on its CPU, the VM ends each job before the next and before the interval.
+                // Alone on its CPU, the VM completes each job before the next job is ready, and
+                // within the interval.
                 let mut free = interval * number;
                 for (at, work) in jobs {
                     prop_assert!(at >= free && !work.is_zero());

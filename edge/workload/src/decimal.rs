@@ -24,7 +24,7 @@ pub(crate) fn scaled(text: &str, digits: i32) -> Option<u64> {
     let value = match power {
         Some(power) if shift >= 0 => value.checked_mul(power)?,
         Some(power) => value / power,
-        // So many digits after the point that nothing is left.
+        // All digits of the result are after the point, and it is rounded down.
         None if shift < 0 || value == 0 => 0,
         None => return None,
     };

@@ -5,8 +5,8 @@ use thiserror::Error;
 /// Reason why files cannot be converted.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
-    /// The kind takes one file.
-    #[error("cannot convert {count} files of kind {kind} together: one scenario has one")]
+    /// Several files were given for a kind that takes one file.
+    #[error("cannot convert {count} files of kind {kind} together: a scenario is made from one")]
     Count {
         /// Name of the kind.
         kind: &'static str,
@@ -30,7 +30,7 @@ pub enum WorkloadError {
     Options {
         /// Reason, with both numbers where there are two.
         why: String,
-        /// Advice that mends the options.
+        /// Advice on how to correct the options.
         hint: &'static str,
     },
 }

@@ -54,9 +54,9 @@ impl EvaSet {
         Ok(set)
     }
 
-    /// Returns the assumptions that the file does not state.
+    /// Returns the assumptions about facts that the file does not state.
     pub(crate) fn assumed(options: &Options) -> Vec<String> {
-        vec![format!("times are in {}; the file does not say", options.unit.name())]
+        vec![format!("times are in {}; the file does not state the unit", options.unit.name())]
     }
 }
 

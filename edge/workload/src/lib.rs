@@ -153,7 +153,7 @@ pub struct Options {
     pub part: Option<(usize, usize)>,
     /// Number of CPUs of the host. `None` for the smallest number that suffices.
     pub cpus: Option<u16>,
-    /// Number of cores of each VM whose file does not have it.
+    /// Number of cores of each VM whose file does not state the number.
     pub cores: u16,
     /// Length of the run of a task set that does not state one.
     pub length: Span,
@@ -216,7 +216,10 @@ pub fn convert(
     }
 }
 
-/// Returns the file without the mark that some programs write at the start of a text.
+/// Returns the file without the byte order mark that some programs write at the start of a text.
+///
+/// # Errors
+/// If the file is compressed with gzip.
 fn readable<'a>(file: &SourceFile<'a>) -> Result<SourceFile<'a>, WorkloadError> {
     if file.bytes.starts_with(&[0x1f, 0x8b]) {
         let error = WorkloadError::file(file.name, "the file is compressed");

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 /// Maximum length of the part of a name that is taken from a file.
 const LONGEST: usize = 40;
 
-/// Names that were given.
+/// Names that VMs of the scenario have.
 #[derive(Debug, Default)]
 pub(crate) struct Names(BTreeSet<String>);
 
 impl Names {
-    /// Returns a name for a VM: the given name, with `-` in place of all characters that a
-    /// scenario does not allow. A number is added if the name was given before.
+    /// Returns a name for a VM: the name `from`, with `-` in place of all characters that a
+    /// scenario does not allow. A number is appended if another VM has the name already.
     pub(crate) fn make(&mut self, from: &str) -> String {
         let is_allowed = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         let plain: String = from.chars().map(|c| if is_allowed(c) { c } else { '-' }).collect();

@@ -20,9 +20,9 @@ use crate::rt_app::task::{RtPolicy, Task};
 use crate::write::{WrittenScenario, counted, head, quoted};
 use crate::{Options, SourceFile};
 
-/// Weight of a thread of nice value 0 under `fair`. Under `credit` it is a quarter of this.
+/// Weight of a thread of nice value 0 under `fair`. The weight under `credit` is a quarter of it.
 const WEIGHT: u64 = 1_024;
-/// Largest weight that the policies know.
+/// Largest weight that the policies accept.
 const MOST_WEIGHT: u64 = 65_535;
 /// Longest run in seconds: a day.
 const LONGEST: u64 = 86_400;
@@ -74,10 +74,7 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         );
     }
     if tasks.iter().any(Task::has_timer) {
-        all.push(
-            "timers are absolute, also relative ones: a late job does not move later jobs"
-                .to_owned(),
-        );
+        all.push("all timers count as absolute: a late job does not move later jobs".to_owned());
     }
     match duration {
         Some(seconds) if Span::from_secs(seconds.unsigned_abs()) == length => {}
@@ -88,7 +85,10 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
     }
     if options.cpus.is_none() {
         let cpus = usize::from(cpus(tasks, options));
-        all.push(format!("the host has {}: the file does not say", counted(cpus, "CPU")));
+        all.push(format!(
+            "the host has {}: the file does not state the number",
+            counted(cpus, "CPU")
+        ));
     }
     for task in tasks {
         if let RtPolicy::Deadline { deadline, period, .. } = task.policy
@@ -96,7 +96,8 @@ fn assumed(tasks: &[Task], duration: Option<i64>, length: Span, options: &Option
         {
             let name = &task.name;
             all.push(format!(
-                "`{name}` has its runtime by the end of its period {period}, not by {deadline}"
+                "`{name}` receives its runtime by the end of its period {period}, not by its \
+                 deadline {deadline}"
             ));
         }
     }
@@ -181,10 +182,11 @@ fn share(task: &Task, is_edf: bool) -> String {
     }
 }
 
-/// Returns the weight of a nice value: each step is a quarter more or a fifth less.
+/// Returns the weight of a nice value. Each step down is a quarter more weight, each step up a
+/// fifth less.
 fn weight(nice: i64) -> u64 {
     let step = |weight: u64| if nice < 0 { weight * 5 / 4 } else { weight * 4 / 5 };
-    // Scaled, so that rounding does not add up.
+    // The weight is scaled, so that rounding errors do not add up.
     let scaled = (0..nice.unsigned_abs()).fold(WEIGHT << 20, |weight, _| step(weight));
     (scaled >> 20).clamp(1, MOST_WEIGHT)
 }

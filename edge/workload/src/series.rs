@@ -30,9 +30,9 @@ const MOST_INTERVALS: u64 = 10 * 366 * 288;
 /// One reading of a series.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
-    /// Line of the file, from 1.
+    /// Line of the file, counted from 1.
     pub(crate) line: u64,
-    /// Time in seconds since any start.
+    /// Time in seconds since an arbitrary start.
     pub(crate) at: u64,
     /// Number of cores. Zero if the file says so.
     pub(crate) cores: u64,
@@ -64,12 +64,17 @@ struct Repairs {
     start: u64,
     /// VMs that have no reading in the first interval of all VMs.
     late: usize,
-    /// Readings that are far from the start of any interval.
+    /// Readings that are more than [`FAR`] away from the start of their interval.
     off: usize,
+    /// Readings above the capacity.
     above: usize,
+    /// Intervals without a reading, after the first reading of their VM.
     missing: usize,
+    /// Readings that are replaced by a later reading in the same interval.
     doubled: usize,
+    /// Readings with 0 cores.
     coreless: usize,
+    /// Readings with fewer cores than the largest number of their VM.
     changed: usize,
 }
 
@@ -89,7 +94,7 @@ pub(crate) fn convert(
         };
         read.extend(readings.into_iter().map(|one| (file.name, one)));
     }
-    // All VMs have one time: a VM that comes later is idle before.
+    // All VMs share one time axis. A VM whose readings begin later is idle until then.
     let first = read.iter().filter_map(|(_, one)| Some(one.readings.first()?.at)).min();
     let mut repairs = Repairs { start: first.unwrap_or_default(), ..Repairs::default() };
     let mut names = Names::default();
@@ -144,7 +149,7 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     all.push(percent.to_owned());
     if kind != Kind::Bitbrains {
         let cores = usize::from(options.cores);
-        all.push(format!("each VM has {}; the file has no cores", counted(cores, "core")));
+        all.push(format!("each VM has {}; the file does not state cores", counted(cores, "core")));
     }
     all
 }
@@ -211,11 +216,11 @@ impl Repairs {
         [
             say(self.above, "reading", "above the capacity BE taken as the capacity"),
             say(self.missing, "interval", "without a reading BE taken as idle"),
-            say(self.late, "VM", "without a first reading BE idle before"),
-            say(self.off, "reading", "BE over a minute off the start of an interval"),
-            say(self.doubled, "reading", "BE left out, for a later one of the same interval"),
+            say(self.late, "VM", "without a reading at the start BE idle until the first reading"),
+            say(self.off, "reading", "BE more than a minute away from the start of an interval"),
+            say(self.doubled, "reading", "BE replaced by a later reading of the same interval"),
             say(self.coreless, "reading", "with 0 cores BE taken as idle"),
-            say(self.changed, "reading", "with fewer cores BE scaled to the most cores"),
+            say(self.changed, "reading", "with fewer cores BE scaled to the largest number"),
         ]
         .into_iter()
         .flatten()
@@ -234,7 +239,8 @@ fn cut(all: &mut [Series], options: &Options) -> Result<usize, WorkloadError> {
     let Some((first, last)) = options.part else { return Ok(longest) };
     if first > last || last >= longest {
         let why = format!(
-            "cannot take the intervals {first} to {last}: the series have {longest}, from 0 on"
+            "cannot take the intervals {first} to {last}: the series have {longest}, numbered from \
+             0"
         );
         return Err(WorkloadError::Options {
             why,
@@ -321,7 +327,8 @@ fn axis(all: &[Series], models: &[BurstModel], stem: &str) -> String {
     text
 }
 
-/// Reads the next line of a CSV file into `record`. Returns its number, `None` at the end.
+/// Reads the next line of a CSV file into `record`. Returns the number of the line, or `None` at
+/// the end of the file.
 fn next_line(
     file: &SourceFile<'_>,
     lines: &mut csv::Reader<&[u8]>,

@@ -12,7 +12,7 @@ use crate::task_vms::{self, LONGEST, MOST_TASKS, TaskVms, VmTask};
 use crate::write::{WrittenScenario, counted};
 use crate::{Options, SourceFile};
 
-/// Maximum number of processors.
+/// Maximum number of processors in a file.
 const MOST_CPUS: usize = 256;
 
 pub(crate) fn convert(
@@ -22,7 +22,7 @@ pub(crate) fn convert(
     let wrong = |why: String| WorkloadError::file(file.name, why);
     let text = std::str::from_utf8(file.bytes)
         .map_err(|_| wrong("the file is not UTF-8 text".to_owned()))?;
-    // A file without entities cannot grow while it is read.
+    // Entities could make the text of a small file arbitrarily long.
     let parsing = ParsingOptions { allow_dtd: false, ..ParsingOptions::default() };
     let document = Document::parse_with_options(text, parsing)
         .map_err(|error| wrong(error.to_string()).advise("name an XML file of SimSo"))?;
@@ -48,7 +48,7 @@ pub(crate) fn convert(
     let cpus = options.cpus.map_or(cpus, usize::from);
     let mut assumptions = assumed(&root, &tasks, cpus);
     if !is_stated {
-        assumptions.push(format!("the run takes {length}; the file has no possible duration"));
+        assumptions.push(format!("the run takes {length}; the file states no valid duration"));
     }
     let title = format!("{} of SimSo", counted(tasks.len(), "task"));
     let set = TaskVms { kind: "simso", title: &title, tasks: &tasks, cpus, length, switch };
@@ -87,7 +87,8 @@ fn switch(root: &Node<'_, '_>, cycles: u64) -> Result<Span, String> {
             return Err(format!("a processor has speed {speed}; all CPUs of a host have speed 1"));
         }
         let text = node.attribute("cs_overhead").unwrap_or("0");
-        let cost = scaled(text, 0).ok_or_else(|| format!("cs_overhead `{text}` is no number"))?;
+        let cost =
+            scaled(text, 0).ok_or_else(|| format!("cs_overhead `{text}` is not a number"))?;
         if found.is_some_and(|found| found != cost) {
             return Err("processors have different cs_overhead".to_owned());
         }

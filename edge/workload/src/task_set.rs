@@ -52,7 +52,7 @@ pub fn convert_tasks(
         }
         _ => {
             let why = format!(
-                "cannot make a task set of kind {}: it has no tasks of one guest",
+                "cannot make a task set of kind {}: it does not describe tasks of one guest",
                 kind.name()
             );
             Err(WorkloadError::Options { why, hint: "use eva or uunifast" })

@@ -61,14 +61,16 @@ pub(crate) fn assumed(tasks: &[VmTask]) -> Vec<String> {
     ];
     if tasks.iter().any(|task| task.period.is_some_and(|period| task.deadline < period)) {
         all.push(
-            "a task with a deadline before its period reserves its WCET in each deadline"
+            "the reservation of a task with a deadline before its period has the deadline as \
+             period"
                 .to_owned(),
         );
     }
     all
 }
 
-/// Returns the note that the reservations exceed the CPUs of the host. `None` if they do not.
+/// Returns an assumption that says that the reservations exceed the CPUs of the host. `None` if
+/// they do not.
 pub(crate) fn overload(tasks: &[VmTask], cpus: usize) -> Option<String> {
     (demand(tasks) > MILLION * cpus as u128).then(|| {
         format!(

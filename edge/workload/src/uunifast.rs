@@ -93,7 +93,7 @@ impl SetOptions {
         Ok(())
     }
 
-    /// Returns the description of the set for users.
+    /// Returns the assumptions with which the tasks were drawn, for users.
     pub(crate) fn assumed(&self, seed: u64) -> Vec<String> {
         let (shortest, longest) = self.periods;
         let deadlines = match self.has_constrained_deadlines {

@@ -14,7 +14,7 @@ pub struct WrittenScenario {
     pub text: String,
     /// Text of the axis, in TOML. Empty if there is only one burst model.
     pub axis: String,
-    /// Names and texts of the files of jobs. They belong beside the scenario.
+    /// Names and texts of the files of jobs. They must be in the folder of the scenario.
     pub files: Vec<(String, String)>,
     /// Assumptions and repairs, one sentence each. The text has them as comments.
     pub assumptions: Vec<String>,
@@ -27,7 +27,8 @@ impl WrittenScenario {
         format!("{}{}", self.text, self.axis)
     }
 
-    /// Returns the scenario with its jobs in the text, in place of files. Without its axis.
+    /// Returns the text of the scenario, without its axis, with lists of jobs in place of the names
+    /// of job files.
     #[must_use]
     pub fn inlined(&self) -> String {
         let mut text = self.text.clone();

@@ -105,7 +105,7 @@ fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
     );
     refused(
         &["simso", "simso.xml", "rt-app.json", "out.toml"],
-        "cannot convert 2 files of kind simso together: one scenario has one",
+        "cannot convert 2 files of kind simso together: a scenario is made from one",
     );
     refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
     refused(&["eva", "out.toml"], "cannot import out.toml: no file to write is named");
@@ -134,6 +134,6 @@ fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
     place.run(&args).ended_with(2).says("[possible values: even, random, block]");
     refused(
         &["planetlab", "planetlab.txt", "out.toml", "--intervals", "9-12"],
-        "cannot take the intervals 9 to 12: the series have 4, from 0 on",
+        "cannot take the intervals 9 to 12: the series have 4, numbered from 0",
     );
 }

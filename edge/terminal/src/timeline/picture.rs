@@ -74,8 +74,8 @@ const INDENT: usize = 2;
 const LETTER: usize = 2;
 const GAP: usize = 2;
 
-/// Returns the number of characters before the first column, if `longest_text` is the length of the
-/// longest text there.
+/// Returns the number of characters before the first column. `longest_text` is the length of the
+/// longest name before that column.
 pub(crate) fn margin(longest_text: usize) -> usize {
     INDENT + LETTER + longest_text.max("10ms/100ms".len()) + GAP
 }
@@ -210,7 +210,7 @@ fn letter(index: usize) -> char {
 
 /// Adds explanations of the characters that the timeline can have.
 fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
-    // Shows the characters for the least and the most fill.
+    // Returns the characters for the emptiest and for a full column.
     let ends = |steps: &[char]| match steps {
         [first, .., last] => format!("{first}{last}"),
         _ => steps.iter().collect(),

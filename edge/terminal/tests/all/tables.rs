@@ -5,8 +5,8 @@ use slackline_terminal::{Paint, side_by_side, summary};
 use slackline_trace::Record;
 use slackline_units::Time;
 
-/// Asserts that two texts are equal. They are compared line by line, so that a difference can be
-/// read.
+/// Asserts that two texts are equal. On failure, the message shows both texts with their line
+/// breaks.
 fn assert_text(found: &str, expected: &str) {
     let expected = expected.strip_prefix('\n').unwrap_or(expected);
     assert!(found == expected, "found:\n{found}\nexpected:\n{expected}");
@@ -42,7 +42,7 @@ fn table_shows_work_in_addition_to_cpu_time_if_cpus_were_slowed() {
     let ran = |script: Script| script.woke(0, 0).ran(0, 0, 1_000_000);
     let run = ran(Script::new(&["a", "b"])).with(slowed).ended(1_000_000);
     let row = |text: &str| {
-        let line = text.lines().find(|line| line.starts_with(" a ")).expect("a row");
+        let line = text.lines().find(|line| line.starts_with(" a ")).expect("vCPU `a` has a row");
         line.split_whitespace().skip(1).take(2).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(row(&summary(&run, 100, Paint::Plain)), ["100.00", "86.00"]);
@@ -113,7 +113,9 @@ fn table_shows_cpu_time_of_other_programs_if_it_is_known() {
         script.header.machine = "live".into();
         summary(&script.with(books(1_000_000, 500_000, stolen)).ended(1_000_000), 100, Paint::Plain)
     };
-    let cpus = |text: &str| text.split(" CPU ").nth(1).expect("a table of CPUs").to_owned();
+    let cpus = |text: &str| {
+        text.split(" CPU ").nth(1).expect("the summary has a table of CPUs").to_owned()
+    };
     let heading = " busy %  owed %  unclaimed %  not ours %  others %  unused %";
     let text = run(0);
     assert!(cpus(&text).contains(heading.trim()), "{text}");

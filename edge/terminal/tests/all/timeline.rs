@@ -68,7 +68,7 @@ fn records() -> Vec<Record> {
     for (vcpu, turn, end) in turns {
         let (from, to) = (us(turn.start), us(turn.end));
         if vcpu == WEB {
-            // In its last period it waits for some time.
+            // In its last period, `web` waits for some time.
             records.push(Record::Woke { at: us(turn.start / 10_000 * 10_000), vcpu });
         }
         let (used, due) = (to - from, vcpu != BATCH);
@@ -84,7 +84,7 @@ fn records() -> Vec<Record> {
 
 fn timeline(knows: Knowledge, span: Span) -> Timeline {
     let mut timeline =
-        Timeline::new((&header(knows), &names()), us(0), span, 56).expect("some time");
+        Timeline::new((&header(knows), &names()), us(0), span, 56).expect("the span is not zero");
     for record in records() {
         timeline.record(&record);
     }
@@ -162,7 +162,7 @@ fn timeline_warns_if_the_host_cannot_tell_blocked_from_waiting() {
     assert!(
         said.contains("CPU time was read only from time to time, and is drawn evenly in between.")
     );
-    assert!(!picture.contains('!'), "a shortfall cannot be known:\n{picture}");
+    assert!(!picture.contains('!'), "an unknown shortfall is not marked:\n{picture}");
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
         list.record(&record);
     }
     list.finish().expect("writing to a vector succeeds");
-    Ok(String::from_utf8(text).expect("text"))
+    Ok(String::from_utf8(text).expect("the list is UTF-8 text"))
 }
 
 /// The vCPU is still blocked at the end of the run, so the length of its last block is unknown.
@@ -209,7 +209,7 @@ fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
-    let error = run_list("wbe").expect_err("nobody is called so");
+    let error = run_list("wbe").expect_err("no vCPU has this name");
     assert_eq!(error.to_string(), "the trace has no vCPU `wbe`; it has web, db, batch");
 }
 

@@ -8,7 +8,7 @@ use crate::rt_app::json::Node;
 const LONGEST_US: u64 = 3_600_000_000;
 /// Largest number of repetitions and of threads.
 const MOST_LOOPS: u64 = 1_000_000_000;
-/// Events that can be expressed. `runtime` comes before `run`, which begins it.
+/// Events that can be expressed. `runtime` must precede `run`: a key is matched by how it begins.
 const EVENTS: [&str; 4] = ["runtime", "run", "sleep", "timer"];
 /// Events by which threads wait for each other or use more than CPU time.
 const OTHERS: [&str; 14] = [
@@ -59,7 +59,7 @@ pub(crate) struct Task {
     /// Number of repetitions of all phases. `None` for endless repetition.
     pub(crate) loops: Option<u64>,
     pub(crate) phases: Vec<Phase>,
-    /// True if the task has an event `runtime`, which computes until a time has passed.
+    /// True if the thread has an event `runtime`, which computes until a time has passed.
     pub(crate) has_runtime: bool,
 }
 
@@ -99,7 +99,9 @@ impl Task {
             Some(phases) => {
                 let phases = phases.object().ok_or("`phases` is not an object")?;
                 if let Some((key, _)) = fields.iter().find(|(key, _)| event(key).is_some()) {
-                    return Err(format!("`{key}` stands beside `phases`"));
+                    return Err(format!(
+                        "a thread with `phases` has event `{key}` outside of them"
+                    ));
                 }
                 check_keys(fields)?;
                 phases.iter().map(|(name, node)| phase(name, node)).collect::<Result<_, _>>()?
@@ -210,7 +212,8 @@ fn policy(node: &Node, default: Option<&str>) -> Result<RtPolicy, String> {
             let deadline = deadline.unwrap_or(period);
             if runtime.is_zero() || runtime > deadline || deadline > period {
                 return Err(format!(
-                    "dl-runtime {runtime}, dl-deadline {deadline}, dl-period {period} do not grow"
+                    "dl-runtime {runtime}, dl-deadline {deadline}, dl-period {period}; \
+                     0 < runtime <= deadline <= period is required"
                 ));
             }
             Ok(RtPolicy::Deadline { runtime, deadline, period })

@@ -8,7 +8,7 @@ use crate::rt_app::task::{Event, Task};
 
 /// Maximum number of jobs of a thread.
 const MOST_JOBS: usize = 1_000_000;
-/// Maximum number of events that are followed without a job or time that passes.
+/// Maximum number of events of a thread that are followed, including each repetition.
 const MOST_EVENTS: usize = 10_000_000;
 
 /// Work of a thread.
@@ -122,7 +122,7 @@ struct Jobs {
     /// True if a timer wakes the thread. Then each job has its ready time.
     is_timed: bool,
     list: Vec<(Span, Span)>,
-    /// Ready time of the next job, or the time to sleep before it.
+    /// Ready time of the next job if a timer wakes the thread, or else the time to sleep before it.
     next: Span,
     /// Work since the last sleep or timer.
     work: Span,
@@ -195,7 +195,8 @@ mod tests {
     use crate::rt_app::task::Task;
 
     fn of(text: &str) -> Result<Work, String> {
-        let node = parse(&SourceFile { name: "a.json", bytes: text.as_bytes() }).expect("JSON");
+        let file = SourceFile { name: "a.json", bytes: text.as_bytes() };
+        let node = parse(&file).expect("the text is JSON");
         work(&Task::read("a", &node, None)?, Span::from_secs(1))
     }
 

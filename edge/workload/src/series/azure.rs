@@ -1,5 +1,6 @@
-//! CPU readings of Azure VMs (`vm_cpu_readings`): time in seconds, VM, and its least, largest and
-//! mean use in per cent. The files have no title line.
+//! CPU readings of Azure VMs (`vm_cpu_readings`): time in seconds, VM, and the least, largest and
+//! mean use of the VM in percent. The published files have no title line. A title line that begins
+//! with `timestamp` is skipped.
 
 use std::collections::BTreeMap;
 

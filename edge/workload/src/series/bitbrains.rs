@@ -1,4 +1,4 @@
-//! Series of Bitbrains (GWA-T-12): one file for a VM, with a title line and columns separated by
+//! Series of Bitbrains (GWA-T-12): one file for each VM, with a title line and columns separated by
 //! semicolons and tabs.
 
 use csv::{ReaderBuilder, StringRecord, Trim};

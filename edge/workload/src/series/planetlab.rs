@@ -1,4 +1,4 @@
-//! Series of PlanetLab: a whole percentage on each line, of five minutes each.
+//! Series of PlanetLab: a whole percentage on each line, the mean use in five minutes.
 
 use crate::SourceFile;
 use crate::error::WorkloadError;

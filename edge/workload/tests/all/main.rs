@@ -1,4 +1,4 @@
-//! Tests of files of other programs as scenarios.
+//! Tests of the conversion of other programs' files to scenarios.
 
 mod rt_app;
 mod series;
@@ -7,7 +7,7 @@ mod simso;
 
 use slackline_workload::{Kind, Options, SourceFile, WorkloadError, WrittenScenario, convert};
 
-/// Converts one file with the usual options.
+/// Converts one file with the default options.
 fn one(kind: Kind, name: &str, bytes: &[u8]) -> Result<WrittenScenario, WorkloadError> {
     convert(kind, &[SourceFile { name, bytes }], &Options::default(), "it")
 }

@@ -10,8 +10,8 @@ const SAMPLE: &[u8] = include_bytes!("../fixtures/rt-app.json");
 
 #[test]
 fn rt_app_threads_become_vms_with_their_work_and_reservation() {
-    let written = one(Kind::RtApp, "a.json", SAMPLE).expect("threads");
-    let scenario = written.scenario().expect("a valid scenario");
+    let written = one(Kind::RtApp, "a.json", SAMPLE).expect("the threads are valid");
+    let scenario = written.scenario().expect("the scenario is valid");
     assert_eq!(scenario.length, Span::from_secs(2));
     let names: Vec<&str> = scenario.domains.iter().map(|it| it.name.as_str()).collect();
     assert_eq!(names, ["control", "worker-0", "worker-1"]);
@@ -24,7 +24,7 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
         assert!(written.text.contains(text), "no {text} in {}", written.text);
     }
     let jobs: Vec<&str> = written.files[0].1.lines().collect();
-    assert_eq!(jobs.len(), 21, "a title and 20 jobs");
+    assert_eq!(jobs.len(), 21, "the file has a title line and 20 jobs");
     assert_eq!((jobs[10], jobs[11]), ("270000000,3000000", "300000000,12000000"));
 }
 
@@ -32,7 +32,7 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
 fn rt_app_runtime_is_taken_as_cpu_time_with_an_assumption() {
     let assumes = |task: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
-        let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("a thread");
+        let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("the thread is valid");
         written.text.contains("# assumed: `runtime` of 1 us is 1 us of CPU time")
     };
     assert!(assumes("{ \"runtime\": 500, \"sleep\": 500 }"));
@@ -58,7 +58,8 @@ fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
     );
     refused_with(
         "{ \"policy\": \"SCHED_DEADLINE\", \"dl-runtime\": 9, \"dl-period\": 5, \"run\": 1 }",
-        "dl-runtime 9us, dl-deadline 5us, dl-period 5us do not grow",
+        "dl-runtime 9us, dl-deadline 5us, dl-period 5us; 0 < runtime <= deadline <= period is \
+         required",
     );
     let deep = "{ \"tasks\": ".repeat(20_000);
     let message = "file: objects and lists are nested deeper than 64 levels";

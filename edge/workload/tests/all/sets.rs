@@ -17,7 +17,7 @@ fn tasks_of_eva_become_vms_that_reserve_their_execution_time() {
     let text = eva(EVA, &Options::default()).unwrap();
     for part in [
         "title  = \"taskset_U0.6_N03_000\"",
-        "# assumed: times are in ms; the file does not say",
+        "# assumed: times are in ms; the file does not state the unit",
         "work = { kind = \"periodic\", period = \"40ms\", work = \"2.5ms\", deadline = \"24ms\" }",
         "share.edf = { slice = \"2.5ms\", period = \"24ms\", exact = true }",
     ] {

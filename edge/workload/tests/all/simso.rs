@@ -24,7 +24,7 @@ struct TaskSet {
 fn millis(text: &str) -> Span {
     let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let ns = format!("{whole}{fraction:0<6}");
-    Span::from_ns(ns.parse().expect("a number of milliseconds"))
+    Span::from_ns(ns.parse().expect("the text is a number of milliseconds"))
 }
 
 fn sets() -> Vec<TaskSet> {
@@ -33,7 +33,7 @@ fn sets() -> Vec<TaskSet> {
 
 fn task_set(block: &'static str) -> TaskSet {
     let mut lines = block.lines();
-    let name = lines.next().expect("a number");
+    let name = lines.next().expect("a block begins with a number");
     let (mut tasks, mut runs) = (String::new(), Vec::new());
     for line in lines {
         let words: Vec<&str> = line.split(' ').collect();
@@ -90,10 +90,10 @@ fn simso_sets_are_scheduled_as_simso_schedules_them_to_the_nanosecond() {
     let sets = sets();
     assert_eq!(sets.len(), 100);
     for TaskSet { name, xml, runs: expected } in sets {
-        let written = one(Kind::SimSo, "set.xml", xml.as_bytes()).expect("a task set");
-        let scenario = written.scenario().expect("a valid scenario");
+        let written = one(Kind::SimSo, "set.xml", xml.as_bytes()).expect("the task set is valid");
+        let scenario = written.scenario().expect("the scenario is valid");
         let mut found = Runs::default();
-        slackline_sim::run(&scenario, &mut found).expect("a simulation");
+        slackline_sim::run(&scenario, &mut found).expect("the run completes");
         let end = Time::START.after(Span::from_ms(LENGTH_MS));
         let rest = end - found.end;
         found.add("-".to_owned(), rest);
@@ -103,13 +103,13 @@ fn simso_sets_are_scheduled_as_simso_schedules_them_to_the_nanosecond() {
 
 #[test]
 fn simso_file_becomes_a_scenario_that_reserves_each_wcet() {
-    let written = one(Kind::SimSo, "a.xml", SAMPLE).expect("a task set");
-    let scenario = written.scenario().expect("a valid scenario");
+    let written = one(Kind::SimSo, "a.xml", SAMPLE).expect("the task set is valid");
+    let scenario = written.scenario().expect("the scenario is valid");
     assert_eq!((scenario.length, scenario.domains.len()), (Span::from_ms(420), 3));
     let text = "share.edf = { slice = \"5ms\", period = \"20ms\", exact = true }";
     assert!(written.text.contains(text), "{}", written.text);
     let other = String::from_utf8_lossy(SAMPLE).replace("schedulers.EDF", "schedulers.RM");
-    let written = one(Kind::SimSo, "a.xml", other.as_bytes()).expect("a task set");
+    let written = one(Kind::SimSo, "a.xml", other.as_bytes()).expect("the task set is valid");
     assert!(written.text.contains("# assumed: scheduler `RM` of the file is replaced by `edf`"));
 }
 
