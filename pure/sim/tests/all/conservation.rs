@@ -109,7 +109,7 @@ fn contain(intervals: &[Interval], inner: &Interval) -> bool {
 
 /// Intervals of run time and overhead that a trace records for one CPU or vCPU.
 #[derive(Default)]
-struct Told {
+struct RecordedIntervals {
     ran: Vec<Interval>,
     /// Overhead that a vCPU paid.
     paid: Vec<Interval>,
@@ -117,30 +117,30 @@ struct Told {
     unpaid: Vec<Interval>,
 }
 
-fn told(records: &[Record], of: impl Fn(CpuId, Option<VcpuId>) -> bool) -> Told {
-    let mut told = Told::default();
+fn intervals(records: &[Record], of: impl Fn(CpuId, Option<VcpuId>) -> bool) -> RecordedIntervals {
+    let mut intervals = RecordedIntervals::default();
     for record in records {
         match *record {
             Record::Ran { vcpu, cpu, from, to, .. } if of(cpu, Some(vcpu)) => {
-                told.ran.push((from, to));
+                intervals.ran.push((from, to));
             }
             Record::Spent { vcpu: None, cpu, from, to, .. } if of(cpu, None) => {
-                told.unpaid.push((from, to));
+                intervals.unpaid.push((from, to));
             }
             Record::Spent { vcpu, cpu, from, to, .. } if of(cpu, vcpu) => {
-                told.paid.push((from, to));
+                intervals.paid.push((from, to));
             }
             _ => {}
         }
     }
-    told
+    intervals
 }
 
 /// Checks that overhead paid by a vCPU lies within the time that it ran, and unpaid overhead within
 /// time in which no vCPU ran.
 fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), TestCaseError> {
     for cpu in (0..cpus).map(CpuId::new) {
-        let Told { ran, paid, unpaid } = told(records, |of, _| of == cpu);
+        let RecordedIntervals { ran, paid, unpaid } = intervals(records, |of, _| of == cpu);
         let ran = in_order(ran)?;
         let paid = in_order(paid)?;
         let busy = in_order([ran.clone(), unpaid.clone()].concat())?;
@@ -153,7 +153,8 @@ fn check_intervals(records: &[Record], length: Span, cpus: usize) -> Result<(), 
         });
         let vcpus: std::collections::BTreeSet<VcpuId> = vcpus.collect();
         for vcpu in vcpus {
-            let Told { ran, paid, .. } = told(records, |of, who| of == cpu && who == Some(vcpu));
+            let RecordedIntervals { ran, paid, .. } =
+                intervals(records, |of, who| of == cpu && who == Some(vcpu));
             let ran = merged(in_order(ran)?);
             for paid in paid {
                 prop_assert!(contain(&ran, &paid), "{vcpu} paid {paid:?} on {cpu}: {ran:?}");

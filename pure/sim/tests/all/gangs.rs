@@ -9,7 +9,7 @@ use slackline_units::VcpuId;
 
 /// Results of each domain at the end of the run.
 #[derive(Clone, Copy, Debug, Default)]
-struct Had {
+struct DomainResults {
     ran_ns: u64,
     spun_ns: u64,
     rounds: u64,
@@ -20,13 +20,13 @@ struct Had {
 }
 
 /// Runs a guest of four vCPUs on four CPUs beside others for ten seconds under these rules.
-fn run(parameters: &str, others: &str) -> Vec<Had> {
+fn run(parameters: &str, others: &str) -> Vec<DomainResults> {
     run_asking(true, parameters, others)
 }
 
 /// Runs a guest of four vCPUs beside other domains for ten seconds under these rules. `gang` says
 /// if the guest requests to be a gang.
-fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
+fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<DomainResults> {
     let text = format!(
         "title = 't'\nlength = '10s'\npolicy = {{ name = 'credit', {parameters} }}\n\
          [host]\ncpus = 4\nswitch = '5us'\n\
@@ -36,8 +36,8 @@ fn run_asking(gang: bool, parameters: &str, others: &str) -> Vec<Had> {
     let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{}: {error}", error.line));
     let mut records: Vec<Record> = Vec::new();
     slackline_sim::run(&scenario, &mut records).expect("the run completes");
-    let mut had = vec![Had::default(); scenario.domains.len()];
-    let mut of = |vcpu: VcpuId, add: &dyn Fn(&mut Had)| {
+    let mut had = vec![DomainResults::default(); scenario.domains.len()];
+    let mut of = |vcpu: VcpuId, add: &dyn Fn(&mut DomainResults)| {
         add(&mut had[vcpu.domain().number() as usize]);
     };
     for record in &records {
@@ -91,7 +91,7 @@ fn hogs(count: u64, weight: u64) -> String {
 /// Checks that the CPU times of two runs differ at most by the error of credit accounting in both
 /// runs. The error of a run is n + 2 accounting periods for each vCPU, where n is the number of
 /// active vCPUs.
-fn have_the_same(without: &[Had], with: &[Had]) {
+fn have_the_same(without: &[DomainResults], with: &[DomainResults]) {
     for (number, (one, other)) in without.iter().zip(with).enumerate() {
         let vcpus = if number == 0 { 4 } else { 1 };
         let bound = vcpus * 2 * (without.len() as u64 + 3 + 2) * 30_000_000;

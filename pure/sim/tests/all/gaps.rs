@@ -360,7 +360,7 @@ struct Truth {
 }
 
 impl Truth {
-    fn hear(&mut self, vcpu: VcpuId, told: &VcpuHint) {
+    fn note_hint(&mut self, vcpu: VcpuId, told: &VcpuHint) {
         match *told {
             VcpuHint::Tasks(tasks) => drop(self.tasks.insert(vcpu, tasks)),
             VcpuHint::Pending(pending) => drop(self.pending.insert(pending.domain, pending)),
@@ -389,7 +389,7 @@ impl SetUp<'_> {
         let (mut truth, mut boosts) = (Truth::default(), Boosts::default());
         for noted in noted {
             match noted {
-                Noted::Told(_, vcpu, told) => truth.hear(vcpu, &told),
+                Noted::Told(_, vcpu, told) => truth.note_hint(vcpu, &told),
                 Noted::Began { vcpu, ahead_for: Some(urgency) } if vcpu.slot() == 1 => {
                     boosts.all += 1;
                     boosts.wrong += u64::from(!truth.has(vcpu, urgency));

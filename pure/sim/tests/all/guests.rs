@@ -173,7 +173,7 @@ fn guest_task_woken_by_io_preempts_a_busy_task_of_lower_priority() {
 }
 
 /// Returns the hints given in a run under round robin, and its trace.
-fn heard(scenario: Scenario) -> (Vec<(Time, VcpuId, VcpuHint)>, Vec<Record>) {
+fn hints(scenario: Scenario) -> (Vec<(Time, VcpuId, VcpuHint)>, Vec<Record>) {
     let (noted, records) = listened(scenario, |values, topology| {
         let round_robin = find("round-robin").expect("the policy exists");
         Box::new(Listener((round_robin.build)(values, topology)))
@@ -205,7 +205,7 @@ fn short(told: &VcpuHint) -> String {
 /// policy when the guest runs again.
 #[test]
 fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
-    let (heard, _) = heard(scenario(
+    let (hints, _) = hints(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
          [[domain.task]]\npriority = 200\n\
@@ -214,7 +214,7 @@ fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
          [[domain]]\nname = 'hog'\nwork = { kind = 'spin' }\n",
     ));
     let told: Vec<(u64, String)> =
-        heard.iter().map(|(at, _, told)| (ms(*at), short(told))).collect();
+        hints.iter().map(|(at, _, told)| (ms(*at), short(told))).collect();
     let expected = [
         (0, " 1:205 | 0:55 |"),
         (3, " 0:55 1:205 | |"),
@@ -233,7 +233,7 @@ fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
 /// vCPU sends the reports of both vCPUs when it runs.
 #[test]
 fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
-    let (heard, _) = heard(scenario(
+    let (hints, _) = hints(scenario(
         "20ms",
         "[host]\ncpus = 2\n\
          [[domain]]\nname = 'guest'\nvcpus = 2\ntells = true\n\
@@ -245,7 +245,7 @@ fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
          work = { kind = 'periodic', period = '1s', work = '3ms', offset = '2ms' }\n",
     ));
     let told: Vec<(u64, u16, String)> =
-        heard.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.number(), short(told))).collect();
+        hints.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.number(), short(told))).collect();
     let (a, b, c) = ("0:225", "1:235", "2:230");
     let expected = [
         // The first vCPU that looks for work gets a.
@@ -275,7 +275,7 @@ fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
 #[test]
 fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
     let told = |tells: &str| {
-        let (heard, _) = heard(scenario(
+        let (hints, _) = hints(scenario(
             "12ms",
             &format!(
                 "[[domain]]\nname = 'guest'\ntells = {tells}\n\
@@ -283,7 +283,7 @@ fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
                  work = {{ kind = 'periodic', period = '10ms', work = '2ms' }}\n"
             ),
         ));
-        let told = heard.iter().map(|(at, _, told)| format!("{}{}", ms(*at), short(told)));
+        let told = hints.iter().map(|(at, _, told)| format!("{}{}", ms(*at), short(told)));
         told.collect::<Vec<_>>()
     };
     assert_eq!(told("true"), ["0 0:55 | |", "2 | 0:55 |", "10 0:55 | |"]);
@@ -301,7 +301,7 @@ fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
 /// receives it (15), and its task computes for 100.
 #[test]
 fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
-    let (heard, _) = heard(scenario(
+    let (hints, _) = hints(scenario(
         "1ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
          [[domain]]\nname = 'dom0'\ndispatch = '35us'\ntells = true\n\
@@ -309,7 +309,7 @@ fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
          kernel = { receive = '15us', send = '12us' }\nwork = { kind = 'echo', each = '100us' }\n\
          [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '10ms'\ndelay = '100us'\n",
     ));
-    let told: Vec<(u64, u32, String)> = heard
+    let told: Vec<(u64, u32, String)> = hints
         .iter()
         .map(|(at, vcpu, told)| (at.ns(), vcpu.domain().number(), short(told)))
         .collect();
@@ -339,7 +339,7 @@ fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
 /// which I/O is pending. The driver and the guest run only after the timeslice of `hog`.
 #[test]
 fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
-    let (heard, records) = heard(scenario(
+    let (hints, records) = hints(scenario(
         "60ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
          [[domain]]\nname = 'dom0'\ntells = true\n\
@@ -351,7 +351,7 @@ fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
          [[client]]\nkind = 'ping'\nto = 'guest'\ntask = 'b'\nevery = '1s'\nfrom = '21ms'\n\
          [[client]]\nkind = 'ping'\nto = 'guest'\nevery = '1s'\nfrom = '22ms'\n",
     ));
-    let waits = heard.iter().filter_map(|(_, _, told)| match told {
+    let waits = hints.iter().filter_map(|(_, _, told)| match told {
         VcpuHint::Pending(Pending { items, asked, tasks, .. }) => {
             let tasks = tasks.iter().flatten().map(|task| task.number()).collect::<Vec<_>>();
             Some((*items, *asked, tasks))
@@ -385,7 +385,7 @@ fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
 #[test]
 fn guest_that_leaves_does_not_remove_unsent_hints_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
-    let (heard, _) = heard(scenario(
+    let (hints, _) = hints(scenario(
         "20ms",
         &format!(
             "[[domain]]\nname = 'hog'\nwork = {{ kind = 'spin' }}\n\
@@ -395,7 +395,7 @@ fn guest_that_leaves_does_not_remove_unsent_hints_of_other_guests() {
              [[domain.task]]\nname = 't'\npriority = 100\n{task}\n"
         ),
     ));
-    let told = heard.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.domain().number(), short(told)));
+    let told = hints.iter().map(|(at, vcpu, told)| (ms(*at), vcpu.domain().number(), short(told)));
     let expected = [(10, 1, " 0:155 | |"), (14, 1, " | 0:155 |")];
     let expected = expected.map(|(at, domain, told)| (at, domain, told.to_owned()));
     assert_eq!(told.collect::<Vec<_>>(), expected);
@@ -405,7 +405,7 @@ fn guest_that_leaves_does_not_remove_unsent_hints_of_other_guests() {
 /// reported for `s`, since `s` waits for it.
 #[test]
 fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
-    let (heard, _) = heard(scenario(
+    let (hints, _) = hints(scenario(
         "20ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
          [[domain]]\nname = 'dom0'\ntells = true\n\
@@ -415,7 +415,7 @@ fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
          work = { kind = 'send', each = '1us', block = '8KiB' }\n\
          [[client]]\nkind = 'ttcp'\nway = 'out'\nto = 'guest'\nwindow = '1448B'\ndelay = '1ms'\n",
     ));
-    let waits: Vec<Vec<u16>> = heard
+    let waits: Vec<Vec<u16>> = hints
         .iter()
         .filter_map(|(_, _, told)| match told {
             VcpuHint::Pending(Pending { items: 1.., tasks, .. }) => {
@@ -449,8 +449,8 @@ fn hints_do_not_change_a_run_under_policies_that_ignore_them() {
             ),
         )
     };
-    let (told, with) = heard(guest(true));
-    let (nothing, without) = heard(guest(false));
+    let (told, with) = hints(guest(true));
+    let (nothing, without) = hints(guest(false));
     assert!(told.len() > 1_000, "{}", told.len());
     assert!(nothing.is_empty());
     assert_eq!(with, without);
