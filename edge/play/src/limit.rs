@@ -115,7 +115,7 @@ pub enum LimitError {
     /// The mechanism cannot express the limit, or this host does not allow it.
     #[error(transparent)]
     Mechanism(#[from] MechanismError),
-    /// The process is gone or cannot be referred to.
+    /// The process has ended or cannot be opened.
     #[error(transparent)]
     Thread(#[from] ThreadError),
     /// The process cannot be registered with its keeper, which would restore it.

@@ -74,7 +74,7 @@ pub enum ProcessError {
     /// The cgroup does not exist, or cannot be registered with the keeper.
     #[error(transparent)]
     Group(#[from] CgroupError),
-    /// A thread is gone or may not be changed.
+    /// A thread has ended or may not be changed.
     #[error(transparent)]
     Thread(#[from] ThreadError),
 }

@@ -10,7 +10,7 @@ use slackline_load::{Job, Note, NoteReader, Ports};
 use slackline_trace::Record;
 use slackline_units::{ClientId, Time, VcpuId};
 
-/// Time within which a load process must be ready. It can first have to create a file to read.
+/// Time within which a load process must be ready. Some load processes first create a file to read.
 const READY_WITHIN: Duration = Duration::from_secs(30);
 
 /// Pipe from a load process, with the notes read from it.

@@ -33,7 +33,7 @@ const COLUMNS: [Column; 13] = [
     text("state", 9, 4, |row| row.state.clone()),
     number("reserved", 8, 2, |row| percent(row.reserved_ppm)),
     number("used", 7, 0, |row| percent(row.used_ppm)),
-    number("of it", 8, 6, |row| percent(row.efficiency_ppm())),
+    number("used/res", 8, 6, |row| percent(row.efficiency_ppm())),
     number("ready", 7, 3, |row| percent(row.ready_ppm)),
     number("missed", 9, 1, missed),
     number("blocked", 7, 7, |row| percent(row.blocked_ppm)),

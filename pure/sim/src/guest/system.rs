@@ -362,7 +362,7 @@ impl<'a, D: Copy> System<'a, D> {
         }
     }
 
-    /// Makes a vCPU look for more urgent work. Returns the vCPU if it blocks or runs a task.
+    /// Makes a vCPU look for more urgent work. Returns the vCPU if it was blocked or runs a task.
     fn alert(&mut self, number: usize) -> Option<VcpuId> {
         let vcpu = &mut self.vcpus[number];
         let must = vcpu.is_here && (vcpu.is_asleep || matches!(vcpu.item.doing, ItemKind::Task(_)));
@@ -564,8 +564,8 @@ impl<D: Copy> Context<'_, '_, D> {
         self.queue.push(at, Event::Task, first + usize::from(task.task));
     }
 
-    /// Takes the steps of a task, up to the first step that needs time. If that is a step with a
-    /// device, it has begun when this returns.
+    /// Takes the steps of a task, up to the first step that needs time. A step with a device has
+    /// begun when this function returns.
     fn advance(&mut self, of: TaskOf, devices: &mut impl Devices<Duty = D>) -> ProgramNeed {
         let mut at_once = StepLimit::new();
         loop {

@@ -133,8 +133,8 @@ fn run(scenario: &Scenario) -> Vec<Record> {
     records
 }
 
-/// Returns the response times of a task to requests that ended after `from`, in the order in which
-/// they ended.
+/// Returns the response times of a task to requests that were sent at `from` or later, in the order
+/// in which they were answered.
 fn responses(records: &[Record], of: u16, from: Time) -> Vec<Span> {
     let response = |record: &Record| match *record {
         Record::Job { task: Some(task), released, done, .. }

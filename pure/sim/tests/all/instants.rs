@@ -36,10 +36,10 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 /// Ticks are a second apart, so that no class changes from one second to the next. At 3 s both hogs
 /// have paid for all credit by their weights, and are UNDER until 6 s.
 ///
-/// From 3,005 ms on a sleeper wakes every 10 ms while a hog runs, and blocks a millisecond later.
-/// The waiting hog then begins its timeslice, and at that instant the second sleeper wakes. So the
-/// waiting hog goes behind the hog that was preempted first, and the preempted hog is first in the
-/// queue again and again. If a hog whose timeslice is cut short at its start kept its place, the
+/// From 3,005 ms on, the first sleeper wakes every 10 ms, preempts the running hog, and blocks a
+/// millisecond later. Then the waiting hog begins its timeslice, and the second sleeper preempts it
+/// at the same instant. So the waiting hog goes behind the hog that was preempted first, and never
+/// runs. If a hog that is preempted at the start of its timeslice kept its place in the queue, the
 /// two hogs would alternate.
 #[test]
 fn credit_vcpu_preempted_as_its_timeslice_starts_goes_to_the_queue_tail() {

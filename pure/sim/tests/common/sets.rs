@@ -284,7 +284,9 @@ pub(crate) struct Account {
     pub(crate) slot: usize,
     /// Start of the period.
     pub(crate) period: Time,
+    /// CPU time received.
     pub(crate) had: Span,
+    /// Sum of the slices.
     pub(crate) owed: Span,
 }
 

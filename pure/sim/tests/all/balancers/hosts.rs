@@ -18,6 +18,7 @@ pub(crate) struct Host {
     pub(crate) fields: String,
     /// Further keys of the scenario's host, in TOML.
     pub(crate) keys: String,
+    /// Length of the run in nanoseconds.
     pub(crate) length: u64,
     pub(crate) seed: u64,
 }
@@ -43,9 +44,13 @@ pub(crate) struct Guest {
     pub(crate) cpu: usize,
     /// Affinity of the vCPU after the start. `None` for all CPUs.
     pub(crate) cpus: Option<Vec<usize>>,
+    /// Keys of the vCPU's share under `sedf`, in TOML.
     pub(crate) share: String,
+    /// Work of the vCPU, in TOML.
     pub(crate) work: String,
+    /// Time at which the vCPU joins, in nanoseconds.
     pub(crate) joins: u64,
+    /// Slice and period in nanoseconds. `None` for a vCPU without a reservation.
     pub(crate) slice: Option<(u64, u64)>,
 }
 

@@ -21,8 +21,8 @@ fn three_loops_and_dom0() -> Vec<Guest> {
     vec![Guest::hog(0, 1), Guest::hog(1, 1), Guest::hog(1, 1), Guest::promised(0, 5 * MS, 20 * MS)]
 }
 
-/// Returns the times at which the balancer's calls were complete: those at which the balancer vCPU,
-/// which is charged for them, blocked again.
+/// Returns the times at which the balancer's calls were complete. At these times the vCPU that is
+/// charged for the calls blocked again.
 fn paid(got: &Got, payer: usize) -> Vec<Time> {
     let blocked = |record: &Record| match *record {
         Record::Blocked { at, vcpu } if vcpu.slot() == payer => Some(at),
