@@ -89,8 +89,8 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunEr
 }
 
 /// Simulates the scenario until its end, or until `goes_on` returns `Break`. `goes_on` is called
-/// from time to time with the current simulated time, at intervals of at least 16,384 events. A run
-/// that is stopped early closes its trace as a complete run does.
+/// from time to time with the current simulated time, when the number of handled events is a
+/// multiple of 16,384. A run that is stopped early closes its trace as a complete run does.
 ///
 /// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
 /// crate and not in each crate that runs it.

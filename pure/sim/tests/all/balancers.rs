@@ -233,7 +233,7 @@ fn running_vcpu_migrates_when_its_affinity_shrinks_and_may_return_later() {
 
 /// Three always runnable vCPUs on two CPUs receive two thirds of every second with two migrations,
 /// one in each period of half a second. In case R9 of the reference on balancers, the planned
-/// balancer reaches shares that swapping cannot.
+/// balancer reaches shares that an exchange of vCPUs cannot reach.
 #[test]
 fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
     type Case = (&'static [(usize, u64)], &'static [u64]);

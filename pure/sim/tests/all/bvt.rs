@@ -73,11 +73,11 @@ fn runs(trace: &[Record]) -> Vec<(usize, u64, u64)> {
     trace.iter().filter_map(run).collect()
 }
 
-/// Checks BVT's bound on unfairness. At the end of a timeslice a vCPU is at most the allowance C
-/// ahead of any other in virtual time. It then waits until it is the earliest. So for two always
-/// runnable vCPUs, `W_i/w_i - W_j/w_j` is at most `C/w_i`, where W is the CPU time charged. If
-/// charges are rounded up to a unit, C becomes C plus one unit. The check multiplies both sides by
-/// both weights.
+/// Checks BVT's bound on unfairness. At the end of a timeslice, the virtual time of a vCPU is at
+/// most the allowance C ahead of that of any other vCPU. The vCPU then waits until its virtual time
+/// is the earliest. So for two always runnable vCPUs, `W_i/w_i - W_j/w_j` is at most `C/w_i`, where
+/// W is the CPU time charged and w the weight. If charges are rounded up to a unit, C becomes C
+/// plus one unit. The check multiplies both sides by both weights.
 fn check_fairness(
     tasks: &[Task],
     runs: &[(usize, u64, u64)],

@@ -128,9 +128,9 @@ proptest! {
     }
 }
 
-/// Reservations of a full CPU change in mid-period. t0 has used its whole slice by 2 ms of its 4
-/// ms. That is an excess of 1 ms, by which its first new slice is shorter. t1 receives its 11 ms of
-/// 22 ms as if nothing had changed.
+/// The reservation of t0 changes in mid-period on a full CPU. t0 has used its whole slice of 2 ms
+/// by 2 ms of its period of 4 ms. That is an excess of 1 ms, by which its first new slice is
+/// shorter. t1 receives its 11 ms of 22 ms as if nothing had changed.
 #[test]
 fn edf_share_change_on_a_full_cpu_costs_only_the_changed_vcpu_its_excess() {
     const MS: u64 = 1_000_000;

@@ -326,7 +326,8 @@ fn cost_of_a_cache_refill_is_charged_in_every_timeslice() {
     agree(&host, "", &[hog; 2], &sums(&[each; 2], &[[0, 0, 60_000, 0]], &[0]));
 }
 
-/// A cache of 300 us is filled once. Each of 50 jobs of 100 us then evicts 100 us of it.
+/// Filling the cache takes 300 us, and happens once. Then each of 50 jobs of 100 us evicts a third
+/// of the cache, which takes 100 us to refill.
 #[test]
 fn cost_of_a_cache_refill_is_limited_to_the_evicted_part() {
     let job = Task { work: 100, period: Some(20_000), ..Task::NOTHING };

@@ -33,9 +33,9 @@ fn two_batches(rest: &str) -> String {
     batch("a") + &batch("b")
 }
 
-/// Two programs of 40 s share a CPU that loses 200 us of every 10 ms to ticks. They are done when
-/// it has worked for 80 s: 80 s / 0.98 = 81.632 s. The last tick before that is number 8,163, at
-/// 81.63 s.
+/// Two programs of 40 s share a CPU that loses 200 us of every 10 ms to ticks. Both are done when
+/// the CPU has worked for 80 s: 80 s / 0.98 = 81.632 s. The last tick before that time is number
+/// 8,163, at 81.63 s.
 #[test]
 fn credit_charges_vcpus_for_ticks_that_occur_when_a_timeslice_ends() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
@@ -89,8 +89,8 @@ fn tick_during_a_context_switch_costs_time_in_addition_to_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
-    // Each has 1,000 timeslices. The very first one has no tick, which is 0.2 ms less. There is no
-    // switch once the other program has ended.
+    // Each program has 1,000 timeslices. The very first timeslice has no tick, which is 0.2 ms
+    // less. There is no switch once the other program has ended.
     assert_eq!(ends, [19_989_800, 19_999_800]);
 }
 

@@ -85,9 +85,10 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
     summary.vcpus.iter().map(|vcpu| vcpu.delivered.ns()).collect()
 }
 
-/// In each period two vCPUs run for 6 ms, and the third receives the 4 ms that are left on one CPU.
-/// The third still runs as the next period begins, and is not preempted. So it receives its full
-/// budget in that period. The vCPU with the lowest number receives its full budget as well.
+/// In each period two vCPUs run for 6 ms, and the third vCPU receives the 4 ms that are left on one
+/// CPU. The third vCPU still runs as the next period begins, and is not preempted. So it receives
+/// its full budget in that period. The vCPU with the lowest number receives its full budget as
+/// well.
 #[test]
 fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
     let tasks = [Task::hog(60, 100); 3];

@@ -168,10 +168,10 @@ fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
     }
 }
 
-/// By the burst unblocking rule, a short period that would begin with too little budget left still
-/// counts the time used, including the sleep. In the test 8.0 ms are used at 16.0 ms, for a short
-/// slice of 0.8 ms from 24.0 ms on. So that period is skipped. (Reference on SEDF, 6.4 step 4 and
-/// 6.7.)
+/// Under burst unblocking, time used in the old period, including sleeps, counts as used in the
+/// short period that follows. The vCPU has used its slice of 8.0 ms when it wakes at 16.0 ms. The
+/// next period begins at 24.0 ms and lasts 1.6 ms, with a slice of 0.8 ms. This slice counts as
+/// used already, so the vCPU runs again at 25.6 ms. (Reference on SEDF, 6.4 step 4 and 6.7.)
 #[test]
 fn sedf_burst_unblocking_skips_a_short_period_after_its_budget_is_used() {
     let text = "title = 'burst'\nlength = '27ms'\n\

@@ -145,7 +145,7 @@ fn many_short_computations_take_as_long_as_one_long_computation() {
     assert!(times.len() > 30_000);
 }
 
-/// Switches and ticks take their fixed time, also if other CPUs are busy.
+/// Switches and ticks take their fixed time even if other CPUs are busy.
 #[test]
 fn costs_of_switches_and_ticks_do_not_depend_on_cpu_speed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '50%'\nswitch = '1ms'\ntick = '5ms'\n\

@@ -76,8 +76,9 @@ proptest! {
         }
     }
 
-    /// Reservations grow, shrink, are split or become unsplit at any time. Only the vCPU whose
-    /// reservation changes can get its new slice as late as from its second period on.
+    /// Reservations grow, shrink, are split or become unsplit at any time. A vCPU whose reservation
+    /// changes may receive its new slice only from its second new period on. All other vCPUs
+    /// receive every slice.
     #[test]
     fn reservation_change_causes_no_deadline_miss_if_vcpus_may_be_split(
         (cpus, tasks, come) in sets(),

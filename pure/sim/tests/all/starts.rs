@@ -65,9 +65,9 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 }
 
 /// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
-/// other CPU idles for a slice. CPUs reschedule in order of their number. There are two outcomes.
-/// Either CPU 0 continues with the waiting vCPU and CPU 1 takes the preempted vCPU, or CPU 0 takes
-/// the waiting vCPU and CPU 1 keeps its own vCPU.
+/// other CPU idles for a slice of 30 ms. Then the CPUs reschedule in order of their number. If both
+/// vCPUs are on CPU 0, it takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both are
+/// on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
 #[test]
 fn credit_vcpus_that_wake_together_start_on_their_configured_cpus() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
@@ -155,8 +155,8 @@ fn clock_burst_that_overlaps_the_next_clock_time_skips_the_burst_due_then() {
     }
 }
 
-/// One task of a guest yields every millisecond. Another task of the same priority runs right after
-/// each yield, and not only after the quantum of 100 ms.
+/// One task of a guest yields every millisecond. Another task of the same priority runs after the
+/// next yield, without a wait for the end of the quantum of 100 ms.
 #[test]
 fn guest_task_that_yields_lets_a_task_of_equal_priority_run() {
     let records = records(

@@ -143,9 +143,9 @@ fn vcpu_with_a_sleep_that_ends_during_a_pause_wakes_when_resumed() {
     assert_eq!(wakes_with("11ms", "12ms"), [0, 10, 21, 31].map(ms));
 }
 
-/// A cache of 2 ms is empty at first, so the first timeslice does 8 ms of work. Before later
-/// timeslices, other vCPUs have run for a long time, for 1 ms, or not at all. On another CPU none
-/// of the cache content is present.
+/// Filling the cache takes 2 ms. The cache is empty at first, so the first timeslice does 8 ms of
+/// work. Before later timeslices, other vCPUs have run for a long time, for 1 ms, or not at all. On
+/// another CPU none of the cache content is present.
 #[test]
 fn vcpu_refills_only_the_part_of_its_cache_that_other_vcpus_evicted() {
     let ends = |host: &str, a: &str, others: &str| {

@@ -26,7 +26,7 @@ fn done(records: &[Record]) -> Vec<u64> {
     records.iter().filter_map(of).collect()
 }
 
-/// Host with two cores of two threads for each of two caches, and a node for each cache.
+/// Keys of a host with two caches. Each cache is shared by two cores of two threads, and is a node.
 const EIGHT: &str = "cpus = 8\nthreads_per_core = 2\ncaches = [[0, 1, 2, 3], [4, 5, 6, 7]]\n\
                      nodes = [[0, 1, 2, 3], [4, 5, 6, 7]]\nsockets = [[0, 1, 2, 3, 4, 5, 6, 7]]\n";
 
@@ -188,9 +188,9 @@ fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
     assert_eq!(answers("ipi = '50us'", 1), answers("", 1));
 }
 
-/// The guest's first vCPU wakes the server's processes, which run on the second vCPU if that is
-/// blocked. The first vCPU handles some 90 packets of 200 us each. Most of the 300 us of computing
-/// per packet is done by the second vCPU.
+/// The guest's first vCPU wakes the server's task, which runs on the second vCPU if the second vCPU
+/// is blocked. The first vCPU handles some 90 packets of 200 us each. The second vCPU does most of
+/// the computing of 300 us per packet.
 #[test]
 fn task_woken_by_one_guest_vcpu_runs_on_its_blocked_sibling_vcpu() {
     let used = |vcpus: usize| {
