@@ -212,7 +212,7 @@ pub fn check(scenario: &Scenario) -> Result<(), LiveError> {
     for client in scenario.io.iter().flat_map(|io| &io.clients) {
         let domain = &scenario.domains[client.to];
         if domain.live.is_some() {
-            return only_simulated("a client of a domain with a `live` of its own", domain.line);
+            return only_simulated("a client of a domain with the key `live`", domain.line);
         }
     }
     Ok(())

@@ -151,7 +151,7 @@ fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
         (
             "name = \"web\"\n",
             "name = \"web\"\nlive = { command = [\"sleep\", \"9\"] }\n",
-            "a client of a domain with a `live` of its own live",
+            "a client of a domain with the key `live` live",
         ),
     ] {
         let text = scenario("1s", HTTPERF).replace(from, to);
