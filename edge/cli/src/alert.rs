@@ -78,7 +78,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     terminal::say(&text)
 }
 
-/// Returns true if `--quick` would have an effect in addition to the other options.
+/// Returns true if `--quick` changes a value that the other options leave at its default.
 fn changes_with_quick(args: &Alert) -> bool {
     let is_set = if args.live { !args.targets.is_empty() } else { args.seeds.is_some() };
     args.length.is_none() || !is_set
@@ -92,8 +92,8 @@ struct TestReport {
     /// Number of seeds. `None` for live tests, which use no random numbers.
     seeds: Option<u64>,
     results: Vec<CaseResult>,
-    /// Each result of the base policy, with the results of the same case in which one rule was
-    /// changed.
+    /// For each case, its result, and its results with one rule of the policy changed. Empty
+    /// without `--ablate`.
     ablations: Vec<(CaseResult, Vec<CaseResult>)>,
 }
 
@@ -152,8 +152,8 @@ fn how(trials: &Trials) -> String {
     format!("Simulated: {what}, {length} at each target, {seeds} seeds.{}", too_short(length))
 }
 
-/// Returns a sentence for tests that are shorter than the paper's, since their errors per second
-/// cannot be compared with the paper's. Empty for tests of the full length.
+/// Returns a warning for tests that are shorter than the paper's: their errors per second cannot be
+/// compared with the paper's. Empty for tests of the full length.
 fn too_short(length: Span) -> &'static str {
     if length < PUBLISHED_LENGTH {
         " This is too short for a comparison: the paper tests for 3 minutes."
@@ -177,7 +177,7 @@ fn of_grid(error: GridError<TrialError>) -> Problem {
 
 /// Returns the command line that reproduces these results.
 fn made(args: &Alert, seeds: Option<u64>) -> FigureOrigin {
-    // `--commit` is left out: the report has the commit elsewhere.
+    // `--commit` is left out, because `FigureOrigin` has a separate field for the commit.
     let mut words = Vec::new();
     let mut given = std::env::args().skip(1);
     while let Some(word) = given.next() {
@@ -226,7 +226,7 @@ fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     Ok(Trials { form, targets, length: length(args, usual.length)?, seeds })
 }
 
-/// Returns the time for which each target share is tested.
+/// Returns the time for which each target share is tested: `usual` without `--length`.
 fn length(args: &Alert, usual: Span) -> Result<Span, Problem> {
     let length = args.length.unwrap_or(usual);
     if length < Span::from_secs(1) || length > Span::from_secs(24 * 3600) {

@@ -9,8 +9,8 @@ use crate::args::Keeping;
 use crate::outputs::Files;
 use crate::problem::Problem;
 
-/// Explains a violated contract between policy and host as a bug. Runs are deterministic, so the
-/// failed run is repeated to save its trace.
+/// Converts the error of a simulation to a problem. If policy and host have violated their
+/// contract, the run is repeated to save its trace. Runs are deterministic, so it fails again.
 pub(crate) fn explain(file: &Path, scenario: &Scenario, error: slackline_sim::RunError) -> Problem {
     let problem = Problem::of_sim(file, scenario, error);
     let Problem::Bug { message, .. } = problem else { return problem };

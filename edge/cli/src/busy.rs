@@ -12,11 +12,10 @@ use crate::problem::Problem;
 pub(crate) struct BusyProcess(Child);
 
 impl BusyProcess {
-    /// Starts the process. It ends by itself after a multiple of `length`.
+    /// Starts the process. If it is not killed, it ends after `2 × length + 60 s`.
     pub(crate) fn start(length: Span) -> Result<BusyProcess, Problem> {
         let program = std::env::current_exe()
             .map_err(|source| Problem::Unreadable { file: "/proc/self/exe".into(), source })?;
-        // The process ends by itself if it cannot be killed.
         let longest = length * 2 + Span::from_secs(60);
         let mut command = Command::new(&program);
         command.args(["load", "spin", "--length", &longest.to_string()]);

@@ -42,7 +42,7 @@ pub(crate) fn check(args: &Check) -> Result<(), Problem> {
 ///
 /// # Errors
 /// If a point is refused and no claim expects that, or if it is admitted although a claim expects a
-/// refusal. The error names the first such point.
+/// refusal. Later points are then not checked.
 fn check_points(args: &Check, grid: &Grid) -> Result<(), Problem> {
     let refused = |point: &Point| point.scenario.admit().err().map(|error| error.to_string());
     if args.json {

@@ -1,5 +1,6 @@
-//! Process of the command in `hold -- COMMAND`. Its limit applies from its first instruction. When
-//! it is ended, all processes that it started are ended too.
+//! Process of a command that a user gives after `--`, as in `hold -- COMMAND`. The process waits
+//! before its first instruction, so that a limit can be applied to the whole command. The command
+//! can be ended together with the processes that it started.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -57,7 +58,7 @@ impl HeldCommand {
         self.pid
     }
 
-    /// Lets the process execute the command, unless it already has.
+    /// Lets the process execute the command. Does nothing if the process already executes it.
     pub(crate) fn go(&mut self) -> Result<(), Problem> {
         match std::mem::replace(&mut self.process, Process::Failed) {
             Process::Waiting(waiting) => {

@@ -98,8 +98,8 @@ fn table(cases: &[Case], seeds: &[u64]) -> String {
     side_by_side(&runs.collect::<Vec<_>>(), terminal::columns())
 }
 
-/// Runs the scenarios on this host, if requested. With `--live-if-possible` it is no error if this
-/// host cannot run them.
+/// Runs the scenarios on this host, if requested. If this host cannot run a scenario, the result is
+/// an error with `--live`, and the runs so far with `--live-if-possible`.
 fn live(args: &Compare, scenarios: &[Scenario], seeds: &[u64]) -> Result<Vec<Vec<Live>>, Problem> {
     let mut lives = Vec::new();
     for scenario in scenarios.iter().filter(|_| args.live || args.live_if_possible) {
@@ -162,8 +162,8 @@ impl PolicyComparison {
         format!("note: stopped in live run {begun} of {of}; later live runs were not started\n")
     }
 
-    /// Returns true if the policy with this number is the policy of the scenario. Only to its runs
-    /// do the scenario's claims apply.
+    /// Returns true if the policy with this number is the policy of the scenario. The claims of the
+    /// scenario apply only to runs under that policy.
     fn is_own(&self, number: usize) -> bool {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }

@@ -10,12 +10,12 @@ use crate::problem::Problem;
 use crate::quoted::quoted;
 use crate::seeds::Runs;
 
-/// Column headings of the file that follow those for the axes of the scenario.
+/// Column headings of the CSV file, after a heading for each axis of the scenario.
 const HEAD: &str = "policy,seed,vcpu,metric,at_most_ns,count,part";
 
-/// A run in the CSV file of distributions: its heading, and the point of a scenario with axes.
+/// A run in the CSV file of distributions.
 pub(crate) struct CumulativeRun<'a> {
-    /// Heading of the run.
+    /// Name of the run's policy.
     pub(crate) policy: &'a str,
     /// Name of each axis with the name of the point's value on it. Empty without axes.
     pub(crate) point: &'a [(String, String)],
@@ -24,7 +24,7 @@ pub(crate) struct CumulativeRun<'a> {
 }
 
 impl<'a> CumulativeRun<'a> {
-    /// Returns all runs, each with the heading and the point of its scenario.
+    /// Returns all complete runs. `cases` has the policy and the point of each scenario in `runs`.
     pub(crate) fn all(
         runs: &'a Runs,
         cases: impl Iterator<Item = (&'a str, &'a [(String, String)])>,
@@ -39,7 +39,7 @@ impl<'a> CumulativeRun<'a> {
     }
 }
 
-/// Output file for cumulative distributions. It gets its name only when it is complete.
+/// Output file for cumulative distributions. It appears under its name only when it is complete.
 pub(crate) struct CumulativeFile(Pending, Out);
 
 impl CumulativeFile {

@@ -1,7 +1,7 @@
 //! `slackline demo`: a daemon with a page and four guests, whose load repeats a day in two minutes.
 //!
-//! The daemon has a folder, a socket and an address of its own. All processes end with this one,
-//! also if it is killed, and the folder is removed then.
+//! The daemon has a folder, a socket and an address of its own. When this process ends, even if it
+//! is killed, the daemon and the guests end too, and the folder is removed.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -22,7 +22,7 @@ use crate::problem::Problem;
 use crate::signals::stop_signal;
 use crate::terminal;
 
-/// Length of an hour of the guests. A day of the guests has 24 such hours.
+/// Time that one hour of the guests takes.
 const HOUR: Span = Span::from_secs(5);
 
 /// Number of days for which the guests have work. Then the demo ends.
@@ -41,7 +41,7 @@ const FOLDERS: &str = "/run";
 /// that the demo has started.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// CPU to schedule [default: the last one].
+    /// CPU to schedule [default: the last CPU].
     #[arg(long, value_name = "N")]
     pub(crate) cpu: Option<usize>,
     /// Address of the page [default: a free port of 127.0.0.1].
@@ -95,7 +95,7 @@ const GUESTS: [Guest; 4] = [
     },
 ];
 
-/// Sentences about what to look at, by hour of the day.
+/// Hours of the day at which the demo prints a sentence about what to look at.
 const SCENES: [(u64, &str); 5] = [
     (0, "backup runs. Its reservation is 20 %, and it also uses slack"),
     (8, "mail is busy: its CPU time rises, and it waits for at most two periods"),
@@ -193,8 +193,8 @@ impl DemoFolder {
         let unwritable = |source| Problem::Unwritable { file: FOLDERS.into(), source };
         let folder = tempfile::Builder::new().prefix("slackline-demo-").tempdir_in(FOLDERS);
         let path = folder.map_err(unwritable)?.keep();
-        // The shell waits for the end of its input, and its input ends when this process ends. By
-        // then the daemon has ended too, or ends at once.
+        // The shell waits for the end of its input, which comes when this process ends. The daemon
+        // has then ended, or ends within the second that the shell sleeps.
         let script = "trap '' INT TERM HUP; cat >/dev/null; sleep 1; rm -rf -- \"$0\"";
         let mut remover = Command::new("sh");
         remover.args(["-c", script]).arg(&path).stdin(Stdio::piped());
@@ -245,7 +245,7 @@ impl DemoDaemon {
             let said = fs::read_to_string(&self.errors).unwrap_or_default();
             let says = said.lines().rev().find_map(|line| line.strip_prefix("error: "));
             let message = says.map_or("the daemon of the demo has ended".into(), str::to_owned);
-            let hint = "end `slackline serve`, or give its CPUs up: `slackline demo --cpu N`";
+            let hint = "stop `slackline serve`, or use another CPU with `slackline demo --cpu N`";
             return Err(Problem::HostCannot { message, hint: Some(hint.into()) });
         }
         Ok(())
@@ -289,7 +289,7 @@ impl Drop for GuestProcess {
 }
 
 impl Guest {
-    /// Returns the guest's run and sleep times, as a file for a workload.
+    /// Returns the times for which the guest runs and blocks, as CSV for `slackline load replay`.
     fn times(&self, days: u64) -> String {
         let mut text = "run_ns,block_ns\n".to_owned();
         let in_hour = HOUR / self.period;
@@ -348,6 +348,6 @@ mod tests {
         assert!(SCENES.is_sorted_by_key(|(hour, _)| *hour));
         let game = &GUESTS[0];
         let needs = (game.needs)(18) * game.period.ns() / 100;
-        assert!(needs > game.slice.ns(), "there is something to steer");
+        assert!(needs > game.slice.ns(), "game needs more than its slice at 18:00");
     }
 }

@@ -109,7 +109,8 @@ fn free(found: &Leftovers) -> Vec<String> {
             Err(error) => format!("cannot restore thread {}: {error}", left.tid()),
         })
         .collect();
-    // Budgets are removed last: held threads may still need them.
+    // Real-time budgets of cgroups are restored last: a thread needs its budget until the thread is
+    // restored.
     let budgets = give_back_budgets(Path::new(KeeperCommand::STATE_DIRECTORY));
     lines.extend(budgets.iter().map(ToString::to_string));
     lines.extend(found.unread.iter().map(ToString::to_string));

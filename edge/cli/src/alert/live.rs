@@ -33,8 +33,7 @@ const SECOND: Span = Span::from_secs(1);
 #[derive(Debug)]
 pub(super) struct LivePlan {
     ways: Vec<LimitInterface>,
-    /// Value `Asked` if the user named the mechanisms. Then a mechanism that is not available is an
-    /// error.
+    /// Origin of the list `ways`.
     demand: Demand,
     targets: Vec<CpuShare>,
     length: Span,
@@ -42,7 +41,9 @@ pub(super) struct LivePlan {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Demand {
+    /// The user named the mechanisms. A mechanism that is not available is an error.
     Asked,
+    /// All known mechanisms are tried. Those that are not available are left out with a note.
     AllThereAre,
 }
 
@@ -89,8 +90,8 @@ impl LivePlan {
     pub(super) fn run(&self) -> Result<Vec<CaseResult>, Problem> {
         let is_command = |way: &LimitInterface| matches!(way, LimitInterface::Command(_));
         if !self.ways.iter().all(is_command) {
-            // A user who may not be real-time cannot use any of these mechanisms. One error says
-            // so, instead of one for each mechanism.
+            // Without permission for real-time priorities, none of these mechanisms works. One
+            // error reports this instead of one for each mechanism.
             let may = Punctual::begin().map_err(|source| SessionError::NoRealTime { source });
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }
@@ -116,7 +117,8 @@ impl LivePlan {
                         ));
                         watch.skip(self.length + WARMUP);
                     }
-                    // A mechanism that cannot limit to this share cannot limit to any other.
+                    // The first share has failed, and not because it is too small. Then all other
+                    // shares would fail too.
                     Err(Stop::Limit(error)) if self.skips(&error) && runs.is_empty() => {
                         cannot.push((way.to_string(), error.to_string()));
                         watch.skip((self.length + WARMUP) * self.targets.len() as u64);

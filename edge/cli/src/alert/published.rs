@@ -1,4 +1,4 @@
-//! Comparison of test results with the paper's published values. No other module reads both.
+//! Comparison of test results with the paper's published values. Only this module reads both.
 //!
 //! The verdicts are those of all papers:
 //!
@@ -55,7 +55,7 @@ const STATISTICS: [Statistic; 4] = [
     ("smallest", |errors| errors.smallest().map(percent)),
 ];
 
-/// Converts millionths of a target share to percent.
+/// Converts millionths to percent.
 fn part(ppm: u64) -> f64 {
     ppm as f64 / 1e4
 }
@@ -106,8 +106,8 @@ fn each(result: &CaseResult) -> Vec<PublishedComparison> {
 }
 
 /// Returns the typical sign of the errors: `under`, `over` or `neither`. The sign is `neither` if
-/// the counts differ by at most `2 × sqrt(under + over)`. That is two standard deviations of so
-/// many coin tosses.
+/// the counts differ by at most `2 × sqrt(under + over)`. That is two standard deviations of the
+/// difference if each sign is equally likely.
 fn typical(under: usize, over: usize) -> &'static str {
     let apart = under.abs_diff(over);
     if apart * apart <= 4 * (under + over) {
@@ -257,14 +257,38 @@ mod tests {
             compared.iter().find(|of| of.published.id == id).map(|of| of.verdict).expect("compared")
         };
         assert_eq!(verdict("alert.sedf.largest"), Verdict::Reproduced, "9.52 %");
-        assert_eq!(verdict("alert.sedf.sign"), Verdict::Differs, "four seconds say nothing");
-        assert_eq!(verdict("alert.sedf.below-minus-9.9"), Verdict::Differs, "none where they had");
-        assert_eq!(verdict("alert.sedf.above-36.3"), Verdict::Reproduced, "none in either");
-        assert_eq!(verdict("alert.credit.largest"), Verdict::SameShape, "200 % for 370 %");
+        assert_eq!(
+            verdict("alert.sedf.sign"),
+            Verdict::Differs,
+            "four seconds are too few to name a typical sign"
+        );
+        assert_eq!(
+            verdict("alert.sedf.below-minus-9.9"),
+            Verdict::Differs,
+            "no such error here, some in the paper"
+        );
+        assert_eq!(
+            verdict("alert.sedf.above-36.3"),
+            Verdict::Reproduced,
+            "no such error here or in the paper"
+        );
+        assert_eq!(
+            verdict("alert.credit.largest"),
+            Verdict::SameShape,
+            "200 % here, 370 % in the paper"
+        );
         assert_eq!(verdict("alert.credit.smallest"), Verdict::Reproduced);
-        assert_eq!(verdict("alert.credit.sign"), Verdict::Differs, "as many of either");
+        assert_eq!(
+            verdict("alert.credit.sign"),
+            Verdict::Differs,
+            "both signs occur equally often"
+        );
         assert_eq!(verdict("alert.credit-against-sedf"), Verdict::SameShape);
-        assert_eq!(verdict("alert.credit-small-targets"), Verdict::Differs, "of one size");
+        assert_eq!(
+            verdict("alert.credit-small-targets"),
+            Verdict::Differs,
+            "small and large targets have equal errors"
+        );
     }
 
     #[test]

@@ -18,8 +18,7 @@ pub(super) struct Contents<'a> {
     pub(super) how: &'a str,
     pub(super) results: &'a [CaseResult],
     pub(super) compared: &'a [PublishedComparison],
-    /// Each result of the base policy, with the results of the same case in which one rule was
-    /// changed.
+    /// For each case, its result, and its results with one rule of the policy changed.
     pub(super) ablations: &'a [(CaseResult, Vec<CaseResult>)],
 }
 
@@ -34,7 +33,7 @@ const PRINTED_TAILS: (f64, f64) = (-9.9, 36.3);
 /// Axis label for the error of a second.
 const ERROR: &str = "error of a second, (used \u{2212} target) / target";
 
-/// Name of the paper from which the figures are.
+/// Paper whose figures are drawn again.
 const PAPER: &str = "Cherkasova, Gupta, Vahdat (2007)";
 
 /// Axis label for the target share.

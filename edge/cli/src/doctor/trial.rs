@@ -2,7 +2,8 @@
 //! mechanisms for three needs.
 //!
 //! The target is a process that never blocks, beside [`HOGS`] busy processes on one CPU. Without a
-//! guarantee it would receive half of its share. It is measured from another CPU, if there is one.
+//! guarantee the target would receive half of its share. The measurement runs on another CPU, if
+//! there is one.
 
 use std::path::Path;
 use std::time::Duration;
@@ -47,10 +48,10 @@ const SECOND: Span = Span::from_secs(1);
 /// Time after a mechanism begins that is left out of the results.
 const WARMUP: Span = Span::from_ms(300);
 
-/// Interval at which the CPU time of the target is read, to find the longest gap.
+/// Interval at which the CPU time of the target is read, to find its longest time without CPU time.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// Result of one mechanism: its numbers, or the reason why this host does not have it.
+/// Result of the trial of one mechanism: the measured numbers, or the reason why there are none.
 type Tried = (Enforcement, Result<TrialResult, String>);
 
 /// Tries all mechanisms, prints the results, and stores them for `--enforce auto`.
@@ -111,8 +112,8 @@ fn pin(pid: i32, cpus: CpuSet) -> Result<(), Problem> {
 }
 
 /// Gives each busy process a cgroup of its own with the weight 100. Without that, the kernel's
-/// autogroups can count all of them as one sibling of the target. `None` on a host without weights,
-/// on which no mechanism of the trial uses cgroups.
+/// autogroups can count all busy processes as one sibling of the target. `None` on a host without
+/// weights, on which no mechanism of the trial uses cgroups.
 fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
     let mut fence = Fence::start(KeeperCommand::ourselves(["keep"])).ok()?;
     let by = kernel_mechanism(Enforcement::Weight)?;
@@ -125,15 +126,16 @@ fn as_siblings(hogs: &[BusyProcess]) -> Option<Fence> {
     Some(fence)
 }
 
-/// Affinity of this thread during the trial: all CPUs but that of the target, so that the
-/// measurement does not disturb. Dropping it restores the affinity.
+/// Affinity of this thread before the trial. During the trial the thread may use all CPUs but that
+/// of the target, so that the measurement takes no CPU time from the target. Dropping this value
+/// restores the affinity.
 struct MeterPlace(Option<CpuSet>);
 
 impl MeterPlace {
     fn away_from(cpu: CpuId, online: CpuSet) -> MeterPlace {
         let others: CpuSet = online.iter().filter(|one| *one != cpu).collect();
         let before = get_affinity(own_tid()).ok().filter(|_| !others.is_empty());
-        // A thread that cannot be moved measures from where it is.
+        // If the thread cannot be moved, it measures from its present CPUs.
         let moved = before.filter(|_| set_affinity(own_tid(), &others).is_ok());
         MeterPlace(moved)
     }
@@ -147,7 +149,7 @@ impl Drop for MeterPlace {
     }
 }
 
-/// Enforcement of the trial. Dropping it restores the target.
+/// Enforcement of the trial. Dropping this value restores the target.
 #[expect(clippy::large_enum_variant, reason = "there is only one value")]
 enum Trial {
     Time(LimitedProcess),
@@ -248,8 +250,8 @@ const NEEDS: [(&str, &str); 3] = [
     ("survives", "enforcement after Slackline has died"),
 ];
 
-/// Returns the mechanisms that serve a need, best first. Only mechanisms that guarantee CPU time
-/// are ranked for exact shares. Weights and quotas follow those that guarantee.
+/// Returns the mechanisms that serve a need, best first. Mechanisms that guarantee CPU time come
+/// before weight and quota, which do not. For exact shares only the former are ranked.
 fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
     let of = |enforcement: Enforcement| mechanism(enforcement).abilities();
     let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());
