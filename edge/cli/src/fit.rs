@@ -83,7 +83,7 @@ fn keep_miss(args: &FitArgs, miss: Option<&MissWitness>) -> Result<(), Problem> 
     let Some(name) = names.into_iter().flatten().next() else { return Ok(()) };
     let Some(miss) = miss else {
         return Err(Problem::NotAdmitted {
-            message: format!("cannot write {}: no run that misses a deadline", name.display()),
+            message: format!("cannot write {}: no run misses a deadline", name.display()),
             hint: Some("use a smaller --step".into()),
         });
     };
@@ -115,7 +115,7 @@ fn problem(args: &FitArgs, error: FitError) -> Problem {
     }
 }
 
-/// Returns the problem of a question that has no answer.
+/// Converts the refusal of a question to a problem.
 fn refused(refusal: FitRefusal) -> Problem {
     let FitRefusal { message, hint, is_bad_question } = refusal;
     match is_bad_question {

@@ -13,8 +13,9 @@ use crate::parse::{share, span};
 /// FILE is a task set (`slackline help tasks`) or a scenario. For a task set the answer has two
 /// witnesses. The proof compares the demand of the tasks with the least supply of the reservation.
 /// The trace is a simulated run in which a slightly smaller reservation misses a deadline. For a VM
-/// of a scenario the simulator searches the smallest slice with which the claims of the scenario
-/// hold with each of N seeds. The answer is tested with N fresh seeds, and has a confidence.
+/// of a scenario the simulator searches for the smallest slice with which the claims of the
+/// scenario hold with each of N seeds. The answer is then tested with N other seeds, from which
+/// its confidence is computed.
 ///
 /// Without FILE, --share and --delay give a reservation in closed form: a VM with this share that
 /// never waits longer than the delay for CPU time.
@@ -38,11 +39,11 @@ pub(crate) struct FitArgs {
     /// Find the largest period for this share of a CPU, e.g. `30%`.
     #[arg(long, value_name = "SHARE", value_parser = share, conflicts_with = "period")]
     pub(crate) share: Option<CpuShare>,
-    /// Longest time without CPU time, with --share and without FILE.
+    /// Longest wait for CPU time; with --share and without FILE.
     #[arg(long, value_name = "TIME", value_parser = span)]
     #[arg(requires = "share", conflicts_with_all = ["file", "period"])]
     pub(crate) delay: Option<Span>,
-    /// Find the period for which most equal VMs fit on a CPU.
+    /// Find the period with which the largest number of equal VMs fits on a CPU.
     #[arg(long, conflicts_with_all = ["period", "share", "delay"])]
     pub(crate) most_vms: bool,
     /// Step of the slice [default: 1us; 1 % of the period if the simulator searches].
@@ -72,7 +73,7 @@ pub(crate) struct FitArgs {
     pub(crate) json: bool,
 }
 
-/// Parses a part of a CPU below one CPU, which may be zero.
+/// Parses a share of a CPU, from zero to less than one CPU.
 fn reserve(text: &str) -> Result<CpuShare, String> {
     let share = text.parse::<CpuShare>().map_err(|why| format!("{why}; write it as `5%`"))?;
     if share >= CpuShare::ONE {

@@ -58,7 +58,7 @@ fn words(text: &str) -> impl Iterator<Item = (usize, &str)> {
 
 /// Returns the indent of a line's continuation lines. In a list it is the start of the second
 /// column, and after a mark such as `note:` or `hint:` the start of the text. For other lines it is
-/// a little more than the line's own indent.
+/// two columns more than the line's own indent.
 fn hanging(line: &str) -> usize {
     let said = line.trim_start_matches(' ');
     let blank = line.len() - said.len();

@@ -90,8 +90,8 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// Returns an error about this point's scenario. It has the position in the file of the point's
-    /// value on the last axis.
+    /// Returns an error about the scenario of this point. Its position in the file is that of the
+    /// point's value on the last axis.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
@@ -140,8 +140,8 @@ pub(crate) struct VariedPoint {
 }
 
 impl VariedPoint {
-    /// Returns an error at this point. It has the position in the file of the point's value on the
-    /// last axis.
+    /// Returns an error about this point. Its position in the file is that of the point's value on
+    /// the last axis.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);
@@ -179,7 +179,7 @@ impl VariedScenario {
         if !(1..=MOST_POINTS).contains(&count) {
             let message =
                 format!("the axes have {count} points together; 1 to {MOST_POINTS} are allowed");
-            let hint = "write fewer points, or at least one per axis";
+            let hint = "write at least one point per axis, and fewer points in total";
             return Err(bad(axes[0].name.span(), message, hint));
         }
         let point = |place: Vec<usize>| {

@@ -84,9 +84,9 @@ pub(crate) fn hook(args: &Hook) -> ExitCode {
     };
     let Err(refused) = reserve(args) else { return ExitCode::SUCCESS };
     let guest = args.guest.as_deref().unwrap_or_default().escape_debug();
-    // Errors go to libvirt's journal. If that fails too, the guest still starts.
+    // Errors go to libvirt's journal. A failure to write there does not prevent the start.
     let _ = writeln!(std::io::stderr(), "slackline: cannot reserve for {guest}: {}", refused.why);
-    // A guest that has already started is not ended.
+    // With `started` the guest already runs. It is not ended, so the hook does not fail.
     if starts && refused.is_required { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 

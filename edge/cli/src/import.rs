@@ -64,7 +64,7 @@ fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> R
     terminal::say(&summary(&import))
 }
 
-/// Amount that a command prints about a recording of another program.
+/// Notes that a command prints about a recording of another program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tells {
     /// The VMs of the recording, and how they were recognised.

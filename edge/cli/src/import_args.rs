@@ -15,7 +15,7 @@ use crate::parse::{share, span};
 ///
 /// perf and trace-cmd become a recording for `show`, `why` and `whatif`. All commands that read
 /// recordings read these files directly too. CPU series and task sets become a scenario for `sim`,
-/// `compare` and `sweep`. What is assumed is printed, and stands at the start of the file.
+/// `compare` and `sweep`. The assumptions are printed, and written at the start of the file.
 ///
 /// Examples:
 ///   slackline import perf perf.data host.trace --for web=pid:17
@@ -52,7 +52,7 @@ pub(crate) struct WorkloadArgs {
     /// an axis with a point for each [default: even].
     #[arg(long, value_name = "MODEL,...", value_delimiter = ',', value_parser = burst_models())]
     pub(crate) bursts: Vec<BurstModel>,
-    /// Distance of the jobs of `even`, mean length of a job of `random` [default: 100ms].
+    /// Time between two jobs of `even`; mean job length of `random` [default: 100ms].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) burst: Option<Span>,
     /// Simulated length of each interval of five minutes [default: 1s].
@@ -61,10 +61,10 @@ pub(crate) struct WorkloadArgs {
     /// Intervals to take, counted from 0, e.g. `0-287` for a day [default: all].
     #[arg(long, value_name = "FIRST-LAST", value_parser = intervals)]
     pub(crate) intervals: Option<(usize, usize)>,
-    /// CPUs of the host [default: the least that suffices].
+    /// Number of CPUs of the host [default: the fewest that suffice].
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) cpus: Option<u16>,
-    /// Cores of each VM, for files without cores [default: 1].
+    /// Cores of each VM, for files that do not state them [default: 1].
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) cores: Option<u16>,
     /// Length of the run of a task set without a duration [default: 10s].
@@ -172,7 +172,7 @@ impl ImportKind {
 }
 
 impl WorkloadArgs {
-    /// Returns the first option that was given, to be refused for recordings.
+    /// Returns the first option that the user gave. Recordings accept none of these options.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let all = [
             ("--bursts", !self.bursts.is_empty()),
@@ -203,7 +203,7 @@ impl WorkloadArgs {
         ]
     }
 
-    /// Returns the chosen burst models, each once. `None` if none was chosen.
+    /// Returns the chosen burst models without repetitions. `None` if none was chosen.
     fn chosen(&self) -> Option<Vec<BurstModel>> {
         let mut chosen = Vec::new();
         for model in &self.bursts {
@@ -233,7 +233,7 @@ impl WorkloadArgs {
         all.find(|(_, is_unused)| *is_unused).map(|(name, _)| name)
     }
 
-    /// Returns the choices of a conversion.
+    /// Returns the options of the conversion, with defaults for those that were not given.
     pub(crate) fn options(&self) -> Options {
         let usual = Options::default();
         Options {

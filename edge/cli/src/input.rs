@@ -19,8 +19,8 @@ use crate::problem::Problem;
 /// Path that replaces `-` on the command line.
 pub(crate) const STANDARD_INPUT: &str = "/dev/stdin";
 
-/// Maximum length of a text that is read, in bytes. A scenario with a million domains, the most
-/// that are allowed, fits.
+/// Maximum length of a text that is read, in bytes. It is enough for a scenario with a million
+/// domains, the maximum.
 const LONGEST_TEXT: u64 = 1 << 28;
 
 /// File of a scenario, and the options that change how it is read.
@@ -87,7 +87,7 @@ fn sum_of(file: &dyn FileBytes) -> Result<u64, String> {
 /// Hash of no bytes, with which [`fnv`] begins.
 pub(crate) const FNV_START: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// Returns the FNV-1a hash, 64 bits, of the bytes of `hash` and further bytes.
+/// Continues the 64-bit FNV-1a hash `hash` with further bytes.
 pub(crate) fn fnv(hash: u64, bytes: &[u8]) -> u64 {
     let step = |hash: u64, &byte: &u8| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(hash, step)

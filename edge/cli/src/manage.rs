@@ -28,12 +28,14 @@ use crate::terminal;
 /// Format of the JSON output.
 const FORMAT: &str = "slackline-manage-1";
 
-/// Results of all rules, of the first seed and of all seeds.
+/// Results of all rules.
 struct RuleComparison {
     title: String,
     policy: &'static str,
     rounds: usize,
+    /// Run of each rule with the first seed.
     first: Vec<(RuleKind, ManagedRun)>,
+    /// Score of each rule, summed over all seeds.
     scores: Vec<(RuleKind, Score)>,
 }
 
@@ -172,7 +174,7 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
         let _ = writeln!(text, "{seconds:>6} s  {says}");
     }
     if shown.decisions.is_empty() {
-        let _ = writeln!(text, "`{}` explains no decision.", args.rule);
+        let _ = writeln!(text, "No decision of the rule `{}` has an explanation.", args.rule);
     }
     text.push('\n');
     let misses = |kind: RuleKind| {
@@ -214,7 +216,7 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
     text
 }
 
-/// Formats a quotient with two digits after the point: `part` is in hundredths of `whole`.
+/// Formats `part / whole / 100` with two decimals.
 fn hundredths(part: u64, whole: u64) -> String {
     let value = part.checked_div(whole).unwrap_or(0);
     format!("{}.{:02}", value / 100, value % 100)

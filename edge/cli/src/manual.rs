@@ -58,7 +58,7 @@ fn write(folder: &Path, name: &str, page: &str) -> Result<(), Problem> {
 /// Returns the name and text of each manual page: of the program, of each command and of each
 /// subcommand.
 fn pages() -> Vec<(String, String)> {
-    let mut cli = people_s();
+    let mut cli = visible_commands();
     cli.build();
     let mut all = vec![(NAME.to_owned(), page(&cli, NAME))];
     add(&cli, NAME, &mut all);
@@ -81,9 +81,9 @@ fn page(command: &Command, name: &str) -> String {
     String::from_utf8_lossy(&text).into_owned()
 }
 
-/// Returns the command line's definition with the commands that people use, without those that the
-/// program starts itself.
-fn people_s() -> Command {
+/// Returns the definition of the command line without hidden commands, which only the program
+/// itself starts.
+fn visible_commands() -> Command {
     let whole = Cli::command();
     let mut shown = Command::new(NAME)
         .version(env!("CARGO_PKG_VERSION"))

@@ -108,8 +108,8 @@ impl Keeping {
 }
 
 impl Keeping {
-    /// Checks that no option requires a single run. `many` is the option with which there are
-    /// several runs.
+    /// Checks that no output option is given that only works for a single run. `many` is the option
+    /// that requests several runs.
     pub(crate) fn is_of_one_run(&self, many: &str) -> Result<(), Problem> {
         let kept = [
             ("--save", self.save.is_some()),

@@ -88,8 +88,8 @@ impl Pending {
 fn begin(folder: &Path) -> io::Result<(PendingFile, File)> {
     let nameless = OFlags::TMPFILE.bits().cast_signed();
     let opened = File::options().write(true).mode(MODE).custom_flags(nameless).open(folder);
-    // If unnamed files are not supported, a hidden one is used. Other errors occur again with it,
-    // and are reported then.
+    // If unnamed files are not supported, a hidden file is used. Any other error occurs again for
+    // the hidden file, and is reported there.
     if let Ok(file) = opened {
         let out = file.try_clone()?;
         return Ok((PendingFile::Nameless(file, folder.into()), out));
@@ -101,8 +101,8 @@ fn begin(folder: &Path) -> io::Result<(PendingFile, File)> {
     Ok((PendingFile::Hidden(hidden), out))
 }
 
-/// Gives a name to an unnamed file. An existing file with that name is replaced atomically, for
-/// which the new file has a hidden name for a moment.
+/// Gives a name to an unnamed file. An existing file with that name is replaced atomically: the
+/// new file first gets a hidden name, and is then renamed.
 fn give_name(file: &File, folder: &Path, name: &Path) -> io::Result<()> {
     /// Maximum number of hidden names that are tried. A name is in use only if a process was killed
     /// while it replaced a file.

@@ -30,7 +30,7 @@ const TICK: Span = Span::from_ms(25);
 /// Interval at which the recording is written to its file.
 const CHECKPOINT: Span = Span::from_secs(1);
 
-/// Output of a recording, which can be brought up to date at any time and completed at the end.
+/// Output of a recording. `checkpoint` writes all records so far, `end` completes the output.
 trait Output: Sink {
     fn checkpoint(&mut self) -> io::Result<()>;
     fn end(self) -> io::Result<()>;
@@ -69,7 +69,7 @@ pub(crate) fn record(args: &RecordArgs) -> Result<(), Problem> {
     let file = create(&args.file).map_err(|source| unwritable(args, source))?;
     let header = recorder.header("recording");
     let writer = Writer::recording(BufWriter::new(file), &header);
-    // Whatever hogs the CPUs must not keep the rings from being drained.
+    // Busy programs on the CPUs must not delay the reading of the event rings.
     let _ = favour(own_tid());
     if args.anonymise {
         run(args, recorder, targets, Anonymiser::new(writer), &stop)

@@ -51,7 +51,7 @@ fn told(difference: &Difference, names: &Names) -> String {
         ),
         None => writeln!(text, "  now:      {}", is(got)),
     };
-    text += "after these facts:\n";
+    text += "after these events:\n";
     for (entry, at, fact) in facts {
         let _ = writeln!(text, "  {}, entry {entry}: {}", exact(*at), happened(fact, names));
     }

@@ -16,10 +16,10 @@ use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::show;
 
-/// Columns of the timeline, as many as the script shows.
+/// Number of columns of the timeline, which the script of the page assumes too.
 const COLUMNS: u64 = 500;
 
-/// Number of all threads that are no vCPU, in the timeline.
+/// Index, in the timeline, of the entry for all threads that are not vCPUs.
 const OTHERS: usize = 0;
 
 /// Writes the report of a trace.
@@ -74,7 +74,8 @@ impl Sink for MeterAndColumns<'_> {
     }
 }
 
-/// Time that each vCPU ran on each CPU, in equal parts of the run.
+/// Columns of the timeline. Each has the time that each vCPU ran on each CPU in one of [`COLUMNS`]
+/// equal parts of the run.
 struct Columns {
     step: Span,
     vcpus: BTreeMap<VcpuId, usize>,

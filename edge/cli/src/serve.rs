@@ -27,7 +27,7 @@ use crate::tls::Tls;
 #[derive(Debug, Args)]
 #[command(after_help = crate::notes::notes("serve"))]
 pub(crate) struct Serve {
-    /// CPUs to schedule [default: all but the first]. If all, 5 % of one CPU is kept for requests.
+    /// CPUs to schedule [default: all but the first]. If all, 5 % of one is reserved for requests.
     #[arg(long, value_name = "N-N,N", value_parser = cpu_list)]
     pub(crate) cpus: Option<CpuList>,
     /// Folder of the ledger, which stores reservations and events.

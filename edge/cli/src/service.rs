@@ -37,9 +37,9 @@ pub(crate) use gang::gang;
 pub(crate) use history::history;
 pub(crate) use place::place;
 
-/// Pause before a request that exceeded a rate limit is repeated. The next constant is the number
-/// of repetitions.
+/// Pause before a request that exceeded a rate limit is repeated.
 const RATE_PAUSE: Duration = Duration::from_millis(50);
+/// Maximum number of times that such a request is repeated.
 const RATE_RETRIES: u32 = 100;
 
 /// Interval of checks for signals, and of attempts to reconnect to a daemon.
@@ -104,7 +104,8 @@ pub(crate) fn change(args: &Change) -> Result<(), Problem> {
             ),
         });
     }
-    // With --for, the reservation was rebound before, so its revision has changed already.
+    // With --for, the change of the binding has already checked --if-revision and changed the
+    // revision.
     let if_revision = args.if_revision.filter(|_| args.r#for.is_none());
     each(&args.at, &args.name, if_revision, |client, name, revision| {
         client.change(name, &change, revision)
@@ -360,7 +361,7 @@ pub(crate) fn check_mechanisms(cannot: &str, all: &[Reservation]) -> Result<(), 
     })
 }
 
-/// Checks that a daemon records how long its VMs wait.
+/// Checks that the waits of all VMs of a daemon are recorded.
 pub(crate) fn check_recorded(socket: &Path) -> Result<(), Problem> {
     check_mechanisms("cannot predict", &all(&mut Client::connect(socket)?)?)
 }

@@ -89,7 +89,7 @@ pub(crate) fn show(args: &Show) -> Result<(), Problem> {
     terminal::print(&String::from_utf8_lossy(&text))
 }
 
-/// Adds what kept each vCPU from running, where the trace tells which threads ran.
+/// Adds the culprits of each vCPU's waits. A trace that is not a recording of threads has none.
 fn add_waits(args: &Show, perfetto: &mut Perfetto<impl Write>) -> Result<(), Problem> {
     if args.file == Path::new(input::STANDARD_INPUT) {
         return Ok(());
@@ -140,7 +140,7 @@ fn open_telling(file: &Path, tells: Tells) -> Result<(Trace, Names), Problem> {
     let spooled = spool(input::open(file).map_err(unreadable)?).map_err(unreadable)?;
     let mut spooled = import::as_trace(file, spooled, tells)?;
     let bad = |error| Problem::BadTrace { file: file.into(), error };
-    // The whole trace is checked before it is used: damaged records could ask for endless work.
+    // The whole trace is checked before use, because damaged records could cause endless work.
     let mut names = Names::default();
     let again = spooled.try_clone().map_err(unreadable)?;
     let mut all = Reader::new(BufReader::new(again)).map_err(bad)?;
@@ -240,7 +240,8 @@ fn window(args: &Show, mut trace: Indexed) -> Result<(), Problem> {
     if !args.list {
         let header = trace.header().clone();
         let mut timeline = timeline(args, (&header, &names.all))?;
-        // A period that reaches into the window is judged by all that was used in it.
+        // For a period that is only partly in the window, the CPU time used in the whole period
+        // counts.
         let period = trace.longest_period();
         let from = Time::START + args.from.left_after(period);
         trace.pass_window(from, end.after(period), &mut timeline).map_err(bad)?;

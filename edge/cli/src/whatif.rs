@@ -28,7 +28,7 @@ use crate::{service, show, terminal};
 
 pub(crate) use worker::worker;
 
-/// Name of a recording of the last seconds of a daemon.
+/// Name, in messages, of a recording that a daemon made of the last seconds.
 const NAME_OF_LAST: &str = "the last seconds";
 
 pub(crate) fn whatif(args: &Whatif) -> Result<(), Problem> {
@@ -118,7 +118,7 @@ impl RecordingSource {
 impl Drop for RecordingSource {
     fn drop(&mut self) {
         if let RecordingSource::Daemon(file, _) = self {
-            // The daemon removes it at its next start where we may not.
+            // If this process may not remove the file, the daemon removes it at its next start.
             let _ = fs::remove_file(file);
         }
     }
@@ -168,7 +168,8 @@ fn no_model(error: &ModelError) -> Problem {
     Problem::NoForecast { message: error.to_string(), hint }
 }
 
-/// Refuses a prediction from a recording that does not pass the gate.
+/// Refuses a prediction from a recording that does not pass the gate: the check that a simulation
+/// repeats the recording.
 fn gate_refusal(source: &str, gate: &Gate) -> Result<(), Problem> {
     let Some(cause) = &gate.cause else { return Ok(()) };
     Err(Problem::NoForecast {

@@ -64,7 +64,7 @@ fn text(reply: &Culprits) -> String {
             let _ = writeln!(text, "{:>15} {:>7}  {says}", ms(ns), percent(ns, waited));
         };
         vcpu.culprits.iter().for_each(|it| line(it.waited_ns, &it.says));
-        // It is always shown.
+        // The line `unexplained` is always shown.
         if !vcpu.culprits.iter().any(|it| it.kind == "unexplained") {
             line(0, "unexplained");
         }

@@ -11,10 +11,11 @@ use crate::entries::{entries, wrapped};
 const DOMAIN_TABLES: [&str; 4] =
     ["[[domain]]", "[[domain.vcpu]]", "[[domain.task]]", "tells = { ... }"];
 
-/// Default of a parameter whose value another parameter, `rules`, sets.
+/// Default of a parameter whose value follows from the parameter `rules`.
 const AS_RULES: &str = "as-rules";
 
-/// Policies that also take the parameters of another policy. Their pages only name these.
+/// Policies that also take the parameters of another policy, with that policy. Help pages of the
+/// former list only the names of these parameters.
 const BASES: [(&str, &str); 1] = [("gaps", "credit")];
 
 const SCENARIO: &str = "\

@@ -112,8 +112,9 @@ pub(crate) enum Kind {
     },
     /// Play a guest with an agent, for policies such as `gaps`.
     ///
-    /// The thread `vcpu0` computes forever and answers pings first. A second thread plays the
-    /// guest's devices. The agent reports both to the host (`slackline help agent`).
+    /// The thread `vcpu0` has two tasks: an urgent server, which answers pings, and a task that
+    /// computes forever. A second thread plays the guest's devices. The agent reports both tasks
+    /// and the number of waiting pings to the host (`slackline help agent`).
     Guest {
         /// CPU time of each answer, e.g. `200us`.
         #[arg(long, value_parser = span)]

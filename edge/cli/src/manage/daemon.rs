@@ -41,7 +41,7 @@ pub(super) struct MeasuredRound {
     largest: Vec<CpuShare>,
     /// Prediction without a change.
     unchanged: Option<Vec<PredictedVm>>,
-    /// Reason why nothing is predicted.
+    /// Reason why this recording allows no predictions. `None` if it allows them.
     pub(super) refused: Option<String>,
 }
 
@@ -60,7 +60,9 @@ impl ManagedHost {
         {
             let names: Vec<&str> = all.iter().map(|it| it.name.as_str()).collect();
             return Err(Problem::BadOption {
-                message: format!("cannot use the goals of `{unknown}`: it is not a reservation"),
+                message: format!(
+                    "cannot use the goals of `{unknown}`: there is no such reservation"
+                ),
                 hint: Some(match names[..] {
                     [] => "reserve it with `slackline reserve`".into(),
                     _ => format!("write one of {}", names.join(", ")),

@@ -41,8 +41,8 @@ struct LiveManager<'a> {
     begin: Instant,
     /// End of the current round.
     due: Instant,
-    /// Last change, until a round has watched it: the reservation before the change, and the shares
-    /// before and after the change.
+    /// Last change of this manager: the reservation before the change, and the shares before and
+    /// after the change. `None` after a round has measured the effect of the change.
     last: Option<(Reservation, CpuShare, CpuShare)>,
     /// Latest known revision of each measured reservation. A change by this manager updates it.
     revisions: BTreeMap<String, u64>,
@@ -55,7 +55,7 @@ struct LiveManager<'a> {
 /// Result of a round.
 struct RoundResult {
     line: RoundLine,
-    /// True if the text is printed even if the round before had the same text.
+    /// True if the text is printed although the round before had the same text.
     is_news: bool,
 }
 
@@ -132,13 +132,13 @@ impl LiveManager<'_> {
         Ok(())
     }
 
-    /// Prints how to undo a change that no round has watched.
+    /// Prints how to undo a last change whose effect no round has measured.
     fn tell_how_to_undo(&self) {
         if let Some((before, ..)) = &self.last {
             let (name, slice, at) = (&before.name, before.slice.0, self.daemon_options());
             terminal::tell(&format!(
-                "note:  the last change of {name} was not watched; undo it with `slackline change \
-                 {name} --slice {slice}{at}`\n"
+                "note:  the effect of the last change of {name} was not measured; undo it with \
+                 `slackline change {name} --slice {slice}{at}`\n"
             ));
         }
     }
@@ -238,9 +238,9 @@ impl LiveManager<'_> {
         Ok(result)
     }
 
-    /// Returns the reason to hold if another client changed a reservation since the round before.
-    /// The measurements of such a round are from two different slices, and two managers that act
-    /// would undo each other's changes.
+    /// Returns the reason to change nothing if another client has changed a reservation since the
+    /// round before. The measurements of such a round are from two different slices. Also, two
+    /// managers that act would undo each other's changes.
     fn changed_by_others(&mut self, measured: &MeasuredRound) -> Option<String> {
         let revisions = measured.reservations.iter().map(|it| (it.name.clone(), it.revision));
         let before = std::mem::replace(&mut self.revisions, revisions.collect());

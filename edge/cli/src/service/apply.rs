@@ -58,8 +58,8 @@ pub(crate) fn undo(args: &UndoArgs) -> Result<(), Problem> {
 /// Interval at which the stage of a plan is read.
 const STAGE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// Shows the stages of a plan until it ends, and has the service compare its predictions. The
-/// service carries the plan out without this command.
+/// Shows the stages of a plan until the plan ends, and asks the service to compare the predictions
+/// with what happens. The service executes the plan even if this command is stopped.
 fn follow(args: &Apply, client: &mut Client, rest: Vec<Prediction>) -> Result<(), Problem> {
     let (at, mut rest, mut is_told) = (&args.at, rest, false);
     loop {
@@ -101,7 +101,8 @@ fn is_of(vcpu: &str, vm: &str) -> bool {
     vcpu == vm || vcpu.strip_prefix(vm).is_some_and(|rest| rest.starts_with('.'))
 }
 
-/// Shortens a prediction to the time for which the first VM is watched. It may be undone after it.
+/// Shortens a prediction to the time for which the first VM is watched. The change may be undone
+/// after that time.
 fn within_watch(one: Prediction, watch: Span) -> Prediction {
     let length_ns = one.length_ns.min(watch.ns().saturating_sub(100_000_000));
     let part = |count: u64| {
@@ -130,8 +131,8 @@ fn planned(plan: &AppliedPlan) -> String {
     shown(&changes.collect::<Vec<AppliedChange>>(), false)
 }
 
-/// Requests that the service compares predictions with what happens. If it has no flight recorder,
-/// nothing is compared.
+/// Asks the service to compare predictions with what happens. Prints a note if the service refuses,
+/// for example because it has no flight recorder.
 fn watch(client: &mut Client, predictions: &[Prediction]) {
     if let Err(error) = client.predict(predictions) {
         terminal::tell(&format!(

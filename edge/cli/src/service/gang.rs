@@ -36,7 +36,7 @@ const NOTICE: Span = Span::from_secs(1);
 /// start, each VM has only the prorated budget of an incomplete period.
 const LEAD: Span = Span::from_ms(20);
 
-/// Number of times that a host without an answer is told that the gang is broken.
+/// Number of attempts to report a broken gang to a host that does not answer.
 const TRIES: u32 = 3;
 
 /// Number of consecutive checks without an answer after which a gang member counts as lost.
@@ -291,7 +291,7 @@ impl<'a> Calls<'a> {
         ))
     }
 
-    /// Explains which members were refused, and which hosts were perhaps not told that the gang has
+    /// Explains which members were refused, and which hosts perhaps do not know that the gang has
     /// failed.
     fn why_not(&self, because: &[usize], untold: &[usize]) -> Problem {
         let name = |member: usize| {
@@ -353,8 +353,8 @@ impl Hosts for Calls<'_> {
     }
 }
 
-/// Classifies the answer of a host. If there is no answer, it is not known if the request was
-/// executed.
+/// Classifies the answer of a host. Without an answer it is unknown whether the host executed the
+/// request.
 fn said(answer: &Answer) -> GangReply {
     match answer {
         Ok(_) => GangReply::Yes,
@@ -428,7 +428,7 @@ fn since_1970() -> Duration {
 }
 
 impl Calls<'_> {
-    /// Checks all members until one is lost, and then tells the other hosts that the gang is
+    /// Checks all members until one is lost, and then reports to the other hosts that the gang is
     /// broken. Returns without an error if a signal asks to stop.
     fn watch(&mut self) -> Result<(), Problem> {
         let stop = stop_flag()?;
@@ -472,8 +472,8 @@ impl Calls<'_> {
         }
     }
 
-    /// Tells the hosts of the other members that the member `lost` is lost. Returns the error for
-    /// this program.
+    /// Reports the loss of the member `lost` to the hosts of the other members. Returns the error
+    /// with which this program ends.
     fn broken(&mut self, lost: usize, why: &str) -> Problem {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);

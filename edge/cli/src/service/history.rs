@@ -17,7 +17,7 @@ use crate::headings::{
 use crate::problem::Problem;
 use crate::terminal;
 
-/// Reason that is given in place of a percentage.
+/// Footnote in place of a percentage of missed deadlines.
 const NOTHING: &str = "no CPU time was due to the VM";
 
 pub(crate) fn history(args: &History) -> Result<(), Problem> {
@@ -35,7 +35,7 @@ pub(crate) fn history(args: &History) -> Result<(), Problem> {
     terminal::print(&table(&accounts, args.view.csv).shown(&args.view)?)
 }
 
-/// Returns the history of the requested time, oldest first. It is requested page by page.
+/// Returns the history of the requested time, oldest first. The daemon returns it page by page.
 fn accounts(args: &History, client: &mut Client) -> Result<Vec<Account>, Problem> {
     let mut since = match args.since {
         Since::At(ns) => ns,

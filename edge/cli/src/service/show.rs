@@ -78,8 +78,8 @@ pub(super) fn reservations(all: &[Reservation]) -> Table {
     Table { names: column(NAME, all, |one| text(&one.name)), groups }
 }
 
-/// Returns the reason for each reservation's state, one sentence each, and the reasons for which
-/// `auto` chose mechanisms.
+/// Returns one sentence for each reservation whose state has a reason, and one for each reason for
+/// which `auto` chose a mechanism.
 pub(super) fn reasons(all: &[Reservation]) -> String {
     let reason = |one: &Reservation| {
         let why = one.why.as_ref()?;

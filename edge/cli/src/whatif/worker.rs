@@ -17,7 +17,7 @@ use crate::edits::{bad_edit, cpu_list};
 use crate::names::Names;
 use crate::problem::Problem;
 
-/// Recording, and whether it allows a prediction.
+/// Recording with the result of the gate, which decides if predictions from it are possible.
 struct LoadedRecording {
     recording: Recording,
     gate: Gate,
