@@ -34,7 +34,7 @@ fn alert_test_errors_under_edf_are_smaller_than_a_slice_and_repeatable() {
         assert_eq!((&row["target_ppm"], &row["seconds"]), (&target.into(), &20.into()));
         for name in ["error_least_ppm", "error_most_ppm"] {
             let error = row[name].as_i64().expect("an error");
-            // A second is off by at most one slice, which is a hundredth of it.
+            // The error of a second is at most one slice, a hundredth of the target of a second.
             assert!(error.abs() <= 10_000, "{name} {error}");
         }
     }
@@ -67,9 +67,9 @@ fn credit_of_2006_errs_by_whole_timeslices_unless_park_field_is_budget() {
         ["error_least_ppm", "error_most_ppm"].map(|name| row[name].as_i64().expect("an error"))
     };
     let [least, most] = errors("credit:rules=xen-2006-10-30");
-    assert_eq!(least, -1_000_000, "a second without a turn");
+    assert_eq!(least, -1_000_000, "a second without a timeslice");
     assert!((3_700_000..=5_000_000).contains(&most), "{most}");
-    // A second has 33 1/3 periods, so it is off by at most a third of a period's budget.
+    // A second has 33 1/3 periods. Its error is at most the budget of one period: 30 of 1,000 ms.
     let part = 1_000_000 * 30 / 1_000;
     let [least, most] = errors("credit:rules=xen-2006-10-30:park=budget");
     assert!(-part <= least && most <= part, "{least} to {most}");
@@ -106,7 +106,7 @@ fn alert_test_chart_axis_extends_to_errors_beyond_the_published_range() {
         let is_it = |line: &str| line.contains("\"middle\"") && line.ends_with(tick);
         figure.lines().any(is_it)
     };
-    // All errors are within the points that the paper states, -9.9 % and 36.3 %.
+    // All errors of `edf` are between the two that the paper states, -9.9 % and 36.3 %.
     let exact = figure("edf");
     assert!(has_tick(&exact, ">30</text>") && !has_tick(&exact, ">100</text>"), "{exact}");
     assert!(!exact.contains("are not drawn"), "{exact}");
@@ -123,7 +123,7 @@ fn alert_test_with_ablate_option_adds_cases_that_change_one_rule_each() {
     let out = run(&place, &["credit:rules=xen-2006-10-30"]).good();
     assert!(out.contains("Compared with Cherkasova"), "{out}");
     let out = run(&place, &["credit"]).good();
-    assert!(!out.contains("Compared with"), "other rules are not held against the paper:\n{out}");
+    assert!(!out.contains("Compared with"), "only the rules of the paper are compared:\n{out}");
 }
 
 #[test]

@@ -125,14 +125,14 @@ fn xenmon_table_of_a_run_equals_the_table_computed_from_its_trace() {
         assert!(table.contains(word), "`{word}` is missing:\n{table}");
     }
     let shown = place.run(&["show", "it.trace", "--xenmon"]).good();
-    assert_eq!(shown.split("XenMon: ").nth(1), Some(table), "the trace says the same");
+    assert_eq!(shown.split("XenMon: ").nth(1), Some(table), "the trace gives the same table");
     let whole = json(&place.run(&["sim", "it.toml", "--xenmon", "--json"]).good());
     let xenmon = &whole["runs"][0]["xenmon"];
     assert_eq!(xenmon["point_ns"], 100_000_000);
     let gold = &xenmon["domains"][0];
     has_fields(gold, &["gotten_ppm", "allocated_per_execution_ns", "waited_ns_per_s", "seconds"]);
     assert_eq!((&gold["domain"], &gold["gotten_ns"]), (&"gold".into(), &240_000_000.into()));
-    assert!(gold["io"].is_null(), "the trace says nothing about it");
+    assert!(gold["io"].is_null(), "the trace has no I/O");
 }
 
 #[test]
@@ -406,7 +406,8 @@ fn refusal_of_an_unreadable_recording_states_the_reason() {
     ran.says("it has more than the maximum of 268435456 bytes");
 }
 
-/// The recording has 20,000 lines, more than are kept in memory. It runs for 10 ms of every 100 ms.
+/// The recording has 20,000 lines, more than are kept in memory. The recorded VM runs for 10 ms of
+/// every 100 ms.
 #[test]
 fn recording_of_20000_lines_is_replayed_by_sim_and_load_commands() {
     let place = Place::with(&replaying());
@@ -524,7 +525,7 @@ fn no_color_environment_variable_disables_colours_on_a_terminal() {
         text
     };
     assert!(on_terminal(None).contains("\x1b["));
-    assert!(on_terminal(Some("")).contains("\x1b["), "an empty NO_COLOR says nothing");
+    assert!(on_terminal(Some("")).contains("\x1b["), "an empty NO_COLOR has no effect");
     let plain = on_terminal(Some("1"));
     assert!(!plain.contains('\x1b') && plain.contains("gold"), "{plain}");
 }

@@ -36,7 +36,7 @@ fn compare_command_refuses_a_domain_that_has_no_share_for_one_of_the_policies() 
         }
     }
     place.run(&["compare", "it.toml", "--policies", "edf,round-robin"]).good();
-    // A default of the policy is no reservation either.
+    // A scenario whose own policy is `gedf` is refused for the same reason.
     let gedf = GOOD.replace("share.edf = { slice", "# {").replacen("\"edf\"", "\"gedf\"", 1);
     place.write("gedf.toml", gedf.as_bytes());
     place.run(&["sim", "gedf.toml"]).refused(2).says("has no share for policy `gedf`");
@@ -100,7 +100,7 @@ fn run_with_several_seeds_gives_means_with_confidence_intervals() {
         place.read("it.toml").split(|&b| b == b'[').count().to_string().as_bytes(),
     );
     let text = String::from_utf8(place.read("it.toml")).expect("text");
-    let free = text.split("[[claim]]").next().expect("what stands before");
+    let free = text.split("[[claim]]").next().expect("a part before the first claim");
     place.write("free.toml", free.as_bytes());
     let text = place.run(&["sim", "free.toml", "--seeds", "5"]).good();
     assert!(text.contains('±') && text.contains("5 runs: mean"), "{text}");

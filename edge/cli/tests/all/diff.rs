@@ -63,7 +63,11 @@ fn diff_command_prints_a_table_and_its_check_option_sets_the_exit_code() {
     let wake = told.lines().find(|line| line.contains("wake latency p99")).expect("a line");
     assert!(wake.starts_with("all") || wake.contains("more, worse"), "{wake}");
     assert!(told.contains("more, worse\n"), "{told}");
-    assert_eq!(told, place.run(&["diff", "a.trace", "slow.trace"]).good(), "deterministic");
+    assert_eq!(
+        told,
+        place.run(&["diff", "a.trace", "slow.trace"]).good(),
+        "the output is deterministic"
+    );
     let ran = place.run(&["diff", "a.trace", "slow.trace", "--check"]).ended_with(1);
     ran.says("B is worse than A by more than noise (number of worse lines: ");
     place.run(&["diff", "slow.trace", "a.trace", "--check"]).ended_with(0);

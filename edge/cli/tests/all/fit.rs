@@ -10,7 +10,7 @@ const TASKS: &str = "title = 'engine control'\n\
     [[task]]\nname = 'sensor'\nwork = '500us'\nperiod = '20ms'\ndeadline = '12ms'\n\
     [[task]]\nname = 'log'\nwork = '8ms'\nperiod = '100ms'\n";
 
-/// A task of 1 ms that does 100 us of work, as in the measurements of HCBS.
+/// A task with a period of 1 ms and 100 us of work, as in the measurements of HCBS.
 const SHORT: &str = "title = 'short tasks'\n[[task]]\nname = 'short'\nwork = '100us'\n\
     period = '1ms'\n";
 
@@ -57,7 +57,7 @@ fn saved_miss_of_fit_replays_and_its_scenario_breaks_the_claim() {
         assert!(vm.unwrap()["jobs_late"].as_u64() > Some(0), "{table:#}");
         let ran = place.run(&["sim", "miss.toml"]).ended_with(1);
         ran.says("claim failed: jobs late of vm is at most 0, but it is");
-        // With the slice of the answer the same scenario keeps its claim.
+        // With the slice of the answer, the claim of the same scenario holds.
         let answer = json(&place, &["--period", "3ms"]);
         let slices = ["reservation", "trace"].map(|key| match key {
             "trace" => answer[key]["reservation"]["slice_ns"].as_u64().unwrap(),
@@ -71,7 +71,8 @@ fn saved_miss_of_fit_replays_and_its_scenario_breaks_the_claim() {
 fn fit_of_a_share_finds_the_largest_period_and_hints_at_a_long_one() {
     let place = place(SHORT);
     let answer = json(&place, &["--share", "50%"]);
-    // The blackout of half a CPU is one period, after which 100 us follow at once.
+    // With half a CPU, the longest time without CPU time is one period. The 100 us of work then
+    // follow without a pause.
     assert_eq!(answer["reservation"]["period_ns"], 900_000);
     let ran = place.run(&["fit", "tasks.toml", "--period", "5ms"]).ended_with(0);
     ran.says("the period 5ms is more than twice the shortest period of a task, 1ms");
@@ -80,7 +81,8 @@ fn fit_of_a_share_finds_the_largest_period_and_hints_at_a_long_one() {
         .says("use a shorter --period");
 }
 
-/// The published finding: with the same share, the period of the reservation decides about misses.
+/// A published finding: the longer the period of the reservation, the larger the share that short
+/// tasks need.
 #[test]
 fn period_and_not_share_decides_the_misses_of_tasks_of_one_millisecond() {
     let place = place(SHORT);

@@ -55,13 +55,16 @@ fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
     assert!(length > 2 << 20, "{length} bytes are fewer than three blocks");
     let piped = |options: &[&str]| {
         let mut command = place.command(&[&["show", "-"], options].concat());
-        let mut child =
-            command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut input = child.stdin.take().expect("is piped");
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
+        let mut input = child.stdin.take().expect("the stream is a pipe");
         let trace = place.read("it.trace");
         let writer = std::thread::spawn(move || input.write_all(&trace));
-        let output = child.wait_with_output().expect("it ends");
-        writer.join().expect("no panic").expect("all is read");
+        let output = child.wait_with_output().expect("the program ends");
+        writer.join().expect("the writer does not panic").expect("all is read");
         String::from_utf8(output.stdout).expect("UTF-8")
     };
     for from in ["0s", "5s", "8999ms"] {
@@ -72,7 +75,7 @@ fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
             assert!(shown.contains("long"), "{shown}");
         }
     }
-    // Damage far from the window is not read; the whole trace is checked without one.
+    // Damage far from the window is not noticed. Without a window, the whole trace is checked.
     let mut damaged = place.read("it.trace");
     damaged[length / 4] ^= 0x10;
     place.write("it.trace", &damaged);

@@ -40,7 +40,7 @@ fn every_key_of_a_scenario_is_explained_in_help() {
     ];
     for scenario in tables {
         for key in keys_of(&scenario) {
-            assert!(page.contains(&format!("\n  {key} ")), "`{key}` is not taught:\n{page}");
+            assert!(page.contains(&format!("\n  {key} ")), "`{key}` is not explained:\n{page}");
         }
     }
 }
@@ -56,13 +56,13 @@ fn every_workload_and_each_of_its_keys_is_explained_in_help() {
     assert!(kinds.contains(&"spin") && kinds.len() > 10, "{kinds:?}");
     for kind in kinds {
         let about = page.split(&format!("\n{kind}: ")).nth(1);
-        let about = about.unwrap_or_else(|| panic!("`{kind}` is not taught:\n{page}"));
-        let about = about.split("\n\n").next().expect("its keys");
+        let about = about.unwrap_or_else(|| panic!("`{kind}` is not explained:\n{page}"));
+        let about = about.split("\n\n").next().expect("the keys of the workload");
         let text = format!("work = {{ kind = \"{kind}\", nothing-like-it = 1 }}");
         let driver = "[driver]\ndomain = \"silver\"\n[[domain]]\nname = \"gold\"";
         let scenario = work(&text).replacen("[[domain]]\nname = \"gold\"", driver, 1);
         for key in keys_of(&scenario) {
-            assert!(about.contains(&format!("\n  {key} ")), "`{key}` of {kind} is not taught");
+            assert!(about.contains(&format!("\n  {key} ")), "`{key}` of {kind} is not explained");
         }
     }
 }
@@ -97,22 +97,22 @@ fn every_metric_in_json_and_claims_is_explained_in_help() {
             [&written, &field].iter().any(|name| text.contains(&format!("{begin}{name}{end}")))
         };
         let about = page(&field);
-        assert!(is_taught(&about, "JSON field: ", "\n"), "`{written}` is not taught:\n{about}");
+        assert!(is_taught(&about, "JSON field: ", "\n"), "`{written}` is not explained:\n{about}");
         assert!(is_taught(book, "`", "`"), "`{written}` is not in the book");
     }
     let metrics = metrics.split_whitespace().collect::<Vec<_>>().join(" ");
     let unknown = GOOD.replacen("delivered of gold", "beauty of gold", 1);
     let said = Place::with(&unknown).run(&["check", "it.toml"]).refused(2).err;
-    let known = said.split("use one of: ").nth(1).expect("what is known");
+    let known = said.split("use one of: ").nth(1).expect("the known metrics");
     for metric in known.trim().split(", ") {
         let ends = [" p50", " p90", " p99", " worst", " count"];
         let name = ends.iter().find_map(|end| metric.strip_suffix(end)).unwrap_or(metric);
-        assert!(metrics.contains(&format!(" {name}")), "`{metric}` is not taught:\n{metrics}");
+        assert!(metrics.contains(&format!(" {name}")), "`{metric}` is not explained:\n{metrics}");
         assert!(book.contains(&format!("`{name}")), "`{metric}` is not in the book");
     }
     let claims = page("claims");
     for test in ["below", "above", "at most", "at least", "within P% of", "within N points of"] {
-        assert!(claims.contains(test), "`{test}` is not taught");
+        assert!(claims.contains(test), "`{test}` is not explained");
     }
 }
 
@@ -132,12 +132,12 @@ fn every_table_column_is_explained_in_the_metrics_help_page() {
             for heading in lines[number - 1].split("  ").map(str::trim) {
                 let name = heading.trim_end_matches([' ', '%']);
                 let of_policy = ["edf", "p50", "p99", "worst", "n", ""].contains(&name);
-                assert!(of_policy || page.contains(name), "`{heading}` is not taught");
+                assert!(of_policy || page.contains(name), "`{heading}` is not explained");
             }
             for over in lines[number.saturating_sub(2)].split('─').map(str::trim) {
                 let name = over.split(',').next().unwrap_or_default();
                 let name = name.trim_end_matches([' ', '%']).trim_end_matches(" p99");
-                assert!(page.contains(name), "`{over}` is not taught");
+                assert!(page.contains(name), "`{over}` is not explained");
             }
         }
     }
@@ -205,7 +205,7 @@ fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
     let ab = "[driver]\ndomain = \"gold\"\n[[client]]\nkind = \"ab\"\nto = \"gold\"";
     for table in ["[driver]\ndomain = \"gold\"", ab] {
         for key in keys(table).split(", ") {
-            assert!(page.contains(&format!("`{key}`")), "`{key}` is not taught");
+            assert!(page.contains(&format!("`{key}`")), "`{key}` is not explained");
         }
     }
 }
@@ -220,7 +220,7 @@ fn help_page_of_the_host_explains_every_key_of_the_host() {
     let keys =
         said.err.lines().find_map(|line| line.strip_prefix("hint:  the keys of this table are "));
     for key in keys.unwrap_or_else(|| panic!("{}", said.err)).split(", ") {
-        assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not taught");
+        assert!(page.contains(&format!("\n{key} = ")), "`{key}` is not explained");
     }
 }
 
@@ -246,7 +246,7 @@ fn help_has_a_page_for_each_policy() {
         assert!(all.contains(&format!("\n  {command} ")), "`{command}` is missing:\n{all}");
     }
     assert!(all.contains("\n  edf ") && all.contains("\n  round-robin "), "{all}");
-    assert!(!all.contains("keep "), "what only the program uses is shown:\n{all}");
+    assert!(!all.contains("keep "), "a command that only the program uses is shown:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
     assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");

@@ -15,11 +15,11 @@ fn interrupted(place: &Place, arguments: &[&str], after: Duration) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     // Before the handler is installed, a signal would simply end the command.
-    wait_until("it to listen to signals", || {
+    wait_until("the command to handle signals", || {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "the command has ended by itself");
         caught.is_some_and(|mask| mask & 1 << (libc_sigint() - 1) != 0)
     });
     let_pass(after);
@@ -85,14 +85,14 @@ fn without_warmup(text: &str) -> String {
 #[track_caller]
 fn finished(ran: &Ran) -> (u64, u64) {
     let note = ran.err.lines().find_map(|line| line.strip_prefix("note: stopped after "));
-    let words: Vec<&str> = note.expect("it says so").split(' ').collect();
+    let words: Vec<&str> = note.expect("a note on the number of runs").split(' ').collect();
     assert_eq!((words[1], words[3]), ("of", "runs;"));
     (words[0].parse().unwrap(), words[2].parse().unwrap())
 }
 
 /// A run takes a tenth of a second on a usual host. The interrupt comes after three seconds. Even
-/// on a host that is thirty times slower, some runs are complete by then. Even on one that is ten
-/// times faster, some are not.
+/// on a host that is thirty times slower, some runs are complete by then. Even on a host that is ten
+/// times faster, some runs are not.
 #[test]
 fn command_that_is_interrupted_prints_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));

@@ -21,7 +21,7 @@ struct Server {
 
 impl Server {
     fn start(place: &Place, kind: &[&str]) -> Server {
-        Server::try_start(place, kind).expect("it tells its port")
+        Server::try_start(place, kind).expect("the server prints its port")
     }
 
     /// Starts a server. `None` if another program has taken its port.
@@ -141,7 +141,7 @@ fn client_of_the_load_command_counts_requests_to_a_killed_server_as_lost() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
-    assert_eq!(place.files(), Vec::<String>::new(), "the file that it reads has no name");
+    assert_eq!(place.files(), Vec::<String>::new(), "the temporary file of the server has no name");
     let done = client(&place, &["ab", "--at-once", "1", "--count", "3"], &server);
     assert_eq!(done["answered"], 3);
     server.child.kill().unwrap();
@@ -239,7 +239,11 @@ fn bsp_nodes_started_by_separate_commands_wait_for_each_other() {
         let done: Value = serde_json::from_slice(out).expect("JSON");
         done["jobs"].as_u64().unwrap()
     };
-    assert_eq!(rounds(&node(&other, &one, "100ms").output().unwrap().stdout), 0, "alone");
+    assert_eq!(
+        rounds(&node(&other, &one, "100ms").output().unwrap().stdout),
+        0,
+        "a node without a peer"
+    );
     let mut first = node(&one, &other, "60s").stdout(Stdio::null()).spawn().unwrap();
     let together = rounds(&node(&other, &one, "2s").output().unwrap().stdout);
     first.kill().unwrap();

@@ -1,4 +1,5 @@
-//! Tests of shell completions and manual pages. The programs that read them check them.
+//! Tests of shell completions and manual pages. They are checked by the programs that read them:
+//! bash, man and mandoc.
 
 use std::process::{Command, Stdio};
 
@@ -35,7 +36,7 @@ fn bash_completes_commands_and_options_that_are_not_hidden() {
     check.args(["-n", "completions"]).current_dir(place.path(""));
     let Some(checked) = by(check) else { return };
     checked.ended_with(0);
-    let offers = |words: &[&str]| offered(&place, words).expect("bash is there");
+    let offers = |words: &[&str]| offered(&place, words).expect("bash is installed");
     assert_eq!(offers(&["slackline", "reser"]), ["reserve"]);
     assert_eq!(offers(&["slackline", "reserve", "web", "--sl"]), ["--slice"]);
     assert_eq!(offers(&["slackline", "access", "rev"]), ["revoke"]);

@@ -30,7 +30,7 @@ fn paper_commands_list_run_and_report_an_experiment_of_a_paper() {
         assert!(out.contains(word), "`{word}` is missing:\n{out}");
     }
     let results = fs::read_to_string(place.path("papers/tiny/results/fig-1.csv"));
-    let results = results.expect("what was written");
+    let results = results.expect("the results file");
     let first = results.lines().next().expect("a first line");
     assert!(first.starts_with("# commit "), "{first}");
     assert!(first.contains("; slackline paper run tiny table-1; seeds 1 to 3; 20"), "{first}");
@@ -61,7 +61,8 @@ fn quick_option_causes_a_note_if_an_experiment_has_no_quick_settings() {
     place.run(&quick).ended_with(0).says(says);
     let file = place.path("papers/tiny/fig-1.toml");
     let text = fs::read_to_string(&file).expect("the experiment");
-    fs::write(&file, format!("{text}\n[quick]\nseeds = 1\n")).expect("written");
+    fs::write(&file, format!("{text}\n[quick]\nseeds = 1\n"))
+        .expect("the experiment can be changed");
     let ran = place.run(&quick).ended_with(0);
     assert!(!ran.err.contains("--quick"), "{}", ran.err);
 }

@@ -102,7 +102,7 @@ fn scenario_error_at_an_axis_point_is_reported_with_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {
-        let at = grid.find(name).expect("it is there");
+        let at = grid.find(name).expect("the scenario has this text");
         1 + grid[..at].matches('\n').count()
     };
     let spins = place_of("name = \"spins\"");
@@ -129,7 +129,7 @@ fn scenario_error_at_an_axis_point_is_reported_with_line_and_point() {
     ] {
         let wrong = grid.replacen(from, to, 1);
         let wrong = if from.starts_with("{ kind") {
-            let (head, tail) = grid.rsplit_once(from).expect("it is there");
+            let (head, tail) = grid.rsplit_once(from).expect("the scenario has this text");
             format!("{head}{to}{tail}")
         } else {
             wrong

@@ -43,7 +43,7 @@ impl Daemon {
         let folder = tempfile::tempdir().expect("a folder");
         let open = |path: PathBuf, mode| {
             let mode = std::fs::Permissions::from_mode(mode);
-            std::fs::set_permissions(path, mode).expect("it is ours");
+            std::fs::set_permissions(path, mode).expect("the test owns the file");
         };
         open(folder.path().into(), 0o755);
         let socket = folder.path().join("s");
@@ -55,7 +55,7 @@ impl Daemon {
             .stdin(OwnedFd::from(theirs))
             .stdout(OwnedFd::from(listener))
             .spawn()
-            .expect("it starts");
+            .expect("the program can be started");
         let (tell, asked) = channel();
         thread::spawn(move || be_core(ours, says, &tell));
         Some(Daemon { folder, front, asked: Mutex::new(asked) })
@@ -69,7 +69,7 @@ impl Daemon {
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
-        Ran::new(&self.command(args).output().expect("it runs"))
+        Ran::new(&self.command(args).output().expect("the program can be started"))
     }
 
     /// Writes a file into the folder of the socket.
@@ -83,7 +83,7 @@ impl Daemon {
     }
 
     pub(crate) fn heard(&self) -> Request {
-        let asked = self.asked.lock().expect("nobody panicked");
+        let asked = self.asked.lock().expect("no thread panicked");
         asked.recv_timeout(Duration::from_secs(10)).expect("the core was asked")
     }
 }
@@ -185,7 +185,7 @@ fn front_process_of_the_daemon_runs_without_privileges() {
     let Some(daemon) = Daemon::new(fine) else { return };
     daemon.run(&["list"]).good();
     let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.front.id()));
-    let status = status.expect("it lives");
+    let status = status.expect("the front runs");
     let of = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap_or_else(|| panic!("{name} is not in {status}")).trim().to_owned()
@@ -204,7 +204,7 @@ fn front_process_of_the_daemon_runs_without_privileges() {
     // Only root may inspect the process, so the kernel makes root the owner of its files.
     let owner = std::os::unix::fs::MetadataExt::uid;
     let files = std::fs::metadata(format!("/proc/{}/environ", daemon.front.id()));
-    assert_eq!(owner(&files.expect("it lives")), 0);
+    assert_eq!(owner(&files.expect("the front runs")), 0);
 }
 
 #[test]
@@ -215,10 +215,15 @@ fn user_outside_the_slackline_groups_is_refused_by_the_daemon() {
     copy_program(&program);
     let mut command = Command::new(program);
     command.args(["list", "--socket"]).arg(daemon.folder.path().join("s"));
-    let output = command.current_dir("/").uid(65_534).gid(65_534).output().expect("it runs");
+    let output = command
+        .current_dir("/")
+        .uid(65_534)
+        .gid(65_534)
+        .output()
+        .expect("the program can be started");
     let ran = Ran::new(&output).refused(5);
     ran.says("this user may not use the daemon").says("groups slackline or slackline-admin");
-    assert!(daemon.asked.lock().expect("nobody panicked").try_recv().is_err());
+    assert!(daemon.asked.lock().expect("no thread panicked").try_recv().is_err());
 }
 
 #[test]
@@ -230,16 +235,18 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
     let said = "web: 2ms in every 10ms for each of 2 vCPUs, and no more, 40.00 % of a CPU, for \
                 libvirt:web; partial, revision 7: the VM has 1 vCPU, and 2 are reserved\n";
     assert_eq!(text, said);
-    let Request::Reserve { name, wanted } = daemon.heard() else { panic!("something else") };
+    let Request::Reserve { name, wanted } = daemon.heard() else { panic!("another request") };
     let cpu = wanted.cpu.map(|share| share.0.ppm());
     assert_eq!((name.as_str(), cpu, wanted.exact), ("web", Some(1_500_000), true));
     assert_eq!((wanted.binding.as_deref(), wanted.slice), (Some("pid:17"), None));
     daemon.run(&["change", "web", "--slice", "3ms", "--at-least", "--if-revision", "7"]).good();
-    let Request::Change { change, if_revision, .. } = daemon.heard() else { panic!("another") };
+    let Request::Change { change, if_revision, .. } = daemon.heard() else {
+        panic!("another request")
+    };
     assert_eq!((change.slice, change.exact), (Some(Length(Span::from_ms(3))), Some(false)));
     assert_eq!((if_revision, change.why), (Some(7), None));
     daemon.run(&["change", "web", "--slice", "3ms", "--why", "31 misses in 30 s"]).good();
-    let Request::Change { change, .. } = daemon.heard() else { panic!("another") };
+    let Request::Change { change, .. } = daemon.heard() else { panic!("another request") };
     assert_eq!(change.why.as_deref(), Some("31 misses in 30 s"));
     // Without a terminal, no confirmation is asked for.
     for verb in ["pause", "resume", "release"] {
@@ -254,14 +261,22 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
 fn tables_from_the_daemon_fit_40_columns_and_json_is_not_changed() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
-        let output = daemon.command(&[verb]).env("COLUMNS", "40").output().expect("it runs");
+        let output = daemon
+            .command(&[verb])
+            .env("COLUMNS", "40")
+            .output()
+            .expect("the program can be started");
         let text = Ran::new(&output).good();
         // The reason for a state is a sentence, so it may be longer.
         for line in text.lines().filter(|line| !line.contains("are promised")) {
             assert!(line.chars().count() <= 40, "{line}\n{text}");
         }
     }
-    let wide = daemon.command(&["list"]).env("COLUMNS", "140").output().expect("it runs");
+    let wide = daemon
+        .command(&["list"])
+        .env("COLUMNS", "140")
+        .output()
+        .expect("the program can be started");
     let text = Ran::new(&wide).good();
     for shown in ["web", "2ms!", "1/2", "40.00", "30.00", "0.50", "75.00", "partial"] {
         assert!(text.contains(shown), "`{shown}` is not in\n{text}");
@@ -307,7 +322,7 @@ fn commands_without_a_running_daemon_fail_with_a_hint_to_start_it() {
     let socket = folder.path().join("nobody");
     for verb in ["find", "list", "watch", "room", "log"] {
         let command = Command::new(PROGRAM).arg(verb).arg("--socket").arg(&socket).output();
-        let ran = Ran::new(&command.expect("it runs")).refused(3);
+        let ran = Ran::new(&command.expect("the program can be started")).refused(3);
         ran.says("no daemon listens at").says("slackline serve");
     }
 }
@@ -316,7 +331,7 @@ fn commands_without_a_running_daemon_fail_with_a_hint_to_start_it() {
 fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let mut watch = daemon.command(&["watch", "web", "--json"]);
-    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut watch = watch.stdout(Stdio::piped()).spawn().expect("the program can be started");
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     for _ in 0..2 {
         let line = lines.next().expect("a line").expect("text");
@@ -324,14 +339,17 @@ fn watch_command_prints_reservations_each_second_until_it_is_stopped() {
         assert_eq!(value["reservations"][0]["name"], "db", "{line}");
     }
     let pid = i32::try_from(watch.id()).ok().and_then(Pid::from_raw).expect("a process");
-    kill_process(pid, Signal::INT).expect("it lives");
-    assert_eq!(watch.wait().expect("it ends").code(), Some(0));
+    kill_process(pid, Signal::INT).expect("the command runs");
+    assert_eq!(watch.wait().expect("the command ends").code(), Some(0));
 }
 
 #[test]
 fn service_help_page_explains_every_verb_state_and_refusal() {
     let pages = ["service", "refusals"].map(|topic| {
-        let output = Command::new(PROGRAM).args(["help", topic]).output().expect("it runs");
+        let output = Command::new(PROGRAM)
+            .args(["help", topic])
+            .output()
+            .expect("the program can be started");
         Ran::new(&output).good()
     });
     let page = pages.concat();
@@ -339,13 +357,14 @@ fn service_help_page_explains_every_verb_state_and_refusal() {
     let words = words.chain(Kind::ALL.map(Kind::word));
     let verbs = ["serve", "find", "reserve", "change", "pause", "resume", "release", "list"];
     for word in words.chain(verbs).chain(["watch", "room", "log"]) {
-        assert!(page.contains(&format!("\n  {word} ")), "`{word}` is not taught:\n{page}");
+        assert!(page.contains(&format!("\n  {word} ")), "`{word}` is not explained:\n{page}");
     }
     assert!(page.lines().all(|line| line.chars().count() <= 100), "{page}");
 }
 
 fn clock(ahead: Duration, id: &str) -> Host {
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after");
+    let now =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
     Host {
         revision: 0,
         name: id.into(),
@@ -407,7 +426,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
     std::fs::write(&file, text).expect("a file");
     let mut command = Command::new(PROGRAM);
     command.arg("gang").arg(file).stdin(Stdio::null()).env_remove("COLUMNS");
-    Ran::new(&command.output().expect("it runs"))
+    Ran::new(&command.output().expect("the program can be started"))
 }
 
 #[test]
@@ -431,12 +450,12 @@ fn gang_is_reserved_on_all_hosts_before_it_begins_on_any_host() {
         assert_eq!(daemon.heard(), held);
         let Request::Gang { word: GangWord::Begin { at_ns, strict: true, .. } } = daemon.heard()
         else {
-            panic!("it does not begin")
+            panic!("the gang was not told to begin")
         };
         at_ns
     });
     assert_eq!(begins[0], begins[1]);
-    // The start is 20 ms before a period of all members.
+    // The VMs are first scheduled 20 ms before a period that all members begin together.
     assert_eq!((begins[0] + 20_000_000) % 10_000_000, 3_000_000);
 }
 
@@ -461,5 +480,5 @@ fn gang_is_refused_before_any_reservation_if_host_clocks_differ() {
     let ran = gang_of([&one, &other], "").ended_with(3);
     ran.says("differ by").says("the slice of 4ms");
     assert_eq!((one.heard(), other.heard()), (Request::Host, Request::Host));
-    assert!(one.asked.lock().expect("nobody panicked").try_recv().is_err());
+    assert!(one.asked.lock().expect("no thread panicked").try_recv().is_err());
 }

@@ -1,4 +1,4 @@
-//! Tests of usability problems that were fixed.
+//! Tests of details of commands: windows of traces, reports, names, and widths of tables.
 
 use crate::common::{GOOD, Place};
 use serde_json::Value;
@@ -14,7 +14,7 @@ fn show_command_lists_run_intervals_as_json() {
     // The first line is the heading. The last one counts the run intervals outside the window.
     assert_eq!(stretches.len(), lines.lines().count() - 2);
     let first = &stretches[0];
-    let line = lines.lines().nth(1).expect("a stretch");
+    let line = lines.lines().nth(1).expect("a run interval");
     for field in ["cpu", "vcpu", "why"] {
         assert!(line.contains(first[field].as_str().expect("a text")), "{field}: {line}");
     }
@@ -45,7 +45,7 @@ fn html_report_of_a_run_has_its_numbers_scenario_and_timeline() {
         assert!(html.contains(part), "{part}");
     }
     assert!(html.matches("</script>").count() == 1 && !html.contains("src="), "one script, inline");
-    // The trace that it is made from is not kept, and a trace that is saved gives the same report.
+    // The temporary trace of a report is removed. With a saved trace, the report is the same.
     assert_eq!(place.files(), ["it.html", "it.toml"]);
     place.run(&["sim", "it.toml", "--report", "again.html", "--save", "it.trace"]).good();
     assert_eq!(place.read("again.html"), html.as_bytes());
@@ -67,11 +67,11 @@ fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
                    stolen_ppm,unused_ppm";
     assert_eq!(heading, columns);
     let taught = place.run(&["help", "metrics"]).good();
-    let taught = taught.split("\nColumns of --csv").nth(1).expect("what the columns are");
+    let taught = taught.split("\nColumns of --csv").nth(1).expect("the list of columns");
     for column in heading.split(',') {
-        assert!(taught.contains(&format!("\n  {column} ")), "`{column}` is not taught");
+        assert!(taught.contains(&format!("\n  {column} ")), "`{column}` is not explained");
     }
-    // The row has the CPU time of all VMs. A simulated CPU has no other programs.
+    // The row of the CPU has the CPU time of all VMs. A simulated CPU has no other programs.
     let cpu: Vec<&str> = csv.lines().filter(|line| line.contains(",cpu0,")).collect();
     assert_eq!(cpu.len(), 3, "{csv}");
     for (second, line) in cpu.iter().enumerate() {
@@ -179,7 +179,11 @@ fn every_command_prints_tables_that_fit_into_40_columns() {
         &[&alert[..], &["--targets", "5,50"]].concat(),
         &[&alert[..], &["--targets", "50", "--ablate"]].concat(),
     ] {
-        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let output = place
+            .command(arguments)
+            .env("COLUMNS", "40")
+            .output()
+            .expect("the program can be started");
         let text = String::from_utf8(output.stdout).expect("text");
         assert!(output.status.success() && !text.is_empty(), "{arguments:?}");
         crate::common::is_narrow(&text);
@@ -188,7 +192,11 @@ fn every_command_prints_tables_that_fit_into_40_columns() {
     for arguments in
         [&["sim", "it.toml", "--lenght", "1s"][..], &["show", "it.trace", "--from", "1h"]]
     {
-        let output = place.command(arguments).env("COLUMNS", "40").output().expect("it runs");
+        let output = place
+            .command(arguments)
+            .env("COLUMNS", "40")
+            .output()
+            .expect("the program can be started");
         let text = String::from_utf8(output.stderr).expect("text");
         assert!(text.starts_with("error: ") && text.contains('\n'), "{text}");
         crate::common::is_narrow(&text);

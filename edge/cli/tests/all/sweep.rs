@@ -53,7 +53,10 @@ fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
         assert_eq!((line.len(), line[4]), (lines[0].len(), "done"), "{line:?}");
         let is_sedf = line[2] == "sedf";
         let [moves, misses] = ["moves_per_cpu_second", "misses"].map(|name| line[column(name)]);
-        assert!(!is_sedf || moves == "0.000" && misses == "0", "SEDF binds and keeps: {line:?}");
+        assert!(
+            !is_sedf || moves == "0.000" && misses == "0",
+            "SEDF neither migrates nor misses: {line:?}"
+        );
         let error: f64 = line[column("share_error_percent")].parse().unwrap();
         // On one CPU, slack by weight is fair to a VM that never blocks.
         let is_plain = is_sedf && line[0] == "none" && line[1] == "1";
@@ -113,7 +116,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     wait_until("some runs to be done", || {
-        assert!(child.try_wait().unwrap().is_none(), "it has ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "the sweep has ended by itself");
         lines() > before + 3
     });
     let_pass(Duration::from_millis(20));
@@ -129,12 +132,12 @@ fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
     let whole = text(&place, "it.csv");
     std::fs::remove_file(place.path("it.csv")).unwrap();
     assert_eq!(ended_by(&place, &SWEEP, Signal::KILL).code, None);
-    assert!(!place.path("it.csv").exists(), "half a table is none");
+    assert!(!place.path("it.csv").exists(), "an incomplete table is not written");
     let part = text(&place, "it.csv.part");
     let done = part.lines().count() - 1 - usize::from(!part.ends_with('\n'));
     let ran = ended_by(&place, &SWEEP, Signal::INT).ended_with(130);
     let ran = ran.says("run the same command to continue").says(" before; ");
-    assert!(ran.out.contains("error %"), "there is something to show: {}", ran.out);
+    assert!(ran.out.contains("error %"), "statistics of finished runs are shown: {}", ran.out);
     let some = text(&place, "it.csv");
     assert!(some.lines().count() > done && some.len() < whole.len());
     assert!(some.lines().all(|line| whole.lines().any(|other| other == line)));
@@ -196,8 +199,8 @@ fn invalid_sweep_is_refused_before_its_first_run() {
     for (scenario, says) in cases {
         let place = Place::with(&scenario);
         let ran = place.run(&SWEEP).refused(2);
-        assert!(ran.err.contains(says), "`{says}` is not said:\n{}", ran.err);
-        assert_eq!(place.files(), ["it.toml"], "nothing was begun");
+        assert!(ran.err.contains(says), "`{says}` is missing:\n{}", ran.err);
+        assert_eq!(place.files(), ["it.toml"], "no output file was created");
     }
     let place = Place::with(FAMILY);
     for command in ["sim", "check"] {

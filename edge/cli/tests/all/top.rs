@@ -62,8 +62,8 @@ impl Screen {
     /// alternate screen.
     #[track_caller]
     fn ends_with(mut self, code: i32) {
-        self.wait_until("the former screen", |screen| !screen.alternate_screen());
-        assert_eq!(self.child.wait().expect("it ends").code(), Some(code));
+        self.wait_until("the screen before `top`", |screen| !screen.alternate_screen());
+        assert_eq!(self.child.wait().expect("the program ends").code(), Some(code));
     }
 }
 
@@ -113,7 +113,7 @@ fn top_command_plays_a_perf_recording_and_names_culprits() {
     screen.press("\r");
     screen.shows("process backup");
     screen.press("q");
-    assert!(screen.child.wait().expect("it ends").success());
+    assert!(screen.child.wait().expect("the program ends").success());
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn top_command_restores_the_terminal_if_a_signal_ends_it() {
     screen.shows("sort: name");
     let pid = i32::try_from(screen.child.id()).expect("a process id");
     let pid = rustix::process::Pid::from_raw(pid).expect("a process id");
-    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("it runs");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("the program runs");
     screen.ends_with(0);
 }
 
@@ -137,5 +137,5 @@ fn top_command_is_refused_without_a_terminal_a_daemon_or_a_valid_interval() {
     let mut screen = Screen::start(&place, &["top", "--socket", "none"]);
     screen.shows("error: ");
     assert!(!screen.terminal.screen().alternate_screen());
-    assert_ne!(screen.child.wait().expect("it ends").code(), Some(0));
+    assert_ne!(screen.child.wait().expect("the program ends").code(), Some(0));
 }

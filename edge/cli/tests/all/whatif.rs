@@ -125,10 +125,10 @@ fn worker(place: &Place, frames: &[&[u8]]) -> Output {
     let mut input = child.stdin.take().expect("a pipe");
     for frame in frames {
         let length = (frame.len() as u64).to_le_bytes();
-        input.write_all(&length).and_then(|()| input.write_all(frame)).expect("it reads");
+        input.write_all(&length).and_then(|()| input.write_all(frame)).expect("the worker reads");
     }
     drop(input);
-    child.wait_with_output().expect("its output")
+    child.wait_with_output().expect("the output of the worker")
 }
 
 /// Returns the answers of a worker.
@@ -137,7 +137,7 @@ fn answers(output: &Output) -> Vec<Value> {
     let mut answers = Vec::new();
     while let Some((length, after)) = rest.split_first_chunk::<8>() {
         let (answer, after) =
-            after.split_at(usize::try_from(u64::from_le_bytes(*length)).expect("short"));
+            after.split_at(usize::try_from(u64::from_le_bytes(*length)).expect("a short answer"));
         answers.push(serde_json::from_slice(answer).expect("JSON"));
         rest = after;
     }
@@ -191,16 +191,16 @@ fn worker_of_the_daemon_reports_damaged_recordings_and_has_little_memory() {
     assert!(output.status.success());
     let answer = &answers(&output)[0];
     assert!(
-        answer["Err"]["detail"].as_str().expect("why").contains("the last seconds"),
+        answer["Err"]["detail"].as_str().expect("a reason").contains("the last seconds"),
         "{answer}"
     );
-    // A recording of more bytes than it may have.
+    // The recording has more bytes than the memory limit of the worker.
     let mut child = place.command(&["serve-worker"]);
     child.stdin(Stdio::piped()).stderr(Stdio::piped());
     let mut child = child.spawn().expect("a worker");
     let mut input = child.stdin.take().expect("a pipe");
-    input.write_all(&(300_u64 << 20).to_le_bytes()).expect("it reads");
-    let output = child.wait_with_output().expect("its output");
+    input.write_all(&(300_u64 << 20).to_le_bytes()).expect("the worker reads");
+    let output = child.wait_with_output().expect("the output of the worker");
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("memory allocation"), "{said}");
 }

@@ -105,8 +105,8 @@ pub fn begin_on(kernel: Kernel) -> Option<Live> {
     }
     let turn = Turn::wait();
     let place = Place::new();
-    // `doctor` sleeps a few hundred times to measure timers, and no test changes its result. So its
-    // result is kept.
+    // `doctor` takes long, because it sleeps a few hundred times to measure timers. No test changes
+    // its result, so it runs only once.
     static SKIPPED: OnceLock<Option<&str>> = OnceLock::new();
     if let Some(why) = SKIPPED.get_or_init(|| what_is_missing(&place)) {
         println!("skipped: {why}");
@@ -122,13 +122,13 @@ fn what_is_missing(place: &Place) -> Option<&'static str> {
     let doctor: Value =
         serde_json::from_str(&place.run(&["doctor", "--json"]).good()).expect("JSON");
     if doctor["can_run_live"] != true {
-        return Some("needs a machine that can run live; `slackline doctor` says why not");
+        return Some("needs a host that can run live; see `slackline doctor`");
     }
     let findings = doctor["findings"].as_array().expect("findings");
     let is_missing = |it: &&Value| it["state"] == "missing";
     let watching = |it: &Value| it["id"] == "perf" || it["id"] == "tracefs";
     let is_blind = findings.iter().filter(is_missing).any(watching);
-    is_blind.then_some("needs a kernel that tells what threads do")
+    is_blind.then_some("needs a kernel that reports scheduling events")
 }
 
 /// Returns the CPU time that a vCPU received in a run, in millionths of a CPU.
@@ -227,7 +227,7 @@ impl Drop for Live {
     fn drop(&mut self) {
         // Processes are left only if the test failed.
         for (pid, line) in self.processes() {
-            println!("ending what is left: {pid} {line}");
+            println!("killing a process that the test left: {pid} {line}");
             kill(pid, Signal::KILL);
         }
     }
@@ -252,11 +252,11 @@ impl Runner<'_> {
     /// Sends a signal to the process group, as a key on a terminal does.
     pub fn signal_group(&self, signal: Signal) {
         let group = Pid::from_raw(self.pid()).expect("a process id");
-        rustix::process::kill_process_group(group, signal).expect("the group is there");
+        rustix::process::kill_process_group(group, signal).expect("the process group exists");
     }
 
     pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("is our child").is_none()
+        self.child.try_wait().expect("the process is a child of the test").is_none()
     }
 
     /// Returns an output of the run, `out` or `err`. Empty if the output went to a terminal.
@@ -269,14 +269,14 @@ impl Runner<'_> {
     #[track_caller]
     pub fn end(mut self) -> Ran {
         wait_until("the run to end", || !self.is_running());
-        let code = self.child.wait().expect("is our child").code();
+        let code = self.child.wait().expect("the process is a child of the test").code();
         Ran { code, out: self.said("out"), err: super::without_cost(&self.said("err")) }
     }
 }
 
 impl Drop for Runner<'_> {
     fn drop(&mut self) {
-        // The run is still running only if the test failed. Its keeper then restores what it held.
+        // The run is still running only if the test failed. Its keeper then restores the threads.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
@@ -347,20 +347,22 @@ impl Victim {
             .env(PART, "victim");
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("this program can be started");
-        let lines = BufReader::new(child.stdout.take().expect("is piped")).lines();
+        let lines = BufReader::new(child.stdout.take().expect("the stream is a pipe")).lines();
         let lines = lines.map_while(Result::ok);
         let said = lines.filter_map(|line| line.rsplit_once('@').map(|(_, tid)| tid.to_owned()));
         // The two lines may come in any order.
         let said: Vec<String> = said.take(2).collect();
         let spinner = said.iter().find_map(|number| Tid::new(number.parse().ok()?));
-        let spinner = spinner.expect("the victim says who spins");
+        let spinner = spinner.expect("the victim prints the id of its computing thread");
         let mut victim = Victim { child, spinner, before: Vec::new() };
         // The threads get unusual priorities, so that restoring them cannot succeed by chance.
         for (place, tid) in victim.threads().into_iter().enumerate() {
-            let class = Scheduling::Other { nice: 3 + i32::try_from(place).expect("a few") };
-            set_scheduling(tid, &SchedulingOf { class, reset_on_fork: false }).expect("is ours");
+            let class =
+                Scheduling::Other { nice: 3 + i32::try_from(place).expect("a small number") };
+            set_scheduling(tid, &SchedulingOf { class, reset_on_fork: false })
+                .expect("root may do this");
             if tid != spinner {
-                set_affinity(tid, &CpuSet::one(CpuId::new(0))).expect("is ours");
+                set_affinity(tid, &CpuSet::one(CpuId::new(0))).expect("root may do this");
             }
         }
         victim.before = victim.state();
@@ -374,18 +376,23 @@ impl Victim {
     /// Ends the thread of the victim that does nothing.
     pub fn end_a_thread(&mut self) {
         let before = self.threads().len();
-        self.child.stdin.as_mut().expect("is piped").write_all(b"\n").expect("it listens");
+        self.child
+            .stdin
+            .as_mut()
+            .expect("the stream is a pipe")
+            .write_all(b"\n")
+            .expect("the victim reads its input");
         wait_until("a thread to end", || self.threads().len() < before);
         let left = self.threads();
         self.before.retain(|state| left.contains(&state.tid));
     }
 
     fn threads(&self) -> Vec<Tid> {
-        threads_of(Tid::new(self.pid()).expect("a process id")).expect("the victim is there")
+        threads_of(Tid::new(self.pid()).expect("a process id")).expect("the victim runs")
     }
 
     fn state(&self) -> Vec<State> {
-        states(self.pid()).expect("the victim is there")
+        states(self.pid()).expect("the victim runs")
     }
 
     /// Returns true if a run schedules the victim, so that the state of its threads has changed.
@@ -400,8 +407,8 @@ impl Victim {
         while self.is_held() && Instant::now() < deadline {
             nap();
         }
-        assert_eq!(self.state(), self.before, "the victim was not given back");
-        let used = || thread_cpu_time(self.spinner).expect("the victim is there");
+        assert_eq!(self.state(), self.before, "the victim was not restored");
+        let used = || thread_cpu_time(self.spinner).expect("the victim runs");
         let before = used();
         wait_until("the victim to run", || used() > before + Span::from_ms(1));
         assert_eq!(groups_left(&self.threads()), Vec::<String>::new());

@@ -103,7 +103,7 @@ impl Ran {
     #[track_caller]
     pub fn refused(self, code: i32) -> Ran {
         let ran = self.ended_with(code);
-        assert_eq!(ran.out, "", "nothing belongs on standard output");
+        assert_eq!(ran.out, "", "a refused command prints nothing on standard output");
         assert!(ran.complaint().starts_with("error: "), "{}", ran.err);
         let begins = |word: &str| ran.err.lines().filter(|line| line.starts_with(word)).count();
         assert_eq!((begins("error: "), begins("hint:  ")), (1, 1), "{}", ran.err);
@@ -158,7 +158,7 @@ impl Place {
     pub fn command_of_nobody(&self, arguments: &[&str]) -> Option<Command> {
         const NOBODY: u32 = 65534;
         if !rustix::process::geteuid().is_root() {
-            println!("skipped: needs root, to be somebody else");
+            println!("skipped: needs root, to run as another user");
             return None;
         }
         let program = self.path("slackline");
@@ -166,7 +166,7 @@ impl Place {
             copy_program(&program);
         }
         let all = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(self.folder.path(), all).expect("our own folder");
+        std::fs::set_permissions(self.folder.path(), all).expect("the test owns the folder");
         let mut command = Command::new(&program);
         command.args(arguments).current_dir(self.folder.path()).uid(NOBODY).gid(NOBODY);
         Some(command)
@@ -189,14 +189,23 @@ impl Place {
     pub fn run_into_head(&self, arguments: &[&str]) -> Ran {
         let mut command = self.command(arguments);
         let (mut reader, writer) = std::io::pipe().expect("a pipe");
-        let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().expect("starts");
+        let mut child = command
+            .stdout(writer)
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the program can be started");
         drop(command); // The command holds the other end of the pipe.
         let mut byte = [0];
         while matches!(reader.read(&mut byte), Ok(1)) && byte != *b"\n" {}
         drop(reader);
         let mut err = String::new();
-        child.stderr.take().expect("is piped").read_to_string(&mut err).expect("is UTF-8");
-        let code = child.wait().expect("ends").code();
+        child
+            .stderr
+            .take()
+            .expect("the stream is a pipe")
+            .read_to_string(&mut err)
+            .expect("output is UTF-8");
+        let code = child.wait().expect("the program ends").code();
         Ran { code, out: String::new(), err }
     }
 }
@@ -234,14 +243,14 @@ pub fn on_terminal(mut command: Command, columns: u16) -> (std::process::ExitSta
     let mut text = Vec::new();
     // Reading from a terminal whose other end is closed gives an error.
     let _ = outside.read_to_end(&mut text);
-    let end = child.wait().expect("it ends");
+    let end = child.wait().expect("the program ends");
     (end, String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Asserts that the text fits a terminal of 40 columns, except for single long words.
 #[track_caller]
 pub fn is_narrow(text: &str) {
-    // Text that was overwritten does not count.
+    // Of a line that was overwritten, only the last text counts.
     let seen =
         |line: &str| line.rsplit("\r\x1b[K").next().unwrap_or_default().trim_end().to_owned();
     for line in text.split('\n').map(seen) {

@@ -61,7 +61,11 @@ impl<'a> Daemon<'a> {
     pub fn start_in(live: &'a Live, state: &str) -> Daemon<'a> {
         let mut daemon = Daemon { live, child: spawn(live, state, "socket") };
         wait_until("the daemon to answer", || {
-            assert!(daemon.child.try_wait().unwrap().is_none(), "it ended: {}", daemon.said());
+            assert!(
+                daemon.child.try_wait().unwrap().is_none(),
+                "the daemon ended: {}",
+                daemon.said()
+            );
             daemon.try_ask("GET", "/v1/host", None).is_some()
         });
         daemon
@@ -73,12 +77,12 @@ impl<'a> Daemon<'a> {
         let err = File::create(live.place.path("err")).unwrap();
         command.stdout(Stdio::null()).stderr(err);
         let mut daemon = Daemon { live, child: command.spawn().ok()? };
-        wait_until("the daemon to answer, or not to be there", || {
+        wait_until("the daemon to answer or to end", || {
             daemon.try_ask("GET", "/v1/host", None).is_some()
                 || daemon.child.try_wait().unwrap().is_some()
         });
         if daemon.child.try_wait().unwrap().is_some() {
-            println!("it ended: {}", daemon.said());
+            println!("the daemon ended: {}", daemon.said());
             return None;
         }
         Some(daemon)

@@ -118,7 +118,7 @@ fn live_run_continues_after_one_of_its_load_processes_is_killed() {
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
     wait_until("the load process", || !live.processes_of("load").is_empty());
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(200));
     live.processes_of("load").into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
     runner.end().ended_with(0).shows("note: `other` ended by itself at ").shows("signal 9");
@@ -132,7 +132,7 @@ fn live_run_notes_the_end_of_a_process_that_it_schedules() {
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
-        wait_until("the victim to be held", || victim.is_held());
+        wait_until("the victim to be scheduled", || victim.is_held());
         drop(victim);
         runner.end().ended_with(0).shows("note: `victim` ended by itself at ");
         live.nothing_is_left();
@@ -146,7 +146,7 @@ fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
     let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(300));
     victim.end_a_thread();
     let_pass(Duration::from_millis(300));
@@ -256,7 +256,7 @@ fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
         } else {
             runner.end().ended_with(0).shows("victim");
         }
-        wait_until("the budgets to be given back", || budgets() == [0, 0]);
+        wait_until("the budgets to be restored", || budgets() == [0, 0]);
         live.nothing_is_left();
     }
     // A reservation beyond the budget is refused with both numbers, and changes nothing.
@@ -281,7 +281,7 @@ fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
     let first = live.start(&scenario);
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     live.place.write("second.toml", scenario.as_bytes());
     let says = format!("another slackline, process {}, schedules it already", first.pid());
     live.run(&["run", "second.toml"]).refused(3).says(&says).says("--cpus");

@@ -99,7 +99,7 @@ fn history_counts_time_in_which_a_reservation_is_in_state_contested() {
     assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
     let_pass(Duration::from_millis(2_500));
     live::kill(victim.pid(), rustix::process::Signal::STOP);
-    wait_until("it to be contested", || daemon.one("web")["state"] == "contested");
+    wait_until("the reservation to be contested", || daemon.one("web")["state"] == "contested");
     let_pass(Duration::from_secs(2));
     let sums = Sums::of(&daemon, "web");
     let (contested, existed) = (sums.sum("contested_ns"), sums.sum("existed_ns"));

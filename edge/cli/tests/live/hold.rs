@@ -114,7 +114,7 @@ impl<'a> Holding<'a> {
 
     #[track_caller]
     pub(crate) fn end(mut self) -> Ran {
-        wait_until("the hold to end", || self.child.try_wait().unwrap().is_some());
+        wait_until("`slackline hold` to end", || self.child.try_wait().unwrap().is_some());
         let code = self.child.wait().unwrap().code();
         Ran { code, out: self.text("out"), err: self.text("err") }
     }
@@ -134,7 +134,7 @@ fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
         let victim = Victim::start();
         let pid = victim.pid().to_string();
         let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
-        wait_until("the victim to be held", || victim.is_held());
+        wait_until("the victim to be scheduled", || victim.is_held());
         let_pass(Duration::from_millis(1500));
         holding.signal(signal);
         let ran = holding.end().ended_with(0);
@@ -192,7 +192,7 @@ fn hold_command_on_two_cpus_restores_the_process_when_it_ends() {
         let victim = Victim::start();
         let pid = victim.pid().to_string();
         let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "1.2"]);
-        wait_until("the victim to be held", || victim.is_held());
+        wait_until("the victim to be scheduled", || victim.is_held());
         let_pass(Duration::from_millis(300));
         holding.signal(signal);
         let ran = holding.end();
@@ -260,7 +260,7 @@ fn process_is_restored_after_its_hold_command_is_killed() {
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let holding = Holding::start(&live, &["hold", "--pid", &pid, "--cpu", "30%"]);
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(300));
     holding.signal(Signal::KILL);
     assert_eq!(holding.end().code, None);
@@ -275,7 +275,7 @@ fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
     let pid = victim.pid().to_string();
     let hold = ["hold", "--pid", &pid, "--cpu", "0.3", "--vcpus"];
     let holding = Holding::start(&live, &hold);
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(300));
     holding.signal(Signal::INT);
     holding.end().ended_with(0).shows(": 3ms in every 10ms (30.00 %), and no more");
@@ -366,7 +366,7 @@ fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
         wait_until("it to be enough", || budgets() == [us; 3]);
         holding.signal(Signal::INT);
         holding.end().ended_with(0);
-        wait_until("the budgets to be given back", || budgets() == [0; 3]);
+        wait_until("the budgets to be restored", || budgets() == [0; 3]);
     }
     drop(guest);
     drop(inner);

@@ -84,7 +84,7 @@ impl<'a> Holding<'a> {
     #[track_caller]
     fn end_by(mut self, signal: Signal) -> Ran {
         kill(i32::try_from(self.1.id()).unwrap(), signal);
-        wait_until("the hold to end", || self.1.try_wait().unwrap().is_some());
+        wait_until("`slackline hold` to end", || self.1.try_wait().unwrap().is_some());
         let code = self.1.wait().unwrap().code();
         let text = |name| String::from_utf8(self.0.place.read(name)).unwrap();
         Ran { code, out: text("out"), err: text("err") }

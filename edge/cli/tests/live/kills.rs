@@ -19,7 +19,7 @@ fn signal_ends_a_live_run_after_its_table_is_printed() {
     {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "60s"));
-        wait_until("the victim to be held", || victim.is_held());
+        wait_until("the victim to be scheduled", || victim.is_held());
         let_pass(Duration::from_millis(300));
         runner.signal(signal);
         let ran = runner.end().ended_with(130).shows("victim").shows("delivered");
@@ -36,7 +36,7 @@ fn interrupt_key_ends_a_live_run_and_its_load_processes() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "60s"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(300));
     runner.signal_group(Signal::INT);
     runner.end().ended_with(130).shows("note: stopped at ");
@@ -52,7 +52,7 @@ fn live_run_continues_if_its_terminal_is_closed() {
     let victim = Victim::start();
     let (outside, inside) = crate::common::terminal();
     let mut runner = live.start_on(inside, &victim.scenario("process", "60s"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     // The run shows no progress in the first two seconds.
     let_pass(Duration::from_millis(2500));
     drop(outside);
@@ -86,7 +86,7 @@ fn live_run_that_is_stopped_by_sigstop_continues_after_sigcont() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "3500ms"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(300));
     runner.signal(Signal::STOP);
     let_pass(Duration::from_secs(2));
@@ -231,7 +231,7 @@ fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(200));
     let first = keepers(&live);
     assert_eq!(first.len(), 1);

@@ -35,7 +35,7 @@ fn live_run_notes_the_end_of_a_process_on_a_kernel_without_pidfds() {
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
         let runner = live.start(&victim.scenario(threads, "1500ms"));
-        wait_until("the victim to be held", || victim.is_held());
+        wait_until("the victim to be scheduled", || victim.is_held());
         drop(victim);
         runner.end().ended_with(0).shows("note: `victim` ended by itself at ");
         live.nothing_is_left();
@@ -47,7 +47,7 @@ fn second_keeper_process_restores_threads_on_a_kernel_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));
-    wait_until("the victim to be held", || victim.is_held());
+    wait_until("the victim to be scheduled", || victim.is_held());
     let_pass(Duration::from_millis(200));
     let first = live.processes_of("keep");
     assert_eq!(first.len(), 1);

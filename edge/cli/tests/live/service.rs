@@ -336,7 +336,7 @@ fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     assert_eq!(reserve("web", &format!("qemu:{name}")).0, 201);
     let pid = i32::try_from(machine.0.id()).unwrap();
     live::kill(pid, Signal::STOP);
-    wait_until("it to be contested", || daemon.one("web")["state"] == "contested");
+    wait_until("the reservation to be contested", || daemon.one("web")["state"] == "contested");
     let web = daemon.one("web");
     let why = format!("vCPU 0: process {pid} is stopped by a signal");
     assert_eq!(web["why"], json!(why), "{web}");
@@ -470,7 +470,7 @@ fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
     wait_until("it to have a budget there", || {
         daemon.ask("POST", "/v1/reservations/b/resume", None).0 == 200 && inner.budget() > 200_000
     });
-    wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
+    wait_until("the daemon to be healthy", || daemon.ask("GET", "/health", None).1["good"] == true);
     let of = |machine: &Machine| {
         let tid = i32::try_from(machine.0.id()).ok().and_then(slackline_linux::sys::Tid::new);
         thread_cpu_time(tid.unwrap()).unwrap()
@@ -583,7 +583,7 @@ fn new_reservation_is_refused_and_none_is_lost_if_the_ledger_disk_is_full() {
     assert_eq!(daemon.ask("GET", "/health", None).1["good"], false);
     fs::remove_file(folder.join("filler")).unwrap();
     wait_until("the ledger to be written again", || daemon.reserve("db", &other, "2ms").0 == 201);
-    wait_until("all to be well", || daemon.ask("GET", "/health", None).1["good"] == true);
+    wait_until("the daemon to be healthy", || daemon.ask("GET", "/health", None).1["good"] == true);
     daemon.kill();
     let daemon = Daemon::start(&live);
     for name in ["web", "db"] {

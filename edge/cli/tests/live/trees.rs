@@ -368,7 +368,7 @@ fn process_tree_is_restored_including_processes_started_during_the_run() {
     let Some(live) = live::begin() else { return };
     let tree = Tree::start();
     let runner = live.start(&scenario(&format!("pid = {}", tree.pid()), "1500ms"));
-    wait_until("the tree to be held", || tree.is_held());
+    wait_until("the tree to be scheduled", || tree.is_held());
     let ran = runner.end().ended_with(0);
     assert_eq!(ran.err, "");
     tree.is_given_back();
@@ -394,7 +394,7 @@ fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
         let exact = round % 2 == 0;
         let text = if exact { text } else { text.replace(", exact = true", "") };
         let runner = live.start(&text);
-        wait_until("the tree to be held", || tree.is_held());
+        wait_until("the tree to be scheduled", || tree.is_held());
         let_pass(Duration::from_millis(200 + 111 * u64::try_from(round).unwrap()));
         let keepers = live.processes_of("keep");
         if whom != Whom::Runner {
@@ -430,7 +430,7 @@ fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
         let notes = live.place.path(&format!("{whom:?}"));
         let tree = Tree::start_as("first of lost", Some(&group.0), &notes);
         let runner = live.start(&scenario(&format!("cgroup = {:?}", group.0), "60s"));
-        wait_until("the tree to be held", || tree.is_held());
+        wait_until("the tree to be scheduled", || tree.is_held());
         let keepers = live.processes_of("keep");
         fs::write(&notes, "").unwrap();
         let lost = notes.with_extension("lost");
@@ -506,7 +506,7 @@ fn cgroup_or_unit_named_as_target_is_scheduled_and_restored() {
         (own, true),
     ] {
         let runner = live.start(&scenario(&target, if killed { "60s" } else { "1s" }));
-        wait_until("the tree to be held", || tree.is_held());
+        wait_until("the tree to be scheduled", || tree.is_held());
         if killed {
             runner.signal(Signal::KILL);
             assert_eq!(runner.end().code, None);

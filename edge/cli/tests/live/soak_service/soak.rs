@@ -178,7 +178,7 @@ impl<'a> Soak<'a> {
 
     fn until_it_answers(&mut self) {
         wait_until("the daemon to answer", || {
-            let status = self.core.try_wait().expect("is our child");
+            let status = self.core.try_wait().expect("the process is a child of the test");
             let said = || String::from_utf8_lossy(&self.live.place.read("err")).into_owned();
             assert!(status.is_none(), "it ended by itself: {status:?}: {}", said());
             ask(&self.live.place.path("socket"), "GET", "/v1/host", None).is_some()
@@ -468,7 +468,7 @@ impl<'a> Soak<'a> {
     /// the daemon again. `with_keeper` is true if the keeper died too, so that `doctor` must
     /// restore the threads.
     pub fn core_died(&mut self, at: Instant, with_keeper: bool) {
-        self.core.wait().expect("is our child");
+        self.core.wait().expect("the process is a child of the test");
         self.note_growth();
         if with_keeper {
             let freed = self.live.run(&["doctor", "--free"]);
@@ -600,8 +600,10 @@ impl<'a> Soak<'a> {
             i32::try_from(self.core.id()).expect("a process id"),
             rustix::process::Signal::TERM,
         );
-        wait_until("the daemon to end", || self.core.try_wait().expect("is our child").is_some());
-        let code = self.core.wait().expect("is our child").code();
+        wait_until("the daemon to end", || {
+            self.core.try_wait().expect("the process is a child of the test").is_some()
+        });
+        let code = self.core.wait().expect("the process is a child of the test").code();
         if code != Some(0) {
             self.find(format!("it ended with {code:?}"));
         }
