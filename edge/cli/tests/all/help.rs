@@ -246,7 +246,7 @@ fn help_has_a_page_for_each_policy() {
         assert!(all.contains(&format!("\n  {command} ")), "`{command}` is missing:\n{all}");
     }
     assert!(all.contains("\n  edf ") && all.contains("\n  round-robin "), "{all}");
-    assert!(!all.contains("keep "), "a command that only the program uses is shown:\n{all}");
+    assert!(!all.contains("keep "), "commands that only the program starts are hidden:\n{all}");
     let page = place.run(&["help", "edf"]).good();
     assert!(page.starts_with("edf: ") && page.contains("slice") && page.contains("reserve"));
     assert!(page.lines().all(|line| line.chars().count() <= 80), "{page}");

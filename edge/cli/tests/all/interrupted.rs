@@ -19,7 +19,7 @@ fn interrupted(place: &Place, arguments: &[&str], after: Duration) -> Ran {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
         let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
         let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-        assert!(child.try_wait().unwrap().is_none(), "the command has ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "the command runs until the signal");
         caught.is_some_and(|mask| mask & 1 << (libc_sigint() - 1) != 0)
     });
     let_pass(after);
@@ -91,8 +91,8 @@ fn finished(ran: &Ran) -> (u64, u64) {
 }
 
 /// A run takes a tenth of a second on a usual host. The interrupt comes after three seconds. Even
-/// on a host that is thirty times slower, some runs are complete by then. Even on a host that is ten
-/// times faster, some runs are not.
+/// on a host that is thirty times slower, some runs are complete by then. Even on a host that is
+/// ten times faster, some runs are not.
 #[test]
 fn command_that_is_interrupted_prints_its_finished_runs() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"1000s\"", 1));

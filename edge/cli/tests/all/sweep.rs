@@ -116,7 +116,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let pid = i32::try_from(child.id()).unwrap();
     wait_until("some runs to be done", || {
-        assert!(child.try_wait().unwrap().is_none(), "the sweep has ended by itself");
+        assert!(child.try_wait().unwrap().is_none(), "the sweep runs until the signal");
         lines() > before + 3
     });
     let_pass(Duration::from_millis(20));

@@ -42,7 +42,7 @@ impl NoRealTime {
 
 impl Drop for NoRealTime {
     fn drop(&mut self) {
-        wait_until("the group to be empty", || fs::remove_dir(&self.0).is_ok());
+        wait_until("the cgroup to be empty", || fs::remove_dir(&self.0).is_ok());
     }
 }
 

@@ -407,7 +407,7 @@ impl Victim {
         while self.is_held() && Instant::now() < deadline {
             nap();
         }
-        assert_eq!(self.state(), self.before, "the victim was not restored");
+        assert_eq!(self.state(), self.before, "the victim is restored");
         let used = || thread_cpu_time(self.spinner).expect("the victim runs");
         let before = used();
         wait_until("the victim to run", || used() > before + Span::from_ms(1));

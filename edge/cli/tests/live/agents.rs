@@ -57,12 +57,12 @@ fn client(live: &Live, port: u16) -> JoinHandle<Value> {
 /// Returns a port that is free at the moment.
 fn port() -> u16 {
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.local_addr().expect("it has one").port()
+    socket.local_addr().expect("a bound socket has an address").port()
 }
 
 /// There are four VMs on one CPU that always compute, and one that also answers requests. With the
-/// policy `gaps` it answers sooner than with `credit`. Other load on the host can delay the client,
-/// so the test allows three tries.
+/// policy `gaps` that VM answers sooner than with `credit`. Other load on the host can delay the
+/// client, so the test allows three tries.
 #[test]
 fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports_urgency() {
     let Some(live) = live::begin() else { return };
@@ -156,12 +156,12 @@ fn beside(live: &Live, acts: impl FnOnce(UnixStream) + Send) -> (String, Vec<u64
     );
     live.place.write("it.toml", scenario("gaps", "5s", 2, &bad).as_bytes());
     let ran = std::thread::scope(|scope| {
-        let agent = scope.spawn(|| acts(listener.accept().expect("the host comes").0));
+        let agent = scope.spawn(|| acts(listener.accept().expect("the host connects").0));
         let ran = live.run(&["run", "it.toml", "--json", "--save", "it.trace"]);
-        agent.join().expect("it acts");
+        agent.join().expect("the agent does not panic");
         ran
     });
-    std::fs::remove_file(&socket).expect("it is there");
+    std::fs::remove_file(&socket).expect("the socket exists");
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let json: Value = serde_json::from_str(&ran.out).expect("JSON");
     let shares = ["bad", "hog0", "hog1"].map(|name| delivered(&json["runs"][0], name));
@@ -193,10 +193,10 @@ fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {
     let (said, shares) = beside(&live, |mut host| {
         for sequence in 1..4 {
             sleep(800);
-            host.write_all(&claim(sequence)).expect("it is heard");
+            host.write_all(&claim(sequence)).expect("the host reads the frame");
         }
         sleep(800);
-        host.write_all(&claim(4)).expect("it is heard");
+        host.write_all(&claim(4)).expect("the host reads the frame");
         sleep(20);
     });
     let claims = claims(&told(&live));
@@ -251,7 +251,11 @@ fn flood_of_agent_frames_delays_no_other_vm() {
     assert!(told.len() > 100, "{}", told.len());
     let (first, last) = (told[0].0, told[told.len() - 1].0);
     let most = (last.since(first) / Span::from_ms(1)) + 40;
-    assert!(told.len() as u64 <= most, "{} things told, {most} at most", told.len());
+    assert!(
+        told.len() as u64 <= most,
+        "{} reports reached the policy, at most {most} may",
+        told.len()
+    );
     are_equal(&shares);
 }
 
@@ -262,14 +266,14 @@ fn invalid_agent_bytes_end_the_urgency_claim() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         sleep(500);
-        host.write_all(&claim(1)).expect("it is heard");
+        host.write_all(&claim(1)).expect("the host reads the frame");
         sleep(10);
         // The bytes are irregular, and none of them begins a frame.
         let bytes = |number: u32| ((number * number) >> 3).to_le_bytes();
         let rubbish: Vec<u8> = (0..1_000).flat_map(bytes).collect();
-        host.write_all(&rubbish).expect("it is taken");
+        host.write_all(&rubbish).expect("the host reads the bytes");
         sleep(500);
-        host.write_all(&claim(1)).expect("it is heard");
+        host.write_all(&claim(1)).expect("the host reads the frame");
         sleep(500);
     });
     let claims = claims(&told(&live));
@@ -345,7 +349,7 @@ fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_is_killed() {
     println!("{}", ran.err);
     let told = told(&live);
     let claimed = told.iter().filter(|(.., claims_something)| *claims_something).count();
-    println!("{} things told, {claimed} claims", told.len());
+    println!("{} reports, {claimed} claims", told.len());
     assert!(claimed > 10, "{}", ran.err);
     // Each silence begins with the agent's last claim before a long pause, and ends when that claim
     // expires.

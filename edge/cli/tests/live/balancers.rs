@@ -54,7 +54,7 @@ fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
     }
     live.place.write("it.toml", THREE.as_bytes());
     let (_, moves) = run(&live, "none");
-    assert_eq!(moves, 0, "nobody moves them");
+    assert_eq!(moves, 0, "no vCPU is migrated without a balancer");
     for balancer in ["repaired", "planned"] {
         let (had @ [least, _, most], moves) = run(&live, balancer);
         assert!(most * 10 <= least * 16, "{balancer}: {had:?}");

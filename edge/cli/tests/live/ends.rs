@@ -14,7 +14,9 @@ fn threads_are_restored_when_their_reservation_ends() {
     let begun = Instant::now();
     daemon.run(&reserve).ended_with(0).shows(", until ");
     assert!(victim.is_held());
-    wait_until("it to end", || daemon.ask("GET", "/v1/reservations/web", None).0 == 404);
+    wait_until("the reservation to end", || {
+        daemon.ask("GET", "/v1/reservations/web", None).0 == 404
+    });
     assert!(begun.elapsed() >= Duration::from_secs(2), "{:?}", begun.elapsed());
     victim.is_given_back();
     daemon.run("log web --csv --columns who,what").ended_with(0).shows("service,expired");

@@ -1,4 +1,4 @@
-//! Tests of `hold --enforce`, by which the kernel enforces. Needs root.
+//! Tests of `hold --enforce` with mechanisms of the kernel. Needs root.
 
 use std::time::Duration;
 
@@ -6,14 +6,15 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use rustix::process::Signal;
 use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 
-/// Options that hold the vCPU threads of a VM by the kernel, each with a name.
+/// Mechanisms of the kernel, each with options of `hold` that use it for a VM.
 pub(crate) const WAYS: [(&str, &[&str]); 3] = [
     ("deadline", &["--vcpus", "--slice", "1ms", "--period", "20ms", "--enforce", "deadline"]),
     ("quota", &["--cpu", "20%", "--at-most", "--enforce", "quota"]),
     ("weight", &["--weight", "50"]),
 ];
 
-/// Returns true if the kernel enforces something for the victim, or if it is in a cgroup of ours.
+/// Returns true if a thread of the victim has a deadline reservation, or the victim is in a cgroup
+/// that Slackline created.
 pub(crate) fn is_enforced(victim: &Victim) -> bool {
     let pid = Tid::new(victim.pid()).unwrap();
     let threads = slackline_linux::thread::threads_of(pid).unwrap();
@@ -27,7 +28,7 @@ pub(crate) fn is_enforced(victim: &Victim) -> bool {
 fn hold<'a>(live: &'a Live, victim: &Victim, way: &[&str]) -> crate::hold::Holding<'a> {
     let pid = victim.pid().to_string();
     let holding = crate::hold::Holding::start(live, &[&["hold", "--pid", &pid], way].concat());
-    wait_until("the kernel to enforce", || is_enforced(victim));
+    wait_until("the kernel to enforce the limit", || is_enforced(victim));
     holding
 }
 
@@ -56,7 +57,7 @@ fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
         let_pass(Duration::from_millis(100));
         holding.signal(Signal::KILL);
         assert_eq!(holding.end().code, None, "{name}");
-        wait_until("the keeper to restore", || !is_enforced(&victim));
+        wait_until("the keeper to restore the victim", || !is_enforced(&victim));
         victim.is_given_back();
         live.nothing_is_left();
     }
@@ -132,7 +133,8 @@ fn hold_command_names_the_mechanism_in_each_line_of_json() {
         assert_eq!((&line["enforce"], &line["promised_ppm"]), (&"quota".into(), &200_000.into()));
         let (used, passed) =
             (line["used_ns"].as_u64().unwrap(), line["passed_ns"].as_u64().unwrap());
-        // One quota more than in whole periods, and the time until the first reading.
+        // The tolerance allows for the quota of one more period, and for the time until the first
+        // reading.
         assert!(used <= passed / 4 + 20_000_000, "{line}");
     }
     victim.is_given_back();

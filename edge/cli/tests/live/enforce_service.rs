@@ -43,8 +43,8 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
     assert_eq!(reserve(&daemon, &victim)["enforce"], "deadline");
     assert_eq!(daemon.reserve("db", &other, "1ms").0, 201);
     assert_eq!(slice(&victim), Some(Span::from_ms(1)));
-    // The same meter counts what the kernel enforces.
-    wait_until("the kernel to deliver", || {
+    // CPU time is also counted if the kernel enforces the reservation.
+    wait_until("the VM to receive CPU time", || {
         let web = daemon.one("web");
         web["total"]["used_ns"].as_u64().is_some_and(|used| used > 1_000_000)
     });
@@ -173,10 +173,14 @@ fn kernel_keeps_a_reservation_of_a_killed_daemon_until_the_next_daemon_adopts_it
     reserve(&daemon, &victim);
     daemon.kill();
     let_pass(Duration::from_millis(500));
-    assert_eq!(slice(&victim), Some(Span::from_ms(1)), "the share does not outlive the daemon");
+    assert_eq!(
+        slice(&victim),
+        Some(Span::from_ms(1)),
+        "the kernel's reservation outlives the daemon"
+    );
     let used = || thread_cpu_time(victim.spinner).unwrap();
     let before = used();
-    wait_until("the kernel to go on", || used() > before);
+    wait_until("the VM to receive more CPU time", || used() > before);
     live.run(&["doctor", "--free", "--unless-kept"]).ended_with(0);
     assert_eq!(slice(&victim), Some(Span::from_ms(1)));
     let daemon = start(&live, &keep);

@@ -54,7 +54,7 @@ fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
             .refused(3)
             .says("cannot schedule thread 2: it is a kernel thread");
     } else {
-        println!("skipped: needs the kernel's threads in sight");
+        println!("skipped: needs kernel threads in /proc");
     }
     live.nothing_is_left();
 }
@@ -173,12 +173,12 @@ fn live_run_notes_that_a_vm_was_killed() {
     );
     let runner = live.start(&one(&target).replace("length = \"1s\"", "length = \"3s\""));
     let found = || live.processes_of(qemu);
-    wait_until("the virtual machine", || !found().is_empty());
+    wait_until("the vCPU threads of the VM", || !found().is_empty());
     let_pass(Duration::from_millis(1200));
     found().into_iter().for_each(|pid| live::kill(pid, Signal::KILL));
     let ran = runner.end();
     if ran.code == Some(3) {
-        // On a very busy host, the VM may not have been held yet.
+        // On a very busy host, the VM may not have been scheduled yet.
         ran.refused(3).says("`it` ended immediately after its start");
     } else {
         ran.ended_with(0).shows("note: `it` ended by itself at ").shows("signal 9");
@@ -193,8 +193,8 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
     live.place.write("it.toml", victim.scenario("process", "1s").as_bytes());
     live.place.write("good.toml", GOOD.as_bytes());
     let as_nobody = |arguments: &[&str]| {
-        let mut command = live.place.command_of_nobody(arguments).expect("we are root here");
-        Ran::new(&command.output().expect("nobody can start it"))
+        let mut command = live.place.command_of_nobody(arguments).expect("the test runs as root");
+        Ran::new(&command.output().expect("the program can be started"))
     };
     let ran = as_nobody(&["run", "it.toml"]).refused(3);
     ran.says("cannot use real-time scheduling: ").says("run as root");
@@ -249,7 +249,7 @@ fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
     for (threads, killed) in [("process", false), ("vcpus", false), ("vcpus", true)] {
         let length = if killed { "60s" } else { "1s" };
         let runner = live.start(&victim.scenario(threads, length));
-        wait_until("the group to have a budget", || budgets().iter().all(|&us| us > 200_000));
+        wait_until("the cgroups to have a budget", || budgets().iter().all(|&us| us > 200_000));
         if killed {
             runner.signal(Signal::KILL);
             assert_eq!(runner.end().code, None);
@@ -314,7 +314,7 @@ fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
     let (exact, conserving) = (share(true), share(false));
     // A late dispatcher allows an overrun in each of the 100 periods, but it is charged to the next
     // one. So the excess is a single overrun of at most 5 % of the run.
-    assert!(exact <= 250_000, "exact and yet {exact} ppm");
+    assert!(exact <= 250_000, "the VM with a hard limit of 200000 ppm received {exact} ppm");
     // Slack is shared with ordinary processes. The reservation has precedence, but a hypervisor
     // below may take CPU time away; at least half of it remains.
     assert!(exact >= 100_000 && conserving >= 100_000, "{exact} and {conserving} ppm of 200000");
@@ -347,7 +347,7 @@ fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
     let best = runs.min().expect("five runs");
     hog.kill().unwrap();
     hog.wait().unwrap();
-    assert!(best <= 30_000, "never less than {best} ppm of 10000");
+    assert!(best <= 30_000, "a share of 10000 ppm, and the best run received {best} ppm");
     live.nothing_is_left();
 }
 
@@ -355,7 +355,7 @@ fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
 fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
-    wait_until("the guest to be gone", || {
+    wait_until("the process of the guest to end", || {
         let is_guests = |line: &str| line.contains("--who 1.0");
         let_pass(Duration::from_millis(1300));
         !live.processes().iter().any(|(_, line)| is_guests(line))

@@ -28,7 +28,8 @@ impl FullDisk<'_> {
         }
         let disk = FullDisk { folder, _place: place };
         // The file leaves one page free.
-        fs::write(disk.folder.join("filler"), vec![1; (1 << 20) - (1 << 12)]).expect("fits");
+        fs::write(disk.folder.join("filler"), vec![1; (1 << 20) - (1 << 12)])
+            .expect("the disk has space for the filler");
         Some(disk)
     }
 }
@@ -87,7 +88,7 @@ fn device_that_is_named_as_output_is_written_to_and_not_replaced() {
     // Only a user who may replace a device could do so by mistake.
     let is_device = |path: &str| fs::metadata(path).unwrap().file_type().is_char_device();
     if !geteuid().is_root() {
-        println!("skipped: needs root to be able to do harm");
+        println!("skipped: needs root, since only root may replace a device");
     }
     place.run(&["sim", "it.toml", "--save", "/dev/full"]).refused(3).says("cannot write /dev/full");
     place.run(&["sim", "it.toml", "--save", "/dev/null"]).good();
@@ -138,7 +139,7 @@ fn run_that_is_killed_while_saving_leaves_a_complete_file_or_none() {
             link.starts_with(place.folder.path()).then(|| link.to_string_lossy().into_owned())
         };
         let begun = || fs::read_dir(&files).into_iter().flatten().find_map(is_ours);
-        wait_until("the file to be begun", || begun().is_some());
+        wait_until("the output file to be created", || begun().is_some());
         let is_nameless = begun().is_some_and(|link| link.ends_with(" (deleted)"));
         (0..more * 10).for_each(|_| live::nap());
         live::kill(i32::try_from(child.id()).unwrap(), Signal::KILL);

@@ -57,7 +57,7 @@ fn gang_on_two_live_hosts_begins_on_both_or_on_neither() {
     write(&live, "bsp", "3ms", [&machines[0], &machines[1]]);
     let mut watcher = live.command(&["gang", "bsp.toml", "--watch"]);
     watcher.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let watcher = watcher.spawn().expect("it starts");
+    let watcher = watcher.spawn().expect("the program can be started");
     for (host, name) in HOSTS.into_iter().zip(["bsp-1", "bsp-2"]) {
         wait_until("a member to begin", || {
             // Root may send 50 requests per second, and the watcher sends some as well.
@@ -78,13 +78,13 @@ fn gang_on_two_live_hosts_begins_on_both_or_on_neither() {
         .says("cannot start gang big, and no member has a reservation: big-2 on socket-b")
         .says("4ms");
     assert_eq!(shown(&live, HOSTS[0], "big-1"), None);
-    // If one member is lost, the other is told and continues.
+    // If one member is lost, the daemon of the other is notified, and that member continues.
     let [first, second] = victims;
     drop(second);
-    let said = Ran::new(&watcher.wait_with_output().expect("it ends")).ended_with(3);
+    let said = Ran::new(&watcher.wait_with_output().expect("the watcher ends")).ended_with(3);
     said.shows("gang bsp starts in")
         .says("gang bsp lost its member bsp-2, so the other members continue");
-    let alone = shown(&live, HOSTS[0], "bsp-1").expect("it goes on");
+    let alone = shown(&live, HOSTS[0], "bsp-1").expect("the other member continues");
     assert_eq!((&alone["state"], &alone["gang"]), (&"active".into(), &Value::Null), "{alone}");
     live.run(&["log", "bsp-1", "--socket", HOSTS[0]]).ended_with(0).shows("gang-broken");
     assert!(first.is_held());

@@ -35,7 +35,7 @@ fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
     let_pass(Duration::from_secs(3));
     let before = Sums::of(&daemon, &name);
     let used = before.sum("delivered_ns");
-    // A fifth of a CPU. A busy machine may give less.
+    // The reservation is a fifth of a CPU. A busy test machine may deliver less.
     let passed = reserved.elapsed().as_secs_f64();
     assert!(used > 0.1 && used < passed * 0.3 + 0.1, "{used} s of {passed} s");
     assert!(before.sum("unknown_ns") < 0.01, "{:?}", before.0);
@@ -52,10 +52,10 @@ fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
     });
     let after = Sums::of(&daemon, &name);
     let unknown = after.sum("unknown_ns");
-    // The last account was written when it was asked for, up to 0.2 s before the kill.
+    // The query before the kill, at most 0.2 s earlier, has written the last account.
     assert!(unknown >= without, "{unknown} s of at least {without} s");
     assert!(unknown <= answers + 1.0, "{unknown} s of at most {answers} s");
-    // The loop had a whole CPU without the daemon, and none of that counts as delivered.
+    // Without the daemon the VM used a whole CPU. None of that counts as delivered.
     let most = used + (killed.elapsed().as_secs_f64() - without) * 0.5 + 0.1;
     assert!(after.sum("delivered_ns") < most, "{:?}", after.0);
     daemon.run(&format!("history {name} --csv")).ended_with(0).shows("from,existed,unknown");
@@ -80,7 +80,7 @@ fn history_is_unknown_if_the_daemon_is_killed_in_its_first_minute() {
     let machine = Machine::start(&name);
     let daemon = Daemon::start(&live);
     daemon.run(&format!("reserve {name} --slice 2ms --vcpus 1 --for qemu:{name}")).ended_with(0);
-    // No query causes a write.
+    // No query is sent meanwhile, since a query would write an account.
     let_pass(Duration::from_millis(1_500));
     daemon.kill();
     let_pass(Duration::from_secs(1));
@@ -105,7 +105,7 @@ fn history_counts_time_in_which_a_reservation_is_in_state_contested() {
     let (contested, existed) = (sums.sum("contested_ns"), sums.sum("existed_ns"));
     assert!(contested >= 1.9 && contested <= existed - 2.0, "{:?}", sums.0);
     live::kill(victim.pid(), rustix::process::Signal::CONT);
-    wait_until("it to be active", || daemon.one("web")["state"] == "active");
+    wait_until("the reservation to be active", || daemon.one("web")["state"] == "active");
     let before = Sums::of(&daemon, "web").sum("contested_ns");
     let_pass(Duration::from_millis(1_500));
     let after = Sums::of(&daemon, "web").sum("contested_ns");

@@ -32,7 +32,7 @@ fn helper_process_runs_as_busy_threads() {
     }
     let own = Tid::new(i32::try_from(std::process::id()).unwrap()).unwrap();
     let now = || (process_cpu_time(own).unwrap(), monotonic());
-    // By then the process is held.
+    // By then `hold` limits the process.
     let_pass(Duration::from_millis(700));
     let (used, began) = now();
     let_pass(Duration::from_millis(1500));
@@ -225,8 +225,8 @@ fn hold_command_prints_delivered_cpu_time_each_second() {
         let (used, passed) = (number("used_ns"), number("passed_ns"));
         assert!(used >= before && passed > used, "{line}");
         assert_eq!(number("delivered_ppm"), used * 1_000_000 / passed);
-        // The excess over a tenth allows for late enforcement and for the time until the process is
-        // held.
+        // The excess over a tenth allows for late enforcement, and for the time until the process
+        // is limited.
         assert!(used <= passed / 8 + 20_000_000, "{line}");
         before = used;
     }
@@ -239,7 +239,7 @@ fn hold_command_prints_delivered_cpu_time_each_second() {
 fn hold_command_returns_the_exit_code_of_its_program() {
     let Some(live) = live::begin() else { return };
     for (script, code) in [("exit 0", 0), ("echo said; exit 7", 7), ("kill -KILL $$", 137)] {
-        // The command must not end before it is held.
+        // The command must not end before it is limited.
         let script = format!("sleep 0.5; {script}");
         let ran = live.run(&["hold", "--cpu", "0.2", "--", "sh", "-c", &script]).ended_with(code);
         assert_eq!(ran.out, if script.contains("said") { "said\n" } else { "" });
@@ -248,7 +248,7 @@ fn hold_command_returns_the_exit_code_of_its_program() {
     }
     let hold = ["hold", "--cpu", "20%", "--", "sh", "-c", "while :; do :; done"];
     let holding = Holding::start(&live, &hold);
-    wait_until("it to be held", || holding.text("err").contains("holding sh"));
+    wait_until("the command to be limited", || holding.text("err").contains("holding sh"));
     holding.signal(Signal::INT);
     holding.end().ended_with(130).says("; threads restored");
     live.nothing_is_left();
@@ -294,8 +294,8 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
     let hold = ["hold", "--pid", &pid, "--vcpus"];
     let (even, by_use) =
         (["--slice", "2ms", "--period", "10ms", "--json"], ["--cpu", "60%", "--json"]);
-    // The limits are a fifth, or with the unused part of the third vCPU half of that more, plus
-    // late enforcement and the start.
+    // The upper limits are a fifth of a CPU, or three tenths with the unused budget of the third
+    // vCPU. Each has a tolerance for late enforcement and for the start.
     let ways = [(&by_use[..2], 0), (&even[..], 260_000), (&by_use[..], 360_000)];
     for (more, most) in ways {
         let json = more.contains(&"--json");
@@ -303,7 +303,7 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
         let tid = Tid::new(tids[0]).unwrap();
         let is_real_time =
             || get_scheduling(tid).is_ok_and(|of| !matches!(of.class, Scheduling::Other { .. }));
-        wait_until("it to be held", is_real_time);
+        wait_until("a vCPU thread to be real-time", is_real_time);
         let_pass(Duration::from_millis(1500));
         holding.signal(Signal::INT);
         let ran = holding.end().ended_with(0);
@@ -357,13 +357,13 @@ fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
     assert_eq!(budgets(), [0; 3]);
     let pid = guest.0.id().to_string();
     let even = ["--slice", "1ms", "--period", "10ms"];
-    // Each group gets a tenth of a second, or three tenths if siblings may lend, plus the same part
-    // of a period and 10 ms.
+    // The budget of each cgroup is a tenth of a second, or three tenths if a vCPU may borrow from
+    // its siblings. A slice of 1 ms or 3 ms is added, and a margin of 10 ms.
     for (amount, us) in [(&even[..], 111_000), (&["--cpu", "30%"], 313_000)] {
         let hold = [&["hold", "--pid", &pid, "--vcpus"], amount].concat();
         let holding = Holding::start(&live, &hold);
-        wait_until("all to have a budget", || budgets().iter().all(|&budget| budget > 0));
-        wait_until("it to be enough", || budgets() == [us; 3]);
+        wait_until("all cgroups to have a budget", || budgets().iter().all(|&budget| budget > 0));
+        wait_until("the budgets to be large enough", || budgets() == [us; 3]);
         holding.signal(Signal::INT);
         holding.end().ended_with(0);
         wait_until("the budgets to be restored", || budgets() == [0; 3]);
@@ -467,7 +467,7 @@ impl Cpuset {
 
 impl Drop for Cpuset {
     fn drop(&mut self) {
-        // Its process runs on only if the test failed.
+        // The process still runs only if the test failed.
         kill(self.1, Signal::KILL);
         wait_until("the cpuset to be empty", || std::fs::remove_dir(&self.0).is_ok());
     }
@@ -490,7 +490,7 @@ fn hold_command_never_uses_cpus_outside_the_cpuset_of_its_process() {
         |more: &[&str]| live.run(&[&["hold", "--pid", &number, "--cpu", "20%"], more].concat());
     hold(&["--cpus", &last]).ended_with(3).says("only on CPU 0").says(&folder).says("--cpus 0");
     let holding = Holding::start(&live, &["hold", "--pid", &number, "--cpu", "20%"]);
-    wait_until("it to be held", || holding.text("out").contains("on CPU 0"));
+    wait_until("the process to be limited", || holding.text("out").contains("on CPU 0"));
     holding.signal(Signal::INT);
     holding.end().ended_with(0);
     drop(child);

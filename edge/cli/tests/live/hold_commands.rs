@@ -152,7 +152,7 @@ fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
             used.sort_unstable();
             used
         };
-        wait_until("all of them to be there", || used().len() == 6);
+        wait_until("the shell and five processes", || used().len() == 6);
         let_pass(Duration::from_millis(500));
         let before = used();
         let_pass(Duration::from_millis(2500));
@@ -171,7 +171,7 @@ fn signal_to_the_hold_command_ends_every_process_that_it_started() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);
-    wait_until("all of them to be there", || {
+    wait_until("three processes", || {
         live.processes().iter().filter(|(_, line)| line.starts_with("sleep")).count() == 3
     });
     holding.end_by(Signal::TERM).ended_with(130).says("; threads restored");
@@ -189,6 +189,6 @@ fn hold_command_reports_processes_that_outlive_its_program() {
     assert_eq!(left.len(), 1);
     kill(left[0], Signal::KILL);
     ran.says(&format!("processes that it started still run, no longer scheduled: {}", left[0]));
-    wait_until("it to end", || live.processes_of("sleep").is_empty());
+    wait_until("the process to end", || live.processes_of("sleep").is_empty());
     live.nothing_is_left();
 }

@@ -181,7 +181,7 @@ fn both_are_dead(live: &Live, victim: &Victim) {
 
 fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
     let Some(live) = live::begin_on(kernel) else { return };
-    // Another seed in the variable tries other moments.
+    // A number in this environment variable selects other times of the kills.
     let more = std::env::var("SLACKLINE_TEST_SEED").ok().and_then(|text| text.parse().ok());
     let mut dice = Dice(seed + 16 * more.unwrap_or(0));
     dice.between(0, 1);

@@ -82,7 +82,7 @@ fn live_manager_raises_a_vm_that_misses_and_its_file_replays() {
     let mut manager = manager.stdout(Stdio::null()).spawn().expect("the program can be started");
     let first = wait_for_change(&live);
     live::kill(i32::try_from(manager.id()).expect("an id"), Signal::INT);
-    let ended = manager.wait().expect("it was started");
+    let ended = manager.wait().expect("the manager was started");
     let Some(first) = first else {
         println!("skipped: the test machine is too busy for a prediction");
         return;
@@ -173,14 +173,14 @@ fn live_manager_holds_after_another_client_changed_a_reservation() {
             && lines(&live).iter().any(|line| line["round"].is_object())
     });
     daemon.run("change web --slice 2ms").ended_with(0);
-    wait_until("a round that holds", || {
+    wait_until("a round without a change", || {
         let_pass(Duration::from_millis(200));
         let lines = lines(&live);
         let mut says = lines.iter().filter_map(|line| line["says"].as_str());
         says.any(|says| says.starts_with("held: web was changed meanwhile: revision "))
     });
     live::kill(i32::try_from(manager.id()).expect("an id"), Signal::INT);
-    assert!(manager.wait().expect("it was started").success());
+    assert!(manager.wait().expect("the manager was started").success());
     assert_eq!(daemon.one("web")["slice"], "2ms");
     drop(web);
     assert_eq!(daemon.end().code, Some(0));
@@ -206,7 +206,13 @@ fn live_manager_of_a_viewer_observes_and_recommends_but_cannot_act() {
     let manage = |words: &str| {
         let words = format!("manage --live --round 1s --socket socket {words}");
         let command = live.place.command_of_nobody(&words.split(' ').collect::<Vec<_>>());
-        Ran::new(&command.expect("we are root").gid(VIEWERS).output().expect("it can be started"))
+        Ran::new(
+            &command
+                .expect("the test runs as root")
+                .gid(VIEWERS)
+                .output()
+                .expect("the program can be started"),
+        )
     };
     let refused = manage("--mode act --rounds 1");
     refused.refused(5).says("cannot manage in mode act: the caller's role has no right");

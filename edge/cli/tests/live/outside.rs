@@ -50,7 +50,7 @@ fn response_times_of_clients_are_reported_by_live_run_and_compare() {
     let web = vcpu(&run, "web");
     assert!(number(web, "jobs_done") > 0 && number(web, "jobs_late") == 0, "{web}");
     assert!(number(web, "response_p99_ns") >= number(web, "response_p50_ns"));
-    // Each answer took this part of the CPU time that the policy granted.
+    // Each answer takes 100 us of the CPU time that the VM received.
     assert!(number(web, "delivered_ns") >= number(web, "jobs_done") * 100_000, "{web}");
     assert_eq!(number(vcpu(&run, "dom0"), "jobs_done"), 0);
     live.nothing_is_left();
@@ -63,7 +63,7 @@ fn response_times_of_clients_are_reported_by_live_run_and_compare() {
 }
 
 /// One node has 2 ms in every 20 ms and needs all of it for a round of the parallel program. So the
-/// other node has to wait for it in each round.
+/// other node has to wait for that node in each round.
 #[test]
 fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
     let Some(live) = live::begin() else { return };
@@ -199,16 +199,16 @@ fn busy(live: &Live) -> Runner<'_> {
         let (tasks, callers) = parts(live);
         tasks.len() == 3 && callers.len() == 1 && live.processes_of("files").len() == 1
     };
-    wait_until("everybody to be there", is_there);
+    wait_until("all processes of the run", is_there);
     let_pass(Duration::from_millis(500));
     runner
 }
 
 /// Returns the CPUs on which a process may run, as the kernel formats them.
 fn cpus_of(pid: i32) -> String {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it is there");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process exists");
     let line = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    line.expect("the kernel says so").trim().to_owned()
+    line.expect("the kernel reports the CPUs").trim().to_owned()
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn page_of_a_real_daemon_logs_in_and_changes_a_running_process() {
         ["serve", "--state", "state", "--socket", "socket", "--page", "127.0.0.1:0", "--cpus"];
     let mut command = live.command(&options);
     command.arg(live.cpu());
-    let daemon = Daemon::start_by(&live, command).expect("it starts");
+    let daemon = Daemon::start_by(&live, command).expect("the daemon starts");
     let victim = Victim::start();
     assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
     let (address, code) = split(&daemon.run("page").ended_with(0).out);
@@ -61,7 +61,7 @@ fn page_of_a_real_daemon_logs_in_and_changes_a_running_process() {
     assert_eq!(daemon.one("web")["slice_ns"], 3_000_000);
     let log = daemon.run("log web").ended_with(0);
     assert!(log.out.contains("change"), "{}", log.out);
-    // The columns of the picture come from the flight recorder.
+    // The columns of the timeline come from the flight recorder.
     let mut stream = TcpStream::connect(&address).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let head = format!("GET /v1/timeline HTTP/1.1\r\nhost: {address}\r\n{session}\r\n");
@@ -82,8 +82,8 @@ fn page_of_a_real_daemon_logs_in_and_changes_a_running_process() {
         let mut columns = part["columns"].as_array().unwrap().iter().flat_map(Value::as_array);
         columns.any(|column| column.chunks(3).any(|run| run[1] == web))
     });
-    assert!(drawn, "no picture was sent: {names}");
-    // A user's sessions end with the access, also if the user is root and has no grant.
+    assert!(drawn, "a column of the timeline shows `web`: {names}");
+    // `access revoke` ends the sessions of a user, even of root, who has no grant.
     let revoked = daemon.run("access revoke 0");
     assert_eq!(revoked.code, Some(2), "{}", revoked.err);
     assert!(ask(&address, "GET /v1/host", &session, "").starts_with("HTTP/1.1 401"));

@@ -1,4 +1,4 @@
-//! Plans with a canary beside a daemon, and `slackline undo`. Needs root.
+//! Tests of plans with a canary, and of `slackline undo`, with a real daemon. Needs root.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
     assert_eq!(slices(&daemon), ["2ms", "3ms"]);
     // The wrong prediction counts in the record.
     daemon.run("predictions").shows("web.0");
-    // The host has moved since.
+    // The revision of the host has changed since the plan was made.
     let refused = daemon.run("apply plan --canary --watch 2s").ended_with(2);
     assert!(refused.err.contains("the host is at revision"), "{}", refused.err);
     write_plan(&live, revision(&daemon), 100_000);
@@ -55,7 +55,7 @@ fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
     daemon.run("undo").ended_with(0).shows("change 2");
     assert_eq!(slices(&daemon), ["2ms", "3ms"]);
     assert_eq!(daemon.ask("POST", "/v1/undo", Some(&json!({}))).0, 404);
-    // A single change is undone too, unless another one has followed.
+    // A single change is undone too, unless another change has followed.
     daemon.run("change web --slice 4ms").ended_with(0);
     daemon.run("pause web").ended_with(0);
     let (status, problem) = daemon.ask("POST", "/v1/undo", Some(&json!({})));
@@ -76,10 +76,10 @@ fn canary_goes_on_after_the_daemon_was_killed() {
         let words = ["apply", "plan", "--canary", "--watch", "5s", "--socket", "socket"];
         let command = live.command(&words);
         let mut client = command_in(command, &live).spawn().expect("a client");
-        wait_until("the first VM", || daemon.one("web")["slice"] == "1ms");
+        wait_until("the first VM to be changed", || daemon.one("web")["slice"] == "1ms");
         let_pass(Duration::from_millis(500));
         // The client is not needed any more.
-        client.kill().and_then(|()| client.wait()).expect("it is ours");
+        client.kill().and_then(|()| client.wait()).expect("the client was started");
         assert_eq!(slices(&daemon), ["1ms", "3ms"]);
         daemon.kill();
         let daemon = Daemon::start(&live);

@@ -17,7 +17,7 @@ fn first_vm_is_restored_if_its_reservation_is_bound_to_another_vm() {
     daemon.run(&to_other).ended_with(2).says("has reservation db already");
     assert!(victim.is_held() && other.is_held());
     daemon.run("release db").ended_with(0);
-    wait_until("it to be free", || daemon.run(&to_other).code == Some(0));
+    wait_until("the other VM to be free", || daemon.run(&to_other).code == Some(0));
     victim.is_given_back();
     assert!(other.is_held());
     let one = daemon.one("web");
@@ -73,10 +73,10 @@ impl Domain {
 impl Drop for Domain {
     fn drop(&mut self) {
         self.machine = None;
-        wait_until("the group to be empty", || {
+        wait_until("the cgroup to be empty", || {
             std::fs::remove_dir(&self.group).is_ok() || !self.group.is_dir()
         });
-        // Stays if it has other groups.
+        // The folder stays if it has other cgroups.
         let _ = self.group.parent().map(std::fs::remove_dir);
     }
 }
@@ -91,11 +91,11 @@ fn reservation_is_enforced_again_after_its_libvirt_domain_is_renamed() {
     let daemon = Daemon::start(&live);
     daemon.run(&format!("reserve web --slice 2ms --for libvirt:{old}")).ended_with(0);
     drop(domain);
-    wait_until("it to wait", || daemon.one("web")["state"] == "waiting");
+    wait_until("the reservation to wait", || daemon.one("web")["state"] == "waiting");
     daemon.kill();
     let daemon = Daemon::start(&live);
     let Some(_domain) = Domain::start(&new, &uuid) else { return };
-    wait_until("it to be held again", || daemon.one("web")["state"] == "active");
+    wait_until("the VM to be scheduled again", || daemon.one("web")["state"] == "active");
     assert_eq!(daemon.one("web")["for"], format!("libvirt:{new}"));
     let log = daemon.run("log web --csv --columns what").ended_with(0).out;
     assert!(log.contains(&format!("renamed: libvirt:{old} is now libvirt:{new}")), "{log}");
@@ -110,7 +110,9 @@ fn reserve_command_with_a_program_returns_its_exit_code_and_releases() {
     let ran = live.run(&[&reserve[..], &["sh", "-c", script]].concat());
     let ran = ran.ended_with(7).says("job: 2ms in every 10ms, and no more, 20.00 % of a CPU");
     assert!(ran.out.contains(':'), "the output is the command's: {}", ran.out);
-    wait_until("it to be released", || daemon.ask("GET", "/v1/reservations/job", None).0 == 404);
+    wait_until("the reservation to be released", || {
+        daemon.ask("GET", "/v1/reservations/job", None).0 == 404
+    });
     // A command whose reservation does not fit is not started.
     let ran =
         live.run(&["reserve", "big", "--cpu", "99%", "--socket", "socket", "--", "echo", "x"]);

@@ -28,7 +28,7 @@ fn metrics_without_tls_are_served_only_on_a_loopback_address() {
     let options = ["serve", "--state", "state", "--socket", "socket", "--metrics", &address];
     let mut command = live.command(&options);
     command.args(["--cpus", &live.cpu()]);
-    let daemon = Daemon::start_by(&live, command).expect("it starts");
+    let daemon = Daemon::start_by(&live, command).expect("the daemon starts");
     let page = get(port, "/metrics");
     assert!(page.starts_with("HTTP/1.1 200") && page.contains("slackline_build_info"), "{page}");
     assert!(get(port, "/v1/reservations").starts_with("HTTP/1.1 404"));

@@ -96,7 +96,7 @@ fn daemon_can_enforce_change_pause_and_release_a_reservation() {
     assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("paused")));
     let rests = used(&victim);
     let_pass(Duration::from_millis(300));
-    assert!(used(&victim) - rests < 2_000_000, "it ran although it was paused");
+    assert!(used(&victim) - rests < 2_000_000, "a paused VM does not run");
     let (status, _) = daemon.ask("POST", "/v1/reservations/web/resume", None);
     assert_eq!((status, &daemon.one("web")["state"]), (200, &json!("active")));
     wait_until("the victim to run again", || used(&victim) > rests + 2_000_000);
@@ -106,7 +106,9 @@ fn daemon_can_enforce_change_pause_and_release_a_reservation() {
     assert!(other.is_held());
     // The reservation of a process ends with the process.
     drop(other);
-    wait_until("its end to be noticed", || daemon.ask("GET", "/v1/reservations/db", None).0 == 404);
+    wait_until("the reservation to end", || {
+        daemon.ask("GET", "/v1/reservations/db", None).0 == 404
+    });
     let (_, log) = daemon.ask("GET", "/v1/log", None);
     let verbs: Vec<&str> =
         log.as_array().unwrap().iter().filter_map(|it| it["verb"].as_str()).collect();
@@ -169,7 +171,7 @@ fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
     let mut refused = spawn(&live, "state", "socket");
     wait_until("the damaged ledger to be refused", || refused.try_wait().unwrap().is_some());
     assert_eq!(refused.wait().unwrap().code(), Some(3));
-    assert_eq!(fs::read(&ledger).unwrap(), bytes, "it was touched");
+    assert_eq!(fs::read(&ledger).unwrap(), bytes, "the daemon does not change a damaged ledger");
     asked(&["--rebuild"]).ended_with(0).shows("are now in");
     asked(&[]).ended_with(0).shows("intact; no daemon uses it");
     let daemon = Daemon::start(&live);
@@ -187,12 +189,14 @@ fn reservations_resume_after_any_process_of_the_daemon_is_killed() {
     for part in ["serve-front", "keep"] {
         let before = daemon.process_of(part).unwrap();
         live::kill(before, Signal::KILL);
-        wait_until("another one", || daemon.process_of(part).is_some_and(|pid| pid != before));
+        wait_until("the process to be replaced", || {
+            daemon.process_of(part).is_some_and(|pid| pid != before)
+        });
         assert_eq!(daemon.one("web")["state"], "active", "after {part}");
         assert!(victim.is_held(), "after {part}");
     }
     daemon.kill();
-    // The VM is no longer held, and it runs.
+    // The threads of the VM are restored, and the VM runs.
     victim.is_given_back();
     live.nothing_is_left();
     for killed in [true, false] {
@@ -227,12 +231,17 @@ fn reservation_waits_for_its_vm_after_each_restart_of_the_daemon() {
     assert_eq!((status, &made["state"]), (201, &json!("waiting")), "{made}");
     for killed in [true, false] {
         assert_eq!(daemon.one("web")["state"], "waiting");
-        assert!(room(&daemon) <= before - 2_000_000, "it is promised to somebody else");
+        assert!(
+            room(&daemon) <= before - 2_000_000,
+            "the capacity stays reserved while the VM is absent"
+        );
         let machine = Machine::start(&name);
         wait_until("the machine to be found", || daemon.one("web")["state"] == "active");
         assert_eq!(daemon.one("web")["served"], 1);
         drop(machine);
-        wait_until("its end to be noticed", || daemon.one("web")["state"] == "waiting");
+        wait_until("the reservation to wait for the VM", || {
+            daemon.one("web")["state"] == "waiting"
+        });
         if killed {
             daemon.kill();
             daemon = Daemon::start(&live);
@@ -247,7 +256,7 @@ fn reservation_waits_for_its_vm_after_each_restart_of_the_daemon() {
 /// Returns the sum of a metric's samples whose lines contain the text `of`.
 fn metric(daemon: &Daemon<'_>, live: &live::Live, name: &str, of: &str) -> f64 {
     let mut page = String::new();
-    wait_until("the page", || {
+    wait_until("the page of metrics", || {
         let answer = ask_text(&live.place.path("socket"), "GET", "/metrics", None);
         page = answer.map_or_else(String::new, |(_, text)| text);
         page.contains(name)
@@ -266,7 +275,7 @@ fn time_in_which_no_daemon_runs_is_reported_as_lapsed() {
     assert_eq!(daemon.reserve("web", &victim, "2ms").0, 201);
     let of_web = "reservation=\"web\"";
     let lapsed = "slackline_vcpu_lapsed_seconds_total";
-    wait_until("it to be told of", || metric(&daemon, &live, lapsed, of_web) == 0.0);
+    wait_until("a sample of the metric", || metric(&daemon, &live, lapsed, of_web) == 0.0);
     assert_eq!(metric(&daemon, &live, "slackline_restarts_total", ""), 0.0);
     // A VM that spins uses CPU time, and a stopped one does not.
     let name = format!("test-{}", std::process::id());
@@ -277,10 +286,10 @@ fn time_in_which_no_daemon_runs_is_reported_as_lapsed() {
         let found = all.find(|machine| machine["name"] == name.as_str());
         found.and_then(|machine| machine["cpu_ppm"].as_u64())
     };
-    wait_until("it to be seen to run", || uses().is_some_and(|ppm| ppm > 0));
+    wait_until("CPU time of the VM", || uses().is_some_and(|ppm| ppm > 0));
     let pid = i32::try_from(machine.0.id()).unwrap();
     live::kill(pid, Signal::STOP);
-    wait_until("it to be seen to rest", || uses() == Some(0));
+    wait_until("the VM to use no CPU time", || uses() == Some(0));
     drop(machine);
     let killed = Instant::now();
     daemon.kill();
@@ -346,18 +355,20 @@ fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
     // `resume` does not undo a SIGSTOP.
     assert!(daemon.ask("POST", "/v1/reservations/web/resume", None).0 >= 400);
     live::kill(pid, Signal::CONT);
-    wait_until("it to be settled", || daemon.one("web")["state"] == "active");
+    wait_until("the reservation to be active", || daemon.one("web")["state"] == "active");
     let (_, log) = daemon.ask("GET", "/v1/log", None);
     let events: Vec<&str> =
         log.as_array().unwrap().iter().filter_map(|it| it["verb"].as_str()).collect();
     assert!(events.contains(&"contested") && events.contains(&"settled"), "{events:?}");
     // The next VM of the same name is a different VM.
     live::kill(pid, Signal::STOP);
-    wait_until("it to be contested again", || daemon.one("web")["state"] == "contested");
+    wait_until("the reservation to be contested again", || {
+        daemon.one("web")["state"] == "contested"
+    });
     drop(machine);
-    wait_until("its end to be noticed", || daemon.one("web")["state"] == "waiting");
+    wait_until("the reservation to wait for the VM", || daemon.one("web")["state"] == "waiting");
     let _machine = Machine::start(&name);
-    wait_until("the next one to be found", || daemon.one("web")["state"] == "active");
+    wait_until("the next VM to be found", || daemon.one("web")["state"] == "active");
     daemon.end().ended_with(0);
     live.nothing_is_left();
 }
@@ -397,14 +408,14 @@ fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
     assert_eq!(daemon.reserve("web", &victim, "1ms").0, 201);
     let mut was_quicker = false;
     let mut slices = ["2ms", "1ms"].into_iter().cycle();
-    // The monitor is asked for two seconds. On a busy host a change may take longer than that.
-    wait_until("a change to be done meanwhile", || {
+    // The daemon waits for the monitor for two seconds. On a busy host a change may take longer.
+    wait_until("a change while the daemon waits", || {
         std::thread::scope(|scope| {
             let slow = scope.spawn(|| {
                 let body = json!({ "slice": "1ms", "vcpus": 1, "for": format!("qemu:{name}") });
                 daemon.ask("PUT", "/v1/reservations/silent", Some(&body))
             });
-            // By now the monitor is being asked.
+            // From here on the daemon waits for the monitor.
             let _asked = listener.accept().unwrap();
             let body = json!({ "slice": slices.next() });
             let changed = daemon.ask("PATCH", "/v1/reservations/web", Some(&body));
@@ -440,7 +451,7 @@ fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
             json!({ "slice": "2ms", "exact": true, "for": format!("qemu:{}", names[number]) });
         daemon.ask("PUT", &format!("/v1/reservations/{name}"), Some(&body))
     };
-    // The cycle can be repeated: a budget that is not needed is removed.
+    // The cycle is repeated: budgets that are no longer needed must be removed.
     for _ in 0..8 {
         for (number, name) in ["a", "b"].into_iter().enumerate() {
             let (status, made) = reserve(name, number);
@@ -457,17 +468,17 @@ fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
     assert!(before > 400_000, "{before}");
     let (status, _) = daemon.ask("PATCH", "/v1/reservations/a", Some(&json!({ "slice": "3ms" })));
     assert_eq!(status, 200);
-    assert!(group.budget() > before, "more is promised, and no more can be had");
+    assert!(group.budget() > before, "the budget of the cgroup grows with the slice");
     let inner = group.inner("vcpu0");
     // The kernel moves no real-time thread to a group without budget.
     assert_eq!(daemon.ask("POST", "/v1/reservations/b/pause", None).0, 200);
     let pid = second.0.id().to_string();
-    wait_until("it to be moved", || {
+    wait_until("the VM to be moved", || {
         let _ = Command::new("chrt").args(["--other", "--pid", "0", &pid]).status();
         fs::write(inner.0.join("cgroup.procs"), &pid).is_ok()
     });
     // If the move was noticed first, the VM is contested and must be resumed.
-    wait_until("it to have a budget there", || {
+    wait_until("the inner cgroup to have a budget", || {
         daemon.ask("POST", "/v1/reservations/b/resume", None).0 == 200 && inner.budget() > 200_000
     });
     wait_until("the daemon to be healthy", || daemon.ask("GET", "/health", None).1["good"] == true);
@@ -477,7 +488,7 @@ fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
     };
     for machine in [&first, &second] {
         let used = of(machine);
-        wait_until("it to run", || of(machine).ns() > used.ns() + 20_000_000);
+        wait_until("the VM to run", || of(machine).ns() > used.ns() + 20_000_000);
     }
     daemon.end().ended_with(0);
     assert_eq!((group.budget(), inner.budget()), (0, 0));

@@ -35,11 +35,11 @@ fn daemon_reloads_prices_groups_and_certificates_on_request() {
     let first = front();
     price("0.08");
     live::kill(daemon.pid(), Signal::HUP);
-    wait_until("the other price", || cost() == "0.016");
+    wait_until("the new price", || cost() == "0.016");
     wait_until("another front", || front().is_some_and(|other| Some(other) != first));
     price("dear");
     live::kill(daemon.pid(), Signal::HUP);
-    wait_until("the complaint", || daemon.said().contains("which stay as they were: prices:2:12"));
+    wait_until("the refusal", || daemon.said().contains("which stay as they were: prices:2:12"));
     assert_eq!((cost(), daemon.one("web")["state"].clone()), ("0.016".into(), "active".into()));
     daemon.end().ended_with(0);
     victim.is_given_back();
@@ -59,7 +59,7 @@ fn waiting_reservation_ignores_a_vm_of_the_same_name_of_another_user() {
     assert_eq!((status, &made["state"], &made["user"]), (201, &json!("waiting"), &json!(0)));
     let stranger = Machine::start_by(&name, STRANGER);
     let why = || daemon.one("web")["why"].as_str().unwrap_or_default().to_owned();
-    wait_until("the stranger to be seen", || {
+    wait_until("the VM of the other user", || {
         why().contains("uid 54321, and this reservation is for uid")
     });
     assert_eq!(daemon.one("web")["state"], "waiting");
@@ -102,11 +102,11 @@ fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
     let cpu = live.cpu();
     let serve = ["serve", "--cpus", &cpu, "--state", "state", "--socket", "socket"];
     let serve = [&serve[..], &tls[..]].concat();
-    // Other users may read the key.
+    // A key that other users may read is refused.
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o644)).unwrap();
     live.run(&serve).refused(2).says("key: other users may access it (mode 0644)");
     fs::set_permissions(path("key"), fs::Permissions::from_mode(0o600)).unwrap();
-    let daemon = Daemon::start_by(&live, live.command(&serve)).expect("it answers");
+    let daemon = Daemon::start_by(&live, live.command(&serve)).expect("the daemon answers");
 
     let local = |words: &str| daemon.run(words);
     let token = local("access add alice --role operator --cpu 15% --users 0").good();
@@ -142,7 +142,7 @@ fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
 
     local("access revoke alice").ended_with(0);
     remote("list", "token").refused(5).says("does not know this token");
-    assert!(victim.is_held(), "what was promised stands");
+    assert!(victim.is_held(), "the reservation stays in force");
     daemon.end().ended_with(0);
     victim.is_given_back();
     live.nothing_is_left();
@@ -168,7 +168,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
     let ask = |words: &str| {
         let words: Vec<&str> = words.split(' ').chain(["--socket", "socket"]).collect();
         let command = live.place.command_of_nobody(&words);
-        Ran::new(&command.expect("we are root").gid(GROUP).output().unwrap())
+        Ran::new(&command.expect("the test runs as root").gid(GROUP).output().unwrap())
     };
     for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
         let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
@@ -301,7 +301,7 @@ fn systemd_rates_the_exposure_of_the_daemon_unit_at_most_4() {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let line = said.lines().find(|line| line.contains("Overall exposure level"));
     let Some(line) = line else {
-        println!("skipped: needs a systemd-analyze that looks at files: {said}");
+        println!("skipped: needs a systemd-analyze that reads unit files: {said}");
         return;
     };
     assert!(output.status.success(), "more than 4.0: {line}");

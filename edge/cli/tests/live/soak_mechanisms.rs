@@ -45,13 +45,13 @@ fn round_of_hold(live: &Live, way: &[&str], words: &[&str], after: Duration) {
     let victim = Victim::start();
     let pid = victim.pid().to_string();
     let holding = Holding::start(live, &[&["hold", "--pid", &pid], way].concat());
-    wait_until("enforcement", || is_enforced(&victim) || victim.is_held());
+    wait_until("the mechanism to enforce", || is_enforced(&victim) || victim.is_held());
     let_pass(after);
     kill_all(live, words);
     match words {
         ["keep"] => {
             let_pass(Duration::from_millis(20));
-            assert!(is_enforced(&victim) || victim.is_held(), "ended with its keeper");
+            assert!(is_enforced(&victim) || victim.is_held(), "enforcement outlives the keeper");
             holding.signal(Signal::INT);
             holding.end().ended_with(0);
         }
@@ -90,7 +90,7 @@ fn round_of_daemon(live: &Live, by: &str, words: &[&str], after: Duration) {
     } else {
         let is_replaced = || words.iter().all(|word| daemon.process_of(word).is_some());
         wait_until("the process to be replaced", is_replaced);
-        assert!(is_in_force(), "{by} ended with {words:?}");
+        assert!(is_in_force(), "{by} stays in force after {words:?} were killed");
         wait_until("the daemon to answer", || daemon.try_ask("GET", "/v1/host", None).is_some());
         daemon.run("release web").ended_with(0);
         daemon.end().ended_with(0);
@@ -109,7 +109,7 @@ fn all_rounds(name: &str, kills: &[&[&str]], round: impl Fn(&[&str], Duration)) 
         let after = Duration::from_millis(number as u64 * 37 % 100);
         round(kills[number % kills.len()], after);
     }
-    println!("{name}: {rounds} rounds in {} s, nothing differs", began.elapsed().as_secs());
+    println!("{name}: {rounds} rounds in {} s, all threads restored", began.elapsed().as_secs());
 }
 
 #[test]

@@ -167,7 +167,7 @@ impl Stranger {
         let child = command.args(["-c", "while :; do :; done"]).spawn().expect("there is a shell");
         let stranger = Stranger(child);
         let tid = i32::try_from(stranger.0.id()).ok().and_then(Tid::new).expect("a process");
-        set_affinity(tid, &CpuSet::one(cpu)).expect("it may be put there");
+        set_affinity(tid, &CpuSet::one(cpu)).expect("root may set the affinity");
         stranger
     }
 }

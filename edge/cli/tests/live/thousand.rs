@@ -45,7 +45,7 @@ fn thousand_reservations_can_be_applied_listed_logged_and_changed() {
     assert_eq!(run("log --csv --since 1h").lines().count(), 1 + MANY + 100);
     // The list changes the reservations of the pattern back, and keeps the rest.
     assert!(run("apply many.toml").ends_with("create 0, change 100, release 0, keep 900\n"));
-    // All of them are there again after a kill.
+    // All reservations exist again after the daemon was killed.
     daemon.kill();
     let daemon = Daemon::start(&live);
     let list = daemon.run("list --toml").ended_with(0).out;

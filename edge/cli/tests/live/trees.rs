@@ -102,7 +102,8 @@ fn helper_process_runs_as_tree() {
                 assert!(play_alone().env(PART, "short").status().unwrap().success());
             }
         }
-        // This process spins. When told, it starts a child that leaves the tree and spins as well.
+        // This process spins. When the file of notes exists, the process starts a child that leaves
+        // the tree and spins too.
         "first of lost" => {
             let notes = env::var_os(NOTES).unwrap();
             while !Path::new(&notes).exists() {
@@ -202,10 +203,10 @@ fn busy_child_processes_share_the_reservation_of_their_parent() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of two");
     let [all, one, other] = rates[..] else { panic!("{rates:?}") };
-    assert!(told.abs_diff(all) <= 30_000, "told {told}, counted {all}");
+    assert!(told.abs_diff(all) <= 30_000, "reported {told}, counted {all}");
     assert!(all <= AT_MOST, "{all} of 300000");
-    // The child that did not run in the last period runs in the next one. Other programs may change
-    // that.
+    // The child that did not run in the last period runs in the next one, so both receive about a
+    // half. Other programs may change that, so the limit is a fifth.
     assert!(one.min(other) >= all / 5, "{one} and {other}");
 }
 
@@ -215,7 +216,7 @@ fn cpu_time_of_child_processes_that_ended_counts_for_their_process_tree() {
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
     // written.
-    assert!(told.abs_diff(rates[0]) <= 50_000, "told {told}, counted {}", rates[0]);
+    assert!(told.abs_diff(rates[0]) <= 50_000, "reported {told}, counted {}", rates[0]);
     assert!(rates[0] <= AT_MOST, "{} of 300000", rates[0]);
 }
 
@@ -316,7 +317,7 @@ impl Tree {
     fn is_given_back(&self) {
         self.is_given_back_as_it_is();
         let before: Vec<i32> = self.processes();
-        wait_until("the tree to start others", || {
+        wait_until("the tree to start processes", || {
             self.processes().iter().any(|pid| !before.contains(pid))
         });
         assert_eq!(self.wrongs(), Vec::<String>::new());
@@ -440,8 +441,8 @@ fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
             let now = get_scheduling(Tid::new(lost).unwrap()).unwrap();
             matches!(now.class, Scheduling::RoundRobin { .. } | Scheduling::Fifo { .. })
         };
-        wait_until("it to be real-time", is_raised);
-        wait_until("it to be written down", || {
+        wait_until("the process to be real-time", is_raised);
+        wait_until("the process to be in a journal", || {
             let files =
                 fs::read_dir(KeeperCommand::STATE_DIRECTORY).into_iter().flatten().flatten();
             let mut journals = files.filter_map(|file| fs::read_to_string(file.path()).ok());
@@ -456,7 +457,7 @@ fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
         runner.signal(Signal::KILL);
         assert_eq!(runner.end().code, None);
         if whom == Whom::Both {
-            assert!(is_raised(), "nobody has given it back yet");
+            assert!(is_raised(), "only `doctor --free` restores the process");
             live.run(&["doctor", "--free"]).good();
         }
         tree.is_given_back_as_it_is();

@@ -53,7 +53,7 @@ fn daemon_compares_predictions_in_a_plan_with_their_outcomes() {
     assert_eq!(daemon.ask("GET", "/v1/predictions", None).1, Value::Array(Vec::new()));
     daemon.run("apply plan").ended_with(0);
     let outcome = || daemon.ask("GET", "/v1/predictions", None).1[0]["outcome"].clone();
-    wait_until("what came of the prediction", || !outcome().is_null());
+    wait_until("the outcome of the prediction", || !outcome().is_null());
     let came = outcome()["share_ppm"].as_u64().expect("a share");
     assert!((200_000..=310_000).contains(&came), "{came}");
     daemon.run("predictions").ended_with(0).shows("Predictions so far: 1.");
@@ -112,7 +112,8 @@ fn service_predicts_over_http_in_a_process_without_rights() {
     assert_eq!(status, 200, "{answer}");
     assert_eq!(answer["gate"]["forms"][0]["vcpus"][0]["name"], "web.0");
     let worker = worker(&daemon);
-    let about = fs::read_to_string(format!("/proc/{worker}/status")).expect("its status");
+    let about =
+        fs::read_to_string(format!("/proc/{worker}/status")).expect("the status of the worker");
     let line = |key: &str| about.lines().find(|line| line.starts_with(key)).expect(key).to_owned();
     assert!(!line("Uid:").contains("\t0"), "{about}");
     for none in ["CapPrm:", "CapEff:", "CapBnd:", "Groups:"] {
@@ -121,9 +122,10 @@ fn service_predicts_over_http_in_a_process_without_rights() {
     }
     assert!(line("NoNewPrivs:").ends_with('1') && line("Seccomp:").ends_with('2'), "{about}");
     let tid = Tid::new(worker).expect("an id");
-    let scheduling = get_scheduling(tid).expect("its scheduling");
+    let scheduling = get_scheduling(tid).expect("the scheduling of the worker");
     assert_eq!(scheduling.class, Scheduling::Idle);
-    // The same recording answers again, and admission's limit is beside the answer.
+    // The next answer is from the same recording. It also has the largest share that admission
+    // would accept.
     let set = json!([{ "name": "web", "slice": "4ms" }]);
     let (status, changed) = ask(json!({ "since": "2s", "set": set }));
     assert_eq!(workers(&daemon), [worker]);
@@ -138,10 +140,10 @@ fn service_predicts_over_http_in_a_process_without_rights() {
             assert!((850_000..=900_000).contains(&largest), "{changed:#}");
             assert!(changed["age_ns"].as_u64().expect("an age") > 0);
         }
-        // Too much else ran on the test machine.
+        // The test machine was too busy for a prediction.
         _ => assert_eq!((status, &changed["type"]), (503, &json!("not-now")), "{changed}"),
     }
-    // Its terms are still in force: admission only answered.
+    // The reservation is unchanged: the questions change nothing.
     assert_eq!(daemon.ask("GET", "/v1/reservations/web", None).1["slice"], "2ms");
     for bad in [json!({ "since": "61s" }), json!({ "remove": ["nobody"] }), json!({ "x": 1 })] {
         assert_eq!(ask(bad.clone()).0, 400, "{bad}");
@@ -166,12 +168,13 @@ fn worker_that_dies_or_hangs_leaves_the_service_unaffected() {
     let signalled = |signal| {
         assert_eq!(ask().0, 200);
         let worker = worker(&daemon);
-        kill_process(Pid::from_raw(worker).expect("an id"), signal).expect("it is ours");
+        kill_process(Pid::from_raw(worker).expect("an id"), signal)
+            .expect("root may kill the worker");
     };
     signalled(Signal::KILL);
     let (status, problem) = ask();
     assert_eq!((status, &problem["type"]), (503, &json!("not-now")), "{problem}");
-    assert!(problem["detail"].as_str().expect("why").contains("signal: 9"), "{problem}");
+    assert!(problem["detail"].as_str().expect("a reason").contains("signal: 9"), "{problem}");
     signalled(Signal::STOP);
     std::thread::scope(|scope| {
         let hung = scope.spawn(ask);
@@ -179,11 +182,11 @@ fn worker_that_dies_or_hangs_leaves_the_service_unaffected() {
         let second = daemon.try_ask("POST", "/v1/whatif", Some(&body));
         let (status, problem) = second.expect("an answer");
         assert_eq!((status, &problem["type"]), (429, &json!("too-many")), "{problem}");
-        // Everything else is answered meanwhile.
+        // Other requests are answered meanwhile.
         assert_eq!(daemon.ask("GET", "/v1/reservations/web", None).0, 200);
         let (status, problem) = hung.join().expect("an answer");
         assert_eq!((status, &problem["type"]), (503, &json!("not-now")), "{problem}");
-        assert!(problem["detail"].as_str().expect("why").contains("within 10 s"), "{problem}");
+        assert!(problem["detail"].as_str().expect("a reason").contains("within 10 s"), "{problem}");
     });
     assert_eq!(ask().0, 200, "a new worker answers");
     let worker = worker(&daemon);

@@ -42,7 +42,7 @@ impl Load {
         command.args(["-c", &cpu]).args(class).arg(program).arg("load").args(work);
         command.args(["--length", "60s"]).env(live::TAG, &live.tag);
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        let load = Load { child: command.spawn().expect("taskset") };
+        let load = Load { child: command.spawn().expect("taskset is installed") };
         let comm = || std::fs::read_to_string(format!("/proc/{}/comm", load.pid())).ok();
         wait_until("the program to be executed", || comm().is_some_and(|it| it.trim() == name));
         load
@@ -53,11 +53,12 @@ impl Load {
     }
 
     fn used(&self) -> Span {
-        process_cpu_time(self.pid()).expect("its CPU time")
+        process_cpu_time(self.pid()).expect("the process runs")
     }
 
     fn signal(&self, signal: Signal) {
-        kill_process(Pid::from_raw(self.pid().raw()).expect("above zero"), signal).expect("kill");
+        kill_process(Pid::from_raw(self.pid().raw()).expect("above zero"), signal)
+            .expect("the process runs");
     }
 }
 
@@ -79,7 +80,7 @@ fn record(live: &Live, targets: &[(&str, &Load)], during: impl FnOnce()) -> Path
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let recorder = command.spawn().expect("the program can be started");
     during();
-    let ran = Ran::new(&recorder.wait_with_output().expect("it ends"));
+    let ran = Ran::new(&recorder.wait_with_output().expect("the recorder ends"));
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     file
 }
@@ -168,7 +169,7 @@ fn why_command_names_another_vm_and_a_sigstop_with_their_time() {
     let stopped = stopped.1.since(stopped.0);
     let answer = ask(&live, &file);
     check_sums(&answer);
-    // While it is stopped, the stop is to blame and not the neighbour.
+    // While the victim is stopped, the culprit is the stop and not the neighbour.
     let blamed_on = blamed(&answer, "vm", "db");
     assert!(blamed_on <= used && !blamed_on.is_zero(), "{blamed_on} of {used}: {answer:#}");
     check_blame(blamed(&answer, "kind", "paused"), stopped, &answer);
@@ -211,8 +212,8 @@ fn recording_is_readable_after_the_record_command_is_killed() {
     let length = || std::fs::metadata(&file).map_or(0, |found| found.len());
     wait_until("a checkpoint", || length() > 500);
     let_pass(Duration::from_millis(1_500));
-    recorder.kill().expect("it runs");
-    recorder.wait().expect("it ends");
+    recorder.kill().expect("the recorder runs");
+    recorder.wait().expect("the recorder ends");
     let ran = live.run(&["why", "web", &path, "--json"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let answer: Value = serde_json::from_str(&ran.out).expect("JSON");
@@ -245,7 +246,7 @@ fn daemon_saves_a_recording_if_a_reservation_misses_its_deadline() {
     let daemon = Daemon::start(&live);
     assert_eq!(daemon.reserve("web", &web, "2ms").0, 201);
     assert_eq!(daemon.reserve("db", &db, "3ms").0, 201);
-    // Longer than several periods, and as urgent as the dispatchers.
+    // Each burst is longer than several periods, and has the priority of the dispatchers.
     let work = ["clock", "--period", "700ms", "--compute", "60ms"];
     let hog = Load::start_fifo(&live, "rt-hog", "99", &work);
     let incidents = || daemon.ask("GET", "/v1/incidents", None).1;

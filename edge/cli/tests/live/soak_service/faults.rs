@@ -103,7 +103,7 @@ impl Soak<'_> {
         while !killer.is_finished() {
             self.act();
         }
-        let killed = killer.join().expect("it only kills");
+        let killed = killer.join().expect("the killer does not panic");
         if words.contains(&"serve") {
             self.core_died(killed, words.contains(&"keep"));
         }
@@ -127,7 +127,7 @@ impl Soak<'_> {
 
     fn the_disk_fills(&mut self) {
         let path = self.live.place.path(DISK).join("filler");
-        let mut filler = File::create(&path).expect("room for a name");
+        let mut filler = File::create(&path).expect("the disk has space for an empty file");
         while filler.write(&[1; 4096]).is_ok_and(|count| count > 0) {}
         drop(filler);
         self.is_disk_full = true;
@@ -136,7 +136,7 @@ impl Soak<'_> {
         if self.dice.below(4) == 0 && self.may_die {
             self.processes_die(&["serve"]);
         }
-        fs::remove_file(&path).expect("it is ours");
+        fs::remove_file(&path).expect("the test owns the file");
         self.is_disk_full = false;
         self.it_gets_well();
         self.slots.iter_mut().for_each(|slot| slot.was.clear());
@@ -144,9 +144,9 @@ impl Soak<'_> {
 
     fn the_folder_goes(&mut self) {
         let (here, there) = (self.live.place.path(STATE), self.live.place.path(DISK).join("away"));
-        fs::rename(&here, &there).expect("it is ours");
+        fs::rename(&here, &there).expect("the test owns the folder");
         self.go_on(Duration::from_secs(2));
-        fs::rename(&there, &here).expect("it is ours");
+        fs::rename(&there, &here).expect("the test owns the folder");
         self.it_gets_well();
         self.slots.iter_mut().for_each(|slot| slot.was.clear());
     }
@@ -160,7 +160,7 @@ impl Soak<'_> {
                 return;
             }
             if Instant::now() > deadline {
-                return self.find(format!("it does not get well: {health:?}"));
+                return self.find(format!("the daemon is not healthy again: {health:?}"));
             }
             nap();
         }
@@ -172,7 +172,7 @@ pub struct Disk(std::path::PathBuf);
 
 impl Disk {
     pub fn mount(folder: &Path, size: &str) -> Option<Disk> {
-        fs::create_dir(folder).expect("our own folder");
+        fs::create_dir(folder).expect("the test owns the folder");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={size}"), "slackline-test"]).arg(folder);
         if mount.stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {

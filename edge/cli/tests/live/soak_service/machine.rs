@@ -46,12 +46,13 @@ pub fn play() {
     if !env::var(PART).is_ok_and(|part| part == "machine") {
         return;
     }
-    let shape = env::var(SHAPE).expect("it is told");
+    let shape = env::var(SHAPE).expect("the test sets the variable");
     let (vcpus, spins) = shape.split_once(' ').expect("two words");
     let (vcpus, spins) = (vcpus.parse::<u16>().expect("a number"), spins == "true");
     let work = move || loop {
-        let began = thread_cpu_time(own_tid()).expect("our own");
-        while spins || thread_cpu_time(own_tid()).expect("our own") < began + WORK {
+        let began = thread_cpu_time(own_tid()).expect("the clock of this thread");
+        while spins || thread_cpu_time(own_tid()).expect("the clock of this thread") < began + WORK
+        {
             std::hint::spin_loop();
         }
         thread::park_timeout(REST);
@@ -96,12 +97,14 @@ impl Machine {
             machine.workers.len() == usize::from(machine.vcpus())
         });
         // A high nice value spares other programs, and is unusual enough to be recognized.
-        let now = states(machine.pid()).expect("the machine is there");
+        let now = states(machine.pid()).expect("the machine runs");
         for (place, state) in now.iter().enumerate() {
-            let class = Scheduling::Other { nice: 10 + i32::try_from(place % 9).expect("a few") };
-            set_scheduling(state.tid, &SchedulingOf { class, reset_on_fork: false }).expect("ours");
+            let class =
+                Scheduling::Other { nice: 10 + i32::try_from(place % 9).expect("a small number") };
+            set_scheduling(state.tid, &SchedulingOf { class, reset_on_fork: false })
+                .expect("root may do this");
         }
-        machine.before = states(machine.pid()).expect("the machine is there");
+        machine.before = states(machine.pid()).expect("the machine runs");
         machine
     }
 

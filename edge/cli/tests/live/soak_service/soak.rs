@@ -59,7 +59,7 @@ impl Dice {
     }
 
     pub fn pick(&mut self, count: usize) -> usize {
-        usize::try_from(self.below(count as u64)).expect("as few as there are")
+        usize::try_from(self.below(count as u64)).expect("the number is below `count`")
     }
 }
 
@@ -180,7 +180,7 @@ impl<'a> Soak<'a> {
         wait_until("the daemon to answer", || {
             let status = self.core.try_wait().expect("the process is a child of the test");
             let said = || String::from_utf8_lossy(&self.live.place.read("err")).into_owned();
-            assert!(status.is_none(), "it ended by itself: {status:?}: {}", said());
+            assert!(status.is_none(), "the daemon ended by itself: {status:?}: {}", said());
             ask(&self.live.place.path("socket"), "GET", "/v1/host", None).is_some()
         });
     }
@@ -219,7 +219,7 @@ impl<'a> Soak<'a> {
     /// Kills processes `kills` times in direct succession.
     pub fn kill_often(&mut self, kills: u64) {
         for number in 0..kills {
-            let which = usize::try_from(number).expect("a few") % Fault::KILLS.len();
+            let which = usize::try_from(number).expect("a small number") % Fault::KILLS.len();
             self.meet(Fault::KILLS[which]);
             if number % 50 == 49 {
                 self.say(&format!("{} kills", number + 1));
@@ -408,7 +408,9 @@ impl<'a> Soak<'a> {
         }
         let ours: Vec<&String> = self.slots.iter().map(|slot| &slot.name).collect();
         let strange = listed.keys().filter(|name| !ours.contains(name));
-        wrong.extend(strange.map(|name| format!("nobody has reserved {name}: {}", listed[name])));
+        wrong.extend(strange.map(|name| {
+            format!("`list` shows {name}, which was never reserved: {}", listed[name])
+        }));
         wrong
     }
 
@@ -449,7 +451,8 @@ impl<'a> Soak<'a> {
         match slot.row() {
             None => {
                 let differs = machine.differs();
-                (!differs.is_empty()).then(|| format!("{} is not free: {differs:?}", slot.called))
+                (!differs.is_empty())
+                    .then(|| format!("{} is not restored: {differs:?}", slot.called))
             }
             // A thread that was never picked is not pinned yet. It only must not run.
             Some(row) if row.paused => {
@@ -458,7 +461,7 @@ impl<'a> Soak<'a> {
                 (ran > Span::ZERO).then(|| format!("{} is paused, and ran {ran}", slot.called))
             }
             Some(_) if !machine.is_on(CpuSet::one(self.cpu)) => {
-                Some(format!("{} is not held: {:?}", slot.called, machine.differs()))
+                Some(format!("{} is not scheduled: {:?}", slot.called, machine.differs()))
             }
             Some(_) => None,
         }
@@ -485,7 +488,7 @@ impl<'a> Soak<'a> {
             nap();
         }
         for left in held(self) {
-            self.find(format!("left by a dead daemon: {left}"));
+            self.find(format!("a dead daemon left threads changed: {left}"));
         }
         let free = at.elapsed();
         self.core = start(self.live, self.cpu);
@@ -568,12 +571,12 @@ impl<'a> Soak<'a> {
             self.find(format!("steady {number} {what}"));
         }
         let used = least;
-        let span = u64::try_from((at - base.at).as_nanos()).expect("not so long");
+        let span = u64::try_from((at - base.at).as_nanos()).expect("less than 584 years");
         let promised = span / (PERIOD.ns() / STEADY.ns());
         // The tolerance is a slice at each end, and late enforcement, which is forgiven. For such a
         // small slice, that is much on a busy host.
         let late = Duration::from_secs_f64((late - base.late).max(0.0));
-        let late = u64::try_from(late.as_nanos()).expect("not so long");
+        let late = u64::try_from(late.as_nanos()).expect("less than 584 years");
         if used > promised + late + 3 * STEADY.ns() {
             let most = format!("{promised} that it is promised, {late} timers were late");
             self.find(format!("steady {number} used {used} ns of {most}"));
@@ -605,14 +608,14 @@ impl<'a> Soak<'a> {
         });
         let code = self.core.wait().expect("the process is a child of the test").code();
         if code != Some(0) {
-            self.find(format!("it ended with {code:?}"));
+            self.find(format!("the daemon ended with {code:?}"));
         }
         for slot in &mut self.slots {
             slot.may_be = vec![None];
         }
         self.threads_are_as_they_should();
         self.say(&format!(
-            "{:?}; {} requests, {} unanswered; slowest: nobody held after {:?}, answers after {:?}",
+            "{:?}; {} requests, {} unanswered; slowest: restored after {:?}, answers after {:?}",
             self.met, self.asked, self.unanswered, self.slowest.0, self.slowest.1
         ));
         assert!(self.findings.is_empty(), "{:#?}", self.findings);
