@@ -68,7 +68,7 @@ fn saved_miss_of_fit_replays_and_its_scenario_breaks_the_claim() {
 }
 
 #[test]
-fn fit_of_a_share_finds_the_largest_period_and_hints_at_a_long_one() {
+fn fit_of_a_share_finds_the_largest_period_and_notes_a_long_period() {
     let place = place(SHORT);
     let answer = json(&place, &["--share", "50%"]);
     // With half a CPU, the longest time without CPU time is one period. The 100 us of work then
@@ -120,7 +120,7 @@ fn fit_of_a_delay_gives_a_share_that_never_waits_longer() {
 }
 
 #[test]
-fn most_vms_of_fit_are_more_than_those_of_a_longer_period() {
+fn fit_with_most_vms_option_fits_more_vms_than_a_longer_period() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);

@@ -174,7 +174,7 @@ paused = false
 "#;
 
 #[test]
-fn fair_keeps_quotas_over_changes_and_leaves_no_cpu_idle() {
+fn fair_enforces_quotas_during_changes_and_leaves_no_cpu_idle() {
     let place = Place::with(QUOTAS);
     let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");

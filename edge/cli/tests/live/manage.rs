@@ -68,7 +68,7 @@ fn wait_for_change(live: &Live) -> Option<Value> {
 }
 
 #[test]
-fn live_manager_raises_a_vm_that_misses_and_its_file_replays() {
+fn live_manager_raises_the_share_of_a_vm_that_misses_and_its_file_replays() {
     let Some(live) = live::begin() else { return };
     let web = Worker::start(&live);
     let db = Victim::start();
@@ -159,7 +159,7 @@ fn live_manager_refuses_unknown_goals_and_hosts_without_a_vm() {
 }
 
 #[test]
-fn live_manager_holds_after_another_client_changed_a_reservation() {
+fn live_manager_changes_nothing_after_another_client_made_a_change() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let web = Worker::start(&live);

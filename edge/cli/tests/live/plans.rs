@@ -35,7 +35,7 @@ fn start<'a>(live: &'a Live, web: &Victim, db: &Victim) -> Daemon<'a> {
 }
 
 #[test]
-fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
+fn canary_decides_if_a_plan_is_completed_and_undo_restores_all_slices() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = start(&live, &web, &db);
@@ -67,7 +67,7 @@ fn canary_is_followed_by_the_rest_or_undone_and_undo_restores_all() {
 }
 
 #[test]
-fn canary_goes_on_after_the_daemon_was_killed() {
+fn canary_of_a_plan_continues_after_the_daemon_was_killed() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     for (share_ppm, after) in [(100_000, ["1ms", "4ms"]), (300_000, ["2ms", "3ms"])] {
