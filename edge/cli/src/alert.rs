@@ -45,7 +45,7 @@ pub(crate) fn alert(args: &Alert) -> Result<(), Problem> {
     Places::of(&files)?;
     if args.quick && !changes_with_quick(args) {
         let options = if args.live { "--targets and --length" } else { "--length and --seeds" };
-        terminal::tell(&format!("note: --quick has no effect beside {options}\n"));
+        terminal::tell(&format!("note: --quick has no effect with {options}\n"));
     }
     let report = args.report.as_deref().map(Pending::new).transpose()?;
     let csv = args.csv.as_deref().map(Pending::new).transpose()?;

@@ -43,7 +43,7 @@ fn parse(file: &Path, text: &str) -> Result<Prices, Problem> {
     };
     let read: File = toml::from_str(text).map_err(|error| {
         let message =
-            error.message().lines().next().unwrap_or("this is not a price table").to_owned();
+            error.message().lines().next().unwrap_or("the file is not a price table").to_owned();
         bad(error.span().map_or(0, |span| span.start), message)
     })?;
     let number = |text: &Spanned<String>, places| {

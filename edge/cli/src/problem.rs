@@ -256,7 +256,7 @@ fn about_service(error: &ClientError) -> Option<String> {
             "give --ca the CA of its certificate, and --host the name in that certificate"
         }
         ClientError::Lost(_) | ClientError::Silent => {
-            "check with `slackline log` whether it was done; repeating it does no harm"
+            "check with `slackline log` if the request was executed; it is safe to repeat it"
         }
         ClientError::Garbled(_) => "use the same version of slackline as the daemon",
         ClientError::NoRuntime(_) => return None,

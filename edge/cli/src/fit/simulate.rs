@@ -147,7 +147,7 @@ impl FileVm<'_> {
             found.fresh_from.saturating_add(seeds - 1),
         );
         text += &match &found.below {
-            None => "  trace        none: this is the smallest step\n".to_owned(),
+            None => "  trace        none: no smaller slice was tried, see --step\n".to_owned(),
             Some((slice, failed)) => format!(
                 "  trace        with {slice}/{period} and seed {}, {}\n",
                 failed.seed, failed.claim

@@ -166,7 +166,7 @@ fn nowhere(
                 let slices = room.cpus.iter().map(|cpu| cpu.slice.0.to_string());
                 let slices: Vec<String> = slices.collect();
                 whys.push(format!(
-                    "host {host} has room for slices of {} on its CPUs",
+                    "host {host} admits slices of {} on its CPUs",
                     slices.join(" and ")
                 ));
             }

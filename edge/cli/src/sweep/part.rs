@@ -196,7 +196,7 @@ fn check_same(parts: &[ReadPart]) -> Result<(), Problem> {
                     "cannot join {name}: it is part {}, but {other} is part {}",
                     part.part, first.part
                 ),
-                "name the parts of one division",
+                "name only parts K/N with the same N",
             ));
         }
         if let Some(same) = found.insert(part.part.number(), part) {
