@@ -104,6 +104,7 @@ impl TestReport {
     }
 }
 
+/// Simulates all cases with all seeds.
 fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     let Plan { cases, trials } = Plan::of(args)?;
     let changed: Vec<Vec<Case>> = match args.ablate {
@@ -130,6 +131,7 @@ fn simulated(args: &Alert) -> Result<TestReport, Problem> {
     Ok(TestReport { form: trials.form, how, seeds, results, ablations })
 }
 
+/// Tests the mechanisms that the options name on this host.
 fn live(args: &Alert) -> Result<TestReport, Problem> {
     let targets = match (&args.targets[..], args.quick) {
         ([], true) => shares(&QUICK_TARGETS),
@@ -166,6 +168,7 @@ fn of_case(error: &CaseError) -> Problem {
     Problem::BadOption { message: error.to_string(), hint: Some(error.hint()) }
 }
 
+/// Converts an error of the trials. A violated contract between policy and host is a bug.
 fn of_grid(error: GridError<TrialError>) -> Problem {
     let GridError::Run { error, .. } = error else { return Problem::Interrupted };
     if let TrialFault::Run(RunError::Broken(_)) = &*error.why {
@@ -216,6 +219,7 @@ impl Plan {
     }
 }
 
+/// Returns the trials that the options request, with the usual values for missing options.
 fn trials(args: &Alert, form: Form) -> Result<Trials, Problem> {
     let usual = if args.quick { Trials::quick(form) } else { Trials::as_published(form) };
     let targets = match &args.targets[..] {

@@ -100,6 +100,7 @@ fn line(
     text.push('\n');
 }
 
+/// Returns the cell of XenMon's value `wanted`. `None` if there is no such number.
 fn number(fields: &[Field], wanted: Option<&str>) -> Option<String> {
     match fields.iter().find(|(name, _)| Some(*name) == wanted)?.1 {
         FieldValue::Count(count) => Some(count.to_string()),
@@ -107,6 +108,8 @@ fn number(fields: &[Field], wanted: Option<&str>) -> Option<String> {
     }
 }
 
+/// Returns the cell of a CPU in a column. `None` if CPUs have no value in the column, or if the
+/// value was not measured.
 fn of_a_cpu(name: &str, second: &CpuSecond, column: &str) -> Option<String> {
     let busy = second.busy.ns();
     Some(match column {

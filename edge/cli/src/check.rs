@@ -91,6 +91,7 @@ fn as_json(scenario: &Scenario, refused: Option<&str>) -> Value {
     })
 }
 
+/// Describes a scenario in one line: its policy, its length and its size.
 fn what(scenario: &Scenario) -> String {
     let domains = number_of(scenario.domains.len(), "domain");
     let claims = number_of(scenario.claims.len(), "claim");
@@ -100,6 +101,7 @@ fn what(scenario: &Scenario) -> String {
     format!("{policy} on {cpus} for {length}: {domains}, {vcpus}, {claims}")
 }
 
+/// Returns the result of admission as a sentence. `expected` is true if a claim expects a refusal.
 fn verdict(refused: Option<&str>, expected: bool) -> String {
     match (refused, expected) {
         (None, _) => "admitted".into(),
@@ -108,6 +110,7 @@ fn verdict(refused: Option<&str>, expected: bool) -> String {
     }
 }
 
+/// Checks that admission accepts a scenario, or refuses the scenario if a claim expects that.
 fn judged(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     let expected = expects_refusal(scenario);
     match scenario.admit() {
@@ -132,6 +135,7 @@ impl LookedAt {
     }
 }
 
+/// Returns the state of each live target that the scenario names.
 fn looked_at(scenario: &Scenario) -> Vec<LookedAt> {
     let of = |domain: &Domain| {
         let found = look_at(domain.live.as_ref()?, domain.vcpus.len());
@@ -144,6 +148,7 @@ fn looked_at(scenario: &Scenario) -> Vec<LookedAt> {
     scenario.domains.iter().filter_map(of).collect()
 }
 
+/// Describes the live target of a domain with `vcpus` vCPUs. The error states what is missing.
 fn look_at(target: &LiveTarget, vcpus: usize) -> Result<String, String> {
     let running = |place: &TreePlace, name: String| match place.processes() {
         Ok(processes) if processes.is_empty() => Err(format!("{name} has no processes")),

@@ -168,6 +168,7 @@ impl PolicyComparison {
         self.scenarios[number].policy.to_string() == self.scenario.policy.to_string()
     }
 
+    /// Returns notes about the live runs, and about policies under which no claim was checked.
     fn notes(&self) -> String {
         let mut text = String::new();
         for (lives, scenario) in self.lives.iter().zip(&self.scenarios) {
@@ -185,6 +186,7 @@ impl PolicyComparison {
         text
     }
 
+    /// Checks the claims on all runs under the policy of the scenario.
     fn check(&self, args: &Compare) -> Result<(), Problem> {
         let mut checked = Vec::new();
         for number in (0..self.policies.len()).filter(|&number| self.is_own(number)) {

@@ -58,6 +58,7 @@ impl fmt::Display for Cost {
     }
 }
 
+/// Returns the peak memory of this process in KiB. `None` if the kernel does not report it.
 fn peak() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;

@@ -168,6 +168,7 @@ fn last_cpu() -> Result<usize, Problem> {
     Ok(cpus.iter().last().map_or(0, slackline_units::CpuId::index))
 }
 
+/// Returns a command that runs this program. The kernel kills the new process when this one ends.
 fn ourselves() -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.stdin(Stdio::null()).stdout(Stdio::null());

@@ -38,6 +38,7 @@ fn schedule(file: &Path) -> Result<Schedule, Problem> {
     Ok(meter.finish())
 }
 
+/// Returns true if a metric is certainly larger in B, and larger values are worse.
 fn is_worse(it: &Difference) -> bool {
     it.change == Change::More && it.metric.is_worse_if_larger()
 }
@@ -78,6 +79,7 @@ fn as_text(args: &DiffArgs, runs: &[Schedule; 2], all: &[Difference]) -> String 
     text
 }
 
+/// Returns true if a difference is more than noise.
 fn is_certain(it: &Difference) -> bool {
     matches!(it.change, Change::More | Change::Less)
 }
@@ -86,6 +88,7 @@ fn count(all: &[Difference], holds: impl Fn(&Difference) -> bool) -> usize {
     all.iter().filter(|it| holds(it)).count()
 }
 
+/// Returns the cell of the column `more than noise`.
 fn verdict(it: &Difference) -> String {
     match it.change {
         Change::More if is_worse(it) => "more, worse".into(),
@@ -100,6 +103,7 @@ fn verdict(it: &Difference) -> String {
     }
 }
 
+/// Returns the difference of B from A with its sign and unit.
 fn change(it: &Difference) -> String {
     let [Some(before), Some(after)] = it.values else { return "-".into() };
     let by = written(Some(after.abs_diff(before)), it.metric.unit());
@@ -109,6 +113,7 @@ fn change(it: &Difference) -> String {
     format!("{}{by}", if after < before { "-" } else { "+" })
 }
 
+/// Formats a value with its unit.
 fn written(value: Option<u64>, unit: MetricUnit) -> String {
     let Some(value) = value else { return "-".into() };
     match unit {

@@ -58,6 +58,8 @@ pub(crate) fn doctor(args: &Doctor) -> Result<(), Problem> {
 /// Maximum wait for the keeper processes of killed runs to end.
 const KEEPERS: Duration = Duration::from_secs(2);
 
+/// Returns a line for each thread that a killed run left changed, and for each journal that cannot
+/// be read.
 fn list(found: &Leftovers) -> Vec<String> {
     let mut lines: Vec<String> = found
         .threads
@@ -99,6 +101,8 @@ fn are_all_read(found: &Leftovers) -> Result<(), Problem> {
     }
 }
 
+/// Restores the threads that killed runs left changed. Returns a line for each thread, and one for
+/// each failure.
 fn free(found: &Leftovers) -> Vec<String> {
     let mut lines: Vec<String> = found
         .threads

@@ -64,6 +64,7 @@ fn tasks_of(file: &Path, text: &str) -> Result<NamedTasks, Problem> {
     })
 }
 
+/// Returns the kind of reservation that the options ask for: a slice, a period or the most VMs.
 fn asked(args: &FitArgs) -> AskedReservation {
     match args.share {
         _ if args.most_vms => AskedReservation::MostVms,

@@ -21,6 +21,7 @@ pub(crate) fn folded(text: &str, width: usize) -> String {
     out
 }
 
+/// Appends one line, wrapped to `width` columns.
 fn fold(out: &mut String, line: &str, width: usize) {
     let blank = line.len() - line.trim_start_matches(' ').len();
     // An indent of more than half the width, as after a column of names, would waste space.

@@ -231,6 +231,7 @@ impl Grid {
     }
 }
 
+/// Refuses two axes with the same name, and two points of an axis with the same name.
 fn check_names(
     axes: &[Axis],
     bad: &impl Fn(Range<usize>, String, &str) -> Problem,

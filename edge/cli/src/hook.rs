@@ -97,6 +97,7 @@ struct ReservationRefusal {
     is_required: bool,
 }
 
+/// Reads the domain XML of the guest, and makes the reservation that the guest's metadata requests.
 fn reserve(args: &Libvirt) -> Result<(), ReservationRefusal> {
     let not_ours = |why: String| ReservationRefusal { why, is_required: false };
     // The connection is opened with full privileges. The guest's metadata is parsed without any.

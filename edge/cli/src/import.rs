@@ -39,6 +39,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     }
 }
 
+/// Converts one recording to a trace, and prints its VMs and assumptions.
 fn recording(args: &ImportArgs, kind: Kind, files: &[PathBuf], name: &Path) -> Result<(), Problem> {
     let [file] = files else {
         let message = format!("cannot convert {} recordings together", files.len());
@@ -125,6 +126,8 @@ fn bytes(name: &Path, file: File) -> Result<Vec<u8>, Problem> {
     Ok(bytes)
 }
 
+/// Writes the trace of a recording. If `is_anonymous` is true, names of VMs and processes are
+/// replaced.
 fn write(import: &Import, out: BufWriter<File>, is_anonymous: bool) -> io::Result<()> {
     let writer = Writer::new(out, &import.header());
     if is_anonymous {

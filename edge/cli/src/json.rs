@@ -200,6 +200,7 @@ impl<'a> Stretches<'a> {
         Stretches { names, from, end: from.after(span), left_out: 0, rows: Vec::new(), passes }
     }
 
+    /// Returns a scheduling pass as JSON. `None` if the pass is outside the window.
     fn pass(&self, pass: &SchedulingPass) -> Option<Value> {
         let SchedulingPass { at, cpu, picked, granted, is_refused, empty } = *pass;
         (self.from <= at && at < self.end).then(|| {

@@ -111,6 +111,7 @@ fn with_devices(
     }
 }
 
+/// Returns the role that the arguments select.
 fn part(args: &LoadArgs) -> Result<ProcessRole, Problem> {
     let mut keys = Keys::default();
     match &args.kind {
@@ -306,6 +307,7 @@ impl Keys {
         self
     }
 
+    /// Adds a key if it has a value.
     fn maybe(&mut self, key: &str, value: Option<&String>) -> &mut Keys {
         if let Some(value) = value {
             self.text(key, value);
@@ -322,6 +324,7 @@ impl Keys {
 /// First lines of a scenario that is generated to parse a workload.
 const HEAD: &str = "title = \"load\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n";
 
+/// Reads the file of the workload `replay`.
 fn recorded(file: &Path) -> Result<NamedFile, Problem> {
     let bytes = match file == Path::new(input::STANDARD_INPUT) {
         true => input_bytes(std::io::stdin()),

@@ -126,6 +126,7 @@ fn series(file: &Path) -> Result<Series, Problem> {
     })
 }
 
+/// Returns the scenario of a series of demand for one seed.
 fn of_series(
     (args, file): (&Manage, &Path),
     series: &Series,
@@ -138,6 +139,7 @@ fn of_series(
     series.scenario(&made).map_err(wrong)
 }
 
+/// Returns the scenario of a file. With several seeds, `seed` replaces the seed in the file.
 fn of_file(
     (args, file): (&Manage, &Path),
     places: &Places,

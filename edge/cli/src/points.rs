@@ -206,6 +206,7 @@ fn lines(cases: &[Case]) -> String {
     text
 }
 
+/// Formats a value as a CSV cell.
 fn written(value: &FieldValue) -> String {
     match value {
         FieldValue::Text(text) => quoted(text),

@@ -58,6 +58,7 @@ fn told(difference: &Difference, names: &Names) -> String {
     text
 }
 
+/// Describes an entry of a trace: an order, a timer, a measurement, an event or a refusal.
 fn in_words(exchange: &Exchange, names: &Names) -> String {
     match exchange {
         Exchange::Ordered { order: Order::Run { cpu, vcpu, until, entitlement }, outcome } => {
@@ -85,6 +86,7 @@ fn refused(outcome: Outcome) -> &'static str {
     if outcome == Outcome::Refused { " (refused)" } else { "" }
 }
 
+/// Describes an event that the hardware reported.
 fn happened(fact: &KeptFact, names: &Names) -> String {
     let of = |vcpu| format!("`{}`", names.of(vcpu));
     match fact {
@@ -106,6 +108,7 @@ fn happened(fact: &KeptFact, names: &Names) -> String {
     }
 }
 
+/// Describes the share of a vCPU, and the CPUs that its affinity allows.
 fn on(terms: &WrittenTerms) -> String {
     let share = if terms.share.is_empty() { "a share" } else { &terms.share };
     match &terms.cpus {

@@ -320,6 +320,7 @@ pub(crate) fn choose_cpus(count: usize, asked: Option<&[usize]>) -> Result<Vec<C
     }
 }
 
+/// Returns the command that starts a load process.
 pub(crate) fn load_command(program: &Path, order: &LoadOrder<'_>) -> Command {
     let mut command = Command::new(program);
     command.args(["load", "--report-jobs", "--seed", &order.seed.to_string()]);

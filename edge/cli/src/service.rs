@@ -463,6 +463,7 @@ struct ReceivedEvents<'a> {
 }
 
 impl ReceivedEvents<'_> {
+    /// Prints a message of the daemon as JSON, or shows its reservations and keeps its events.
     fn hear(&mut self, frame: &Frame) -> Result<(), Problem> {
         let Frame { kind, data, .. } = frame;
         if self.json {
@@ -507,6 +508,7 @@ fn open(at: &DaemonArgs) -> Result<Client, ClientError> {
     Client::connect_to(&at.trust.at(url))
 }
 
+/// Connects to the daemon that the options name.
 pub(crate) fn connect(at: &DaemonArgs) -> Result<Client, Problem> {
     Ok(open(at)?)
 }
@@ -539,6 +541,7 @@ fn done(at: &DaemonArgs, answered: Answered<Reservation>) -> Result<(), Problem>
     terminal::say(&show::one(&reservation))
 }
 
+/// Prints the warning of a reservation, if it has one.
 fn warn(reservation: &Reservation) {
     if let Some(warning) = &reservation.warning {
         terminal::tell(&format!("warning: {warning}\n"));

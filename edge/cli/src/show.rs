@@ -189,6 +189,7 @@ fn spool(mut file: File) -> io::Result<File> {
     Ok(copy)
 }
 
+/// Passes a whole trace to a sink.
 fn pass_to(args: &Show, trace: &mut Trace, sink: &mut impl Sink) -> Result<(), Problem> {
     trace.pass_to(sink).map_err(|error| Problem::BadTrace { file: args.file.clone(), error })
 }

@@ -17,8 +17,9 @@ pub(crate) fn width() -> usize {
     columns().unwrap_or(100)
 }
 
-/// Returns the width of the terminal, limited to the range of tables. `None` if standard output is
-/// no terminal. The environment variable `COLUMNS` has precedence.
+/// Returns the width of standard output, limited to the range of tables: the value of the
+/// environment variable `COLUMNS`, or else the width of the terminal. `None` if the variable is not
+/// set and standard output is not a terminal.
 pub(crate) fn columns() -> Option<usize> {
     Some(columns_of(io::stdout())?.clamp(NARROWEST, 140))
 }
@@ -26,13 +27,17 @@ pub(crate) fn columns() -> Option<usize> {
 /// Minimum width of output, in columns.
 const NARROWEST: usize = 40;
 
+/// Returns the value of the environment variable `COLUMNS`, or else the width of the terminal
+/// `out`. `None` if the variable is not set and `out` is not a terminal.
 fn columns_of(out: impl std::os::fd::AsFd) -> Option<usize> {
     let said = std::env::var("COLUMNS").ok().and_then(|said| said.parse().ok());
     let seen = || rustix::termios::tcgetwinsize(out).map(|size| usize::from(size.ws_col));
     said.or_else(|| seen().ok()).filter(|&columns| columns > 0)
 }
 
-/// Returns the width of the terminal on standard error. `None` if standard error is not a terminal.
+/// Returns the width of standard error: the value of the environment variable `COLUMNS`, or else
+/// the width of the terminal. `None` if the variable is not set and standard error is not a
+/// terminal.
 pub(crate) fn told_columns() -> Option<usize> {
     columns_of(io::stderr())
 }

@@ -231,6 +231,7 @@ struct Watch {
 }
 
 impl Watch {
+    /// Notes that a second of a test has passed. Fails if a signal asked to stop.
     fn second(&mut self) -> Result<(), Problem> {
         self.skip(SECOND);
         let mut byte = [0];
@@ -241,12 +242,14 @@ impl Watch {
         }
     }
 
+    /// Counts a length of time as done in the progress.
     fn skip(&mut self, length: Span) {
         self.done += length;
         self.progress.at(self.done);
     }
 }
 
+/// Returns the CPU on which to test: the chosen CPU, or the last one of this host.
 fn cpu(asked: Option<usize>) -> Result<CpuId, Problem> {
     let online = online_cpus()
         .map_err(|source| Problem::Unreadable { file: "the list of CPUs".into(), source })?;
@@ -277,6 +280,7 @@ fn is_too_fine(error: &LimitError) -> bool {
     matches!(error, LimitError::Mechanism(MechanismError::TooFine { .. }))
 }
 
+/// Returns the error for a tested process whose CPU time can no longer be read.
 fn gone(error: &SampleError) -> Problem {
     Problem::HostCannot {
         message: format!("cannot measure the CPU time of the tested process: {error}"),

@@ -202,6 +202,7 @@ fn in_axis(id: &str, result: &CaseResult) -> Option<PublishedComparison> {
     Some(axis(published(id)?, range))
 }
 
+/// Compares a measured range with the range of a published axis.
 fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedComparison {
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;

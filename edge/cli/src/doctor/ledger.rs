@@ -35,6 +35,7 @@ pub(super) fn mend(folder: &Path) -> Result<(), Problem> {
     }
 }
 
+/// Describes the state of a ledger: damage, rows of each table, and backups.
 fn told(examined: &LedgerCheck) -> String {
     let LedgerCheck { path, is_in_use, problems, tables, backups } = examined;
     let mut text = format!("{}: ", path.display());
@@ -59,6 +60,7 @@ fn told(examined: &LedgerCheck) -> String {
     text
 }
 
+/// Describes a rebuilt ledger: the source and the number of rows of each table.
 fn mended(rebuilt: &Rebuilt) -> String {
     let mut text = format!("the damaged files are now in {}\n", rebuilt.set_aside.display());
     for table in &rebuilt.tables {

@@ -200,6 +200,7 @@ impl Trial {
     }
 }
 
+/// Measures one mechanism, which enforces `what.0` for the target on the CPU `what.1`.
 fn measure(
     enforcement: Enforcement,
     target: &BusyProcess,

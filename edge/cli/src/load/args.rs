@@ -348,6 +348,7 @@ pub(crate) enum PingTo {
     Socket(PathBuf),
 }
 
+/// Parses the destination of pings: a text with `/` is the path of a socket.
 fn ping_to(text: &str) -> Result<PingTo, String> {
     if text.contains('/') {
         return Ok(PingTo::Socket(text.into()));
@@ -363,6 +364,7 @@ pub(crate) struct Count {
     pub(crate) count: Option<u64>,
 }
 
+/// Parses `DOMAIN.NUMBER`.
 fn who(text: &str) -> Result<(u32, u16), String> {
     let parts = text
         .split_once('.')

@@ -173,6 +173,7 @@ impl ManagedHost {
         }))
     }
 
+    /// Returns the measurements of a VM, with its reservation and its goals.
     fn vm(&self, it: &Reservation, of: &VmPeriods) -> Result<VmRound, Problem> {
         let each = slackline_units::Reservation::new(it.slice.0, it.period.0);
         let bad = |what: String| Problem::Service(ClientError::Garbled(what));

@@ -100,6 +100,7 @@ pub(super) fn live(args: &Manage) -> Result<(), Problem> {
 }
 
 impl LiveManager<'_> {
+    /// Prints the mode, the managed VMs, and for each other VM the reason why it is not managed.
     fn introduce(&mut self) -> Result<(), Problem> {
         let all = self.host.reservations()?;
         let managed = all.iter().filter(|it| self.host.reason_to_leave(it).is_none());

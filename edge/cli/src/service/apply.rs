@@ -97,6 +97,7 @@ fn follow(args: &Apply, client: &mut Client, rest: Vec<Prediction>) -> Result<()
     }
 }
 
+/// Returns true if a vCPU, by its name, belongs to a VM.
 fn is_of(vcpu: &str, vm: &str) -> bool {
     vcpu == vm || vcpu.strip_prefix(vm).is_some_and(|rest| rest.starts_with('.'))
 }

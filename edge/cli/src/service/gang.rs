@@ -223,6 +223,7 @@ impl<'a> Calls<'a> {
         least.saturating_sub(phase).div_ceil(period) * period + phase
     }
 
+    /// Returns a message as the request to the host of a member.
     fn word(&self, word: GangMessage, member: usize) -> GangWord {
         let (gang, name) = (self.file.name.clone(), self.file.name_of(member));
         match word {
@@ -240,6 +241,7 @@ impl<'a> Calls<'a> {
         }
     }
 
+    /// Sends a message to the hosts of some members at the same time, and waits for their answers.
     fn say_all(&mut self, word: GangMessage, members: &[usize]) -> Vec<GangReply> {
         let (answer, heard) = channel();
         for &member in members {
@@ -262,6 +264,7 @@ impl<'a> Calls<'a> {
         members.iter().map(|&member| said(&self.answers[member])).collect()
     }
 
+    /// Prints the members of the gang and the time until their common start.
     fn tell_begun(&self, args: &Gang) -> Result<(), Problem> {
         let begun = self.answers.iter().filter_map(|answer| answer.as_ref().ok());
         if args.json {

@@ -110,6 +110,7 @@ fn ask(hosts: &[String], trust: &Trust, name: &str, period: Length) -> Vec<Answe
     answers
 }
 
+/// Asks one host for its capacity.
 fn seen(host: &str, trust: &Trust, name: &str, period: Length) -> Answer {
     let mut client = connect(host, trust)?;
     let has_it = match client.show(name) {
@@ -138,6 +139,7 @@ fn candidates(
     order(args.by.into(), &rooms, each, vcpus)
 }
 
+/// Prints the reservation and its host.
 fn tell(
     args: &PlaceArgs,
     host: &str,

@@ -305,6 +305,7 @@ pub(super) fn text(text: impl AsRef<str>) -> Cell {
     Cell::Text(text.as_ref().chars().filter(|&letter| is_plain(letter)).collect())
 }
 
+/// Returns the cell of a part in percent of `of`. A dash if `of` is zero.
 pub(super) fn part(part: u64, of: u64) -> Cell {
     match of {
         0 => Cell::Dash(NOTHING_YET),

@@ -178,6 +178,7 @@ impl<'a> Jobs<'a> {
         Ok(())
     }
 
+    /// Returns the scenario of a point without a family.
     fn plain(&self, point: &VariedPoint) -> Result<Scenario, Problem> {
         let scenario = self.checked(point, &point.table.to_string())?;
         if expects_refusal(&scenario) {
@@ -188,6 +189,7 @@ impl<'a> Jobs<'a> {
         Ok(scenario)
     }
 
+    /// Parses the scenario of a point, and checks its claims.
     fn checked(&self, point: &VariedPoint, text: &str) -> Result<Scenario, Problem> {
         let wrong = |error: ScenarioError| {
             point.wrong(self.source.file, &as_it_became(text, &error), error.hint())

@@ -123,6 +123,7 @@ impl PointHosts<'_> {
         here.map(|(nth, host)| (nth, host.cpus)).collect()
     }
 
+    /// Returns the number of a combination of host and policy.
     fn case(&self, host: usize, policy: usize) -> usize {
         host * self.jobs.policies.len() + policy
     }

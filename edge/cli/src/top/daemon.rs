@@ -134,6 +134,7 @@ impl Asker {
     }
 }
 
+/// Returns a part in millionths of `whole`. `None` if `whole` is zero.
 fn part(part: u64, whole: u64) -> Option<u64> {
     u64::try_from((u128::from(part) * 1_000_000).checked_div(u128::from(whole))?).ok()
 }
@@ -151,6 +152,7 @@ fn sums(culprits: &Culprits) -> Vec<(u64, &str)> {
     sums
 }
 
+/// Returns the culprit with the largest waiting time. `None` if the VM never waited.
 fn largest(culprits: &Culprits) -> Option<String> {
     let sums = sums(culprits);
     sums.first().filter(|(ns, _)| *ns > 0).map(|(_, says)| (*says).to_owned())
