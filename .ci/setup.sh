@@ -1,10 +1,11 @@
-# What ./run and ./test share: setting up what is missing, quietly when nothing is. Sourced, in the
-# root of the repository.
+# Functions that install missing tools, for ./run and ./test. They print nothing if nothing is
+# missing. The scripts source this file in the root of the repository.
 
 say() { printf '%s\n' "$*" >&2; }
 have() { command -v "$1" >/dev/null 2>&1; }
 
-# Runs as root: directly, or by sudo, which may ask for a password only where somebody can answer.
+# as_root COMMAND...: runs a command as root, directly or by sudo. sudo asks for a password only if
+# standard input is a terminal.
 as_root() {
     if [ "$(id -u)" = 0 ]; then "$@"
     elif ! have sudo; then return 1
@@ -13,7 +14,7 @@ as_root() {
     fi
 }
 
-# packages NAME...: installs missing packages of Debian or Ubuntu. False if it cannot.
+# packages NAME...: installs packages of Debian or Ubuntu. Returns false if that fails.
 packages() {
     have apt-get || { say "note: cannot install $*: this is neither Debian nor Ubuntu"; return 1; }
     say "installing $*"
@@ -22,14 +23,16 @@ packages() {
     ' sh "$@" || { say "note: could not install $*; as root: apt-get install $*"; return 1; }
 }
 
-# The oldest cargo that builds this is the one that is pinned; rustup then fetches exactly that.
+# Returns true if cargo has at least the version that is needed to build. rust-toolchain.toml pins
+# the version, and rustup fetches exactly that version.
 cargo_is_new() {
     version=$(cargo --version 2>/dev/null) || return 1
     minor=${version#cargo 1.}
     [ "${minor%%.*}" -ge 95 ] 2>/dev/null
 }
 
-# Packages of npm that the test of the page needs, in target/browser. False if they are not there.
+# Installs the npm packages that the test of the page needs, in target/browser. Returns false if
+# that fails.
 setup_browser() {
     have npm || return 1
     asked=edge/daemon/tests/browser
@@ -43,19 +46,21 @@ setup_browser() {
     return 1
 }
 
+# Installs a C compiler, rustup and the pinned toolchain if they are missing. Ends the script with
+# exit code 3 if Slackline cannot be built.
 setup_build() {
     cargo_bin=${CARGO_HOME:-${HOME:-}/.cargo}/bin
     ! [ -x "$cargo_bin/cargo" ] || PATH="$cargo_bin:$PATH"
     wanted=
     have cc || wanted="$wanted build-essential"
-    # Only needed to fetch cargo, so not missed where that is there.
+    # These packages are needed only to fetch cargo.
     if ! cargo_is_new; then
         have curl || wanted="$wanted curl"
         [ -e /etc/ssl/certs/ca-certificates.crt ] || wanted="$wanted ca-certificates"
     fi
     # shellcheck disable=SC2086  # a list of words
     [ -z "$wanted" ] || packages $wanted || true
-    have cc || { say "error: needs a C compiler to link with, cc"; exit 3; }
+    have cc || { say "error: cannot build: the C compiler cc, which links, is missing"; exit 3; }
     if ! cargo_is_new && ! have rustup; then
         say "installing rustup and the pinned toolchain"
         curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs \
@@ -64,5 +69,5 @@ setup_build() {
     fi
     export PATH
     cargo_is_new || ! have rustup || rustup toolchain install || true
-    cargo_is_new || { say "error: needs Rust 1.95, and it could not be fetched"; exit 3; }
+    cargo_is_new || { say "error: cannot build: Rust 1.95 could not be fetched"; exit 3; }
 }

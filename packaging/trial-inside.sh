@@ -1,5 +1,6 @@
 #!/bin/sh
-# What `trial.sh` runs inside of the virtual machine, as root. Its last line says whether all went well.
+# `trial.sh` runs this script inside the VM, as root. The last line of output is `trial: passed` if
+# all steps succeeded.
 set -eux
 
 installed() { dpkg -L slackline 2>/dev/null; }
@@ -14,7 +15,7 @@ sleep 1000 &
 slackline reserve kept --slice 1ms --period 50ms --exact --for "pid:$!"
 slackline list | grep 'kept.*active'
 
-# The upgrade restarts the service, which holds again what was reserved.
+# The upgrade restarts the daemon, which then enforces the existing reservation again.
 dpkg --install --force-confnew /opt/trial/new.deb
 systemctl is-active slackline
 for _ in 1 2 3 4 5 6 7 8 9 10; do

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Tries a package as a new user would, in a virtual machine with a fresh Debian 12: install, enable,
-# reserve, upgrade, purge. Needs root, debootstrap and QEMU, and takes some minutes without KVM.
+# Tests a package as a new user would use it, in a VM with a fresh Debian 12: install, enable,
+# reserve, upgrade, purge. Needs root, debootstrap and QEMU. The VM is emulated, so the test takes
+# some minutes.
 #
 #   packaging/trial.sh NEW.deb [OLD.deb]     # with OLD.deb, NEW.deb is installed over it
 set -eu
@@ -36,8 +37,7 @@ mkdir -p "$root/etc/systemd/system/default.target.wants"
 ln -sf ../trial.service "$root/etc/systemd/system/default.target.wants/trial.service"
 mke2fs -q -t ext4 -d "$root" "$work/disk" 2G
 
-# Emulated, as Debian's kernel does not boot on every KVM, such as nested ones.
-
+# The VM is emulated, because Debian's kernel does not boot under every KVM, for example nested KVM.
 timeout 900 qemu-system-x86_64 -accel tcg -m 1024 -smp 2 -display none -no-reboot \
     -serial "file:$work/console" -kernel "$root/vmlinuz" -initrd "$root/initrd.img" \
     -drive "file=$work/disk,if=virtio,format=raw" -append "root=/dev/vda rw console=ttyS0 quiet" ||
