@@ -14,7 +14,7 @@ use slackline_units::frame::FRAME;
 /// Name of the virtio-serial port in the guest.
 pub const PORT: &str = "slackline.gaps.0";
 
-/// Place of the channel to the host.
+/// Location of the channel to the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ChannelPlace {
     /// A port of virtio-serial, by its name.
@@ -64,7 +64,8 @@ impl Channel {
         opened.map_err(|source| NoChannel { to: to.clone(), source })
     }
 
-    /// Returns true if a new host has connected and no report was sent to it yet.
+    /// Accepts the connection of a host, if one waits. Returns true if it accepted one, so that the
+    /// new host needs all reports. Always false for a virtio-serial port.
     pub(crate) fn has_news(&mut self) -> bool {
         let Channel::Socket { listener, host, .. } = self else { return false };
         match listener.accept() {
@@ -140,10 +141,10 @@ mod tests {
         let path = folder.join("socket");
         let mut channel = Channel::open(&ChannelPlace::Socket(path.clone())).expect("a socket");
         assert!(!channel.has_news() && !channel.send(&[1; FRAME]));
-        let mut host = UnixStream::connect(&path).expect("the other side listens");
+        let mut host = UnixStream::connect(&path).expect("the agent listens");
         assert!(channel.has_news() && !channel.has_news());
         let sent = (0..1_000_000).take_while(|_| channel.send(&[1; FRAME])).count();
-        assert!(sent < 1_000_000, "a socket has room for some");
+        assert!(sent < 1_000_000, "the buffer of a socket is finite");
         let mut bytes = vec![0; sent * FRAME];
         host.read_exact(&mut bytes).expect("all sent bytes arrive");
         assert!(channel.send(&[2; FRAME]));

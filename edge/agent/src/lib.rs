@@ -96,7 +96,8 @@ fn listen(trace: Option<&Trace>) -> Receiver<Event> {
     let lines = trace.and_then(|trace| trace.lines().ok());
     std::thread::spawn(move || {
         let Some(lines) = lines else {
-            // The sender is kept. Without it the receiver would return an error instead of waiting.
+            // This thread keeps the sender. If the sender were dropped, the receiver would return
+            // an error at once instead of waiting.
             let (_tell, (_never, never)) = (tell, channel::<()>());
             let _ = never.recv();
             return;
@@ -119,9 +120,9 @@ struct Agent<'a> {
     trace: Option<Trace>,
     tasks: Tasks,
     watched: Vec<u32>,
-    /// Thread ids of kernel threads. The next field counts the scans so far, and decides when this
-    /// set is read again.
+    /// Process ids of the known kernel threads. The set is cleared every [`FORGET`] scans.
     kernels: BTreeSet<u32>,
+    /// Number of scans so far.
     scans: u32,
     /// Latest report of each vCPU, and its time. `None` if a report is due.
     told: Vec<Option<(Says, Instant)>>,
@@ -298,7 +299,8 @@ fn numbers(folder: &str) -> impl Iterator<Item = u32> {
 }
 
 fn stat_of(pid: u32, tid: u32) -> Option<Stat> {
-    // Threads are listed below their process, but can also be read by their own id.
+    // A caller that knows no process id passes the thread id twice: `/proc/TID/task/TID` exists for
+    // every thread.
     Stat::parse(&fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?)
 }
 
@@ -315,7 +317,7 @@ mod tests {
     /// Returns an agent of a guest with `vcpus` vCPUs and one blocked urgent task, and its host.
     fn agent<'a>(options: &'a Options, path: &PathBuf, vcpus: usize) -> (Agent<'a>, UnixStream) {
         let channel = Channel::open(&options.to).expect("a socket");
-        let host = UnixStream::connect(path).expect("the other side listens");
+        let host = UnixStream::connect(path).expect("the agent listens");
         let mut agent = Agent::new(options, channel, None);
         assert!(agent.channel.has_news());
         agent.told = vec![None; vcpus];
@@ -351,7 +353,7 @@ mod tests {
         for told in 1..=3 {
             agent.tell(now);
             assert_eq!(agent.told.iter().flatten().count(), told);
-            let next = agent.next_tell().expect("a claim is told again");
+            let next = agent.next_tell().expect("a report of urgent work is repeated");
             assert_eq!(next - now, if told < 3 { APART } else { AGAIN - 2 * APART });
             now = next;
         }

@@ -22,7 +22,7 @@ pub(crate) struct Task {
 #[derive(Debug, Default)]
 pub(crate) struct Tasks {
     tasks: BTreeMap<u32, Task>,
-    /// Urgent tasks that I/O has woken. The latest comes first.
+    /// Thread ids of the urgent tasks that I/O woke last, newest first. At most [`TASKS`] ids.
     woken: VecDeque<u32>,
     /// Number of runnable tasks that are not urgent.
     ordinary: usize,
@@ -46,7 +46,7 @@ impl Tasks {
         }
     }
 
-    /// Notes that a task was woken, by an interrupt or otherwise.
+    /// Marks a task as runnable on a CPU. A wake-up by an interrupt counts as I/O.
     pub(crate) fn woke(&mut self, tid: u32, cpu: u16, by_interrupt: bool) {
         self.is_at(tid, State::Wants, cpu);
         if by_interrupt && self.tasks.contains_key(&tid) {
@@ -94,8 +94,9 @@ fn some(count: usize) -> u8 {
     u8::try_from(count).unwrap_or(u8::MAX)
 }
 
-/// Returns the parts of a report that cause a new report when they change: the first class with a
-/// runnable task, and the first blocked class that I/O has woken.
+/// Returns the indexes of two classes of a report: the first class with a runnable task, and the
+/// first class with a blocked task in which I/O has woken a task. A change of either index is
+/// reported at once.
 pub(crate) fn best(says: &Says) -> (Option<usize>, Option<usize>) {
     let Says::Classes(classes) = says else { return (None, None) };
     let first =
@@ -134,7 +135,7 @@ mod tests {
         assert_eq!(best(&tasks.of(1)), (Some(0), Some(0)));
         tasks.is_at(7, State::Waits, 1);
         assert_eq!(best(&tasks.of(1)), (Some(4), Some(0)));
-        // A timer wakes another task. This is no I/O.
+        // Another task wakes, but not by an interrupt. That does not count as I/O.
         tasks.woke(9, 0, false);
         assert_eq!(classes(&tasks, 0)[1], Some((100, 1, 0, false)));
         // Tasks that have exited are forgotten.

@@ -1,5 +1,6 @@
 //! Task events from the kernel's tracing: a task wakes (by an interrupt or otherwise), or a CPU
-//! switches away from it. The agent uses its own trace instance and removes it when it ends.
+//! switches away from it. An agent has a trace instance of its own, which is removed when the agent
+//! ends.
 
 use std::fs::{self, File};
 use std::io;

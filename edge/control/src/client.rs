@@ -34,7 +34,8 @@ pub use remote::Remote;
 use remote::RemoteCredentials;
 pub use stream::{Frame, Stream, WaitOutcome};
 
-/// Time limit for an answer. It exceeds the five seconds after which the daemon itself gives up.
+/// Time limit for an answer. It is longer than the time limit of the daemon itself, so that the
+/// daemon's refusal arrives first.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// Maximum length of the path of a Unix socket, in bytes.
@@ -280,8 +281,8 @@ impl Client {
         self.ask(&RepeatableRequest::write(Method::POST, "/v1/gangs".into()).with(word))
     }
 
-    /// Changes the terms of a reservation. If `if_revision` is given, the reservation must have
-    /// that revision.
+    /// Changes the parameters of a reservation. If `if_revision` is given, the reservation must
+    /// have that revision.
     ///
     /// # Errors
     /// If the request is refused or not answered.

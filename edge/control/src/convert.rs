@@ -182,7 +182,7 @@ fn bad(detail: String, hint: &str) -> Problem {
 /// Returns the slice and period of each vCPU of a reservation with `vcpus` vCPUs.
 ///
 /// # Errors
-/// If no amount is given, or the terms are invalid.
+/// If no amount of CPU time is given, or the parameters are invalid.
 pub fn each(wanted: &ReservationParameters, vcpus: u16) -> Result<units::Reservation, Problem> {
     let terms = wanted_amount(wanted)?.terms(wanted.exact, vcpus);
     let terms = terms.map_err(|error| problem(&Refusal::Terms(error)))?;
@@ -228,8 +228,8 @@ fn reserve(name: Name, wanted: &ReservationParameters) -> Result<service::Reques
     })
 }
 
-/// Returns true if the character is invisible, or changes how other characters are shown like a
-/// direction mark. Returns false for control characters.
+/// Returns true if the character is invisible, or changes how other characters are displayed, as a
+/// direction mark does. Returns false for control characters.
 #[must_use]
 pub fn is_unseen(letter: char) -> bool {
     service::UNSEEN.iter().any(|range| range.contains(&letter))

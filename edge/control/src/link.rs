@@ -89,16 +89,16 @@ pub enum Request {
         /// Parameters of the reservation.
         wanted: ReservationParameters,
     },
-    /// Command for a member of a gang: [`Answer::Done`].
+    /// Carries out a command for a member of a gang: [`Answer::Done`].
     Gang {
         /// Command for the member.
         word: GangWord,
     },
-    /// Changes the terms of a reservation: [`Answer::Done`].
+    /// Changes the parameters of a reservation: [`Answer::Done`].
     Change {
         /// Name of the reservation.
         name: String,
-        /// New values of the terms (slice, period and so on).
+        /// New values of the parameters (slice, period and so on).
         change: Change,
         /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
@@ -209,7 +209,7 @@ pub enum Request {
         /// Length of the recording. It ends when the request is carried out.
         since: Length,
     },
-    /// Asks for the columns of a picture that shows which vCPUs ran in the last seconds:
+    /// Asks for the timeline, whose columns show which vCPUs ran in the last seconds:
     /// [`Answer::Timeline`].
     Timeline {
         /// Number of the first column of the answer. Earlier columns are left out.
@@ -264,7 +264,7 @@ pub enum Answer {
     Predictions(Vec<PredictionRecord>),
     /// The recording was saved.
     Recording(Recording),
-    /// Columns of the picture that shows which vCPUs ran in the last seconds.
+    /// Timeline, whose columns show which vCPUs ran in the last seconds.
     Timeline(Box<Timeline>),
     /// Last applied list or change of the caller. `None` if there is none.
     Plan(Option<Box<AppliedPlan>>),
@@ -336,7 +336,7 @@ impl Lines {
     /// arrived yet.
     ///
     /// # Errors
-    /// If the line is too long. The caller must then not read from the stream any more.
+    /// If the line is too long. The caller must then stop reading from the stream.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let end = self.read[self.searched..].iter().position(|&byte| byte == b'\n');
         let length = end.map_or(self.read.len(), |end| self.searched + end);
@@ -384,7 +384,7 @@ mod tests {
                     heard.push(message::<Ask>(&line).unwrap());
                 }
             }
-            assert_eq!(heard, [ask(0), ask(1), ask(2)], "in parts of {size}");
+            assert_eq!(heard, [ask(0), ask(1), ask(2)], "in chunks of {size} bytes");
         }
     }
 

@@ -77,8 +77,7 @@ mod tests {
         assert_eq!(order(Fit::First, 120, 1), [1, 3, 4]);
         assert_eq!(order(Fit::Best, 120, 1), [3, 4, 1]);
         assert_eq!(order(Fit::Worst, 120, 1), [1, 3, 4]);
-        // Two CPUs with half of their capacity left have no room for one large vCPU, but for two
-        // small ones.
+        // Two half-free CPUs cannot take one large vCPU, but they can take two small vCPUs.
         assert_eq!(order(Fit::Best, 300, 1), [3, 1]);
         assert_eq!(order(Fit::Best, 150, 2), [3, 4, 1]);
         assert_eq!(order(Fit::First, 501, 1), [0; 0]);

@@ -150,14 +150,14 @@ pub enum OverBudget {
     CpuPpm {
         /// Total CPU that the reservations of the owner would have if the request were granted.
         asked: u32,
-        /// Largest total CPU in the owner's budget.
+        /// Limit on the total CPU of the owner's reservations.
         most: u32,
     },
     /// Number of reservations of the owner.
     Machines {
         /// Number of reservations that the owner would have if the request were granted.
         asked: u64,
-        /// Largest number of reservations in the owner's budget.
+        /// Limit on the number of the owner's reservations.
         most: u16,
     },
 }
@@ -184,7 +184,8 @@ pub struct Problem {
     /// Limit and requested amount. Present only for the kind `over-budget`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget: Option<Box<OverBudget>>,
-    /// Current revision of the reservation. Present only for the kind `stale`.
+    /// Current revision of the reservation (kind `stale` or `moved`) or of the host (kind `moved`).
+    /// Absent for other kinds, and if the moved reservation no longer exists.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<u64>,
 }

@@ -69,8 +69,8 @@ pub struct Delivery {
     pub over_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable or blocked.
     pub promised_ns: u64,
-    /// Part of the reserved CPU time to which the VM was entitled. It is less than all of it if the
-    /// VM blocked.
+    /// Part of `promised_ns` to which the VM was entitled. It is less than `promised_ns` if the VM
+    /// blocked.
     pub due_ns: u64,
     /// CPU time that the VM used in the interval.
     pub used_ns: u64,
@@ -143,7 +143,8 @@ pub struct Reservation {
     pub warning: Option<String>,
     /// Number of the event that last changed the reservation, for `If-Match`.
     pub revision: u64,
-    /// CPU time that the VM received in the last seconds.
+    /// CPU time that the VM received in the last 5 s, or since the reservation last changed if that
+    /// is more recent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recent: Option<Delivery>,
     /// CPU time that the VM received since the daemon started.
@@ -173,7 +174,7 @@ pub struct AppliedChange {
     pub revision: Option<u64>,
 }
 
-/// Cost of the reserved CPU time. It does not matter how much of it the VM uses.
+/// Cost of the reserved CPU time. Reserved time that the VM leaves unused costs the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Cost {
@@ -383,8 +384,8 @@ pub struct Account {
     pub contested_ns: u64,
     /// Sum of the slices of all periods, whether the VM was runnable, blocked or absent.
     pub reserved_ns: u64,
-    /// Part of the reserved CPU time to which the VM was entitled. It is less than all of it if the
-    /// VM blocked or was absent.
+    /// Part of `reserved_ns` to which the VM was entitled. It is less than `reserved_ns` if the VM
+    /// blocked or was absent.
     pub due_ns: u64,
     /// CPU time that the VM used.
     pub delivered_ns: u64,

@@ -29,8 +29,8 @@ pub fn name_hint(text: &str) -> String {
 
 /// Parameters of a new reservation: `slice` per `period` for each vCPU, or `cpu` for all vCPUs.
 ///
-/// With `cpu`, each vCPU is guaranteed an equal part. It may also use what the other vCPUs leave
-/// unused.
+/// With `cpu`, each vCPU is guaranteed an equal share. A vCPU may also use reserved CPU time that
+/// the other vCPUs leave unused.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = Wanted))]
 #[serde(deny_unknown_fields)]
@@ -252,7 +252,7 @@ pub struct Change {
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 pub enum GangWord {
     /// Reserves capacity for a member without scheduling its VM. The reservation ends after 10 s
-    /// unless the member is told to begin.
+    /// unless the command `begin` arrives.
     Hold {
         /// Name of the gang, which is equal on all hosts.
         gang: String,
@@ -286,7 +286,7 @@ pub enum GangWord {
     },
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !*value
 }

@@ -1,5 +1,4 @@
-//! Messages for the daemon's web page: its login, and the columns of its picture of the last
-//! seconds.
+//! Messages for the daemon's web page: the login, and the timeline of the last seconds.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +32,7 @@ pub struct PageSession {
     pub token: Option<String>,
 }
 
-/// Columns of the picture of the last seconds. Every column covers an equal length of time.
+/// Timeline of the last seconds, as columns of equal length: which vCPUs ran on which CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Timeline {
@@ -50,7 +49,7 @@ pub struct Timeline {
     pub columns: Vec<TimelineColumn>,
 }
 
-/// A column of the picture: the vCPUs that ran in its time.
+/// A column of the timeline: the vCPUs that ran during the time that it covers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TimelineColumn {
@@ -58,11 +57,12 @@ pub struct TimelineColumn {
     /// thousandths.
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub ran: Vec<TimelineRun>,
-    /// Entries with a vCPU and its number of deadlines that were found missed in the column.
+    /// Entries with a vCPU and the number of its deadline misses that were found during the column.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "openapi", schema(value_type = Vec<Vec<u32>>))]
     pub missed: Vec<(u32, u32)>,
 }
 
-/// Number of a CPU, number of a vCPU, and part of the column in thousandths.
+/// Position of a CPU in [`Timeline::cpus`], position of a vCPU in [`Timeline::vcpus`], and part of
+/// the column in thousandths.
 pub type TimelineRun = (u32, u32, u32);

@@ -89,7 +89,7 @@ pub enum FieldValue {
 pub struct AddedVm {
     /// Name of the new VM.
     pub name: String,
-    /// Name of a recorded VM. The new VM gets its work and its parameters.
+    /// Name of a recorded VM. The new VM gets the work and the parameters of this VM.
     pub like: String,
 }
 
@@ -208,7 +208,7 @@ pub struct WhatIfAnswer {
 
 impl WhatIfAnswer {
     /// Returns the periods of the VMs. `None` if the question did not ask for periods, or if the
-    /// daemon is too old to answer that.
+    /// daemon's version cannot predict periods.
     #[must_use]
     pub fn periods(&self) -> Option<RecordedPeriods> {
         serde_json::from_value(self.prediction.get("periods")?.clone()).ok()

@@ -137,7 +137,7 @@ mod tests {
         for size in 1..=text.len() {
             let mut frames = Frames::default();
             text.chunks(size).for_each(|part| frames.push(part).unwrap());
-            assert_eq!(frames.ready, wanted, "in parts of {size}");
+            assert_eq!(frames.ready, wanted, "in chunks of {size} bytes");
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::requests::Change;
 /// Maximum length of the reason for a change, in bytes.
 const LONGEST_WHY: usize = 256;
 
-/// Converts a change of the terms or of the binding of a reservation.
+/// Converts a change of the parameters or of the binding of a reservation.
 pub(super) fn changed_terms(
     name: &str,
     change: &Change,
@@ -53,7 +53,7 @@ fn reason(change: &Change) -> Result<Option<String>, Problem> {
             "cannot use `why` of {length} bytes: it must have 1 to {LONGEST_WHY} bytes and no \
              control characters"
         );
-        return Err(bad(detail, "write the reason in one line, and shorter"));
+        return Err(bad(detail, "write the reason in one line of at most 256 bytes"));
     }
     if *change == (Change { why: change.why.clone(), ..Change::default() }) {
         let detail = "cannot use `why` alone: the request has no change to explain".to_owned();
