@@ -90,7 +90,8 @@ const POLICY: &str = "edf";
 /// dispatching.
 const RESERVE: &str = "10%";
 
-/// Longest sleep of the core. It reads records and checks scheduled threads at least this often.
+/// Longest sleep of the core. The core reads records and checks scheduled threads at least this
+/// often.
 const ROUND: Span = Span::from_ms(100);
 
 /// Sleep of the core while the front is not running or has not read all that was sent to it.
@@ -120,13 +121,14 @@ pub struct ServeOptions {
     pub socket: PathBuf,
     /// Address for clients on other hosts. `None` if only local clients may connect.
     pub listen: Option<Listen>,
-    /// Loopback address at which metrics are served without TLS. `None` for none.
+    /// Loopback address at which metrics are served without TLS. `None` if no such address serves
+    /// metrics.
     pub metrics: Option<SocketAddr>,
     /// Loopback address at which the page is served to browsers. `None` if no socket serves it.
     pub page: Option<SocketAddr>,
     /// Prices of CPU time. `None` if reservations have no cost.
     pub prices: Option<Prices>,
-    /// Mechanism of exact reservations with a slice whose request names none.
+    /// Mechanism for an exact reservation with a slice, if the request names no mechanism.
     pub enforce: RequestedMechanism,
     /// True if the flight recorder keeps the last minute and saves recordings of missed deadlines.
     pub is_recorded: bool,
@@ -178,7 +180,8 @@ pub fn serve(
     let is_crowded = !live_elsewhere(&cpus);
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let helpers = helpers(options)?;
-    let reader = Reader::start(reload, options.listen.clone()).map_err(not_started("a reader"));
+    let reader = Reader::start(reload, options.listen.clone())
+        .map_err(not_started("the thread that reloads files"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
@@ -223,11 +226,11 @@ pub fn serve(
     ran.and(core.close())
 }
 
-/// Starts the threads that look up VMs, and what starts workers.
+/// Starts the threads that look up VMs, and creates the set of prediction workers, which is empty.
 fn helpers(options: &ServeOptions) -> Result<(Scout, Lookups, Whatifs), ServeError> {
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
-    let scout = Scout::start().map_err(not_started("a scout"))?;
-    let lookups = Lookups::start().map_err(not_started("the threads that look VMs up"))?;
+    let scout = Scout::start().map_err(not_started("the scout thread"))?;
+    let lookups = Lookups::start().map_err(not_started("the threads that look up VMs"))?;
     let whatifs = Whatifs::new(options.worker.clone()).map_err(not_started("workers"))?;
     Ok((scout, lookups, whatifs))
 }
@@ -244,7 +247,7 @@ struct Core {
     next_alive: Time,
     alive: Option<Alive>,
     next_sign: Time,
-    /// Mechanism of requests that name none.
+    /// Mechanism for exact reservations with a slice, if the request names no mechanism.
     enforce: RequestedMechanism,
     /// Status that was last reported to systemd.
     status: String,
@@ -306,7 +309,7 @@ impl Core {
                 self.host.scheduler.unseat(domain);
                 self.step(Input::Vanished { domain, identity });
             } else {
-                // The next discovery pass finds the threads that it has now.
+                // The VM has not ended, so a discovery pass must find its remaining threads.
                 self.next_around = seen.now;
             }
         }
@@ -436,7 +439,8 @@ impl Core {
                     }
                     self.step(Input::Suspended { domain, identity, what });
                 }
-                // The VM is looked up again, and the service then learns why it cannot be held.
+                // The VM is looked up again, so that the service learns why its vCPUs cannot be
+                // scheduled.
                 scout::ScoutFinding::Unclear(binding) => self.step(Input::Appeared { binding }),
                 scout::ScoutFinding::Vcpus(domain, found) => {
                     let machine = found.machine.in_service();

@@ -404,7 +404,7 @@ fn found_process(binding: &Binding, pid: Tid, asks: Asks) -> Result<FoundMachine
     let mut threads = vcpus::find_named(pid.raw())?;
     let mut all_threads = Vec::new();
     if threads.is_empty() && called.kind != Kind::Process {
-        // If there is no monitor to ask, the result is that there are no vCPUs.
+        // A VM without a monitor socket cannot be asked. It is found without vCPUs.
         let is_answerable = !matches!(vcpus::find_qmp_socket(pid.raw()), Ok(None));
         if asks == Asks::Nobody && is_answerable {
             return Err(Absent::NotAsked { binding: binding.clone() });

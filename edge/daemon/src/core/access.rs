@@ -323,7 +323,7 @@ mod tests {
             access.rights(&who, at).map(|rights| (rights.role, rights.users))
         };
         assert_eq!(role(&access, 1000, &[990], now), Some((Role::Viewer, vec![5, 7])));
-        assert_eq!(role(&access, 1000, &[], now), None, "who is in no group is a stranger");
+        assert_eq!(role(&access, 1000, &[], now), None, "a user in neither group has no role");
         let later = now + Duration::from_secs(2 * 24 * 3600);
         assert_eq!(role(&access, 1000, &[990], later), Some((Role::Operator, Vec::new())));
         assert_eq!(access.budgets()[&Principal::User(1000)].machines, Some(2));
@@ -383,7 +383,11 @@ mod tests {
         );
         access.migrate();
         assert_eq!(role(&access, 1000, 990), Some(Role::Tenant));
-        assert_eq!(role(&access, 1001, 990), Some(Role::Operator), "a grant keeps its role");
+        assert_eq!(
+            role(&access, 1001, 990),
+            Some(Role::Operator),
+            "a user with a grant keeps the granted role"
+        );
         assert_eq!(role(&access, 1000, 991), Some(Role::Administrator));
         assert_eq!(role(&access, 0, 990), Some(Role::Administrator));
         assert!(access.would_lose(&members, &owners).is_empty());

@@ -84,7 +84,7 @@ pub(super) struct Flight {
 enum FlightOrder {
     Batch(Box<Batch>),
     Ask(Ticket, Question, Own),
-    /// Take a window for a prediction.
+    /// Copy the most recent part of the ring for a prediction.
     Window(Box<PredictionOrder>),
 }
 
@@ -287,7 +287,8 @@ impl FlightThread {
                 Vec::new()
             }
             FlightOrder::Ask(ticket, question, own) => {
-                // The picture does not need the ring, and is asked for often.
+                // A query for the timeline is frequent and does not read the ring, so it must not
+                // end the piece.
                 if !matches!(question, Question::Timeline(_)) {
                     self.end_piece();
                 }
@@ -385,8 +386,8 @@ impl FlightThread {
         self.threads = threads;
     }
 
-    /// Adds the entries of the piece from an index on to the picture, and intervals that have not
-    /// ended up to a time.
+    /// Draws into the timeline: the entries of the current piece from index `from` on, and the part
+    /// before `until` of run intervals that have not ended.
     fn draw(&mut self, from: usize, until: Time) {
         let names = &self.names;
         let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());

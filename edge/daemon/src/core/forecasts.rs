@@ -1,4 +1,4 @@
-//! Questions about other parameters: checked, passed on to a worker, and answered.
+//! What-if questions: the core checks them, passes them to a worker process, and sends the answer.
 
 mod largest;
 
@@ -12,8 +12,8 @@ use super::flight::Flight;
 use super::{Core, wire};
 
 impl Core {
-    /// Has a worker answer a question about the last seconds. `tenant` is the principal if the
-    /// caller is a tenant, whose answer has the tenant's own VMs only.
+    /// Passes a what-if question about the last seconds to a worker. `tenant` is the principal if
+    /// the caller is a tenant. The answer then has only the tenant's own VMs.
     pub(super) fn ask_whatif(
         &mut self,
         (ticket, principal): (Ticket, Principal),
@@ -25,8 +25,8 @@ impl Core {
         }
     }
 
-    /// Checks that the dispatcher enforces all reservations. The simulation has no other mechanism.
-    /// Only the reservations of a tenant are named to it.
+    /// Checks that the dispatcher enforces all reservations, because the simulation has no other
+    /// mechanism. An error for a tenant names only the tenant's own reservations.
     fn check_mechanisms(&self, tenant: Option<Principal>) -> Result<(), Problem> {
         let mut rows = self.service.listed().map(|(_, listed)| listed.row);
         let Some(row) = rows.find(|row| row.terms.enforcement().is_of_kernel()) else {
@@ -35,7 +35,9 @@ impl Core {
         let is_seen = tenant.is_none_or(|tenant| row.owner == tenant);
         let name = if is_seen { row.name.to_string() } else { "a VM of another owner".into() };
         let by = row.terms.enforcement();
-        let detail = format!("cannot predict: `{by}` enforces {name}, which is not simulated");
+        let detail = format!(
+            "cannot predict: `{by}` enforces {name}, and the simulation has only the dispatcher"
+        );
         Err(Problem::new(Kind::HostCannot, detail)
             .hinting("change it to `--enforce dispatcher`, and ask again after a minute"))
     }

@@ -39,7 +39,7 @@ pub struct FrontCommand {
     pub arguments: Vec<std::ffi::OsString>,
 }
 
-/// Process of the front, if it is running, and what is needed to start it again.
+/// Process of the front, if it is running, and the command and sockets for starting it again.
 pub(super) struct FrontProcess {
     command: FrontCommand,
     listener: UnixListener,

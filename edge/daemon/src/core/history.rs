@@ -36,8 +36,8 @@ impl Host {
             let counters = self.tally.counters_of(*domain, at.now);
             self.history.begin(*domain, (name, **terms), counters, at);
         }
-        // Written at once: if the daemon is killed, the next daemon learns of these reservations
-        // only from rows in the ledger.
+        // The new rows are due at once. If the daemon is killed, the next daemon learns of these
+        // reservations only from rows in the ledger.
         (self.history_due, self.history_written) = (at.now, None);
     }
 

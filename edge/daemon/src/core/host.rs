@@ -1,4 +1,5 @@
-//! This host as the service's `World`: what the service's decisions act on.
+//! Implementation of the service's `World` for this host, which carries out the service's
+//! decisions.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -141,8 +142,8 @@ impl Host {
         }
     }
 
-    /// Restarts the recent metrics of a domain, because its terms (slice, period and so on) or its
-    /// state have changed.
+    /// Restarts the recent metrics of a domain, because its parameters (slice, period and so on) or
+    /// its state have changed.
     pub(super) fn begin_numbers(&mut self, domain: DomId) {
         let now = self.now();
         self.tally.begin(domain, now);
@@ -182,7 +183,7 @@ impl Host {
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
     }
 
-    /// Records a VM that was found. With a `binding`, the VM is the result of looking that up.
+    /// Records a VM that was found. With a `binding`, the VM was found by looking up that binding.
     /// Without a binding, the VM already has a reservation.
     pub(super) fn keep_found(&mut self, binding: Option<&Binding>, found: FoundMachine) {
         match binding {
@@ -254,7 +255,7 @@ impl Host {
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>) {
         let held = self.scheduler.held().filter_map(|(domain, identity)| {
             let machine = self.scheduler.found.get(&identity)?.machine.clone();
-            // A VM without known vCPUs is held as a whole, so it has none to check.
+            // A VM without known vCPUs is scheduled as a whole, so it has no vCPUs to check.
             let pid = machine.pid().filter(|_| !machine.vcpus.is_empty())?;
             let is_wanting = self.scheduler.is_wanting(domain, machine.vcpus.len());
             Some(ReservedVm { domain, machine, pid, is_wanting })
@@ -422,7 +423,7 @@ impl World for Host {
     fn look(&mut self, binding: &Binding, user: u32) -> Result<Machine, LookError> {
         let found = self.find(binding, user).map_err(|absent| absent.in_service())?;
         let mut machine = found.machine.in_service();
-        // Cgroups vouch for names of VMs, but not for their UUIDs.
+        // A cgroup proves the name of a VM, but not its UUID.
         machine.is_vouched &= binding.kind() != BindingKind::Uuid;
         self.scheduler.found.insert(machine.identity, found);
         Ok(machine)

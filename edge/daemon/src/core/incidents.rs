@@ -15,8 +15,8 @@ use slackline_units::Span;
 
 use crate::record::culprits_for;
 
-/// Maximum number of stored incidents. The size of each file ([`LONGEST`]) and of the folder is
-/// limited too. When a limit is reached, the oldest incidents are deleted.
+/// Maximum number of stored incidents. The total size of the files and the age of each file are
+/// limited too. When a limit is exceeded, the oldest incidents are deleted.
 const MOST: usize = 200;
 const MOST_BYTES: u64 = 256 << 20;
 const LONGEST: Span = Span::from_secs(30 * 24 * 3600);
@@ -121,7 +121,7 @@ impl Incidents {
     fn tidy(&mut self, now_ns: u64) {
         let oldest = now_ns.saturating_sub(LONGEST.ns());
         let mut bytes: u64 = self.all.iter().map(|incident| incident.bytes).sum();
-        // The newest one stays.
+        // The newest incident is never deleted.
         while self.all.len() > 1
             && (self.all.len() > MOST || bytes > MOST_BYTES || self.all[0].at_ns < oldest)
         {

@@ -1,8 +1,8 @@
 //! Reservations that the kernel enforces by `SCHED_DEADLINE`, beside those of the dispatchers.
 //!
-//! Admission is one for all mechanisms. A deadline thread is not pinned, and runs before all
-//! threads of the dispatchers. So each of its vCPUs has a reservation without threads on every CPU
-//! of the session.
+//! All mechanisms share one admission. A deadline thread is not pinned, and runs before all threads
+//! of the dispatchers. So a vCPU that the kernel enforces has an equal reservation on every CPU of
+//! the session. The session schedules no thread for these reservations.
 
 use slackline_control::{RequestedMechanism, ReservationParameters, link};
 use slackline_linux::sys::ThreadClock;
@@ -67,8 +67,8 @@ pub(super) fn cannot_pause() -> WorldError {
     }
 }
 
-/// Names the daemon's default mechanism in a request that names none, for each exact reservation
-/// with a slice and without a phase. No other reservation can have another mechanism.
+/// Sets the daemon's default mechanism for each exact reservation with a slice and without a phase,
+/// if the request names no mechanism for it. Other reservations always use the dispatcher.
 pub(super) fn name_mechanism(request: &mut link::Request, default: RequestedMechanism) {
     let name = |wanted: &mut ReservationParameters| {
         let can = wanted.exact && wanted.slice.is_some() && wanted.phase.is_none();
@@ -89,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// A request that names a mechanism keeps it.
+    /// A mechanism that the request names is not replaced.
     #[test]
     fn default_mechanism_is_named_only_in_requests_that_it_can_express() {
         let named = |exact, enforce, phase: Option<Span>| {

@@ -1,4 +1,5 @@
-//! Threads of VMs under the kernel's enforcement: places of the scheduler get and lose them.
+//! Threads of VMs that the kernel enforces: putting them into places of the scheduler, and removing
+//! them.
 //!
 //! Before a domain begins, [`check_interference`] checks that the dispatchers' reservations meet
 //! their deadlines beside the bursts of deadline threads. The CPU time of deadline threads is read
@@ -29,7 +30,7 @@ fn refused(error: &MechanismError) -> WorldError {
 
 impl Scheduler {
     /// Completes the joining of a domain: checks the interference of deadline threads, and lets the
-    /// kernel enforce if its terms say so.
+    /// kernel enforce the reservation if its parameters say so.
     pub(super) fn begin_domain(
         &mut self,
         domain: DomId,
@@ -44,7 +45,7 @@ impl Scheduler {
     }
 
     /// Checks that the dispatchers' reservations on each CPU meet their deadlines beside all
-    /// deadline threads. `newcomer` is the domain whose terms are new.
+    /// deadline threads. `newcomer` is the domain with new parameters.
     pub(super) fn check_interference(&self, newcomer: DomId) -> Result<(), WorldError> {
         let Some(terms) = self.domains.get(&newcomer).map(|known| known.terms) else {
             return Err(WorldError::Gone);
@@ -161,7 +162,7 @@ impl Scheduler {
                 Ok((EnforceTarget::Tree(thread.clone()), thread))
             }
             JoinTarget::Group(_) | JoinTarget::Nobody => Err(absent(
-                "cannot hold a cgroup by `deadline`: it acts on single threads".into(),
+                "cannot enforce a cgroup by `deadline`: it acts on single threads".into(),
                 Some("use `--enforce dispatcher`".into()),
             )),
         }
@@ -173,7 +174,7 @@ impl Scheduler {
         enforced: KernelEnforcement,
     ) -> Result<SeatedThread, WorldError> {
         if self.is_kept {
-            // Without the record, the keeper restores the thread at once.
+            // If this fails, the keeper restores the thread as soon as the daemon dies.
             let _ = self.session.keep_on_death(&enforced);
         }
         let clock = ThreadClock::open(thread.tid());
@@ -224,9 +225,9 @@ impl Scheduler {
         }
     }
 
-    /// Moves a domain to another mechanism, or changes its terms under the kernel: it leaves the
-    /// session and joins again. At most one period's budget is lost. If the new terms are refused,
-    /// it joins with its old terms.
+    /// Moves a domain to another mechanism, or changes its parameters under the kernel: the domain
+    /// leaves the session and joins again. At most one period's budget is lost. If the new
+    /// parameters are refused, the domain joins with its old parameters.
     pub(super) fn join_anew(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
@@ -245,7 +246,7 @@ impl Scheduler {
         let joining = JoiningDomain { domain, name: &name, terms, seats: resized.as_ref() };
         let joined = self.join(&[joining]).pop().unwrap_or(Err(WorldError::Gone));
         if joined.is_err() {
-            // The old terms fit again: nothing else has joined in between.
+            // The old parameters fit again: nothing else has joined in between.
             let seats = seats.as_ref();
             let _ = self.join(&[JoiningDomain { domain, name: &name, terms: &before, seats }]);
         }
@@ -253,7 +254,7 @@ impl Scheduler {
     }
 
     /// Writes the mechanism into the records of new reservations, since the session does not know
-    /// it. Such records are rare, unlike the others.
+    /// it. The search below is slow, but such records are rare.
     pub(super) fn name_mechanisms(&self, records: &mut [Entry]) {
         for entry in records {
             let Entry::Record(Record::Promised { vcpu, by, .. }) = entry else { continue };
@@ -306,7 +307,7 @@ fn longest_slice(refused: Span, fits: impl Fn(Span) -> bool) -> Span {
     Span::from_us(good)
 }
 
-/// Returns the terms of a domain as a demand on the kernel, for each vCPU.
+/// Returns the parameters of a domain as a demand on the kernel, for each vCPU.
 fn exact(terms: Terms) -> Demand {
     Demand::Time(terms.each(), Bound::Exact)
 }

@@ -46,7 +46,9 @@ pub(super) fn free_kept(keeper: &KeeperCommand, tell: &mut dyn FnMut(&str)) {
         let whose = format!("thread {} of process {}", thread.tid(), thread.pid());
         match given_back {
             Ok(_) => {
-                tell(&format!("{whose} was kept for a reservation that is gone, and is restored"));
+                tell(&format!(
+                    "{whose} was enforced for a reservation that no longer exists, and is restored"
+                ));
             }
             Err(error) => tell(&format!("cannot restore {whose}: {error}")),
         }

@@ -222,8 +222,8 @@ impl Lookups {
         self.threads.iter().filter(|thread| thread.job.as_ref().is_some_and(is_its)).count()
     }
 
-    /// Returns an idle thread that may serve administrators or other callers, as `is_admin` says.
-    /// `None` if all are busy.
+    /// Returns an idle thread that may serve an administrator (`is_admin`) or another caller.
+    /// `None` if all such threads are busy.
     fn idle(&self, is_admin: bool) -> Option<usize> {
         let first = usize::from(!is_admin);
         (first..self.threads.len()).find(|&thread| self.threads[thread].job.is_none())
@@ -330,11 +330,13 @@ mod tests {
         for ticket in 0..3 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
         }
-        // The look-up under way ends, but its result is dropped.
+        // The running look-up completes, but its result is dropped.
         lookups.cancel(Ticket(0));
         lookups.cancel(Ticket(1));
         let all = done(&mut lookups, now(1), 1);
-        let [EndedLookup::Looked(one)] = &all[..] else { panic!("{} are done", all.len()) };
+        let [EndedLookup::Looked(one)] = &all[..] else {
+            panic!("{} look-ups are done", all.len())
+        };
         assert_eq!(one.0.ticket, Ticket(2));
         for ticket in 3..6 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
@@ -354,7 +356,7 @@ mod tests {
         assert_eq!(lookups.threads.iter().filter(lists).count(), 1);
         assert_eq!(done(&mut lookups, now(500), 8).len(), 8);
         let again = lookups.list(now(1_400), &asked(1, 9, Role::Viewer)).unwrap();
-        assert!(again.is_some(), "a list of the last second");
+        assert!(again.is_some(), "the list is less than a second old");
         assert!(lookups.list(now(1_501), &asked(1, 10, Role::Viewer)).unwrap().is_none());
     }
 }

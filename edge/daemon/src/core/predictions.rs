@@ -1,5 +1,5 @@
-//! Predictions about changes that were applied, compared with what then happened. A file in the
-//! folder of the ledger has a line for each.
+//! Predictions about changes that were applied, compared with the measured results. A file in the
+//! folder of the ledger has a line for each prediction.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -185,6 +185,6 @@ mod tests {
         fs::write(&file, text).expect("the file");
         let again = Predictions::open(folder.path());
         assert_eq!(again.all, predictions.all);
-        assert!(again.all[0].outcome.is_none(), "there is no such vCPU in the ring");
+        assert!(again.all[0].outcome.is_none(), "a vCPU that is not in the ring has no outcome");
     }
 }

@@ -292,7 +292,7 @@ impl Scheduler {
         }
     }
 
-    /// Changes the terms of a domain, as [`World::change`](slackline_service::World::change)
+    /// Changes the parameters of a domain, as [`World::change`](slackline_service::World::change)
     /// requires.
     pub(super) fn change(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
@@ -301,12 +301,11 @@ impl Scheduler {
             return self.join_anew(domain, terms);
         }
         let kept = places.min(usize::from(terms.vcpus()));
-        // Places are dropped last. If the change is refused, the old terms are still in force or
-        // fit again. Places that left and rejoined would instead have to pay back excess time
-        // first.
+        // Places are dropped last. If the change is refused, the old parameters are still in force
+        // or fit again. Places that left and rejoined would first have to pay back excess time.
         self.change_each(domain, kept, (&before, terms))?;
         if let Err(error) = self.grow(domain, terms) {
-            // The old terms fit again: nothing else has joined in between.
+            // The old parameters fit again: nothing else has joined in between.
             let _ = self.change_each(domain, kept, (terms, &before));
             return Err(error);
         }
@@ -319,8 +318,8 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Changes the terms of the places that remain. If one change fails, the places already changed
-    /// get their old terms back.
+    /// Changes the parameters of the places that remain. If one change fails, the places that were
+    /// already changed get their old parameters back.
     fn change_each(
         &mut self,
         domain: DomId,
@@ -343,7 +342,7 @@ impl Scheduler {
         Ok(())
     }
 
-    /// Adds empty places until the domain has as many as its new terms have vCPUs.
+    /// Adds empty places until the domain has one place for each vCPU of its new parameters.
     fn grow(&mut self, domain: DomId, terms: &Terms) -> Result<(), WorldError> {
         let Some(known) = self.domains.get_mut(&domain) else { return Err(WorldError::Gone) };
         let there = u16::try_from(known.places.len()).unwrap_or(u16::MAX);

@@ -422,7 +422,7 @@ mod tests {
         let others = [
             machine(Kind::Libvirt, "db", Some(two)),
             machine(Kind::Libvirt, "none", None),
-            // The name of a QEMU outside of libvirt's groups may be anybody's choice.
+            // Any user can choose the name of a QEMU outside of libvirt's cgroups.
             machine(Kind::Qemu, "qemu", Some(one)),
         ];
         let mut all = others.to_vec();
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(awaited(Some(one)).renamed(&all), Some(&shop));
         assert!(awaited(None).renamed(&all).is_none());
         all.push(machine(Kind::Libvirt, "copy", Some(one)));
-        assert!(awaited(Some(one)).renamed(&all).is_none(), "two have the UUID");
+        assert!(awaited(Some(one)).renamed(&all).is_none(), "two domains have the UUID");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Parameters of reservations for the session: terms as shares of the policy, and requests for
-//! places without threads.
+//! Conversion of reservations for the session: parameters of the scheduling policy, and requests
+//! for places without threads.
 
 use slackline_live::session::{JoinTarget, Request, RequestedId};
 use slackline_policy::{RawValue, Values, find};
@@ -23,8 +23,8 @@ pub(super) fn empty_place((domain, name, terms): (DomId, &str, &Terms), number: 
     }
 }
 
-/// Returns the terms as parameters of the scheduling policy. Period and slice are adapted so that
-/// the slices of each second add up to the reserved share.
+/// Returns a reservation as parameters of the scheduling policy. Period and slice are adapted so
+/// that the slices of each second add up to the reserved share.
 pub(super) fn share(terms: &Terms) -> Values {
     let terms = terms.in_each_second();
     let each = terms.each();

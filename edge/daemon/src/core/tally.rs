@@ -30,8 +30,8 @@ pub(super) struct Tally {
     /// Largest waiting time that was reported so far for each vCPU. Later records can reduce the
     /// computed waiting time, but the reported value must never decrease.
     waited: BTreeMap<(DomId, u16), Span>,
-    /// Time from which a domain's recent numbers count, if its terms or state changed within the
-    /// window.
+    /// Time from which a domain's recent numbers count, if its parameters or state changed within
+    /// the window.
     begun: BTreeMap<DomId, Time>,
     /// Numbers of the last computation, and the time of that computation. `None` before the first
     /// computation.
@@ -111,7 +111,7 @@ impl Tally {
         }
     }
 
-    /// Restarts the recent numbers of a domain whose terms or state have changed.
+    /// Restarts the recent numbers of a domain whose parameters or state have changed.
     pub(super) fn begin(&mut self, domain: DomId, now: Time) {
         self.begun.insert(domain, now);
         if let Some((_, seen)) = &mut self.looked {

@@ -1,7 +1,7 @@
-//! Columns of the picture of the last seconds, for the page: which vCPUs ran on which CPUs.
+//! Timeline of the last 15 s for the web page, in columns: which vCPUs ran on which CPUs.
 //!
-//! The page draws columns of pixels. So it gets sums over short intervals, whose number does not
-//! depend on the number of switches.
+//! The page draws columns of pixels. So the daemon sends sums over short intervals. The number of
+//! sums does not depend on the number of context switches.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,8 +15,8 @@ const STEP: Span = Span::from_ms(20);
 /// Maximum number of columns, which cover 15 s.
 const KEPT: usize = 750;
 
-/// Maximum number of vCPUs that have names. When it is reached, the picture starts again without
-/// its past.
+/// Maximum number of vCPUs that have names. When this number is reached, all columns and names are
+/// dropped and the timeline starts again.
 const MOST_NAMES: usize = 4_096;
 
 /// Number that stands for all threads except vCPU threads.
@@ -147,8 +147,8 @@ impl TimelineKeeper {
         self.columns.get_mut(usize::try_from(index).ok()?)
     }
 
-    /// Adds a time of a thread on a CPU. What is drawn already is left out, since an interval that
-    /// has not ended is drawn too.
+    /// Adds a run interval of a thread on a CPU. Only the part after [`drawn`](Self::drawn) is
+    /// added, because intervals that have not ended are drawn too.
     pub(super) fn add(&mut self, (cpu, thread): (CpuId, HostThreadId), (from, to): (Time, Time)) {
         let Some(drawn) = self.drawn.get_mut(cpu.index()) else { return };
         let mut from = from.max(*drawn);
@@ -171,7 +171,7 @@ fn thousandths(used: Span) -> u32 {
     u32::try_from(part).expect("a part is at most the whole")
 }
 
-/// Identities of threads, and which of them ran. Names of vCPUs come with their threads.
+/// Sink that adds the threads and run intervals of recorded events to the timeline.
 pub(super) struct TimelineSink<'a> {
     pub(super) keeper: &'a mut TimelineKeeper,
     /// Returns the name of a vCPU.
@@ -270,7 +270,7 @@ mod tests {
         let now = Time::START.after(Span::from_secs(10_001));
         let shown = keeper.answer(0, now, |_| true);
         assert_eq!((shown.first, shown.columns[0].ran.len()), (500_000, 1));
-        // Records of a time that is drawn are left out.
+        // A run interval that lies in the drawn time is ignored.
         ran(&mut keeper, 1, (0, 20));
         assert_eq!(keeper.answer(0, now, |_| true).first, 500_000);
     }

@@ -95,7 +95,7 @@ struct EndedPrediction {
 }
 
 impl Whatifs {
-    /// Starts without workers. `command` starts a worker.
+    /// Creates an empty set of workers. `command` starts a worker.
     pub(super) fn new(command: WorkerCommand) -> io::Result<Whatifs> {
         let told = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let (sender, ended) = channel();
@@ -107,7 +107,7 @@ impl Whatifs {
     /// Otherwise returns the order for the flight recorder, which takes the window.
     ///
     /// # Errors
-    /// If the principal has one running, or too many are running.
+    /// If a prediction for the principal is running, or if too many predictions are running.
     pub(super) fn begin(
         &mut self,
         (principal, ticket): (Principal, Ticket),
@@ -115,13 +115,16 @@ impl Whatifs {
         (revision, largest): (u64, Vec<LargestShare>),
     ) -> Result<Option<Box<PredictionOrder>>, Problem> {
         if self.running.contains_key(&principal) {
-            let detail = "a prediction for this user is being made, which is the limit";
+            let detail =
+                "cannot predict: another prediction for this user is running, and 1 is allowed";
             return Err(
                 Problem::new(Kind::TooMany, detail).hinting("wait for that prediction first")
             );
         }
         if self.running.len() >= MOST_AT_ONCE {
-            let detail = format!("{MOST_AT_ONCE} predictions are being made, which is the limit");
+            let detail = format!(
+                "cannot predict: {MOST_AT_ONCE} predictions are running, which is the limit"
+            );
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }
         let now = Instant::now();
@@ -152,7 +155,7 @@ impl Whatifs {
         }
     }
 
-    /// Gives up a prediction whose caller has gone.
+    /// Cancels a prediction whose caller has disconnected.
     pub(super) fn cancel(&mut self, ticket: Ticket) {
         let running = self.running.values().filter(|running| running.ticket == ticket);
         running.for_each(|running| running.is_cancelled.store(true, Ordering::Relaxed));

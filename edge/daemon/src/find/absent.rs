@@ -127,7 +127,8 @@ impl Absent {
         }
     }
 
-    /// Returns true if the machine is only not running or not ready, and so can appear later.
+    /// Returns true if the machine is not running or not ready yet, so that a later search can find
+    /// it.
     #[must_use]
     pub fn is_yet_to_come(&self) -> bool {
         match self {

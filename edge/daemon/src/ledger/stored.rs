@@ -78,7 +78,7 @@ pub(super) fn after_1970(ns: i64) -> SystemTime {
     if ns < 0 { SystemTime::UNIX_EPOCH - span } else { SystemTime::UNIX_EPOCH + span }
 }
 
-/// Builds the terms of a reservation from the values stored in the ledger.
+/// Builds the parameters of a reservation from the values stored in the ledger.
 pub(super) fn terms(
     (slice_ns, period_ns, phase_ns): (u64, u64, Option<u64>),
     (exact, by_use, enforce): (bool, bool, Enforcement),
@@ -99,7 +99,7 @@ pub(super) fn by_uuid(uuid: Option<String>) -> Result<Option<Binding>, FromSqlEr
     uuid.map(read).transpose().map_err(|error| FromSqlError::Other(error.into()))
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
 fn is_false(value: &bool) -> bool {
     !*value
 }

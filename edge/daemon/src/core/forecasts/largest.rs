@@ -12,7 +12,7 @@ use super::super::Core;
 impl Core {
     /// Returns the largest share that admission would accept now for each VM of `asked.set`: the
     /// VMs for which a request to `/v1/whatif` sets other parameters. A name without a reservation
-    /// is left out, and a name outside `own`, if that is given.
+    /// is left out. If `own` is given, a name outside it is left out too.
     pub(super) fn largest_of(
         &mut self,
         asked: &WhatIf,
@@ -34,8 +34,8 @@ impl Core {
         largest
     }
 
-    /// Returns the largest share of one VM. It requests a slice that is nearly the whole period,
-    /// which no policy admits. The refusal names the largest slice that would be admitted.
+    /// Returns the largest share of one VM. The function asks admission for a slice that is nearly
+    /// the whole period. The refusal names the largest slice that would be admitted.
     fn largest(
         &mut self,
         domain: DomId,
@@ -53,14 +53,14 @@ impl Core {
         let asked = Terms::new(each, terms.exact(), terms.vcpus()).ok()?;
         let (room, limit) = match self.host.scheduler.change(domain, &asked) {
             Ok(()) => {
-                // Only a policy without a limit takes it.
+                // Only a policy without a limit admits this slice.
                 self.host.scheduler.change(domain, &terms).ok()?;
                 (too_long, "the policy has no limit".to_owned())
             }
             Err(WorldError::Admission(error)) => (room(&error)?, reason(&error)),
             Err(_) => return None,
         };
-        // Siblings grow together. If they share a CPU, they share what is left of it.
+        // All vCPUs of the VM grow together. vCPUs on the same CPU share its available capacity.
         let cpus = self.host.scheduler.cpus().len().max(1);
         let together = u64::from(terms.vcpus()).div_ceil(cpus as u64);
         let now = terms.each();

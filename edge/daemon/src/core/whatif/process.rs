@@ -1,4 +1,4 @@
-//! Process of a worker: it is started, asked within a time limit, and killed.
+//! Worker process: starting it, sending it a question with a time limit, and killing it.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -20,7 +20,7 @@ const LONGEST_ANSWER: usize = 3 << 20;
 /// Maximum number of bytes that are kept of what a worker reports on standard error.
 const LONGEST_REPORT: usize = 4096;
 
-/// Time between two checks if the caller has gone.
+/// Interval of checks whether the caller has disconnected.
 const LOOK: Duration = Duration::from_millis(100);
 
 /// A worker process. Dropping it kills the process.
@@ -36,13 +36,13 @@ pub(super) struct Worker {
 /// Reason why a worker has no answer.
 #[derive(Debug)]
 pub(super) enum WorkerFailure {
-    /// The caller has gone.
+    /// The caller has disconnected.
     Cancelled,
     /// The time limit has passed.
     Hung,
     /// The answer has more than [`LONGEST_ANSWER`] bytes.
     TooLong,
-    /// The process has ended, and has reported this.
+    /// The process has ended. The text is its report on standard error.
     Ended(ExitStatus, String),
     /// The process cannot be started, or its pipes cannot be used.
     Io(io::Error),
@@ -192,7 +192,7 @@ impl WorkerFailure {
     pub(super) fn problem(&self, within: Duration) -> Problem {
         let shorter = "ask about a shorter time, such as `\"since\": \"5s\"`";
         match self {
-            WorkerFailure::Cancelled => Problem::new(Kind::NotNow, "the caller has gone"),
+            WorkerFailure::Cancelled => Problem::new(Kind::NotNow, "the caller has disconnected"),
             WorkerFailure::Hung => {
                 let detail = format!("the prediction was not ready within {} s", within.as_secs());
                 Problem::new(Kind::NotNow, detail).hinting(shorter)
