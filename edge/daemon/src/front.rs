@@ -55,8 +55,8 @@ pub use sessions::SessionTimes;
 pub use tls::{TlsError, TlsFiles};
 
 /// Runs the front process. Its standard input is the link to the core, and its standard output the
-/// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. It
-/// then delivers the sockets of `others`. Returns when the core has ended.
+/// listening socket. If `tls` is given, the link first delivers a TCP socket for other hosts. The
+/// sockets of `others` follow. Returns when the core has ended.
 #[must_use]
 pub fn main(tls: Option<&TlsFiles>, others: OtherSockets) -> ExitCode {
     match begin(tls, others) {

@@ -128,8 +128,8 @@ fn each(target: &str, samples: &[&[u8]], mut tries: impl FnMut(&[u8])) {
         let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| tries(&sample)));
         let took = since.elapsed();
         let shown = || format!("{target}, seed {seed}, sample {count}: {}", sample.escape_ascii());
-        assert!(outcome.is_ok(), "it panics: {}", shown());
-        assert!(took < PATIENCE, "it takes {took:?}: {}", shown());
+        assert!(outcome.is_ok(), "the parser panics: {}", shown());
+        assert!(took < PATIENCE, "the parser takes {took:?}: {}", shown());
         count += 1;
     }
     println!("{target}: {count} samples in {:.0} s", begun.elapsed().as_secs_f64());

@@ -19,8 +19,8 @@ use crate::find::libvirt_binding;
 /// XML namespace of Slackline's metadata.
 pub const NAMESPACE: &str = "urn:slackline:1";
 
-/// Longest domain XML that is parsed, in bytes. A typical one has a few thousand, plus some hundred
-/// for each device.
+/// Longest domain XML that is parsed, in bytes. A typical domain has a few thousand bytes, plus
+/// some hundred bytes for each device.
 pub const LONGEST: usize = 1 << 20;
 
 /// Maximum number of XML nodes: elements, texts and comments.

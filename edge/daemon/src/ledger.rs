@@ -275,8 +275,8 @@ impl Ledger {
         self.under_way
     }
 
-    /// Returns true if the writer thread was alive at the last call of [`Ledger::replies`]. It ends
-    /// early only because of a bug, and then orders without a reply get none.
+    /// Returns true if the writer thread was alive at the last call of [`Ledger::replies`]. The
+    /// thread ends early only because of a bug. Orders without a reply then never get one.
     #[must_use]
     pub fn has_writer(&self) -> bool {
         self.has_writer
@@ -290,7 +290,8 @@ impl Ledger {
             Ok(_) => u64::from_ne_bytes(count),
             Err(_) => 0,
         };
-        // Takes exactly the counted replies, since another one may just be sent.
+        // Take exactly the counted replies. A further reply may have been sent already, but its
+        // count comes with the next call.
         let mut there = Vec::new();
         for _ in 0..count {
             match self.answers.try_recv() {
@@ -326,7 +327,8 @@ impl Ledger {
 
 impl Drop for Ledger {
     fn drop(&mut self) {
-        // All commits are on the disk. The next owner sees that the end was not clean.
+        // Even if closing fails, all commits are on the disk. The next daemon sees that the ledger
+        // was not closed cleanly.
         let _ = self.end();
     }
 }

@@ -1,5 +1,4 @@
-//! The reservation daemon. It reserves CPU time for VMs, which can start and stop, and answers
-//! clients.
+//! The reservation daemon. It reserves CPU time for VMs of this host, and serves clients over HTTP.
 
 pub mod core;
 pub mod find;

@@ -101,7 +101,11 @@ mod tests {
             rests.push(silent.left(process(7), begin).unwrap().as_secs());
         }
         assert_eq!(rests, [5, 10, 20, 40, 60, 60]);
-        assert_eq!(silent.left(process(8), begin), None, "others are asked");
+        assert_eq!(
+            silent.left(process(8), begin),
+            None,
+            "a monitor that has not failed may be asked"
+        );
         assert_eq!(silent.left(process(7), begin + LONGEST_REST), None);
         // A monitor that answers starts from the first delay again.
         silent.note(process(7), false, begin);

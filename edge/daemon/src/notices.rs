@@ -34,43 +34,45 @@ pub const NOTICES: [Notice; 11] = [
         begin: "no reservation was enforced for",
         id: "07e91d211d1558f28fe2613eba2f59b0",
         priority: 4,
-        meaning: "no daemon ran for that time; VMs ran as ordinary threads",
+        meaning: "no daemon ran for the stated time; VMs ran as ordinary threads",
     },
     Notice {
         begin: "the keeper died and was replaced",
         id: "a97ba38be51e5b26bedb0399a529a3eb",
         priority: 4,
-        meaning: "a helper process was killed; nothing to do unless it repeats",
+        meaning: "the keeper process was killed; nothing to do unless this repeats",
     },
     Notice {
         begin: "the front ended and was replaced",
         id: "6f00613561855527aed5aaa07e9900ed",
         priority: 4,
-        meaning: "a helper process was killed; clients connect again",
+        meaning: "the front process was killed; clients connect again",
     },
     Notice {
         begin: "cannot write the ledger",
         id: "d81a42e52e335a1fbe2b82939939c137",
         priority: 3,
-        meaning: "no change is accepted until it can be written; see `df /var/lib/slackline`",
+        meaning: "no change is accepted until the ledger can be written; \
+                  see `df /var/lib/slackline`",
     },
     Notice {
         begin: "cannot write the history",
         id: "0fcacf264c495dfe89bdfc8f5d0ec571",
         priority: 3,
-        meaning: "it is written later, or lost if the daemon ends before",
+        meaning: "the history is written later, or lost if the daemon ends before that",
     },
     Notice {
         begin: "cannot back up the ledger",
         id: "6f29d59da7ec50aa8862f12a0c2409af",
         priority: 4,
-        meaning: "it is tried again in an hour; see `df /var/lib/slackline`",
+        meaning: "the daemon tries the backup again in an hour; see `df /var/lib/slackline`",
     },
     Notice {
         begin: "cannot write a heartbeat",
         id: "3f0b24c31de25492b1852937aef03dae",
         priority: 4,
-        meaning: "a gap after a crash is not reported; see `ls -ld /run/slackline`",
+        meaning: "after a crash, the time without a daemon is not reported; \
+                  see `ls -ld /run/slackline`",
     },
     Notice {
         begin: "cannot reserve CPU for the front",
@@ -88,7 +90,7 @@ pub const NOTICES: [Notice; 11] = [
         begin: "cannot reload ",
         id: "2bdaceca801c53b2acccbdec2926d047",
         priority: 3,
-        meaning: "the old file stays in force; correct it, and reload again",
+        meaning: "the old contents of a file stay in force; correct the file, and reload again",
     },
 ];
 
@@ -175,7 +177,7 @@ mod tests {
         expected.extend(38_u64.to_le_bytes());
         expected.extend(b"cannot write the ledger: no space\nleft\n");
         assert_eq!(String::from_utf8_lossy(&bytes[..length]), String::from_utf8_lossy(&expected));
-        // Others have no id.
+        // A message that is not in NOTICES has no id.
         assert!(!String::from_utf8(fields("reloaded prices")).unwrap().contains("MESSAGE_ID"));
     }
 

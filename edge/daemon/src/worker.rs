@@ -1,10 +1,10 @@
 //! The worker: a process without rights that predicts from a recording.
 //!
 //! A recording contains whatever the host did, and a simulation of it can take any amount of time
-//! and memory. So neither is done by the daemon. The worker is this program, started again: an
-//! unprivileged user, no capabilities, no files, `SCHED_IDLE`, and at most 256 MiB. It reads a
-//! recording and then questions from its standard input, and writes answers to its standard output.
-//! It ends when its input ends.
+//! and memory. So the daemon does neither itself. The worker is another process of this program,
+//! with an unprivileged user, no capabilities, no files, `SCHED_IDLE`, and at most 256 MiB of
+//! memory. It reads a recording and then questions from its standard input, and writes answers to
+//! its standard output. It ends when its input ends.
 //!
 //! Each message is a frame: its length as eight bytes, lowest first, and then its bytes.
 
@@ -25,14 +25,14 @@ use crate::front::give_up_rights;
 /// Maximum size of the address space of a worker, in bytes.
 pub(crate) const MOST_MEMORY: u64 = 256 << 20;
 
-/// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, unless it has
-/// died itself.
+/// Maximum CPU time of a worker, in seconds. The daemon ends a worker much earlier, unless the
+/// daemon has died.
 const MOST_SECONDS: u64 = 30;
 
 /// Question to a worker about its recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerQuestion {
-    /// Changes that are asked about.
+    /// What-if question of the caller.
     pub asked: WhatIf,
     /// Names of the VMs whose numbers may be in the answer, besides those that the question adds.
     /// `None` for all.
@@ -93,7 +93,8 @@ pub fn main<T>(
 fn restrict() -> io::Result<()> {
     set_scheduling(own_tid(), &SchedulingOf { class: Scheduling::Idle, reset_on_fork: false })?;
     rustix::process::nice(19)?;
-    // Without that file the worker is as likely a victim as other programs.
+    // If this write fails, the kernel may kill another program before the worker when memory is
+    // short.
     let _ = fs::write("/proc/self/oom_score_adj", "1000");
     give_up_rights()?;
     let at_most = |most| Rlimit { current: Some(most), maximum: Some(most) };
@@ -143,7 +144,7 @@ fn read_frame(input: &mut impl Read) -> io::Result<Option<Vec<u8>>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         read => read?,
     }
-    // The sender is the daemon. What does not fit into the limit of memory ends this process.
+    // The daemon sent this length. A message above the memory limit ends this process.
     let length = usize::try_from(u64::from_le_bytes(length)).map_err(io::Error::other)?;
     let mut message = vec![0; length];
     input.read_exact(&mut message)?;

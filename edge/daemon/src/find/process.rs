@@ -7,8 +7,8 @@ use std::os::unix::fs::MetadataExt;
 use slackline_linux::sys::Tid;
 use slackline_linux::thread::{StartTime, Stat, ThreadError, threads_of};
 
-/// Maximum number of bytes of a command line that are read. QEMU's has about 10,000, plus a few
-/// hundred for each device.
+/// Maximum number of bytes of a command line that are read. A command line of QEMU has about 10,000
+/// bytes, plus a few hundred bytes for each device.
 const LONGEST_LINE: u64 = 1 << 20;
 
 /// A process with a command line: not a kernel thread, and not a zombie.

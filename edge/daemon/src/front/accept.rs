@@ -93,8 +93,7 @@ pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
     }
 }
 
-/// Accepts and serves connections from other hosts, forever. If `remote` is `None`, it only waits
-/// forever.
+/// Accepts and serves connections from other hosts, forever. Waits forever if `remote` is `None`.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -115,8 +114,7 @@ pub(super) async fn accept_remote(remote: Option<Remote>, front: &Arc<Front>) ->
     }
 }
 
-/// Serves only metrics, to processes of this host, forever. If `listener` is `None`, it only waits
-/// forever.
+/// Serves only metrics, to processes of this host, forever. Waits forever if `listener` is `None`.
 ///
 /// # Errors
 /// If the socket cannot be waited for.
@@ -140,7 +138,7 @@ pub(super) async fn accept_scrapers(
     }
 }
 
-/// Serves the page to browsers of this host, forever. Waits forever without a socket for them.
+/// Serves the page to browsers of this host, forever. Waits forever if `site` is `None`.
 ///
 /// # Errors
 /// If the socket cannot be waited for.

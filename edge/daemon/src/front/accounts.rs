@@ -27,7 +27,7 @@ const SINCE: Span = Span::from_secs(24 * 3600);
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Accounting {
     /// First hour or day: a time before now such as `7d`, or nanoseconds since 1970. Default:
-    /// `24h`. The next page begins where the last entry ended.
+    /// `24h`. To get the next page, pass the end of the last entry.
     since: Option<String>,
     /// Time covered by one entry of the history: `hour` or `day`. Default: `hour`.
     by: Option<HistoryStep>,
@@ -42,10 +42,12 @@ pub(super) enum HistoryStep {
     Day,
 }
 
-/// Shows what a reservation received by hour or day, oldest first, up to 1,000 entries.
+/// Shows the CPU time that a reservation received by hour or day, oldest first, up to 1,000
+/// entries.
 ///
-/// Entries are kept for 400 days, in at most 64 MiB. If hours need more space, the oldest are
-/// merged into days. Reservations that have ended are included.
+/// Entries are kept for 400 days, in at most 64 MiB. If the hours need more space, the oldest hours
+/// are merged into days. Then the oldest days are deleted. Reservations that have ended are
+/// included.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/history/{name}", params(("name" = String, Path), Accounting), responses(
     (status = 200, body = Vec<Account>), (status = "default", body = Problem))))]

@@ -140,8 +140,10 @@ pub(super) async fn read_nothing(request: Request, until: Instant) -> Result<(),
     match bytes.trim_ascii() {
         b"" | b"{}" => Ok(()),
         more => {
-            let detail =
-                format!("the request body has {} bytes, but this request has no body", more.len());
+            let detail = format!(
+                "the request body has {} bytes, but this request takes no body",
+                more.len()
+            );
             Err(No::bad(detail, "send the request without a body"))
         }
     }
@@ -181,7 +183,8 @@ async fn whole(request: Request, until: Instant, longest: usize) -> Result<Vec<u
     }
 }
 
-/// Returns the maximum number of open brackets outside of strings.
+/// Returns the nesting depth: the largest number of brackets that are open at the same time,
+/// outside of strings.
 fn deepest(json: &[u8]) -> usize {
     let (mut open, mut deepest, mut in_text, mut is_escaped) = (0_usize, 0, false, false);
     for &byte in json {
@@ -238,7 +241,7 @@ pub(super) fn without(headers: &HeaderMap, names: &[HeaderName]) -> Result<(), N
         None => Ok(()),
         Some(name) => {
             let detail = format!("the header {name} is not supported on this page");
-            let hint = "use If-Match with other methods than PUT, which never replaces";
+            let hint = "leave the header out, or see the headers of the page in /v1/openapi.json";
             Err(No::bad(detail, hint))
         }
     }

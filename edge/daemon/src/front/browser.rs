@@ -19,13 +19,13 @@ use super::sessions::{Session, Sessions};
 /// Header with the token of a session.
 pub(super) const TOKEN: HeaderName = HeaderName::from_static("x-slackline-token");
 
-/// Header by which a browser says from which site a request comes.
+/// Header in which a browser states how the site that sends a request relates to this host.
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Names of the cookie. A browser accepts the second name only over TLS, and from this host alone.
 const COOKIES: [&str; 2] = ["slackline", "__Host-slackline"];
 
-/// Longest part of a foreign text in a refusal, in characters.
+/// Maximum length of an untrusted text in a refusal, in characters.
 const SHOWN: usize = 80;
 
 /// Socket on which a request arrived.
@@ -47,7 +47,7 @@ pub(super) enum Visitor {
 }
 
 impl Door {
-    /// Name of the cookie of a session.
+    /// Returns the name of the session cookie.
     pub(super) fn cookie(self) -> &'static str {
         if self == Door::Tls { COOKIES[1] } else { COOKIES[0] }
     }
@@ -98,16 +98,16 @@ pub(super) fn no_session() -> No {
     No(problem.hinting("run `slackline page`, and open the address that it prints"))
 }
 
-/// Refuses a request for another host. A page of another site has the name of that site in it,
-/// also if the site lets its name point to this host.
+/// Refuses a request that names another host in its host header. Requests from a page of another
+/// site name that site, even if DNS maps the site's name to this host.
 fn check_host(host: Option<&str>, door: Door) -> Result<(), No> {
     let is_ours = match (host.map(name_of), door) {
-        // Another name is not in the certificate.
+        // The browser has already checked the name against the certificate.
         (_, Door::Tls) => true,
         (None, Door::Socket) => true,
         (None, Door::Loopback) => false,
         (Some(name), Door::Loopback) => is_loopback(name),
-        // Programs name anything. A site has at least one dot in its name.
+        // Programs may name any host. The name of a site has at least one dot.
         (Some(name), Door::Socket) => !name.contains(['.', ':']) || is_loopback(name),
     };
     if is_ours {
@@ -134,8 +134,8 @@ fn is_loopback(name: &str) -> bool {
     matches!(name.to_ascii_lowercase().as_str(), "127.0.0.1" | "localhost" | "::1")
 }
 
-/// Refuses a request that a page of another site or another port has sent. A write must say where
-/// it comes from.
+/// Refuses a request that a page of another site or another port has sent. A request that changes
+/// something must state its origin.
 fn check_site(
     headers: &HeaderMap,
     (door, host): (Door, Option<&str>),

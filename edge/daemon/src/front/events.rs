@@ -56,7 +56,7 @@ pub(super) struct Following {
     reservations: Option<bool>,
 }
 
-/// Streams events from now on, or from after `Last-Event-ID`.
+/// Streams all events from now on, or those after `Last-Event-ID`.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/events", params(Following,
     ("Last-Event-ID" = Option<u64>, Header)), responses(
@@ -75,11 +75,11 @@ pub(super) async fn events(
     })?;
     let held = slot(&front, &caller)?;
     let (to, parts) = mpsc::channel(UNWRITTEN);
-    // Subscribed before past events are read, so that none is missed in between.
+    // Subscribe before reading past events, so that no event in between is missed.
     let live = front.link.events();
     let teller = Teller { front, caller, to, last: after.unwrap_or(0) };
     tokio::spawn(async move {
-        // The stream has ended in any case, and no reader of the reason is left.
+        // An error only means that the stream has ended. No client is left to report it to.
         let _ = teller.tell(live, after.is_some(), with_reservations).await;
     });
     Ok(streamed(parts, held))

@@ -302,7 +302,10 @@ mod tests {
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
         assert_eq!(slow, 3);
-        assert!(!limits.fails(IpAddr::from([10, 0, 0, 2]), begin), "another one is another one");
+        assert!(
+            !limits.fails(IpAddr::from([10, 0, 0, 2]), begin),
+            "each address has its own count"
+        );
         assert!(!limits.fails(address, begin + Duration::from_secs(61)));
         for number in 0..5000_u32 {
             limits.fails(IpAddr::from(number.to_be_bytes()), begin + Duration::from_secs(61));
@@ -329,7 +332,7 @@ mod tests {
             (0..1000).filter(|_| limits.may_ask(&Owner::User(1), at)).count()
         };
         assert_eq!(count(&mut limits, begin), 100);
-        assert!(limits.may_ask(&Owner::User(2), begin), "another is not made to pay");
+        assert!(limits.may_ask(&Owner::User(2), begin), "each user has a separate limit");
         assert_eq!(count(&mut limits, begin + Duration::from_millis(19)), 0);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(1)), 50);
         assert_eq!(count(&mut limits, begin + Duration::from_secs(60)), 100);

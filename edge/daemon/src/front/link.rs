@@ -50,8 +50,9 @@ impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         let mut waiting = self.link.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.of.remove(&self.number).is_some() {
-            // Without an answer the caller has gone, or the time limit has passed. If the link is
-            // too full for a cancellation, the core drops the request after its time limit.
+            // No answer has arrived, so the caller has disconnected or the time limit has passed.
+            // If the link is too full for a cancellation, the core drops the request after its time
+            // limit.
             let (ticket, who) = (self.number, self.who.clone());
             let cancel = Ask { ticket, who, key: None, request: Request::Cancel };
             let _ = self.link.asks.try_send(line(&cancel));
@@ -148,7 +149,7 @@ async fn hear(
             };
             let mut waiting = waiting.lock().unwrap_or_else(PoisonError::into_inner);
             if let Some(who) = waiting.of.remove(&ticket) {
-                // The caller may just have given up.
+                // The caller may have stopped waiting just now.
                 let _ = who.send(outcome);
             }
         }

@@ -469,12 +469,12 @@ fn histograms<'a, 'l, L: AsRef<[Label<'l>]> + EncodeLabelSet>(
 
 /// Converts nanoseconds to seconds for the metrics. No other part of the daemon represents time as
 /// a fraction.
-#[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has only floats")]
 fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-#[expect(clippy::cast_precision_loss, reason = "Prometheus has nothing but floats")]
+#[expect(clippy::cast_precision_loss, reason = "Prometheus has only floats")]
 fn price(millionths: u64) -> f64 {
     millionths as f64 / 1e6
 }
@@ -585,7 +585,7 @@ mod tests {
         command.args(arguments).current_dir(folder).stdin(Stdio::piped());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let Ok(mut child) = child else {
-            println!("skipped: needs promtool, of Debian's prometheus");
+            println!("skipped: needs promtool from Debian's package prometheus");
             return None;
         };
         child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
@@ -654,7 +654,7 @@ mod tests {
             for (at, _) in file.match_indices("slackline_") {
                 let name = &file[at..];
                 let name = &name[..name.find(|letter| !is_part(letter)).unwrap_or(name.len())];
-                assert!(there.contains(&name), "nobody tells `{name}`");
+                assert!(there.contains(&name), "the daemon does not export `{name}`");
                 found += 1;
             }
             assert!(found >= 10, "{found}");

@@ -48,7 +48,7 @@ macro_rules! file {
     };
 }
 
-/// Script that draws the timeline of the page, and that of reports.
+/// Script that draws the timeline on the page and in reports.
 pub const TIMELINE_SCRIPT: &str = include_str!("../../page/timeline.js");
 
 const INDEX: PageFile = file!("index.html", HTML);
@@ -149,7 +149,7 @@ struct Code {
 }
 
 fn no_random(_: NoRandom) -> No {
-    No(Problem::new(Kind::NotNow, "the kernel has no random numbers"))
+    No(Problem::new(Kind::NotNow, "cannot read random numbers from the kernel"))
 }
 
 /// Starts a session by a one-time code. The cookie is in the answer's header, the token in its

@@ -74,7 +74,7 @@ pub(super) fn router(front: &Arc<Front>) -> Router {
         .route("/health", get(health))
         .fallback(body::no_such_page)
         .method_not_allowed_fallback(body::wrong_method)
-        // Bodies are read with a limit of our own, whose message names it.
+        // Bodies are read with our own size limit, so that a refusal states the limit.
         .layer(DefaultBodyLimit::disable())
         .layer(from_fn(remember_route))
         .with_state(Arc::clone(front))
@@ -195,7 +195,8 @@ pub(super) async fn machines(
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Paging {
-    /// Only reservations after this name, which is the last reservation of the previous page.
+    /// Name after which the page begins: the last name on the previous page. Default: begins with
+    /// the first name.
     after: Option<String>,
 }
 
@@ -305,7 +306,7 @@ pub(super) async fn gang(
     front.write(&caller, &headers, Request::Gang { word }).await
 }
 
-/// Changes a reservation. Fields that are absent stay as they are.
+/// Changes a reservation. A field that is absent leaves its parameter unchanged.
 #[cfg_attr(feature = "openapi", utoipa::path(
     patch, path = "/v1/reservations/{name}", request_body = Change,
     params(("name" = String, Path), ("Idempotency-Key" = Option<String>, Header),
@@ -428,7 +429,7 @@ pub(super) async fn room(
 pub(super) struct Logging {
     /// Only events of this reservation.
     name: Option<String>,
-    /// Only events before this number.
+    /// Only events with a lower number than this.
     before: Option<u64>,
     /// Maximum number of events, 1 to 500. Default: 100.
     limit: Option<usize>,

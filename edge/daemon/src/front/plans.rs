@@ -15,8 +15,8 @@ use super::caller::Caller;
 
 /// Undoes the caller's last applied list or change, as a whole.
 ///
-/// Refused with status 409 if one of its reservations has changed since. A list whose first VM is
-/// being watched is given up.
+/// Refused with status 409 if one of its reservations has changed since. If the first VM of the
+/// list is still being watched, the rest of the list is not applied.
 #[cfg_attr(feature = "openapi", utoipa::path(
     post, path = "/v1/undo", responses(
     (status = 200, body = Vec<AppliedChange>), (status = "default", body = Problem))))]
@@ -33,7 +33,7 @@ pub(super) async fn undo(
     }
 }
 
-/// Shows the caller's last applied list or change, and how far it is; `null` if there is none.
+/// Shows the caller's last applied list or change, with its stage. `null` if there is none.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/plan", responses(
     (status = 200, body = Option<AppliedPlan>), (status = "default", body = Problem))))]

@@ -138,7 +138,8 @@ pub(super) async fn predictions(
     }
 }
 
-/// Predicts what the last seconds would have been with other parameters, policy or neighbours.
+/// Predicts how the VMs would have run in the last seconds with other parameters, another policy or
+/// other VMs.
 ///
 /// The answer is what `slackline whatif --since --json` prints, with the revision of the
 /// reservations and the largest shares that admission would accept. A caller gets one prediction at

@@ -148,7 +148,7 @@ mod tests {
         assert_eq!(remotes.len(), OF_UNKNOWN);
         assert!((0..8).all(|last| remotes.of_address(address(last)) >= 2));
         let (number, _) = remotes.connect(address(100), begin, false).unwrap();
-        // Further newcomers take places from each other only.
+        // Further connections take slots only from each other, and not from this connection.
         for nth in 0..100 {
             remotes.connect(address(nth % 9), begin, false).unwrap();
         }
@@ -163,7 +163,7 @@ mod tests {
         }
         assert!(remotes.connect(address(99), begin, false).is_none());
         let (_, _) = remotes.connect(address(99), begin + SOON, false).unwrap();
-        assert!(!remotes.of.contains_key(&0), "the oldest went");
+        assert!(!remotes.of.contains_key(&0), "the oldest connection lost its slot");
     }
 
     #[test]
@@ -172,14 +172,15 @@ mod tests {
         let (friend, _) = remotes.connect(address(200), begin, false).unwrap();
         remotes.let_in(friend, begin);
         remotes.disconnect(friend);
-        // Handshakes from an unknown address each, which never end.
+        // Each connection comes from another unknown address, and never completes its handshake.
         for last in 0..24 {
             remotes.connect(address(last), begin, false).unwrap();
         }
         let connect = |remotes: &mut Remotes, last| remotes.connect(address(last), begin, false);
         assert!(connect(&mut remotes, 99).is_none());
         let (number, _) = connect(&mut remotes, 200).unwrap();
-        // Not identified again yet, but it keeps its place.
+        // This connection is not identified yet, but keeps its slot, since its address was
+        // identified before.
         for nth in 0..60 {
             let _ = remotes.connect(address(nth), begin + SOON, false);
         }

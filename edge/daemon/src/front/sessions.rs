@@ -134,7 +134,7 @@ impl Sessions {
     }
 
     /// Ends all sessions of a user of this host, and drops the user's unused codes. The sessions of
-    /// remote clients end as the core does not know their credentials any more.
+    /// remote clients end because the core no longer knows their credentials.
     pub(super) fn end_of_user(&mut self, user: u32) {
         let is_other =
             |who: &CallerIdentity| !matches!(who, CallerIdentity::User { uid, .. } if *uid == user);
@@ -200,7 +200,7 @@ mod tests {
         assert!(sessions.log_in(&code, now + lasts / 2).unwrap().is_some());
         assert!(sessions.log_in(&code, now + lasts / 2).unwrap().is_none(), "a code is used once");
         let (late, _) = sessions.make_code(user(5), now).unwrap();
-        assert!(sessions.log_in(&late, now + lasts).unwrap().is_none(), "it has expired");
+        assert!(sessions.log_in(&late, now + lasts).unwrap().is_none(), "the code has expired");
     }
 
     #[test]
@@ -226,7 +226,7 @@ mod tests {
         for nth in 1..=MOST_EACH {
             logged_in(&mut sessions, 5, now + Duration::from_millis(nth as u64));
         }
-        assert!(!sessions.is_open(&first.session.key, now), "the oldest one was dropped");
+        assert!(!sessions.is_open(&first.session.key, now), "the oldest session was dropped");
         let other = logged_in(&mut sessions, 6, now);
         let (code, _) = sessions.make_code(user(5), now).unwrap();
         sessions.end_of_user(5);

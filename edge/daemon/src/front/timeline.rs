@@ -1,4 +1,4 @@
-//! Stream of the page: columns of the picture, numbers of all VMs, and events.
+//! Event stream of the page: columns of the timeline, numbers of all VMs, and events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -31,10 +31,12 @@ const HOST: u32 = 20;
 /// Time limit for an answer of the core.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 
-/// Number of samples of waiting times: CPU ready is shown for the last 5 s.
+/// Number of samples of waiting time that are kept, one per second. The first and the last sample
+/// are 5 s apart, the time for which CPU ready is shown.
 const SAMPLES: usize = 6;
 
-/// Streams what the page shows. For browsers and for programs that draw the same picture.
+/// Streams the data of the page: columns of the timeline, numbers of all VMs, and events. Programs
+/// may use the stream too.
 #[cfg_attr(feature = "openapi", utoipa::path(
     get, path = "/v1/timeline", responses(
     (status = 200, content_type = "text/event-stream"),
@@ -50,7 +52,7 @@ pub(super) async fn timeline(
     let painter =
         Painter { front, caller, to, next: 0, names: Vec::new(), waited: BTreeMap::new() };
     tokio::spawn(async move {
-        // The stream has ended in any case, and no reader of the reason is left.
+        // An error only means that the stream has ended. No client is left to report it to.
         let _ = painter.run(live).await;
     });
     Ok(streamed(parts, held))
@@ -156,8 +158,8 @@ impl Painter {
         self.send(&part(None, "vms", &rows))
     }
 
-    /// Returns the part of the last seconds in which the vCPUs of a VM waited for a CPU, in
-    /// millionths of one vCPU's time. `None` if it is not known.
+    /// Returns the CPU ready of a VM: the part of the last 5 s in which a vCPU waited for a CPU, as
+    /// the mean of all vCPUs in millionths. `None` if it is not known.
     fn ready(&self, name: &str) -> Option<u64> {
         let samples = self.waited.get(name)?;
         let ((from, before, _), (to, after, vcpus)) = (samples.first()?, samples.last()?);

@@ -138,8 +138,7 @@ pub(super) fn certificate_of(connection: &ServerConnection) -> Option<String> {
 /// Returns the identifier of the certificate in a PEM text. `None` if the text contains none.
 pub(super) fn certificate_in(pem: &str) -> Option<String> {
     let der = CertificateDer::from_pem_slice(pem.as_bytes()).ok()?;
-    // Its contents are checked when its owner connects: only a certificate signed by the CA gets so
-    // far.
+    // The certificate is not verified here. TLS verifies it when its owner connects.
     (!der.is_empty()).then(|| known_by(&der))
 }
 

@@ -55,7 +55,7 @@ pub(super) struct Mutator<'a> {
 
 impl<'a> Mutator<'a> {
     pub(super) fn new(seed: u64, samples: &'a [&'a [u8]]) -> Mutator<'a> {
-        // The state must not be zero, which would stay zero.
+        // A state of zero would stay zero forever, so the lowest bit is set.
         Mutator { state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1, samples }
     }
 

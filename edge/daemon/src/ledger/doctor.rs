@@ -46,7 +46,7 @@ pub struct Table {
     pub name: &'static str,
     /// Number of rows in the table.
     pub rows: u64,
-    /// Source of all its rows.
+    /// Source of all rows of the table.
     pub source: Source,
 }
 
@@ -184,7 +184,8 @@ fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Tab
         let source = source.map_or(Source::Nowhere, |(_, source)| source.clone());
         tables.push(Table { name, rows: 0, source });
     }
-    // If tables are of different age, numbers must still not be assigned twice.
+    // The tables may come from sources of different age, but no event or commit number may be
+    // assigned twice.
     new.execute_batch(
         "DELETE FROM identity WHERE name NOT IN (SELECT name FROM reservation);
          INSERT OR IGNORE INTO host (only, boot_id, clean, seq) VALUES (1, '', 0, 0);

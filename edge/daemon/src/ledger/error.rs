@@ -143,7 +143,7 @@ impl LedgerError {
                 Some(format!("find that program with `fuser {}`", path.display()))
             }
             LedgerError::Full { .. } => {
-                Some("free disk space; the daemon then writes by itself".to_owned())
+                Some("free disk space; the daemon then writes again".to_owned())
             }
             LedgerError::TakenAway { .. } => {
                 Some("move the ledger back, and restart the daemon".to_owned())

@@ -107,7 +107,7 @@ impl LedgerFolder {
         let (ledger, next) = (self.ledger(), self.next());
         let failed = |source| LedgerError::files(&ledger, source);
         if !is_there(&ledger).map_err(failed)? && is_there(&next).map_err(failed)? {
-            // A replacement was interrupted by a death of the process.
+            // A process died while it replaced the ledger.
             self.put(&next)?;
         }
         match private().create_new(true).open(&ledger) {

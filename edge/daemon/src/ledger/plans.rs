@@ -97,8 +97,8 @@ pub(super) fn create(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(PLANS)
 }
 
-/// Returns all plans. A plan whose text is not understood is left out: its changes stay in force
-/// and cannot be undone.
+/// Returns all plans. A plan whose text cannot be parsed is left out. Its changes stay in force and
+/// cannot be undone.
 ///
 /// # Errors
 /// If the table is damaged.

@@ -258,7 +258,7 @@ pub(super) fn write(
 }
 
 /// Statement that inserts an event. A row with the event's number can exist already: an earlier
-/// attempt of the same commit was written but reported as failed. It is left as it is.
+/// attempt of the same commit was written but reported as failed. That row is left unchanged.
 const EVENT: &str = "INSERT INTO event VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
     ON CONFLICT (seq) DO NOTHING";
 
@@ -334,7 +334,8 @@ pub(super) fn drop_old_events(
     let is_too_large = bytes_used(change)? > keep.bytes;
     let beyond = i64::try_from(events.saturating_sub(keep.rows)).unwrap_or(i64::MAX);
     let beyond = if is_too_large { most } else { beyond.min(most) };
-    // The order by number is the order by age, but for late events. Only the oldest are checked.
+    // Except for late events, the order of numbers is the order of age. So only the events with the
+    // lowest numbers are checked.
     let mut gone = change.prepare_cached(
         "DELETE FROM event WHERE seq IN (SELECT seq FROM event ORDER BY seq LIMIT ?1)
          OR seq IN (SELECT seq FROM (SELECT seq, at FROM event ORDER BY seq LIMIT ?2)

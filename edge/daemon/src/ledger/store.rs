@@ -145,7 +145,7 @@ impl Store {
             self.files.1 = log;
             return Ok(());
         }
-        // Another file is in its place, and must not be overwritten.
+        // Another program's file is at the path, and must not be overwritten.
         if which(&ledger).is_ok_and(|file| file != self.files.0) {
             return Err(LedgerError::TakenAway { path: ledger });
         }
@@ -159,7 +159,8 @@ impl Store {
         let failed = |error| LedgerError::of(&path, error);
         let whole = self.place.part();
         copy(&self.connection, &whole)?;
-        // Closed first, since closing removes the log by name, and the new log has the same name.
+        // Close the old connection first. Closing removes the log by name, and the new log has the
+        // same name.
         let nothing = Connection::open_in_memory().map_err(failed)?;
         drop(std::mem::replace(&mut self.connection, nothing));
         self.place.replace(&whole)?;
@@ -248,7 +249,7 @@ impl Store {
         const DAY: Duration = Duration::from_secs(24 * 3600);
         let daily = self.place.backups().into_iter().find(|backup| backup.version.is_none());
         let Some(daily) = daily else { return Duration::ZERO };
-        // A backup from the future was made before the clock was set back.
+        // A backup with a future time was made before the clock was set back, and is due again.
         daily.made.elapsed().map_or(Duration::ZERO, |age| DAY.saturating_sub(age))
     }
 
@@ -406,7 +407,7 @@ pub(super) fn copy(connection: &Connection, to: &Path) -> Result<(), LedgerError
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Created first, so that other users may not read it. SQLite accepts an empty file.
+    // Create the file first, so that other users may not read it. SQLite accepts an empty file.
     let file = private().create_new(true).open(to).map_err(failed)?;
     let named = to.to_str().ok_or_else(|| failed(std::io::ErrorKind::InvalidFilename.into()))?;
     let copied = connection.execute("VACUUM INTO ?1", [named]);

@@ -119,7 +119,7 @@ impl Writer {
     }
 
     fn reply(&self, reply: Reply) {
-        // While the ledger is closed, no receiver is left.
+        // While the ledger is being closed, the receiver may no longer exist.
         let _ = self.answers.send(reply);
         signal(&self.answered.0);
     }
@@ -130,7 +130,8 @@ impl Writer {
         match self.store.drop_old() {
             Ok(true) => {}
             Ok(false) => return Duration::ZERO,
-            Err(_) => return AGAIN, // Whatever it is, commits fail of it too, and are answered.
+            // Commits fail for the same reason, and their replies report it.
+            Err(_) => return AGAIN,
         }
         if self.store.backup_due().is_zero()
             && let Err(error) = self.store.back_up()
