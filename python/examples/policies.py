@@ -63,7 +63,7 @@ class Edf(slackline.Policy):
         self.period: dict[int, int] = {}
         self.deadline: dict[int, int] = {}
         self.budget: dict[int, int] = {}
-        self.asleep: dict[int, int] = {}
+        self.blocked_at: dict[int, int] = {}
 
     def admit(self, now: int, vcpu: int, share: dict[str, Any]) -> None:
         used = sum(self.slice[it] / self.period[it] for it in self.slice if it != vcpu)
@@ -71,10 +71,10 @@ class Edf(slackline.Policy):
             raise slackline.NotAdmitted(f"vCPU {vcpu}: {used:.0%} of the CPU is reserved already")
         self.slice[vcpu], self.period[vcpu] = share["slice"], share["period"]
         self.deadline[vcpu], self.budget[vcpu] = now + share["period"], share["slice"]
-        self.asleep[vcpu] = now
+        self.blocked_at[vcpu] = now
 
     def on_leave(self, now: int, vcpu: int) -> None:
-        for table in (self.slice, self.period, self.deadline, self.budget, self.asleep):
+        for table in (self.slice, self.period, self.deadline, self.budget, self.blocked_at):
             del table[vcpu]
 
     def replenish(self, now: int) -> None:
@@ -87,13 +87,13 @@ class Edf(slackline.Policy):
     def on_wake(self, now: int, vcpu: int) -> int:
         self.replenish(now)
         begin = self.deadline[vcpu] - self.period[vcpu]
-        blocked = now - max(self.asleep[vcpu], begin)
+        blocked = now - max(self.blocked_at[vcpu], begin)
         rest = self.slice[vcpu] * (self.deadline[vcpu] - now) // self.period[vcpu]
         self.budget[vcpu] = min(self.budget[vcpu], max(self.budget[vcpu] - blocked, rest))
         return 1
 
     def on_block(self, now: int, vcpu: int) -> None:
-        self.asleep[vcpu] = now
+        self.blocked_at[vcpu] = now
 
     def charge(self, now: int, vcpu: int, ran: int) -> None:
         self.budget[vcpu] -= ran
@@ -147,7 +147,7 @@ class Lottery(slackline.Policy):
 
 
 class CreditTwo(slackline.Policy):
-    """Like Xen's Credit2: credit is burnt by weight, the vCPU with the most credit runs."""
+    """Like Xen's Credit2: running costs credit by weight. The vCPU with the most credit runs."""
 
     parameters = "credit"
     START = 10 * MS
@@ -177,7 +177,7 @@ class CreditTwo(slackline.Policy):
             return None
         first = max(eligible, key=lambda vcpu: (self.credit[vcpu], vcpu == current, -vcpu))
         if self.credit[first] <= 0:
-            # All who wait are out of credit, so everybody gets new credit and keeps the order.
+            # All runnable vCPUs are out of credit. New credit for every vCPU keeps their order.
             for vcpu in self.credit:
                 self.credit[vcpu] = min(self.credit[vcpu], 0) + self.START
         return first, 2 * MS

@@ -138,7 +138,7 @@ impl FinishedJob {
     }
 }
 
-/// Returns the name of a built-in policy, or the class of a policy written in Python.
+/// Name of a built-in policy, or class of a policy written in Python.
 enum Choice<'py> {
     Own,
     BuiltIn(String),
@@ -321,8 +321,8 @@ impl RunResults {
     }
 
     /// Returns the metric with this name, in the notation of claims, such as "wake to run p99 of
-    /// web": nanoseconds, parts per million, or a count. None if the run does not know the metric.
-    /// Raises KeyError for an unknown name.
+    /// web": nanoseconds, parts per million, or a count. None if the run has no value of the
+    /// metric. Raises KeyError for an unknown name.
     fn metric(&self, name: &str) -> PyResult<Option<i64>> {
         let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
         let (metric, of) = match words.rsplit_once(" of ") {

@@ -204,7 +204,10 @@ impl Scenario {
         let found = found.map_err(|error| match error {
             RoomError::NotAdmitted(error) => NotAdmitted::new_err(error.to_string()),
             RoomError::Scenario(error) => error::of_scenario(py, None, &error),
-            other => error::of_value(format!("cannot compute the room: {other}"), other.hint()),
+            other => error::of_value(
+                format!("cannot compute the available capacity: {other}"),
+                other.hint(),
+            ),
         })?;
         let cpus = PyList::empty(py);
         for CpuRoom { cpu, slice } in found {

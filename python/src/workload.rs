@@ -42,11 +42,11 @@ impl Conversion {
 /// Turns CPU series or a task set of another program into a scenario.
 ///
 /// `kind` is "bitbrains", "azure", "planetlab", "rt-app", "simso", "eva" or "uunifast". `files` are
-/// paths: one for each VM of "bitbrains" and "planetlab", none for "uunifast", else one. `bursts`
-/// says when a VM is runnable in an interval of a CPU series: "even", "random" or "block".
-/// `interval` is the simulated length of each interval of five minutes. `intervals` is the first
-/// and the last interval, counted from 0. `unit` is the unit of the times of "eva": "ms", "us" or
-/// "ns".
+/// paths: one for each VM of "bitbrains" and "planetlab", none for "uunifast", and one for all
+/// other kinds. `bursts` says when a VM is runnable in an interval of a CPU series: "even",
+/// "random" or "block". `interval` is the simulated length of each interval of five minutes.
+/// `intervals` is the first and the last interval, counted from 0. `unit` is the unit of the times
+/// of "eva": "ms", "us" or "ns".
 ///
 /// "uunifast" draws `tasks` tasks whose utilisations have the sum `utilisation` ("150%"), with
 /// log-uniform `periods`. With `constrained=True` deadlines are shorter than the periods.
@@ -97,7 +97,7 @@ pub(crate) fn import_workload(
     let conversion = Conversion { kind: named(kind)?, files: paths(files), options };
     let written =
         conversion.convert(py, |kind, sources, options| convert(kind, sources, options, "jobs"))?;
-    // The text stands alone, so that sweeps can send it to other processes.
+    // The text names no files, so that sweeps can send it to other processes.
     let scenario = Scenario::of_text(py, (None, &written.inlined()), NamedFiles::None)?;
     Ok((scenario, written.assumptions))
 }

@@ -67,7 +67,7 @@ def as_dict(value: Any) -> Any:
     return {name: as_dict(getattr(value, name)) for name in names}
 
 
-def test_answer_about_tasks_has_a_proof_and_a_run_that_misses() -> None:
+def test_fit_of_tasks_has_a_proof_and_a_run_that_misses_a_deadline() -> None:
     for scheduler in ("edf", "fixed"):
         answer = slackline.fit(slackline.TaskSet(tasks(scheduler)), period="5ms")
         assert answer.witnesses == ["proof", "trace"] and answer.scheduler == scheduler
@@ -84,7 +84,7 @@ def test_answer_about_tasks_has_a_proof_and_a_run_that_misses() -> None:
     assert [task.name for task in by_edf.tasks] == ["control", "sensor", "log"]
 
 
-def test_answer_equals_the_json_of_the_command_line(tmp_path: Path) -> None:
+def test_fit_equals_the_json_of_the_command_line(tmp_path: Path) -> None:
     if not PROGRAM.exists():
         pytest.skip("needs a built program")
     file = tmp_path / "tasks.toml"
@@ -108,13 +108,13 @@ def test_answer_equals_the_json_of_the_command_line(tmp_path: Path) -> None:
         assert {name: answer[name] for name in expected} == expected
 
 
-def test_reservation_for_a_delay_never_waits_longer(tmp_path: Path) -> None:
+def test_reservation_for_a_delay_never_waits_longer_than_the_delay(tmp_path: Path) -> None:
     saved = tmp_path / "miss.trace"
     answer = slackline.fit(share="20%", delay="15ms", save=saved)
     assert answer.reservation.period_ns == 9_375_000
     assert 2 * (answer.reservation.period_ns - answer.reservation.slice_ns) <= 15_000_000
-    facts, decisions = slackline.replay(saved)
-    assert facts > 0 and decisions > 0
+    events, decisions = slackline.replay(saved)
+    assert events > 0 and decisions > 0
     with pytest.raises(TypeError, match="both `share` and `delay`"):
         slackline.fit(delay="15ms")
     with pytest.raises(slackline.SlacklineError, match="the reservation would be below 1us"):
@@ -125,7 +125,7 @@ def test_reservation_for_a_delay_never_waits_longer(tmp_path: Path) -> None:
         slackline.fit(share="100%", delay="15ms")
 
 
-def test_answer_about_a_scenario_has_seeds_and_a_run_that_breaks_the_claim() -> None:
+def test_fit_of_a_scenario_has_seeds_and_a_run_that_breaks_a_claim() -> None:
     scenario = slackline.Scenario(HOST + CLAIM)
     answer = slackline.fit(scenario, vm="web", seeds=20, step="500us")
     assert answer.witnesses == ["seeds", "trace"] and answer.proof is None
@@ -145,7 +145,7 @@ def test_answer_about_a_scenario_has_seeds_and_a_run_that_breaks_the_claim() -> 
         slackline.fit(tight, vm="web", seeds=2)
 
 
-def test_answer_about_a_recording_delivers_the_recorded_time(tmp_path: Path) -> None:
+def test_fit_of_a_recording_delivers_the_recorded_cpu_time(tmp_path: Path) -> None:
     recording = tmp_path / "host.trace"
     slackline.run(slackline.Scenario(HOST), save=recording)
     answer = slackline.fit(recording, vm="web", period="10ms")

@@ -1,4 +1,4 @@
-"""Runs the notebooks in `examples/notebooks` from top to bottom, each in a process of its own."""
+"""Test that each notebook in `examples/notebooks` runs from top to bottom."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_notebook_runs_from_top_to_bottom(notebook: Path, tmp_path: Path) -> Non
     cells = json.loads(notebook.read_text())["cells"]
     code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
     assert len(code) >= 3
-    # A notebook shows its results when it is run, so none are stored with it.
+    # Readers run the notebooks to see results, so no results are stored in the files.
     assert all(cell["outputs"] == [] for cell in cells if cell["cell_type"] == "code")
     program = tmp_path / "notebook.py"
     program.write_text("\n\n".join(code))

@@ -23,8 +23,8 @@ def recording(tmp_path: Path) -> str:
 
 
 def test_replay_of_a_saved_run_repeats_all_decisions(recording: str) -> None:
-    facts, decisions = slackline.replay(recording)
-    assert facts > 1_000 and decisions > 1_000
+    events, decisions = slackline.replay(recording)
+    assert events > 1_000 and decisions > 1_000
 
 
 def test_whatif_predicts_that_a_smaller_slice_lowers_the_share(recording: str) -> None:

@@ -111,7 +111,7 @@ def test_refusal_is_an_exception_with_kind_status_and_hint(stand_in: StandIn) ->
         service(stand_in).incidents()
 
 
-def test_list_follows_pages(stand_in: StandIn) -> None:
+def test_list_returns_the_reservations_of_all_pages(stand_in: StandIn) -> None:
     first = [{"name": f"vm{number:03}"} for number in range(500)]
     stand_in.answers["GET /v1/reservations"] = (200, json.dumps(first).encode())
     stand_in.answers["GET /v1/reservations?after=vm499"] = (200, b'[{"name": "web"}]')
@@ -126,7 +126,7 @@ def test_watch_yields_each_event_once(stand_in: StandIn) -> None:
     assert headers["last-event-id"] == "0"
 
 
-def test_missing_daemon_is_named_with_its_socket() -> None:
+def test_error_about_a_missing_daemon_names_its_socket() -> None:
     with pytest.raises(slackline.ServiceError, match="no daemon answers at /no/socket") as raised:
         slackline.Service("/no/socket").list()
     assert raised.value.hint and "slackline serve" in raised.value.hint
@@ -139,7 +139,7 @@ def test_address_of_a_remote_daemon_must_be_https(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("SLACKLINE_HOST", "nonsense")
     with pytest.raises(ValueError, match="nonsense"):
         slackline.Service()
-    # A socket that was named is used, whatever the environment says.
+    # An explicit socket overrides the environment.
     slackline.Service("/run/slackline/slackline.sock")
 
 

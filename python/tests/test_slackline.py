@@ -232,4 +232,4 @@ def test_other_threads_run_while_a_scenario_is_simulated() -> None:
     before = counted
     ends.set()
     thread.join()
-    assert before > took * 1000 / 50, f"{before} turns in {took} s"
+    assert before > took * 1000 / 50, f"{before} increments in {took} s"

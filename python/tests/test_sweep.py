@@ -1,4 +1,4 @@
-"""Sweeps in chunks: resumed after an interruption, and on a Dask cluster that loses a worker."""
+"""Tests of sweeps: resumed after an interruption, and on a Dask cluster that loses a worker."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def compare(
     """Run a scenario under several policies. Return a row for each policy, seed and vCPU.
 
     Each row has the columns `policy` and `seed` before the metrics of `Run.vcpus`. Built-in
-    policies run on all cores. The rows are what `pandas.DataFrame` or `polars.DataFrame` take.
+    policies run on all cores. `pandas.DataFrame` and `polars.DataFrame` accept the rows.
     """
     if isinstance(policies, str):
         raise TypeError("policies must be a list, such as ['edf', 'credit']")

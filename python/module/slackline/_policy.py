@@ -15,12 +15,12 @@ class Policy:
     CPU.
 
     The host checks the same contract as for built-in policies, and raises `ContractBroken` if, for
-    example, `pick` returns a vCPU that is blocked or runs elsewhere. Python policies are only for
-    simulation: `slackline run` and `slackline serve` do not know Python policies.
+    example, `pick` returns a vCPU that is blocked or runs on another CPU. Python policies are only
+    for simulation: `slackline run` and `slackline serve` do not know Python policies.
     """
 
-    #: Built-in policy whose parameters the scenario has, such as "edf": `admit` gets its `share`,
-    #: and metrics count deadline misses by its slices.
+    #: Built-in policy whose parameters a scenario gives, such as "edf". `admit` gets the `share` of
+    #: each vCPU for that policy. If the share has a slice, metrics count deadline misses by the slice.
     parameters: ClassVar[str] = "round-robin"
 
     def setup(self, cpus: int, parameters: dict[str, Any]) -> None:
@@ -33,7 +33,10 @@ class Policy:
         """Remove a vCPU."""
 
     def on_wake(self, now: int, vcpu: int) -> int | None:
-        """Handle a wake. Return the CPUs on which the woken vCPU may preempt, except idle CPUs."""
+        """Handle a wake. Return the CPUs whose occupant the woken vCPU may preempt.
+
+        If no such CPU picks the vCPU, the host offers the vCPU to an idle CPU.
+        """
 
     def on_start(self, now: int, vcpu: int, cpu: int) -> int | None:
         """Handle the start of a run interval of a vCPU on a CPU."""

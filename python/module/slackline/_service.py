@@ -1,4 +1,4 @@
-"""Client of the Slackline daemon, with the names of the command line."""
+"""Client of the Slackline daemon. Its methods have the names of the commands."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._errors import ServiceError
 #: Unix socket at which the daemon listens.
 SOCKET = "/run/slackline/slackline.sock"
 
-#: Time limit for an answer in seconds. The daemon itself gives up after 5 s, a prediction after 12 s.
+#: Time limit for an answer in seconds. The limits of the daemon are 5 s, and 12 s for a prediction.
 _ANSWER_WITHIN = 15.0
 
 #: Number of reservations that the daemon lists at once.
@@ -45,10 +45,10 @@ class Service:
     """A running daemon: `slackline serve` on this host, or on another host over TLS.
 
     Without arguments the client uses the environment variables SLACKLINE_HOST, SLACKLINE_CA and
-    SLACKLINE_TOKEN as the command line does, and else the Unix socket of this host. `host` is an
-    address such as "https://vm17:7443". The daemon's certificate is always verified: with the
-    certificates in the file `ca`, or with those of this host. `token` is a file with the token that
-    `slackline access add` printed.
+    SLACKLINE_TOKEN as the command line does. If SLACKLINE_HOST is not set, the client uses the Unix
+    socket of this host. `host` is an address such as "https://vm17:7443". The daemon's certificate
+    is always verified: with the certificates in the file `ca`, or with those of this host. `token`
+    is a file with the token that `slackline access add` printed.
 
     Parameters have the names of the JSON fields: `slice="2ms"`, `period="10ms"`, `cpu="1.5cpu"`,
     `exact=True`, `vcpus=2`, `until="2h"`. The binding of a VM is `binding="qemu:web"`, since `for`
@@ -108,7 +108,7 @@ class Service:
     ) -> Any:
         headers = dict(self._headers)
         if method != "GET" and path.startswith(("/v1/reservations", "/v1/apply")):
-            # A request that is sent twice takes effect once.
+            # With this key, a request that is sent twice takes effect once.
             headers["Idempotency-Key"] = uuid.uuid4().hex
         if if_revision is not None:
             headers["If-Match"] = f'"{if_revision}"'
@@ -201,7 +201,7 @@ class Service:
         return _dict(self._ask("GET", f"/v1/room?{urlencode({'period': period})}"))
 
     def log(self, name: str | None = None, *, limit: int = 100) -> Rows:
-        """Return the latest events of one reservation, or of all."""
+        """Return the latest events of one reservation, or of all reservations."""
         query: dict[str, str | int] = {"limit": limit}
         if name is not None:
             query["name"] = name
@@ -239,7 +239,7 @@ class Service:
         remove: Sequence[str] | None = None,
         policy: str | None = None,
     ) -> Json:
-        """Predict what the last seconds would have been with other parameters.
+        """Predict how the VMs would have run in the last seconds with other parameters.
 
         >>> service.whatif(set={"web": {"slice": "3ms"}})
         """
@@ -253,7 +253,7 @@ class Service:
         return _dict(self._ask("POST", "/v1/whatif", body))
 
     def watch(self, *, after: int | None = None) -> Iterator[Json]:
-        """Yield events as they happen, each once. With `after`, begin behind that event.
+        """Yield each event once, when it happens. With `after`, begin after that event number.
 
         The iterator blocks until the next event. It ends when the daemon ends.
         """
@@ -297,7 +297,7 @@ class Service:
 
 
 def _read(status: int, body: bytes) -> Any:
-    """Return the JSON of an answer, or raise what the daemon refused."""
+    """Return the JSON of an answer. Raise ServiceError if the daemon refused the request."""
     try:
         answer = json.loads(body)
     except ValueError as error:

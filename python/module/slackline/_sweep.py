@@ -13,7 +13,7 @@ from typing import Any
 from ._errors import SlacklineError
 from ._slackline import Scenario, __version__, run
 
-#: Seconds of simulation that a chunk takes, about.
+#: Approximate duration of the runs of a chunk, in seconds.
 CHUNK = 1.0
 
 
@@ -28,9 +28,9 @@ def sweep(
 ) -> Path:
     """Run all scenarios under all policies with all seeds, and write the metrics to a folder.
 
-    The runs are divided into chunks of about one second. Each chunk becomes one Parquet file, named
-    by a hash of its inputs. A sweep that was interrupted makes only the missing chunks when it is
-    run again. `load` reads the result. Needs pyarrow.
+    The runs are divided into chunks that take about one second. Each chunk becomes one Parquet
+    file, named by a hash of its inputs. If an interrupted sweep is started again, it makes only the
+    missing chunks. `load` reads the result. Needs pyarrow.
 
     With `client`, a `distributed.Client`, the chunks run on its workers, which must see the folder
     under the same path. A chunk whose worker dies is run again. Workers with another version of
@@ -82,7 +82,7 @@ def run_chunk(folder: str, chunk: dict[str, Any]) -> int:
         rows += [{**of_run, **vcpu} for vcpu in result.vcpus]
     schema = _schema(rows[0])
     table = pyarrow.Table.from_pylist(rows, schema=schema)
-    # A file that is there is complete, also after the worker was killed.
+    # The final name appears only when the file is complete, even if the worker is killed.
     part = path.with_suffix(f".{os.getpid()}.part")
     pyarrow.parquet.write_table(table, part)
     part.replace(path)

@@ -65,8 +65,8 @@ def compare(
 ) -> Axes:
     """Draw a metric of each vCPU under each policy as bars, from the rows of `slackline.compare`.
 
-    A bar is the mean over the seeds, divided by `unit`. A line reaches from the least to the most.
-    VMs without a value are left out.
+    A bar is the mean over the seeds, divided by `unit`. A line reaches from the smallest to the
+    largest value. vCPUs without a value are left out.
     """
     if not any(row.get(metric) is not None for row in rows):
         raise SlacklineError(f"no row has a value for `{metric}`")

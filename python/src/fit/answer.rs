@@ -76,11 +76,11 @@ pub(crate) struct FitTrace {
     pub(crate) reservation: FitReservation,
     /// Task that misses its deadline. None if the answer was searched by simulation.
     pub(crate) task: Option<String>,
-    /// Time at which its job was released.
+    /// Time at which the job was released. None if the answer was searched by simulation.
     pub(crate) released_ns: Option<u64>,
-    /// Time at which its job should have been done.
+    /// Deadline of the job. None if the answer was searched by simulation.
     pub(crate) deadline_ns: Option<u64>,
-    /// Time at which its job was done. None if it was not done when the run ended.
+    /// Time at which the job was done. None if it was not done when the run ended.
     pub(crate) done_ns: Option<u64>,
     /// Seed with which a claim fails. None if the answer has a proof.
     pub(crate) seed: Option<u64>,

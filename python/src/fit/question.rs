@@ -24,7 +24,7 @@ use crate::value::{share, span};
 /// First bytes of a trace.
 const TRACE: &[u8] = b"slackline-trace-";
 
-/// Smallest share that can be asked for.
+/// Smallest valid value of the argument `share`.
 const LEAST: CpuShare = CpuShare::from_ppm(1);
 
 /// Subject of a question.
@@ -53,10 +53,11 @@ pub(crate) struct FitArguments {
 ///
 /// `source` is a TaskSet, a Scenario, or the path of a task set, a scenario or a recording.
 ///
-/// - For a task set the answer has two witnesses: a proof that it suffices, and a trace of a run in
-///   which a slightly smaller reservation misses a deadline. `period` ("5ms") asks for the smallest
-///   slice, `share` ("30%") for the largest period, and `most_vms=True` for the period with most
-///   equal VMs on a CPU. The default is the smallest slice for half of the shortest task period.
+/// - For a task set the answer has two witnesses: a proof that the reservation suffices, and a
+///   trace of a run in which a slightly smaller reservation misses a deadline. `period` ("5ms")
+///   asks for the smallest slice, `share` ("30%") for the largest period, and `most_vms=True` for
+///   the period with most equal VMs on a CPU. The default is the smallest slice for half of the
+///   shortest task period.
 /// - Without a source, `share` and `delay` give a reservation with this share that never waits
 ///   longer than `delay` for CPU time.
 /// - For the VM `vm` of a scenario, the simulator searches the smallest slice with which all claims

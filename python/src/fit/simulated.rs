@@ -22,7 +22,7 @@ use crate::interrupt::interruptible;
 use crate::recording;
 use crate::scenario::{NamedFiles, Scenario};
 
-/// Subject of a search, in messages, and the number of seeds that each slice must pass.
+/// Name of the searched input in messages, and the number of seeds that each slice must pass.
 pub(super) struct SimulatedQuestion<'a> {
     pub(super) what: &'a str,
     pub(super) seeds: u64,

@@ -93,7 +93,8 @@ pub(crate) fn run_many(
 ///
 /// The table has a row for each run and each subject: "vcpus", "domains", "cpus", "tasks",
 /// "clients", or "summary" for one row per run. The columns `scenario` (an index), `policy` and
-/// `seed` precede the metrics of `Run.vcpus`. A policy of None is that of the scenario.
+/// `seed` precede the metrics of `Run.vcpus`. A policy of None stands for the policy of each
+/// scenario.
 #[pyfunction]
 #[pyo3(signature = (scenarios, policies, seeds, *, of="vcpus", length=None))]
 pub(crate) fn run_rows(
@@ -112,7 +113,7 @@ pub(crate) fn run_rows(
         let (scenario, number, policy) = &batch.cases[at / batch.seeds.len()];
         let policy = policy.clone().unwrap_or_else(|| scenario.policy.to_string());
         for row in rows {
-            // The row of a whole run has its own policy and seed.
+            // A summary row has these columns already.
             let is_own = |name: &str| matches!(name, "policy" | "seed");
             let mut whole = vec![
                 ("scenario", FieldValue::Count(*number as u64)),
