@@ -44,7 +44,7 @@ export async function ask(method, path, body, headers = {}, signal) {
 export async function session() {
   const code = location.hash.slice(1);
   if (/^[0-9a-f]{64}$/.test(code)) {
-    // The code is spent in any case, and is not kept in the history.
+    // The code works only once, so it is removed from the address and from the history.
     history.replaceState(null, "", location.pathname);
     const session = await ask("POST", "/page/login", { code });
     localStorage.setItem(KEY, session.token);
@@ -66,7 +66,7 @@ export function forget() {
   localStorage.removeItem(KEY);
 }
 
-/** A change that takes effect once, also if the answer is lost and it is sent again. */
+/** Returns a header with which a change takes effect once, even if the request is sent again. */
 export function once() {
   return { "idempotency-key": crypto.randomUUID() };
 }

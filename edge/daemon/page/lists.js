@@ -1,4 +1,4 @@
-// The lists below: incidents with culprits, events, and VMs without a reservation.
+// Lists of the page: incidents with culprits, events, and VMs without a reservation.
 
 import { Refused, ask, once, reservation } from "./api.js";
 import { culpritLines } from "./steer.js";
@@ -78,7 +78,7 @@ export class Incidents {
       time(it.at_ns), `${it.name} missed ${words.count(it.missed, "deadline")} `, button, " ", why);
   }
 
-  /** Culprits of the second before and after, from the recording of the incident. */
+  /** Shows the culprits from the recording of an incident: 1 s before and 1 s after the misses. */
   async why(it, shown) {
     try {
       const lines = culpritLines(await ask("GET", `/v1/incidents/${it.id}`));
@@ -89,7 +89,7 @@ export class Incidents {
   }
 }
 
-/** Name of a reservation for a VM. @param {any} machine */
+/** Returns a valid reservation name for a VM. @param {any} machine */
 export function nameFor(machine) {
   const text = (machine.name || machine.binding).toLowerCase().replace(/[^a-z0-9._-]+/g, "-");
   return text.replace(/^[^a-z0-9]+/, "").slice(0, 63) || `pid-${machine.pid}`;

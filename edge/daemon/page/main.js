@@ -1,4 +1,4 @@
-// The page: logs in, reads the stream, and hands numbers to the parts.
+// The page: logs in, reads the stream, and passes the data to the lists and the table.
 
 import { Refused, forget, hasToken, logOut, session, stream } from "./api.js";
 import { Found, Incidents, Log } from "./lists.js";
@@ -16,7 +16,7 @@ const state = { role: "viewer", order: "cpu", chosen: "", undoTimer: 0 };
 
 const page = {
   mayChange: () => state.role !== "viewer",
-  /** Says what was done. @param {string} text @param {() => Promise<void>} [undo] */
+  /** Shows what was done, with a button for `undo`. @param {string} text @param {() => Promise<void>} [undo] */
   say(text, undo) {
     trouble("");
     byId("done").hidden = false;
@@ -157,7 +157,7 @@ function buttons() {
   });
 }
 
-/** One sentence for each number, on hover and on focus. */
+/** Shows the sentence about a number that has the pointer or the focus. */
 function tips() {
   const tip = byId("tip");
   const show = (/** @type {Event} */ event) => {

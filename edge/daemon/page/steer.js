@@ -1,4 +1,4 @@
-// The handles of one VM: share and period, a preview while they move, and one change on release.
+// The sliders of one VM: share and period, a preview while they move, and one change on release.
 
 import { Refused, ask, once, reservation } from "./api.js";
 import { el } from "./table.js";
@@ -10,7 +10,7 @@ import * as words from "./words.js";
 /** Periods of the slider, in milliseconds. */
 const PERIODS = [1, 2, 5, 10, 20, 30, 50, 100, 200, 500, 1000];
 
-/** Seconds that a preview simulates again. */
+/** Length of the recording from which a preview predicts. */
 const SINCE = "10s";
 
 /** Pause after a refusal for too many requests, in milliseconds. */
@@ -29,7 +29,7 @@ export class Steer {
     this.page = page;
     /** @type {Vm|null} */
     this.vm = null;
-    /** Parameters when the handles began to move. @type {Vm|null} */
+    /** The VM when the sliders began to move, or null if they rest. @type {Vm|null} */
     this.base = null;
     this.periods = [];
     this.isByPointer = false;
@@ -59,7 +59,7 @@ export class Steer {
     slider.addEventListener("change", () => { if (this.isByPointer) this.apply(); });
   }
 
-  /** Shows the handles of a VM. @param {Vm|null} vm */
+  /** Shows the sliders of a VM. @param {Vm|null} vm */
   show(vm) {
     this.base = null;
     this.vm = vm;
@@ -75,14 +75,14 @@ export class Steer {
     void this.room();
   }
 
-  /** Takes new numbers of the VM in. The handles stay where the user holds them. @param {Vm} vm */
+  /** Updates the numbers of the VM. Sliders that the user has moved stay in place. @param {Vm} vm */
   update(vm) {
     this.vm = vm;
     if (!this.base && !this.isApplying) this.draw();
     this.drawVerbs();
   }
 
-  /** Sets the handles to what is reserved. */
+  /** Sets the sliders to the reservation. */
   draw() {
     const vm = /** @type {Vm} */ (this.vm);
     const own = vm.period / 1e6;
@@ -97,7 +97,7 @@ export class Steer {
     this.drawWords();
   }
 
-  /** Parameters at which the handles stand. */
+  /** Returns the parameters that the sliders show. */
   wanted() {
     const period = this.periods[Number(input("period").value)] * 1e6;
     const share = Number(input("share").value);
@@ -131,7 +131,7 @@ export class Steer {
       : `At most ${words.rounded(this.largest / 10)} %: ${this.limit}`;
   }
 
-  /** Stops the handle where admission would refuse. Returns true if it had to. */
+  /** Moves the share slider back to the admission limit. Returns true if the share was above it. */
   stop() {
     const share = input("share");
     if (this.largest == null || Number(share.value) <= this.largest) return false;
@@ -149,7 +149,7 @@ export class Steer {
     void this.preview();
   }
 
-  /** Asks what would have been. One request is in flight, and the last position wins. */
+  /** Requests a preview of the sliders' position. At most one request is in flight at a time. */
   async preview() {
     if (this.isAsking) {
       this.isStale = true;
@@ -191,7 +191,7 @@ export class Steer {
         this.isStale = true;
         return;
       }
-      // A recording that allows no prediction is no fault of the user.
+      // If the recording allows no prediction, the user has made no mistake.
       const kind = error instanceof Refused && error.status === 503 ? "" : "bad";
       const text = error instanceof Refused ? error.says : String(error);
       this.drawLines([{ text: `${text}.`.replace("..", "."), kind }, this.costLine(wanted)]);
@@ -202,7 +202,7 @@ export class Steer {
     this.drawLines([{ text: "This service cannot predict.", kind: "" }, this.costLine(wanted)]);
   }
 
-  /** Largest share by the room that is free now, until a preview knows better. */
+  /** Estimates the largest share from the available capacity, until a preview has the exact limit. */
   async room() {
     const vm = this.vm;
     if (!vm || !this.page.mayChange() || vm.isHidden) return;
@@ -213,7 +213,7 @@ export class Steer {
       this.largest = Math.floor((1000 * (free + vm.slice)) / vm.period);
       this.limit = "that is about the share that is free on one CPU.";
       this.drawLimit();
-    } catch { /* The preview tells the limit. */ }
+    } catch { /* The preview shows the limit. */ }
   }
 
   /** @param {any} answer @param {Vm} vm @param {{share: number, period: number, slice: number}} wanted */
@@ -276,7 +276,7 @@ export class Steer {
     this.idle();
   }
 
-  /** Applies the handles once, if the reservation still is what the preview was based on. */
+  /** Applies the sliders, if the reservation has not changed since they began to move. */
   async apply() {
     const base = this.base;
     if (!base || this.isApplying) return;
@@ -305,7 +305,7 @@ export class Steer {
 
   /** @param {Vm} vm @param {number} slice @param {number} period @param {number} revision */
   change(vm, slice, period, revision) {
-    // A reservation by CPU stays one: its vCPUs share what they leave.
+    // A reservation by `cpu` keeps that form, in which its vCPUs share unused CPU time.
     const amount = vm.byUse
       ? { cpu: `${words.rounded((100 * vm.vcpus * slice) / period)}%`, period: words.length(period) }
       : { slice: words.length(slice), period: words.length(period) };
@@ -379,7 +379,7 @@ export class Steer {
     }
   }
 
-  /** Shows who kept the VM from running in the last minute. */
+  /** Shows what kept the VM from running in the last minute. */
   async culprits() {
     const vm = this.vm;
     if (!vm || vm.isHidden) return;
@@ -393,7 +393,7 @@ export class Steer {
   }
 }
 
-/** Numbers of a VM as recorded and as predicted. The worse form of a prediction counts. */
+/** Returns the recorded and predicted numbers of each VM. The worse form of a prediction counts. */
 function sums(answer) {
   const all = new Map();
   for (const vcpu of answer.vcpus ?? []) {
@@ -418,20 +418,20 @@ function sums(answer) {
   return [...all.values()];
 }
 
-/** Half a point of a CPU, in millionths. A smaller change is not told. */
+/** Smallest change of a share that is shown, in millionths of a CPU. */
 const POINTS = 5_000;
 
-/** Shortest change of a waiting time that is told, if it is also a fifth. */
+/** Smallest change of a waiting time that is shown, in nanoseconds. It must also be a fifth. */
 const SHORTEST = 100_000;
 
-/** "bad" if the second time is longer by a fifth, "good" if it is shorter by a fifth. */
+/** Returns "bad" if the second time is longer by a fifth, "good" if it is shorter by a fifth. */
 function compared([now, then]) {
   if (Math.abs(then - now) < SHORTEST || !now || !then) return "";
   return then > 1.2 * now ? "bad" : 1.2 * then < now ? "good" : "";
 }
 
 /**
- * Lines about the VM that is steered, and about others that would have changed.
+ * Returns lines about the VM `own`, and about other VMs that would have changed.
  * @param {any} answer @param {string} own @param {number} length
  */
 function predicted(answer, own, length) {

@@ -17,7 +17,7 @@ import * as words from "./words.js";
  * @property {boolean} isHidden
  */
 
-/** Names the numbers of a row. The order is that of the service. @param {any[]} row @returns {Vm} */
+/** Converts a row of the service, whose values have a fixed order, to an object. @param {any[]} row @returns {Vm} */
 export function vm(row, index = 0) {
   const [name, state, slice, period, vcpus, served, exact, byUse, revision, recent, total, ready,
     cost, owner, binding, why] = row;
@@ -26,7 +26,7 @@ export function vm(row, index = 0) {
     key: isHidden ? `${name} ${index}` : name,
     name, state, slice, period, vcpus, served, exact, byUse, revision, ready, owner, binding, why,
     isHidden,
-    // Numbers begin anew with each change, and mean little at first.
+    // Each change of a reservation restarts these numbers. Less than a second is not shown.
     recent: recent && recent[0] >= 1e9 && {
       over: recent[0], promised: recent[1], due: recent[2], used: recent[3], deadlines: recent[4],
       missed: recent[5],
@@ -53,7 +53,7 @@ export function el(tag, props = {}, ...children) {
 const reserved = (/** @type {Vm} */ vm) => (vm.slice / vm.period) * vm.vcpus;
 const delivered = (/** @type {Vm} */ vm) => (vm.recent ? vm.recent.used / vm.recent.over : null);
 
-/** Columns: heading, sort value, text, sentence. */
+/** Columns of the table: heading, sort value, text of a cell, and sentence about a cell. */
 const COLUMNS = [
   {
     head: "VM", sort: (vm) => vm.name, text: (vm) => vm.name,
@@ -88,7 +88,7 @@ const COLUMNS = [
       : `Nothing was measured for ${vm.name} yet.`,
   },
   {
-    head: "Of reservation", about: "CPU time used, in percent of the CPU time reserved. Far below 100 % the VM pays for time that it does not need.",
+    head: "Of reservation", about: "CPU time used, in percent of the CPU time reserved. If this is far below 100 %, the VM pays for time that it does not need.",
     sort: (vm) => -(vm.recent ? vm.recent.used / (vm.recent.promised || 1) : -1),
     text: (vm) => (vm.recent ? words.percent(vm.recent.used, vm.recent.promised) : "–"),
     bar: (vm) => (vm.recent && vm.recent.promised ? vm.recent.used / vm.recent.promised : 0),
@@ -162,7 +162,7 @@ export class Table {
     event.preventDefault();
   }
 
-  /** Order of the rows. @returns {Vm[]} */
+  /** Returns the VMs in the order of the rows. @returns {Vm[]} */
   ordered() {
     const { sort } = COLUMNS[this.sort];
     const order = (a, b) => {
@@ -236,7 +236,7 @@ export class Table {
       if (column.bar) {
         const bar = /** @type {HTMLElement} */ (cell.querySelector("i"));
         bar.style.width = `${Math.min(100, 100 * column.bar(vm))}%`;
-        // Beyond the reservation is a fault only with a hard limit.
+        // Use beyond the reservation is a fault only under a hard limit.
       bar.className = vm.exact && column.bar(vm) > 1.05 ? "over" : "";
       }
     });

@@ -1,7 +1,7 @@
-// The timeline: lanes of the last seconds on a canvas. A model takes columns in, and `paint` draws
-// a model. Both know nothing of the page, so that a recording is drawn as the live host is.
+// The timeline: lanes of the last seconds on a canvas. A model stores columns, and `paint` draws a
+// model. Neither depends on the page, so that reports use the same code.
 
-/** Columns that are shown at most, and those that are kept. */
+/** Maximum number of columns that are shown, and that are kept. */
 const SHOWN = 500;
 const KEPT = 640;
 
@@ -15,7 +15,7 @@ const RULER = 18;
 /** Seconds between two lines of the ruler. */
 const SPACES = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300];
 
-/** Most lanes of VMs. */
+/** Maximum number of VM lanes. */
 const MOST_LANES = 40;
 
 export class Timeline {
@@ -62,24 +62,24 @@ export class Timeline {
   }
 }
 
-/** VM of a vCPU: its name without the number. @param {string} vcpu */
+/** Returns the VM of a vCPU: the name without the number. @param {string} vcpu */
 export function vmOf(vcpu) {
   return vcpu.replace(/\.\d+$/, "");
 }
 
-/** Colour of a vCPU: hues far from each other for numbers that follow one another. */
+/** Returns the colour of a vCPU. Successive numbers have hues that differ much. */
 export function colour(vcpu, isDark) {
   if (vcpu === OTHERS) return isDark ? "#4a5560" : "#c3cad1";
   return `hsl(${Math.round((vcpu * 137.508 + 190) % 360)} ${isDark ? "52% 58%" : "58% 50%"})`;
 }
 
-/** Height that a picture needs. */
+/** Returns the height of the timeline in CSS pixels. */
 export function heightOf(model, order, vms) {
   const lanes = order === "cpu" ? model.cpus.length * CPU_LANE : lanesOf(model, vms).length * VM_LANE;
   return Math.max(60, lanes + RULER);
 }
 
-/** Names of VMs that have a lane, in the order of the table. */
+/** Returns the names of the VMs that have a lane, in the order of the table. */
 function lanesOf(model, vms) {
   const present = new Set(model.vcpus.slice(1).map((name, index) => name && vmOf(model.vcpus[index + 1])));
   const named = vms.filter((name) => present.has(name) || model.vcpus.includes(name));
@@ -132,7 +132,7 @@ function clipped(context, text, width) {
   return shown === text ? text : `${shown.slice(0, -1)}…`;
 }
 
-/** Seconds before the right edge. */
+/** Draws the ruler: seconds before the right edge. */
 function ruler(context, model, { height, ink, line, end }, { x, label }) {
   const second = 1e9 / model.step;
   const wide = x(1) - x(0);
@@ -151,7 +151,7 @@ function ruler(context, model, { height, ink, line, end }, { x, label }) {
   context.textAlign = "left";
 }
 
-/** Fills the rectangles of each colour at once, which costs much less than one by one. */
+/** Fills all rectangles of a colour at once, which costs much less than one by one. */
 function fill(context, paths, isDark) {
   for (const [vcpu, path] of paths) {
     context.fillStyle = colour(vcpu, isDark);
@@ -179,7 +179,7 @@ function cpuLanes(context, model, view, { x, scale, first, last }) {
   for (let at = first; at < last; at += 1) {
     filled.fill(0);
     const column = model.columns[at - model.first];
-    // Other threads are on top of the vCPUs, which so stay in place.
+    // Other threads are drawn above the vCPUs, so that the vCPUs stay in place.
     for (const isOther of [false, true]) {
       for (let run = 0; run < column.length; run += 3) {
         if ((column[run + 1] === OTHERS) === isOther) add(at, column[run], column[run + 1], column[run + 2]);
@@ -187,7 +187,7 @@ function cpuLanes(context, model, view, { x, scale, first, last }) {
     }
   }
   fill(context, paths, view.isDark);
-  // A miss belongs to no CPU: its mark is on the ruler.
+  // A deadline miss belongs to no CPU, so its mark is on the ruler.
   marks(context, model, view, { x, first, last }, () => 2);
   return model.cpus.map((cpu) => `CPU ${cpu}`);
 }
@@ -222,7 +222,7 @@ function vmLanes(context, model, view, { x, scale, first, last }) {
   return names;
 }
 
-/** Red marks of missed deadlines. */
+/** Draws red marks for missed deadlines. */
 function marks(context, model, view, { x, first, last }, top) {
   context.fillStyle = view.isDark ? "#ff6b5e" : "#c4160a";
   for (const [at, missed] of model.missed) {
@@ -238,7 +238,7 @@ function marks(context, model, view, { x, first, last }, top) {
   }
 }
 
-/** Scrolls a timeline on a canvas, smoothly behind the columns that have arrived. */
+/** Scrolls a timeline on a canvas smoothly, a short time behind the newest column. */
 export class Scroller {
   /** @param {HTMLCanvasElement} canvas @param {() => any} about colours, order and names */
   constructor(canvas, about) {
@@ -265,7 +265,7 @@ export class Scroller {
     this.before = now;
     if (!this.isHeld) {
       const last = this.model.end;
-      // A late message makes the picture wait, not jump.
+      // If a message is late, the timeline stops instead of jumping.
       this.end = Math.min(last, this.end + (passed * 1e6) / this.model.step);
       if (last - this.end > 40) this.end = last - 14;
     }

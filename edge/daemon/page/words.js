@@ -37,7 +37,7 @@ export function money(millionths, currency) {
   return `${value >= 0.1 || value === 0 ? value.toFixed(2) : value.toPrecision(2)} ${currency}`;
 }
 
-/** What kind of work a period suits. @param {number} ns */
+/** Returns the kind of work that a period suits. @param {number} ns */
 export function suits(ns) {
   const ms = ns / 1e6;
   if (ms <= 2) return "sound and motor control";

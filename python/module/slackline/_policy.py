@@ -20,7 +20,7 @@ class Policy:
     """
 
     #: Built-in policy whose parameters a scenario gives, such as "edf". `admit` gets the `share` of
-    #: each vCPU for that policy. If the share has a slice, metrics count deadline misses by the slice.
+    #: each vCPU for that policy. Metrics count deadline misses by the slice, if the share has one.
     parameters: ClassVar[str] = "round-robin"
 
     def setup(self, cpus: int, parameters: dict[str, Any]) -> None:

@@ -113,9 +113,9 @@ const TENANTS: &str = "";
 
 /// Migration that adds the end of a reservation. Rows from earlier versions have none.
 ///
-/// The migration also adds a row that marks members of the group `slackline` without a grant as
-/// tenants. The row is present in new ledgers and in ledgers of version 7. To other ledgers,
-/// `slackline access migrate` adds it, since it takes rights from users.
+/// The migration also adds a flag that makes members of the group `slackline` without a grant
+/// tenants. The flag is set in new ledgers and in ledgers of version 7. In other ledgers, only
+/// `slackline access migrate` sets it, because tenants have fewer rights than operators.
 const ENDS: &str = "
 ALTER TABLE reservation ADD COLUMN until INTEGER;
 CREATE TABLE rights (

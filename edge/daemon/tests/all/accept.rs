@@ -57,8 +57,9 @@ fn administrators_are_answered_beside(gid: u32) {
             slow += u32::from(begun.elapsed() > Duration::from_secs(1));
         }
         end.store(true, Ordering::Relaxed);
-        // On a busy host some are slow. Before the fix of this fault, most were.
-        assert!(slow <= 20, "{slow} of 40 took more than a second");
+        // On a busy host some requests are slow. If administrators had to queue behind these users,
+        // most requests would be slow.
+        assert!(slow <= 20, "{slow} of 40 requests took more than a second");
     });
     assert!(times.into_inner() > 1_000);
     // No connection of these users is left in the queue.

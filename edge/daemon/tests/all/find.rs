@@ -20,7 +20,7 @@ use tempfile::TempDir;
 const THREADS: &str = "SLACKLINE_TEST_THREADS";
 
 /// Runs as a fake VM whose threads have the names in [`THREADS`], if a test has started this
-/// program as a child. Does nothing if that variable is unset.
+/// program as a child process. Does nothing if the variable is not set.
 #[test]
 fn helper_process_runs_as_vm() {
     let Ok(names) = env::var(THREADS) else { return };
@@ -78,7 +78,7 @@ impl Fake {
         let mut line = String::new();
         while !line.contains('@') {
             line.clear();
-            assert!(out.read_line(&mut line).unwrap() > 0, "it has ended");
+            assert!(out.read_line(&mut line).unwrap() > 0, "the child has ended");
         }
         child.stdout = Some(out.into_inner());
         Fake { child, _folder: folder }
@@ -103,8 +103,8 @@ impl Idle {
     /// Starts a process that runs a shell script first and then does nothing.
     fn after(script: &str) -> Idle {
         let mut command = Command::new("sh");
-        // The process has answered, so it is no longer loading a program. While loading, it would
-        // have no command line.
+        // The line that the script prints shows that the shell is loaded. A process that is still
+        // loading its program has no command line.
         command.args(["-c", &format!("{script}\necho @; read line")]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
@@ -169,11 +169,11 @@ fn vm_that_was_found_keeps_its_identity_until_its_end_is_reported() {
     }
     assert!(find_all().unwrap().contains(&found.machine));
     assert_eq!(named(&name).unwrap(), std::slice::from_ref(&by_name));
-    // The process is not in a group made by libvirt, whatever its name.
+    // Any user can choose this name, but the process is not in a cgroup made by libvirt.
     let error = find(&binding(format!("libvirt:{name}"))).unwrap_err();
     assert_eq!(error.in_service(), LookError::Absent, "{error}");
 
-    // Another VM of the same name must not block this one.
+    // A second VM of the same user with the same name makes the name ambiguous.
     let namesake = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
     assert!(matches!(find(&by_name), Err(Absent::Several { .. })));
     assert!(matches!(find_of(&by_name, Some(found.machine.owner)), Err(Absent::Several { .. })));
@@ -360,8 +360,8 @@ fn cgroup_counts_as_one_vm_while_it_contains_processes() {
     child.end();
     wait_for(&found.ending);
 
-    // A process started there later is in the same group. A new group of the same name is another
-    // one.
+    // A process that is started in the cgroup later belongs to the same machine. A new cgroup with
+    // the same path is another machine.
     let child = group.run();
     let again = find(&by_path).unwrap();
     assert_eq!(again.machine.identity, found.machine.identity);

@@ -111,7 +111,11 @@ fn front_process_refuses_an_invalid_request_before_the_core_sees_it() {
         let (status, text) = put(body);
         let problem: Problem = serde_json::from_str(&text).unwrap();
         assert_eq!((status, problem.kind), (400, Kind::Bad), "{text}");
-        assert!(problem.detail.contains(says), "`{says}` is not said: {}", problem.detail);
+        assert!(
+            problem.detail.contains(says),
+            "the refusal does not contain `{says}`: {}",
+            problem.detail
+        );
         assert!(problem.hint.is_some(), "{text}");
     }
     for (method, path, more, status) in [
@@ -142,7 +146,7 @@ fn front_process_refuses_an_invalid_request_before_the_core_sees_it() {
     let long = format!("x: {}\r\n", "y".repeat(20_000));
     assert_eq!(front.ask("GET", "/v1/host", &long, "").0, 431);
     assert_eq!(status(&front.until_closed(b"\x16\x03\x01\x02\x00\x01\x00\r\n\r\n").0), 400);
-    assert!(!front.has_asked(), "the core has heard of it");
+    assert!(!front.has_asked(), "an invalid request reached the core");
 }
 
 #[test]
@@ -222,10 +226,10 @@ fn user_that_floods_the_daemon_with_requests_is_delayed_and_gets_429() {
         }
     }
     let most = 100 + 50 * (begun.elapsed().as_secs() + 1);
-    assert!(served <= most, "{served} were served, and {most} are allowed");
-    assert!(refused >= 1, "nothing was refused");
+    assert!(served <= most, "{served} requests were served, and {most} are allowed");
+    assert!(refused >= 1, "no request was refused");
     // Each refusal was delayed by a tenth of a second.
-    assert!(refused <= 10 * (begun.elapsed().as_secs() + 1), "{refused} were refused");
+    assert!(refused <= 10 * (begun.elapsed().as_secs() + 1), "{refused} requests were refused");
 }
 
 #[test]
@@ -238,15 +242,21 @@ fn event_stream_that_is_resumed_reports_missed_and_new_events_once() {
         let mut part = [0; 4096];
         while !text.contains(what) {
             let read = stream.read(&mut part).unwrap();
-            assert!(read > 0, "it has ended: {text}");
+            assert!(read > 0, "the stream has ended: {text}");
             text += &String::from_utf8_lossy(&part[..read]);
         }
         text.clone()
     };
     let missed = until("id: 9\n");
     let places: Vec<_> = (5..11).map(|seq| missed.find(&format!("id: {seq}\n"))).collect();
-    assert!(places[0].is_none() && places[1].is_none(), "told again: {missed}");
-    assert!(places[2..5].is_sorted() && places[2].is_some(), "in order: {missed}");
+    assert!(
+        places[0].is_none() && places[1].is_none(),
+        "an event that the client has was sent again: {missed}"
+    );
+    assert!(
+        places[2..5].is_sorted() && places[2].is_some(),
+        "missed events are not in order: {missed}"
+    );
     // Events already sent from the ledger are not sent again, and new ones are sent once.
     front.happens(event(9));
     front.happens(event(10));
@@ -275,6 +285,6 @@ fn event_stream_that_is_not_read_is_closed_while_others_are_served() {
     // was sent before.
     std::thread::sleep(Duration::from_secs(7).saturating_sub(begun.elapsed()));
     let text = read_all(&mut deaf);
-    assert!(!text.contains("id: 399\n"), "it was not cut off");
+    assert!(!text.contains("id: 399\n"), "the stream was not cut off");
     assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
 }

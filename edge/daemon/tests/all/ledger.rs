@@ -112,7 +112,7 @@ fn identities_of_vms_are_forgotten_after_a_reboot_of_the_host() {
     let other = Ledger::open(folder.path(), "another", Keep::USUAL).unwrap();
     assert_eq!(other.loaded.rows, [row("web", 1)]);
     drop(other);
-    // The process of that boot changed nothing of the row.
+    // The daemon of the other boot has not changed the row.
     assert_eq!(open(folder.path()).loaded.rows[0].identity, Some(identity(7)));
 }
 
@@ -253,9 +253,9 @@ fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
         let heard = acknowledged.by_ref().take(3 * round * round).last();
         child.kill().unwrap();
         let heard = acknowledged.last().or(heard).expect("the child wrote a commit");
-        assert!(child.wait().unwrap().signal().is_some(), "it ended by itself");
+        assert!(child.wait().unwrap().signal().is_some(), "the child ended by itself");
         let opened = open(folder.path());
-        // One more commit may be there, whose acknowledgement was not read.
+        // The ledger may have one more commit, whose acknowledgement the test has not read.
         assert!((heard..=heard + 1).contains(&opened.loaded.last_seq), "{heard}");
         assert!(heard > last);
         last = opened.loaded.last_seq;
@@ -289,7 +289,7 @@ fn ledger_log_that_ends_in_garbage_is_read_to_the_last_complete_commit() {
         let opened = open(torn.path());
         is_as_promised(&opened, opened.loaded.last_seq);
         let least = reached.last().copied().unwrap_or(0);
-        assert!(opened.loaded.last_seq >= least, "a longer log holds less");
+        assert!(opened.loaded.last_seq >= least, "a longer log has fewer commits");
         reached.insert(opened.loaded.last_seq);
     }
     assert!(reached.len() > 40, "{reached:?}");
@@ -306,7 +306,7 @@ fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
             Ok(_) => seq += 1,
             Err(error) => break error,
         }
-        assert!(seq < 100_000, "the disk does not get full");
+        assert!(seq < 100_000, "the disk never gets full");
         if seq == 20 {
             fs::write(disk.0.path().join("filler"), vec![1; 80 << 10]).unwrap();
         }
@@ -512,7 +512,7 @@ fn damaged_ledger_is_rebuilt_from_intact_tables_and_the_backup() {
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
     drop(ledger);
-    assert!(rebuild(folder.path()).unwrap().is_none(), "nothing is wrong");
+    assert!(rebuild(folder.path()).unwrap().is_none(), "an intact ledger is not rebuilt");
     fs::copy(&path, folder.path().join("ledger.backup.db")).unwrap();
     let mut ledger = open(folder.path()).ledger;
     assert!(matches!(rebuild(folder.path()), Err(LedgerError::Taken { .. })));

@@ -32,7 +32,7 @@ fn stored_answers_of_a_user_never_exceed_their_limits() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, many(1, [answer(7, 0)].into_iter())).unwrap();
-    // A principal's answers displace only its own older ones.
+    // The answers of a principal displace only older answers of the same principal.
     for seq in 2..7 {
         let begin = usize::try_from(seq).unwrap() * 300;
         put(&mut ledger, many(seq, (begin..begin + 300).map(|n| answer(1000, n)))).unwrap();
@@ -83,7 +83,7 @@ fn ledger_above_its_size_limit_drops_its_oldest_events() {
         most = most.max(count(folder.path(), "event", "1"));
     }
     let left = count(folder.path(), "event", "1");
-    assert!(left <= most && (100..2_000).contains(&left), "{left} of {most}");
+    assert!(left <= most && (100..2_000).contains(&left), "{left} events are left of {most}");
     let ledger = Connection::open(folder.path().join("ledger.db")).unwrap();
     let pragma = |name| ledger.pragma_query_value(None, name, |row| row.get::<_, u32>(0)).unwrap();
     let used = (pragma("page_count") - pragma("freelist_count")) * pragma("page_size");

@@ -70,7 +70,7 @@ fn hourly_history_survives_a_restart_and_is_replaced_by_newer_rows() {
     keep(&mut ledger, vec![hour("web", now - 1), hour("db", now - 1), hour("web", now)]);
     let newer = Hour { until_ns: 1, ..hour("web", now) };
     keep(&mut ledger, vec![newer.clone()]);
-    // Dropped without a clean end, as by a kill.
+    // The ledger is dropped without a clean end, as if the process had been killed.
     drop(ledger);
     let OpenedLedger { mut ledger, history, .. } = open(folder.path());
     // Only `web` has a reservation.
@@ -117,7 +117,7 @@ fn history_stays_within_its_size_limit_by_merging_old_hours_first() {
     let used = bytes(folder.path());
     println!("{used} bytes of {bound}");
     assert!(used <= bound && used > bound / 2, "{used}");
-    // No day is lost: the old ones are whole days, and the last ones hours.
+    // No day is lost. Old days have one row per day, and the last days have one row per hour.
     for name in &names {
         let shown = ask(&mut ledger, name, first, false);
         assert_eq!(shown[0].length, DAY, "{name}");
@@ -140,7 +140,7 @@ fn history_stays_within_its_size_limit_by_merging_old_hours_first() {
     let left: BTreeSet<u64> =
         ask(&mut ledger, &names[3], first, true).iter().map(|day| day.start).collect();
     assert_eq!(left.last(), Some(&(first + (days - 1) * 24)), "{left:?}");
-    assert!(!left.contains(&first), "the oldest is deleted first: {left:?}");
+    assert!(!left.contains(&first), "the oldest day is deleted first: {left:?}");
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn check_and_rebuild_of_the_ledger_include_the_history() {
     drop(raw);
     let examined = check(folder.path()).unwrap();
     assert!(examined.problems[0].starts_with("table `history`"), "{:?}", examined.problems);
-    let rebuilt = rebuild(folder.path()).unwrap().expect("it was damaged");
+    let rebuilt = rebuild(folder.path()).unwrap().expect("the ledger was damaged");
     let rows = |name| rebuilt.tables.iter().find(|table| table.name == name).map(|it| it.rows);
     assert_eq!((rows("reservation"), rows("history")), (Some(1), Some(0)));
     let mut ledger = open(folder.path()).ledger;

@@ -48,7 +48,8 @@ fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
     }
     let opened = open(folder.path());
     assert!(opened.has_tenants && opened.loaded.rows.len() == 1);
-    // A ledger of version 7 also has tenants: its version number alone meant that it has them.
+    // A ledger of version 7 has tenants too. Its version alone says so, and the migration sets the
+    // flag.
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     other(folder.path()).pragma_update(None, "user_version", 7).unwrap();

@@ -135,7 +135,7 @@ impl Site {
         while self.front.has_asked() {}
     }
 
-    /// Asserts that a request is refused with a status, and that the core hears of no change.
+    /// Asserts that a request is refused with a status, and that the answer has no data.
     #[track_caller]
     fn refused(&self, code: u16, answered: &Answered) {
         assert_eq!(answered.status, code, "{}\n{}", answered.head, answered.body);
@@ -194,7 +194,7 @@ fn page_of_another_site_cannot_write_with_the_cookie_of_a_session() {
         let post = format!("POST {WEB}/pause");
         site.refused(403, &site.send(&post, &headers, "{}"));
     }
-    assert!(!site.front.has_asked(), "the core has heard of it");
+    assert!(!site.front.has_asked(), "a refused request reached the core");
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn form_and_preflight_of_another_site_are_refused_without_cors() {
          access-control-request-headers: x-slackline-token\r\n"
     );
     site.refused(403, &site.send(&format!("OPTIONS {WEB}"), &preflight, ""));
-    assert!(!site.front.has_asked(), "the core has heard of it");
+    assert!(!site.front.has_asked(), "a refused request reached the core");
 }
 
 #[test]
@@ -228,13 +228,13 @@ fn host_name_of_another_site_that_points_here_is_refused() {
         );
         site.refused(403, &site.send("GET /v1/reservations", &own, ""));
         site.refused(403, &site.send(&format!("PATCH {WEB}"), &own, CHANGE));
-        // Not even the files, whose scripts would run under that name.
+        // The files of the page are refused too, because their scripts would run under that name.
         site.refused(403, &site.send("GET /", &format!("host: {host}\r\n"), ""));
         // The socket, as `ssh -L` forwards it, identifies the user without a session.
         let (status, body) = site.front.until_host(&host);
         assert_eq!(status, 403, "{body}");
     }
-    assert!(!site.front.has_asked(), "the core has heard of it");
+    assert!(!site.front.has_asked(), "a refused request reached the core");
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn browser_without_a_session_is_refused_on_every_socket() {
     for path in ["/v1/reservations", "/v1/host", "/metrics", "/health", "/v1/events", "/v1/page"] {
         site.refused(401, &site.send(&format!("GET {path}"), &host, ""));
     }
-    // Another page in the browser of a user who forwards the socket.
+    // Requests of another site's page, in the browser of a user who forwards the socket.
     for headers in [
         "origin: http://evil.example\r\n",
         "sec-fetch-site: cross-site\r\n",
@@ -255,7 +255,7 @@ fn browser_without_a_session_is_refused_on_every_socket() {
     }
     let (status, _) = site.front.ask("GET", "/v1/host", "sec-fetch-site: none\r\n", "");
     assert_eq!(status, 403);
-    assert!(!site.front.has_asked(), "the core has heard of it");
+    assert!(!site.front.has_asked(), "a refused request reached the core");
     // A program on the socket needs no session.
     assert_eq!(site.front.ask("GET", "/v1/host", "", "").0, 200);
 }
@@ -312,7 +312,8 @@ fn browser_session_ends_after_its_configured_lifetime() {
 
 #[test]
 fn login_is_refused_for_another_site_that_has_a_code() {
-    // A user who is logged in by another would act, and show, what the other one can see.
+    // Otherwise an attacker could log a victim in with the attacker's code, and see what the victim
+    // does in that session.
     let site = Site::new(administrators);
     let body = format!("{{\"code\":\"{}\"}}", site.code());
     let evil = format!(
@@ -346,7 +347,7 @@ fn browser_session_needs_more_than_a_stolen_token_or_stolen_cookie() {
     }
     let twice = format!("{ours}{}x-slackline-token: {}\r\n", login.headers(), other.token);
     site.refused(400, &site.send("GET /v1/reservations", &twice, ""));
-    assert!(!site.front.has_asked(), "the core has heard of it");
+    assert!(!site.front.has_asked(), "a refused request reached the core");
 }
 
 #[test]
@@ -421,8 +422,12 @@ fn revoking_the_access_of_a_user_ends_the_browser_session() {
     let uid = rustix::process::getuid().as_raw();
     let other = format!("/v1/access/{}", uid + 1);
     assert_eq!(site.front.ask("DELETE", &other, "", "").0, 404);
-    assert_eq!(site.ask("GET /v1/host", &login, "").status, 200, "another user was revoked");
-    // A user without a grant has access by groups, and the session ends all the same.
+    assert_eq!(
+        site.ask("GET /v1/host", &login, "").status,
+        200,
+        "revoking another user ended the session"
+    );
+    // A user without a grant has access by groups. The session ends even so.
     assert_eq!(site.front.ask("DELETE", &format!("/v1/access/{uid}"), "", "").0, 404);
     site.refused(401, &site.ask("GET /v1/host", &login, ""));
 }
@@ -448,10 +453,10 @@ fn requests_of_a_browser_session_count_against_the_limits_of_its_user() {
     let site = Site::new(administrators);
     let login = site.log_in();
     let codes: Vec<u16> = (0..140).map(|_| site.ask("GET /v1/host", &login, "").status).collect();
-    assert!(codes.contains(&429), "none of {} was refused", codes.len());
+    assert!(codes.contains(&429), "none of {} requests was refused", codes.len());
     // The user has no burst of a hundred left on the socket.
     let codes: Vec<u16> = (0..60).map(|_| site.front.ask("GET", "/v1/host", "", "").0).collect();
-    assert!(codes.contains(&429), "the socket has another limit");
+    assert!(codes.contains(&429), "the socket has a separate limit");
 }
 
 #[test]
@@ -475,7 +480,7 @@ fn stream_of_the_page_sends_vms_host_and_columns() {
     while !["event: vms\n", "event: host\n", "event: columns\n"].iter().all(|it| text.contains(it))
     {
         let read = stream.read(&mut part).unwrap();
-        assert!(read > 0, "it has ended: {text}");
+        assert!(read > 0, "the stream has ended: {text}");
         text += &String::from_utf8_lossy(&part[..read]);
     }
     assert!(

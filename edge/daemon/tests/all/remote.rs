@@ -219,7 +219,7 @@ fn remote_connection_with_tls_below_version_1_3_is_refused() {
     // The connection may also be reset.
     let _ = plain.read_to_end(&mut answer);
     assert!(!answer.starts_with(b"HTTP"), "{answer:?}");
-    // A client that connects and sends nothing is closed in time, and delays no other.
+    // The connection of a client that sends nothing is closed in time, and delays no other client.
     let mut silent = TcpStream::connect(served.address).unwrap();
     silent.set_read_timeout(Some(Duration::from_secs(40))).unwrap();
     let begun = Instant::now();
@@ -227,7 +227,7 @@ fn remote_connection_with_tls_below_version_1_3_is_refused() {
     assert!(begun.elapsed() < Duration::from_secs(20));
     let _ = silent.read_to_end(&mut answer);
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    assert!(served.front.connect().peer_addr().is_ok(), "the socket is served all the same");
+    assert!(served.front.connect().peer_addr().is_ok(), "local clients are no longer served");
 }
 
 #[test]
@@ -259,11 +259,14 @@ fn client_never_sends_its_token_to_a_server_that_it_cannot_verify() {
     assert!(matches!(host(&wrong), Err(ClientError::Untrusted { .. })));
     let url = format!("https://127.0.0.1:{}", served.address.port());
     let wrong = Remote { url, ..served.with_token(&token()) };
-    assert!(matches!(host(&wrong), Err(ClientError::Untrusted { .. })), "of another name");
+    assert!(
+        matches!(host(&wrong), Err(ClientError::Untrusted { .. })),
+        "the server has another name"
+    );
     let expired = Served::new(knowing, 2001);
     let asked = host(&expired.with_token(&token()));
     assert!(matches!(asked, Err(ClientError::Untrusted { .. })), "{asked:?}");
-    assert!(!served.front.has_asked() && !expired.front.has_asked(), "a token was shown");
+    assert!(!served.front.has_asked() && !expired.front.has_asked(), "a token was sent");
 }
 
 #[test]
@@ -276,7 +279,7 @@ fn event_stream_ends_when_its_token_is_revoked() {
     REVOKED.store(true, Ordering::SeqCst);
     let begun = Instant::now();
     while let Ok(WaitOutcome::Frame(_) | WaitOutcome::Quiet) = stream.hear(Duration::from_secs(1)) {
-        assert!(begun.elapsed() < Duration::from_secs(20), "he still watches");
+        assert!(begun.elapsed() < Duration::from_secs(20), "the stream has not ended");
     }
 }
 
@@ -343,6 +346,6 @@ fn valid_client_is_served_beside_nine_remote_addresses_that_send_nothing() {
             std::thread::sleep(Duration::from_millis(50));
         }
         end.store(true, Ordering::SeqCst);
-        assert!(let_in >= 18, "{let_in} of 20");
+        assert!(let_in >= 18, "{let_in} of 20 requests were answered");
     });
 }

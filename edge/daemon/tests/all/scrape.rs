@@ -51,8 +51,8 @@ fn loopback_address_serves_only_metrics_without_credentials() {
         let answer = ask(address, request);
         assert_eq!(status(&answer), code, "{request}: {answer}");
     }
-    assert!(!front.has_asked(), "no other request reached the core");
-    // The socket serves all the same.
+    assert!(!front.has_asked(), "another request reached the core");
+    // Local clients are still served.
     assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);
 }
 
@@ -91,7 +91,7 @@ fn prometheus_example_file_scrapes_the_address_that_serve_uses() {
     assert!(!text.contains("metrics_path") && !text.contains("scheme"));
     let (_front, address) = front();
     assert_eq!(status(&ask(address, "GET /metrics HTTP/1.1")), 200);
-    // The rules beside it expect the name of the job.
+    // The alert rules expect the name of the job.
     let rules = text.lines().last().unwrap().trim_start_matches([' ', '-']);
     let rules = fs::read_to_string(examples.join(rules.split(' ').next().unwrap())).unwrap();
     let job = format!("job=\"{}\"", value(&text, "job_name"));

@@ -25,7 +25,7 @@ const started = [];
 const problems = [];
 let service = null;
 
-// A user of this host who may look only, by a grant of the story.
+// Id of a user to whom the story grants the role viewer.
 const VIEWER = 65533;
 
 // Group that gives access. The host's list of groups is replaced for the service alone.
@@ -64,7 +64,7 @@ function used(pid) {
   return Number(fields[11]) + Number(fields[12]);
 }
 
-/** Share of a process over a time, in percent. */
+/** Measures the share of a CPU that a process uses for `ms` milliseconds, in percent. */
 async function share(pid, ms) {
   const [before, from] = [used(pid), performance.now()];
   await sleep(ms);
@@ -106,7 +106,7 @@ async function open(browser, url, options = {}) {
   return page;
 }
 
-/** Address of the page with a new code. */
+/** Returns the address of the page with a new code. */
 function address(options = {}) {
   return execFileSync(program, ["page", "--socket", socket], { encoding: "utf8", stdio: ["ignore", "pipe", "ignore"], ...options }).trim();
 }
@@ -120,7 +120,7 @@ async function checkAccess(page, what) {
   }
 }
 
-/** Moves the handle of the share with the mouse, in steps, without releasing it. */
+/** Moves the share slider with the mouse, in steps, without releasing it. */
 async function drag(page, to) {
   const slider = page.locator("#share");
   await slider.scrollIntoViewIfNeeded();
@@ -179,11 +179,11 @@ async function story(browser) {
   const undone = await share(web.pid, 1500);
   check(undone > 15 && undone < 25, `web has ${undone} % after the undo`);
 
-  // The keys move the handle without applying it, until Enter.
+  // Arrow keys move the slider. Only Enter applies the change.
   await page.locator("#share").focus();
   for (let press = 0; press < 5; press += 1) await page.keyboard.press("ArrowRight");
   await page.getByRole("button", { name: "Apply" }).waitFor();
-  check(JSON.parse(slackline(["list", "web", "--json"])).slice_ns === 2e6, "a key has applied");
+  check(JSON.parse(slackline(["list", "web", "--json"])).slice_ns === 2e6, "an arrow key has applied the change");
   await page.keyboard.press("Enter");
   await until("the keys", () => JSON.parse(slackline(["list", "web", "--json"])).slice_ns === 2_050_000);
 
@@ -196,7 +196,7 @@ async function story(browser) {
 
   await page.emulateMedia({ colorScheme: "dark" });
   await page.getByRole("button", { name: "by VM" }).click();
-  // A picture out of sight is not drawn.
+  // The timeline is drawn only while it is visible.
   await page.locator("#lanes").scrollIntoViewIfNeeded();
   await sleep(1500);
   await page.screenshot({ path: path.join(shots, "dark.png"), fullPage: true });
@@ -210,7 +210,7 @@ async function story(browser) {
   return { page, url, web };
 }
 
-/** All that was done before, as a viewer. */
+/** Tries the same actions as a viewer, who may change nothing. */
 async function viewer(browser, web) {
   slackline(["access", "add", String(VIEWER), "--role", "viewer"]);
   fs.chmodSync(work, 0o755);
@@ -219,7 +219,7 @@ async function viewer(browser, web) {
   await page.waitForSelector("#vm-rows tr");
   await page.getByRole("button", { name: "web", exact: true }).click();
   await page.waitForSelector("#steer:not([hidden])");
-  check(!(await page.locator("#share").isVisible()), "a viewer sees a handle");
+  check(!(await page.locator("#share").isVisible()), "a viewer sees a slider");
   check(!(await page.getByRole("button", { name: "Pause" }).isVisible()), "a viewer may pause");
   check((await page.locator("#role").innerText()) === "viewer", "the role is not shown");
   const answers = await page.evaluate(async () => {
@@ -246,7 +246,7 @@ async function viewer(browser, web) {
   problems.splice(0, problems.length, ...problems.filter((it) => !it.includes("401")));
 }
 
-/** Checks that the live page draws the same pictures as a report from the report's data. */
+/** Checks that the page draws the same timelines as a report from the data of the report. */
 async function sameTimeline(browser, live) {
   const file = path.join(work, "report.html");
   execFileSync(program, ["sim", "scenarios/mixed.toml", "--report", file], { stdio: "pipe" });
@@ -279,7 +279,7 @@ async function sameTimeline(browser, live) {
   }
 }
 
-/** The picture of README: four guests that act, and a slider that moves. */
+/** Makes the picture of README: four guests, and a slider that is dragged. */
 async function picture(browser) {
   const load = (...args) => start(program, ["load", ...args]).pid;
   const guests = [
@@ -307,7 +307,7 @@ async function picture(browser) {
   await page.mouse.up();
 }
 
-/** What the page costs: previews, frames and bytes, with 100 VMs of one vCPU. */
+/** Measures the cost of the page with 100 VMs of one vCPU: previews, frames and bytes. */
 async function measure(browser, daemon) {
   const vms = Number(process.env.VMS ?? 100);
   for (let nth = 0; nth < vms; nth += 1) {
@@ -382,7 +382,7 @@ setTimeout(() => {
   void end(1);
 }, 240_000).unref();
 
-/** Ends the service first, which gives every thread back. */
+/** Ends the service first, so that it restores every thread. */
 async function end(code) {
   if (service && service.exitCode === null) {
     service.kill("SIGTERM");
@@ -399,7 +399,7 @@ try {
   failed = true;
   console.error(error.stack);
 }
-// Where others use the CPU, the service refuses to predict, and says so. That is no fault of the page.
+// If other programs use the CPU, the service refuses to predict with status 503. That is not a fault of the page.
 const faults = problems.filter((problem) => !problem.includes("503"));
 for (const problem of faults) console.error(problem);
 await end(failed || faults.length ? 1 : 0);
