@@ -112,11 +112,12 @@ pub(super) enum FlightReply {
     Incident(Result<Incident, String>),
 }
 
+/// Events of the time since the last message from the core.
 struct Batch {
     entries: Vec<Entry>,
     events: Vec<Event>,
     losses: Vec<Loss>,
-    /// Thread id of every vCPU. `None` if they are the same as in the last message.
+    /// Thread id of every vCPU. `None` if no thread id has changed since the last message.
     threads: Option<Vec<(VcpuId, Tid)>>,
     /// Time at which the core sent the message, on the monotonic clock.
     at: Time,

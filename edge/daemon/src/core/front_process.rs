@@ -29,13 +29,13 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// while processes of local users keep the CPUs busy.
 const NICE: i32 = -10;
 
-/// Command that starts the front process.
+/// Command that starts a helper process: the front or a worker.
 #[derive(Clone, Debug)]
 pub struct FrontCommand {
     /// Path of the executable file.
     pub program: std::path::PathBuf,
-    /// Arguments of the program. The program receives the link to the core as standard input, and
-    /// the listening socket as standard output.
+    /// Arguments of the program. The front receives the link to the core as standard input, and the
+    /// listening socket as standard output.
     pub arguments: Vec<std::ffi::OsString>,
 }
 
@@ -57,7 +57,7 @@ struct Running {
     child: Child,
     link: UnixStream,
     lines: Lines,
-    /// Bytes sent to the front that it has not read yet.
+    /// Bytes for the front that the link has not accepted yet.
     unread: Vec<u8>,
 }
 

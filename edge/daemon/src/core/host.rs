@@ -34,8 +34,8 @@ use super::POLICY;
 use crate::find::{self, Absent, FoundMachine};
 use crate::ledger::{EventQuery, HoursQuery, Ledger};
 
-/// Maximum number of requests whose details are kept until they are answered. It is the maximum
-/// number of connections of the front.
+/// Maximum number of requests whose details are kept until they are answered. It is far above the
+/// number of connections of the front. Beyond it, the oldest details are dropped.
 const MOST_RESTS: usize = 4_096;
 
 /// This host as the service sees it: scheduler, ledger, look-ups and the front.
@@ -177,7 +177,7 @@ impl Host {
             && self.committing.is_none_or(|began| self.now().since(began) <= within)
     }
 
-    /// Returns true if the VM with this identity has a reservation and has ended.
+    /// Returns true if the VM with this identity has ended, or is no longer recorded as found.
     pub(super) fn has_ended(&self, identity: Identity) -> bool {
         let found = self.scheduler.found.get(&identity);
         found.is_none_or(|found| found.ending.has_ended().unwrap_or(false))
@@ -232,7 +232,8 @@ impl Host {
     }
 
     /// Notes that no reservation was enforced from `last`, the previous daemon's last heartbeat,
-    /// until now. Returns the length of that time. `None` if no VM had a reservation.
+    /// until now. Returns the length of that time. `None` if there was no heartbeat, or no VM with
+    /// a reservation.
     pub(super) fn note_lapse(&mut self, service: &Service, last: Option<Time>) -> Option<Span> {
         let lapse = monotonic().since(last?);
         let is_held = |listed: &ListedReservation| listed.served > 0;

@@ -86,7 +86,7 @@ impl Incidents {
     /// Stores the recording that `write` writes as an incident.
     ///
     /// # Errors
-    /// If the file cannot be written. It is removed then.
+    /// If the file cannot be written. An incomplete file is removed.
     pub(super) fn save(
         &mut self,
         (now_ns, name, missed): (u64, &str, u64),
@@ -107,7 +107,7 @@ impl Incidents {
     /// its file.
     ///
     /// # Errors
-    /// If the file cannot be written. It is removed then.
+    /// If the file cannot be written. An incomplete file is removed.
     pub(super) fn save_aside(
         &self,
         now_ns: u64,

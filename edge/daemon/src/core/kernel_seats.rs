@@ -64,15 +64,16 @@ impl Scheduler {
         })
     }
 
-    /// Returns the interference on the first CPU that has too little time, if the domain had this
-    /// reservation for each vCPU.
+    /// Checks the interference if `domain` had the reservation `each` for each vCPU. The error has
+    /// the first CPU with too little time, by its number in the session.
     fn interference(
         &self,
         (domain, each): (DomId, Reservation),
     ) -> Result<(), (usize, Interference)> {
         let mut threads: Vec<Reservation> = Vec::new();
         let mut shortest: Option<Span> = self.front.map(|_| FRONT_PERIOD);
-        // The sum of the dispatchers' reservations has the present slice of the domain.
+        // `before` is the part of the reserved share of a CPU that does not count: deadline
+        // threads, and the present slice of the domain. `after` is the share of its new slice.
         let (mut before, mut after) = (0, 0);
         for (&id, known) in &self.domains {
             let is_it = id == domain;
@@ -100,8 +101,8 @@ impl Scheduler {
     }
 
     /// Lets the kernel enforce for the threads of a VM. Threads that keep their place are not
-    /// disturbed. If one thread is refused, the others keep their places, and the error is returned
-    /// after the former threads are restored.
+    /// disturbed. All threads that lose their place are restored first. Then the new threads get
+    /// their places in order. If a thread is refused, its place and the later places stay empty.
     pub(super) fn seat_by_kernel(
         &mut self,
         domain: DomId,

@@ -163,8 +163,8 @@ impl Scout {
     /// Starts a discovery pass in the scout thread, unless one is under way or there is nothing to
     /// look for.
     pub(super) fn look_around(&mut self, waiting: Vec<AwaitedVm>, held: Vec<ReservedVm>) {
-        let is_somebody_wanted = !waiting.is_empty() || !held.is_empty();
-        if is_somebody_wanted && !self.is_out {
+        let is_vm_sought = !waiting.is_empty() || !held.is_empty();
+        if is_vm_sought && !self.is_out {
             self.is_out = self.orders.send(Order::Around(waiting, held)).is_ok();
         }
     }
@@ -281,7 +281,7 @@ fn look_around(waiting: &[AwaitedVm], held: &[ReservedVm], tell: &(impl Fn(Scout
         // The end of a VM is reported by the session.
         let number = Binding::new(BindingKind::Pid, &held.pid.to_string());
         let found = number.ok().map(|it| find_at_once(&it, None));
-        let is_other = match &found {
+        let has_changed = match &found {
             Some(Ok(FoundMachine { machine, .. })) => {
                 machine.identity == known.identity
                     && !machine.vcpus.is_empty()
@@ -292,7 +292,7 @@ fn look_around(waiting: &[AwaitedVm], held: &[ReservedVm], tell: &(impl Fn(Scout
             Some(Err(Absent::NotAsked { .. })) => !has_threads(held.pid, &known.threads),
             _ => false,
         };
-        if !is_other {
+        if !has_changed {
             continue;
         }
         match find_of(&known.binding, Some(known.owner)) {

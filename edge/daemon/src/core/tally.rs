@@ -62,6 +62,7 @@ pub(super) struct CpuTally {
     pub(super) overhead: OverheadWindow,
 }
 
+/// Numbers of all vCPUs: in the recent window, since recent changes, and since the daemon started.
 #[derive(Clone, Debug, Default)]
 struct SummaryWindows {
     lately: Vec<VcpuSummary>,

@@ -86,7 +86,7 @@ pub(super) struct PredictionOrder {
     told: Arc<OwnedFd>,
 }
 
-/// Result of a prediction. The worker is `None` if the worker failed.
+/// Result of a prediction. `window` is `None` if the worker failed.
 struct EndedPrediction {
     principal: Principal,
     ticket: Ticket,
@@ -103,8 +103,9 @@ impl Whatifs {
         Ok(Whatifs { command, running, kept, sender, ended, told: Arc::new(told) })
     }
 
-    /// Begins a prediction. The worker that has the window already gets the question at once.
-    /// Otherwise returns the order for the flight recorder, which takes the window.
+    /// Begins a prediction. If a worker still has a suitable recording, this worker gets the
+    /// question at once. Otherwise returns an order for the flight recorder, which makes the
+    /// recording.
     ///
     /// # Errors
     /// If a prediction for the principal is running, or if too many predictions are running.

@@ -156,7 +156,8 @@ impl Worker {
         }
     }
 
-    /// Returns how the process ended. A process that has only closed its pipes is killed.
+    /// Returns how the process ended. `Hung` for a process that has closed its pipes and not ended
+    /// within 100 ms.
     fn ended(&mut self) -> WorkerFailure {
         for _ in 0..50 {
             if let Ok(Some(status)) = self.child.try_wait() {
