@@ -95,7 +95,8 @@ pub enum Reply {
         /// Number of the commit.
         seq: u64,
     },
-    /// A commit failed, and has no effect.
+    /// A commit failed. It may have been written without being confirmed. Repeating the commit does
+    /// not write it twice.
     Failed {
         /// Number of the commit.
         seq: u64,

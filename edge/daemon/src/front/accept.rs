@@ -245,7 +245,8 @@ impl Origin {
         Ok(Caller { who, owner, role: role.into(), until, session: Some(session.key.clone()) })
     }
 
-    /// Identifies the caller of a request. Returns `None` if the credentials are unknown.
+    /// Identifies the caller of a request. The error is the response to send instead: 401 for
+    /// missing or unknown credentials, or the error of the core.
     async fn caller(
         &self,
         request: &http::Request<Incoming>,

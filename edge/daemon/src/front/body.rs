@@ -19,7 +19,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::patience::Busy;
 
-/// Maximum nesting depth of JSON in a request. Valid requests need one level.
+/// Maximum nesting depth of JSON in a request. Valid requests need at most five levels.
 const DEEPEST: usize = 16;
 
 /// A refusal of a request. It is sent as an HTTP response.

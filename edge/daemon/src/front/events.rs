@@ -29,11 +29,12 @@ use super::limits::{HeldSlot, Limits};
 /// disconnected. It can reconnect with `Last-Event-ID`.
 pub(super) const UNWRITTEN: usize = 64;
 
-/// Interval at which a stream sends all reservations, and time limit for the core to return them.
+/// Interval at which a stream checks the rights of its caller and sends all reservations. The core
+/// has five such intervals to answer.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// Number of [`EVERY`] intervals without an event after which the stream sends a comment to keep
-/// the connection alive.
+/// Number of [`EVERY`] intervals between two comments that keep a connection alive. Only streams
+/// without reservations send them.
 const ALIVE: u32 = 10;
 
 /// Maximum number of pages of past events that a stream sends when it begins.
@@ -133,7 +134,8 @@ pub(super) async fn all_reservations(
     }
 }
 
-/// Signal that a stream must end, because its client has disconnected or reads too slowly.
+/// Signal that a stream must end: its client has disconnected, reads too slowly or has lost access,
+/// or the core did not answer.
 pub(super) struct End;
 
 impl Teller {

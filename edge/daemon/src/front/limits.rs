@@ -11,13 +11,15 @@ use tokio::sync::Notify;
 
 use super::remotes::{REMOTE, Remotes};
 
-/// Maximum number of connections of local users.
+/// Maximum number of connections through the socket and from other hosts, together.
 const CONNECTIONS: usize = 64;
 
-/// Number of local connections that are reserved for administrators.
+/// Number of these connections that only local administrators may use. One administrator may have
+/// as many connections.
 const KEPT: usize = 8;
 
-/// Maximum number of connections of one principal.
+/// Maximum number of connections of one principal that is no local administrator, or of one address
+/// on another host.
 const CONNECTIONS_EACH: usize = 4;
 
 /// Maximum number of streams of one principal.
@@ -176,7 +178,7 @@ impl Limits {
     }
 
     /// Counts unknown credentials from an address. Returns true if the address has sent too many
-    /// within a minute.
+    /// within a minute, or if too many other addresses are counted.
     pub(super) fn fails(&mut self, address: IpAddr, now: Instant) -> bool {
         self.failed.retain(|_, (_, since)| now.duration_since(*since) < A_WHILE);
         if self.failed.len() >= ADDRESSES && !self.failed.contains_key(&address) {

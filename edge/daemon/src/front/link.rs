@@ -103,7 +103,7 @@ impl Link {
             return Err(Problem::new(Kind::TooLarge, detail));
         }
         if self.asks.try_send(line).is_err() {
-            let detail = format!("the core has {UNREAD} unanswered requests, which is the limit");
+            let detail = format!("{UNREAD} requests already wait for the core, which is the limit");
             return Err(Problem::new(Kind::NotNow, detail).hinting("try again in a second"));
         }
         match timeout_at(until, wait).await {

@@ -15,9 +15,9 @@ use rustix::thread::{
 /// needs for itself.
 pub(crate) const DESCRIPTORS: u64 = 128;
 
-/// Switches to the given user, if permitted, and drops all other rights: groups, capabilities, and
-/// every way to get new rights. After that the process can neither start threads or processes nor
-/// be traced. It must be single-threaded before the call.
+/// Switches to the given user if the process runs as root, and drops all other rights: groups,
+/// capabilities, and every way to get new rights. After that the process can neither start threads
+/// or processes nor be traced. It must be single-threaded before the call.
 ///
 /// # Errors
 /// If a right remains, or there is no unprivileged user to become.

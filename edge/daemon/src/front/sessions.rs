@@ -46,7 +46,7 @@ pub(super) struct Sessions {
     sessions: BTreeMap<String, Session>,
 }
 
-/// Principal for whom a code was made.
+/// Unused code: the principal for whom it was made, and the time until which it is valid.
 #[derive(Clone, Debug)]
 struct IssuedCode {
     who: CallerIdentity,

@@ -25,8 +25,8 @@ const ROW_BYTES: u64 = 104 + 3 * 16;
 /// Factor for the length of the name in the size of a row and its index entry.
 const NAMES_OF_ROW: u64 = 4;
 
-/// Maximum number of rows by hour that one query reads. With the default bounds, the table has no
-/// more such rows.
+/// Maximum number of rows by hour that one query reads. With the default bounds, no reservation has
+/// more rows.
 const MOST_READ: usize = 12_000;
 
 /// Number of rows that are deleted in one step while the table is too large.

@@ -135,7 +135,8 @@ impl Store {
     }
 
     /// Checks that the commit is in the files that other processes find at the ledger's path. If
-    /// the open file was removed, later writes to it would be lost.
+    /// the open file or its log was removed, the whole ledger is written to the path again.
+    /// Otherwise later writes would be lost.
     fn make_sure(&mut self) -> Result<(), LedgerError> {
         let (ledger, log) = (self.place.ledger(), self.place.log());
         let is_there = which(&ledger).is_ok_and(|file| file == self.files.0);
@@ -152,8 +153,8 @@ impl Store {
         self.write_out()
     }
 
-    /// Writes the contents of the open ledger to its path again, after the file there was removed
-    /// or replaced.
+    /// Writes the contents of the open ledger to its path again, after the file or its log there
+    /// was removed or the log was replaced.
     fn write_out(&mut self) -> Result<(), LedgerError> {
         let path = self.place.ledger();
         let failed = |error| LedgerError::of(&path, error);

@@ -51,7 +51,7 @@ pub(super) struct ReplyCounter(pub(super) OwnedFd);
 /// Time without orders after which the writer does work that is not urgent.
 const QUIET: Duration = Duration::from_secs(10);
 
-/// Time until a failed backup is retried.
+/// Time after which a failed backup or a failed deletion of old rows is retried.
 const AGAIN: Duration = Duration::from_secs(3600);
 
 impl Writer {
