@@ -246,7 +246,8 @@ impl<'a> Agent<'a> {
         Some((class, self.rules[class].urgency(stat)))
     }
 
-    /// Returns the time at which a report must be repeated. `None` if no report must be repeated.
+    /// Returns the time at which the next report is due, because it has changed, must be repeated
+    /// or could not be sent. `None` if no report is due.
     fn next_tell(&self) -> Option<Instant> {
         let each = (0..).zip(&self.told).filter_map(|(vcpu, told)| match told {
             Some((says, at)) if best(says) != best(&self.tasks.of(vcpu)) => Some(*at),

@@ -19,7 +19,9 @@ pub(crate) struct Stat {
 /// Run state of a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
+    /// The task is runnable or running.
     Wants,
+    /// The task is blocked.
     Waits,
     /// The task is neither runnable nor blocked: it is stopped or has exited.
     Neither,

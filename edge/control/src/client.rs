@@ -92,7 +92,7 @@ pub enum ClientError {
     NoHost {
         /// Name and port of the remote host.
         host: String,
-        /// Error of the kernel.
+        /// Error of the kernel, or `TimedOut` after the time limit.
         source: io::Error,
     },
     /// TLS failed, because the client does not trust the daemon or the daemon does not trust the

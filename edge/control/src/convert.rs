@@ -104,7 +104,8 @@ fn apply(list: Apply) -> Result<service::Request, Problem> {
     Ok(service::Request::Canary { targets, prune, watch, revision, predictions })
 }
 
-/// Adds up the predictions for the vCPUs of each VM.
+/// Adds up the predictions for the vCPUs of each VM. The length of the sum is the shortest of their
+/// lengths.
 fn vm_predictions(all: &[Prediction]) -> Result<Vec<VmPrediction>, Problem> {
     let mut vms: Vec<VmPrediction> = Vec::new();
     for one in all {

@@ -57,7 +57,7 @@ impl BadMetadata {
 ///
 /// # Errors
 /// If the XML is not a domain, or its reservation is not valid. The error text names the line and
-/// column.
+/// column where the reservation is wrong.
 pub fn read(xml: &[u8]) -> Result<Option<Metadata>, BadMetadata> {
     if xml.len() > LONGEST {
         let says = format!("the domain XML has {} bytes; at most {LONGEST} are read", xml.len());

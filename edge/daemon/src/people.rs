@@ -17,9 +17,9 @@ const NOBODY: &str = "nobody";
 /// Ids of the groups that give a role on this host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct People {
-    /// Group of operators. `None` if the host has none.
+    /// Id of the group of operators. `None` if the host has none.
     pub operators: Option<u32>,
-    /// Group of administrators. `None` if the host has none.
+    /// Id of the group of administrators. `None` if the host has none.
     pub administrators: Option<u32>,
 }
 

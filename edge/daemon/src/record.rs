@@ -17,7 +17,7 @@ use crate::find::{self, Machine};
 /// Reason why there are no VMs to record.
 #[derive(Debug, Error)]
 pub enum TargetError {
-    /// The given text is not a valid binding.
+    /// The given text is not a valid binding, or is the binding of a unit or cgroup.
     #[error("cannot record `{text}`: {why}")]
     NotABinding {
         /// Text that was given.
@@ -25,7 +25,7 @@ pub enum TargetError {
         /// Reason why the text is not a binding.
         why: String,
     },
-    /// The binding refers to no VM of this host.
+    /// The binding refers to no VM or process that can be recorded.
     #[error("cannot record `{text}`: {why}")]
     Absent {
         /// Binding that was given.
@@ -46,18 +46,22 @@ pub struct Targets {
     /// Processes whose new threads are recorded as vCPUs too: process id, domain, VM name, and
     /// number of the next vCPU.
     pub growing: Vec<(Tid, DomId, String, u16)>,
-    /// Names of all VMs of the host by process id, including VMs that are not recorded.
+    /// Names by process id of all VMs of the host and all recorded processes. VMs that are not
+    /// recorded are included.
     pub vms: BTreeMap<i32, String>,
     slots: u32,
     domains: u32,
 }
 
 impl Targets {
-    /// Finds the VMs to which the bindings refer, or all VMs of the host if `bindings` is empty.
+    /// Finds the VMs and processes to which the bindings refer, or all VMs of the host if
+    /// `bindings` is empty. Each text is a binding, or `NAME=BINDING` to record the VM under
+    /// another name.
     ///
     /// # Errors
     ///
-    /// If a binding refers to no VM, or the host has no VM.
+    /// If a text is not a binding of a VM or process, a binding refers to nothing, or there is no
+    /// VM to record.
     pub fn find(bindings: &[String]) -> Result<Targets, TargetError> {
         let mut targets = Targets::default();
         let all = find::find_all().unwrap_or_default();

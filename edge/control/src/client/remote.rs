@@ -55,7 +55,7 @@ pub(super) struct RemoteCredentials {
 impl std::fmt::Debug for RemoteCredentials {
     /// Formats the address only. Secrets are never printed.
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(out, "Known({})", self.authority)
+        write!(out, "RemoteCredentials({})", self.authority)
     }
 }
 

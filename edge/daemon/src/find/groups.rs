@@ -60,8 +60,8 @@ pub(super) fn of_libvirt(text: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Returns the VM's name in the name of a cgroup. That is `machine-qemu-N-NAME.scope` if systemd
-/// created the cgroup, and `qemu-N-NAME.libvirt-qemu` if libvirt did.
+/// Returns the VM's name in the name of a cgroup. The cgroup is called `machine-qemu-N-NAME.scope`
+/// if systemd created the cgroup, and `qemu-N-NAME.libvirt-qemu` if libvirt did.
 fn machine(part: &[u8]) -> Option<Vec<u8>> {
     let scope = part.strip_prefix(b"machine-").and_then(|part| part.strip_suffix(b".scope"));
     let whole = match scope {
@@ -103,7 +103,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Only the letters and
-/// digits of both names are compared: those of `name` must begin with those of `of_group`.
+/// digits of both names are compared: those of `name` must begin with those of `of_group`, and be
+/// the same if `of_group` is too short to have been cut off.
 ///
 /// The comparison detects a process in the cgroup of one VM that claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {
@@ -127,7 +128,7 @@ pub(super) fn of_jailer(text: &[u8]) -> Option<&[u8]> {
     })
 }
 
-/// Returns the innermost container or unit that contains a version 2 cgroup.
+/// Returns the innermost container or service that contains a version 2 cgroup.
 pub(super) fn known(group: &[u8]) -> Option<KnownGroup> {
     let mut end = group.len();
     loop {
@@ -164,8 +165,8 @@ fn container(part: &[u8], above: &[u8]) -> Option<Vec<u8>> {
     (is_runtime && is_id(part)).then(|| part.to_vec())
 }
 
-/// Returns true if a text consists of 64 hexadecimal digits, as the ids of all container runtimes
-/// do.
+/// Returns true if a text consists of 64 hexadecimal digits, as the ids of Docker, Podman,
+/// containerd and CRI-O do.
 fn is_id(text: &[u8]) -> bool {
     text.len() == 64 && text.iter().all(u8::is_ascii_hexdigit)
 }

@@ -75,10 +75,11 @@ pub(super) fn all() -> io::Result<Vec<Tid>> {
 }
 
 /// Checks that a process may be scheduled. Process 1, kernel threads, the daemon itself and
-/// children that run its program may not, because the host or the service depends on them.
+/// children that run its program may not, because the host or the service depends on them. Nor may
+/// a process whose first thread has ended while others still run.
 ///
 /// # Errors
-/// If the process is one of those, or does not exist.
+/// If the process is one of these, or does not exist.
 pub(super) fn may_be_held(pid: Tid) -> Result<(), ThreadError> {
     if pid.raw() == 1 {
         return Err(ThreadError::Init);

@@ -135,7 +135,7 @@ fn is_loopback(name: &str) -> bool {
 }
 
 /// Refuses a request that a page of another site or another port has sent. A request that changes
-/// something must state its origin.
+/// something must have the headers `Origin` and `Sec-Fetch-Site`.
 fn check_site(
     headers: &HeaderMap,
     (door, host): (Door, Option<&str>),

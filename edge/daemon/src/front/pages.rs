@@ -1,4 +1,4 @@
-//! HTTP pages. Each page sends one request to the core.
+//! HTTP pages. Each page in this file sends at most one request to the core.
 
 use std::sync::Arc;
 

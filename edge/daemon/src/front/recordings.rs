@@ -17,7 +17,8 @@ use super::Front;
 use super::body::{self, No, Reply, query};
 use super::caller::Caller;
 
-/// Time limit of a request for a prediction: the time limit of the worker, plus a margin.
+/// Time that is added to the time limit of a request for a prediction: the time limit of the
+/// worker, plus a margin.
 const PREDICTED_WITHIN: Duration = Duration::from_secs(12);
 
 /// Shows what kept a VM from running in the last minute.

@@ -72,7 +72,8 @@ impl TlsFiles {
     /// accepted before the handshake is complete.
     ///
     /// # Errors
-    /// If a file is missing or invalid, or the key does not match the certificate.
+    /// If a file is missing or invalid, other users may access the key, or the key does not match
+    /// the certificate.
     pub fn load(&self) -> Result<Arc<ServerConfig>, TlsError> {
         let chain = certificates(&self.certificate)?;
         let key = private(&self.key)?;
