@@ -111,11 +111,12 @@ fn over_seeds(py: Python<'_>, of: OverSeeds) -> PyResult<Bound<'_, PyDict>> {
 /// does (Cherkasova, Gupta, Vahdat 2007).
 ///
 /// `policies` are built-in policies that can limit a VM, such as "credit" or "sedf:period=20ms".
-/// The default is SEDF and Credit as published, and edf. `set` has parameters for all policies,
-/// such as ["period=10ms"]. `targets` are shares in percent of a CPU. `length` is the time for
-/// which each share is tested, and `seeds` the number of runs of each. `smp=True` limits three VMs
-/// on two CPUs. The defaults are those of the paper: 3 minutes and 10 seeds, or with `quick=True`
-/// 20 seconds and 3 seeds. The test uses all cores, and other Python threads can run.
+/// The default is SEDF and Credit as published, and edf, or with `smp=True` only Credit. `set` has
+/// parameters for all policies, such as ["period=10ms"]. `targets` are shares in percent of a CPU.
+/// `length` is the time for which each share is tested, and `seeds` the number of runs of each.
+/// `smp=True` limits three VMs on two CPUs. The defaults are those of the paper: 3 minutes and 10
+/// seeds, or with `quick=True` 20 seconds and 3 seeds. The test uses all cores, and other Python
+/// threads can run.
 #[pyfunction]
 #[pyo3(signature = (
     policies=None, *, set=None, targets=None, length=None, seeds=None, smp=false, quick=false

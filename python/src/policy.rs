@@ -65,7 +65,7 @@ impl PythonRun {
 }
 
 /// Returns a scenario whose policy is a Python class. The attribute `parameters` of the class names
-/// the built-in policy whose shares the scenario has.
+/// the built-in policy whose parameters the scenario has.
 pub(crate) fn python_policy(
     py: Python<'_>,
     scenario: &Scenario,

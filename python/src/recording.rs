@@ -16,7 +16,7 @@ use slackline_whatif::{
 
 use crate::error::{self, SlacklineError};
 
-/// Begin, end and size of a trace.
+/// Begin and end of a trace, and the effort of reading it.
 #[derive(Default)]
 struct Extent {
     began: Option<Time>,
@@ -37,8 +37,9 @@ impl Sink for Extent {
 ///
 /// `recording` is a trace of `slackline record`, `slackline run --save`, `slackline sim --save` or
 /// `slackline.run(..., save=...)`. `set` has parameters by VM or vCPU: {"web": {"slice": "3ms"}}.
-/// `add` has new VMs, each with the VM that it copies: {"db2": "db"}. `move` has the one CPU for a
-/// VM: {"web": 1}.
+/// `add` has new VMs, each with the VM that it copies: {"db2": "db"}. `remove` has the names of VMs
+/// to leave out. `cpus` has the numbers of the CPUs of the host. `move` confines a VM or vCPU to
+/// one CPU: {"web": 1}.
 ///
 /// Returns a dictionary: `gate` says if the simulation repeats the recording. `vcpus` has a row for
 /// each vCPU with the metrics `now` and `then`, for the forms `open` and `closed`. The prediction

@@ -138,7 +138,8 @@ impl FinishedJob {
     }
 }
 
-/// Name of a built-in policy, or class of a policy written in Python.
+/// Policy of a run: the policy of the scenario, a built-in policy by name, or a class written in
+/// Python.
 enum Choice<'py> {
     Own,
     BuiltIn(String),

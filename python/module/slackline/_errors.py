@@ -27,7 +27,7 @@ class ContractBroken(SlacklineError):
 
 
 class ServiceError(SlacklineError):
-    """The daemon refused a request, or gave an answer that cannot be read."""
+    """The daemon cannot be reached, refused a request, or gave an answer that cannot be read."""
 
     #: HTTP status of the refusal. None if there was no refusal.
     status: int | None = None

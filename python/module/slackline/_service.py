@@ -17,7 +17,8 @@ from ._errors import ServiceError
 #: Unix socket at which the daemon listens.
 SOCKET = "/run/slackline/slackline.sock"
 
-#: Time limit for an answer in seconds. The limits of the daemon are 5 s, and 12 s for a prediction.
+#: Time limit for an answer in seconds. The daemon itself has 5 s. For a prediction it has 17 s, of
+#: which the simulation takes at most 10 s.
 _ANSWER_WITHIN = 15.0
 
 #: Number of reservations that the daemon lists at once.
@@ -51,8 +52,9 @@ class Service:
     is a file with the token that `slackline access add` printed.
 
     Parameters have the names of the JSON fields: `slice="2ms"`, `period="10ms"`, `cpu="1.5cpu"`,
-    `exact=True`, `vcpus=2`, `until="2h"`. The binding of a VM is `binding="qemu:web"`, since `for`
-    is a keyword of Python. Answers are dictionaries as `--json` prints them.
+    `exact=True`, `vcpus=2`, `until="2026-12-01T18:00"` in UTC. The binding of a VM is
+    `binding="qemu:web"`, since `for` is a keyword of Python. Answers are dictionaries as `--json`
+    prints them.
 
     >>> service = slackline.Service()
     >>> service.reserve("web", slice="3ms", period="10ms", binding="qemu:web")
@@ -192,7 +194,7 @@ class Service:
         return _list(self._ask("POST", "/v1/undo"))
 
     def find(self, text: str | None = None) -> Rows:
-        """Return the VMs on the host, or those whose name contains a text."""
+        """Return the VMs on the host, or those whose name or binding contains a text."""
         query = f"?{urlencode({'text': text})}" if text else ""
         return _list(self._ask("GET", f"/v1/machines{query}"))
 
@@ -201,7 +203,7 @@ class Service:
         return _dict(self._ask("GET", f"/v1/room?{urlencode({'period': period})}"))
 
     def log(self, name: str | None = None, *, limit: int = 100) -> Rows:
-        """Return the latest events of one reservation, or of all reservations."""
+        """Return the latest events of one or of all reservations, newest first."""
         query: dict[str, str | int] = {"limit": limit}
         if name is not None:
             query["name"] = name

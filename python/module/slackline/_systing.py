@@ -15,9 +15,10 @@ def tables(run: Run) -> dict[str, Any]:
     """Return the tables `process`, `thread`, `sched_slice` and `thread_state` of a run.
 
     A VM is a process, and a vCPU is a thread. Times are nanoseconds since the start of the run.
-    `end_state` is 1 if the vCPU blocked or left, and null if it was still runnable. `thread_state`
-    has a row of state 0 for each wake-up, with the CPU on which the vCPU ran before, and a row of
-    state 1 for each block. A vCPU that is still in a state at the end has a `dur` of 0.
+    `end_state` is 1 if the vCPU blocked, left or was paused, and null if it was still runnable.
+    `thread_state` has a row of state 0 for each wake-up, with the CPU on which the vCPU ran before,
+    and a row of state 1 for each block. A vCPU that is still in a state at the end has a `dur` of
+    0.
     """
     import pyarrow
 

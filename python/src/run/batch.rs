@@ -70,7 +70,7 @@ impl Batch {
 ///
 /// Returns one list of runs for each scenario and policy, in the order of
 /// `[(scenario, policy) for scenario in scenarios for policy in policies]`. Each list has one run
-/// per seed.
+/// per seed. A policy of None stands for the policy of each scenario.
 #[pyfunction]
 #[pyo3(signature = (scenarios, policies, seeds, *, length=None))]
 pub(crate) fn run_many(
@@ -93,7 +93,7 @@ pub(crate) fn run_many(
 ///
 /// The table has a row for each run and each subject: "vcpus", "domains", "cpus", "tasks",
 /// "clients", or "summary" for one row per run. The columns `scenario` (an index), `policy` and
-/// `seed` precede the metrics of `Run.vcpus`. A policy of None stands for the policy of each
+/// `seed` precede the metrics of `Run.table`. A policy of None stands for the policy of each
 /// scenario.
 #[pyfunction]
 #[pyo3(signature = (scenarios, policies, seeds, *, of="vcpus", length=None))]
