@@ -103,7 +103,7 @@ pub enum Request {
         /// Revision that the reservation must have. `None` accepts any revision.
         if_revision: Option<u64>,
     },
-    /// Makes all reservations match a list: [`Answer::Applied`].
+    /// Makes or changes all reservations of a list, or none of them: [`Answer::Applied`].
     Apply {
         /// Reservations with their parameters, and options of the list.
         list: Apply,
@@ -252,7 +252,7 @@ pub enum Answer {
     Events(Vec<Event>),
     /// CPU time that a reservation received by hour or day, oldest first. At most 1,000 entries.
     History(Vec<Account>),
-    /// Access of every principal that has a grant.
+    /// Access of every principal that has a grant, or of the one principal of the request.
     Access(Vec<Access>),
     /// Role of the caller.
     You(Role),

@@ -141,6 +141,7 @@ pub struct FoundMachine {
     /// Descriptor of the process or cgroup, opened before the properties in `machine` were read. As
     /// long as it reports no end, all ids in `machine` refer to this machine.
     pub ending: Ending,
+    /// Place of the cgroup. `None` if the machine is a process.
     place: Option<TreePlace>,
 }
 
@@ -258,9 +259,9 @@ pub fn find(binding: &Binding) -> Result<FoundMachine, Absent> {
     find_of(binding, None)
 }
 
-/// Finds a machine as [`find`] does, but prefers machines of `user` if several have the name. Any
-/// user can give a VM the name of another user's VM. That must not make the other VM impossible to
-/// find.
+/// Finds a machine as [`find`] does, but prefers machines of `user` if several have the name. For
+/// root, domains of libvirt are preferred too. Any user can give a VM the name of another user's
+/// VM. That must not make the other VM impossible to find.
 ///
 /// # Errors
 /// As for [`find`].

@@ -2,9 +2,10 @@
 //! the caller.
 //!
 //! The front is a separate process that runs as an unprivileged user, without capabilities and
-//! without a way to get any. At its start it receives a listening socket and a link to the core,
-//! and it opens no other files. All its state may be lost: when the front dies, its connections
-//! end, and the core starts another front.
+//! without a way to get any. At its start it receives its listening sockets and a link to the core,
+//! and reads the users and groups of the host and the TLS files. It opens no files after it has
+//! dropped its rights. All its state may be lost: when the front dies, its connections end, and the
+//! core starts another front.
 
 mod accept;
 mod accounts;
@@ -129,7 +130,7 @@ pub struct Remote {
 /// single-threaded.
 ///
 /// # Errors
-/// If a right remains, or there is no unprivileged user to become.
+/// If a right remains, there is no unprivileged user to become, or the user file cannot be read.
 pub fn give_up_rights() -> io::Result<()> {
     rights::give_up(front_user()?)
 }

@@ -261,7 +261,7 @@ fn browser_without_a_session_is_refused_on_every_socket() {
 }
 
 #[test]
-fn page_cannot_be_framed_and_loads_nothing_from_elsewhere() {
+fn page_cannot_be_framed_and_loads_nothing_from_other_origins() {
     let site = Site::new(administrators);
     let host = format!("host: {}\r\n", site.address);
     for path in ["/", "/page/main.js", "/page/style.css", "/favicon.ico", "/v1/host", "/page/x"] {
