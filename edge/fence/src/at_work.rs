@@ -1,5 +1,6 @@
-//! Detects if the keeper of a dead owner is still restoring threads. Another program must not
-//! schedule the same threads before that is done, since the keeper would undo its changes.
+//! Detects whether a keeper is still restoring the threads of a dead owner. The owner is the
+//! Slackline process that scheduled the threads. Another program must not schedule the same threads
+//! before the keeper has ended, because the keeper would undo that program's changes.
 //!
 //! Each keeper holds a lock on a file named after its owner. The kernel releases the lock when the
 //! keeper ends, for whatever reason.
@@ -17,8 +18,8 @@ use super::journal::owner_of;
 
 const SUFFIX: &str = "keeper";
 
-/// Interval between checks if the lock of a keeper is free.
-const LOOK: Duration = Duration::from_millis(2);
+/// Interval between two checks whether the lock of a keeper is free.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Lock that shows other programs that a keeper is running. It is released when this value is
 /// dropped.
@@ -41,13 +42,13 @@ impl KeeperLock {
 
     /// Removes the lock file. The keeper calls this when it has no thread left to restore.
     pub(super) fn end(self) {
-        // If this fails, the next program that waits removes the file.
+        // If the removal fails, the next program that waits for this keeper removes the file.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 /// Waits until the keepers of all dead owners have ended, but at most for `most`. Returns true if
-/// all have ended.
+/// all these keepers have ended.
 #[must_use]
 pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
     let deadline = Instant::now() + most;
@@ -64,7 +65,7 @@ pub fn keepers_have_ended(directory: &Path, most: Duration) -> bool {
             if Instant::now() >= deadline {
                 return false;
             }
-            std::thread::sleep(LOOK);
+            std::thread::sleep(CHECK_INTERVAL);
         }
         let _ = fs::remove_file(&path);
     }

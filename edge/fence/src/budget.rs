@@ -2,9 +2,9 @@
 //!
 //! On a kernel with `RT_GROUP_SCHED` a thread in a cgroup of the version 1 controller `cpu` can be
 //! real-time only while its cgroup has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us`
-//! on each CPU. A new cgroup, such as libvirt's for each vCPU, has none. The budgets of the cgroups
-//! below one cgroup may add up to at most its budget. So budgets are raised from the top, and
-//! restored from the bottom.
+//! on each CPU. A new cgroup, such as libvirt's for each vCPU, has no budget. The budgets of a
+//! cgroup's children may add up to at most the cgroup's own budget. So budgets are raised from the
+//! top, and restored from the bottom.
 //!
 //! Before the first budget is raised, the original budget of each cgroup is written to the file
 //! `PID-START.budgets` beside the journal, one line per cgroup. The file is removed once all
@@ -131,7 +131,7 @@ impl Budgets {
         promises: &[Option<Reservation>],
     ) -> Result<(), BudgetError> {
         for tid in tids {
-            // A removed group has no threads left.
+            // A cgroup that was removed has no threads left, so it needs no budget.
             if let Some(need) = self.needs.get(tid).filter(|need| need.leaf.is_dir()).cloned() {
                 self.need(*tid, need, promises)?;
             }
@@ -191,7 +191,7 @@ impl Budgets {
                     break;
                 }
             } else {
-                // Its siblings may be gone as well, and their removal is not reported.
+                // Sibling cgroups may have been removed too, and no event reports that.
                 self.before.retain(|group, _| group.is_dir());
             }
             let Some(parent) = group.parent() else { break };
@@ -227,8 +227,8 @@ impl Budgets {
     }
 }
 
-/// Restores the budgets that dead owners raised. Owners whose journal of held threads still exists
-/// are left out. Returns an error for each owner whose budgets could not all be restored.
+/// Restores the budgets that dead owners raised. An owner whose journal of held threads still
+/// exists is skipped. Returns an error for each owner whose budgets could not all be restored.
 #[must_use]
 pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     let files = fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -240,7 +240,7 @@ pub fn give_back_budgets(directory: &Path) -> Vec<BudgetError> {
     files.filter(is_dead).filter_map(|file| restore(&file).err()).collect()
 }
 
-/// Returns the path of the journal of held threads of the owner to whom the file `budgets` belongs.
+/// Returns the path of the journal of held threads whose owner wrote the file `budgets`.
 fn path_of_journal(budgets: &Path) -> PathBuf {
     budgets.with_extension(super::journal::SUFFIX)
 }
@@ -257,7 +257,7 @@ fn needed(promise: Option<Reservation>, period: u64, most: u64) -> u64 {
 }
 
 /// Returns the cgroups whose budgets must be raised so that `leaf` can have the budget `needs`,
-/// from the top. Each has its path, its current budget and its new budget, in microseconds.
+/// from the top. Each item is a path, the current budget and the new budget, both in microseconds.
 fn plan(root: &Path, leaf: &Path, needs: u64) -> Result<Vec<(PathBuf, u64, u64)>, BudgetError> {
     let mut raised = Vec::new();
     let (mut group, mut wanted) = (leaf.to_path_buf(), needs);
@@ -488,7 +488,7 @@ mod tests {
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (323_000, 212_000));
             budgets.regrant(&[one], &[promise(2), promise(4)]).unwrap();
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
-            // A budget that is refused changes nothing.
+            // A refused budget changes no cgroup.
             assert!(budgets.regrant(&[one], &[promise(9)]).is_err());
             assert_eq!((has("machine"), has("machine/web/vcpu0")), (525_000, 414_000));
             budgets.regrant(&[one], &[promise(1)]).unwrap();
@@ -498,7 +498,7 @@ mod tests {
             budgets.revoke(other);
             assert_eq!((has("machine"), has("machine/web")), (0, 0));
         }
-        // A VM that has ended took its groups with it.
+        // The cgroups of a VM are removed when the VM ends.
         budgets.need(one, first, &[promise(2)]).unwrap();
         fs::remove_dir_all(of("machine/web")).unwrap();
         budgets.regrant(&[one], &[promise(5)]).unwrap();

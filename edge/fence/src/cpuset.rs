@@ -1,5 +1,5 @@
-//! Cpusets that Slackline makes to restrict held threads, and new original states for threads that
-//! another program has changed.
+//! Cpusets that Slackline makes to restrict held threads. This module also replaces the recorded
+//! original state of a thread that another program has changed.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +17,7 @@ impl Fence {
     /// it by changing their affinity. Does nothing if no such cpuset can be made.
     ///
     /// # Errors
-    /// If the keeper cannot record it.
+    /// If the keeper cannot record the cpuset.
     pub fn keep_within(&mut self, tid: Tid, cpus: CpuSet) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         match &entry.way {
@@ -61,7 +61,7 @@ impl Fence {
     /// changed the thread.
     ///
     /// # Errors
-    /// If the keeper cannot record it.
+    /// If the keeper cannot record the new state.
     pub fn amend(&mut self, tid: Tid, original: Original) -> Result<(), FenceError> {
         let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
         (entry.scheduling, entry.affinity) = (original.scheduling, original.affinity);

@@ -1,13 +1,14 @@
-//! Entry of a held thread, which has all that is needed to restore it. It is one line of text,
-//! which is sent to the keeper and written to the journal.
+//! Journal entry of a held thread: everything that is needed to restore the thread. An entry is one
+//! line of text, which is sent to the keeper and written to the journal.
 //!
 //! ```text
 //! hold PID PID-START TID TID-START CLASS RESET CPUS WAY [MORE]
 //! ```
 //!
-//! Fields are separated by single spaces and contain none. Start times are in clock ticks since the
-//! host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on. `RESET` is
-//! `reset` or `keep`. `CPUS` are numbers separated by commas. `WAY` is one of these:
+//! Fields contain no spaces, and single spaces separate them. Start times are in clock ticks since
+//! the host booted. `CLASS` is `other,NICE`, `fifo,PRIORITY`, `deadline,NS,NS,NS` and so on.
+//! `RESET` is `reset` if the reset-on-fork flag is set, otherwise `keep`. `CPUS` is the affinity as
+//! CPU numbers separated by commas. `WAY` is one of these:
 //!
 //! - `nothing` (never stopped) or `process` (stopped by a signal).
 //! - `v1` or `v2` (frozen), `limit1` or `limit2` (a limited process), or `thread1` (a limited
@@ -17,8 +18,9 @@
 //! - `member`: a thread that was seen in a tree.
 //! - `helper`, followed by the id and the start time of the program that limits the thread.
 //!
-//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. `kept`
-//! at the end means that the kernel's enforcement outlives the owner for a time.
+//! `cpuset` and two paths can follow: a cpuset that Slackline made, and the original cpuset. The
+//! last word `kept` means that the kernel enforces the thread's limit for a time after the owner
+//! has died.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -40,8 +42,8 @@ pub(super) struct TaskIdentity {
     pub(super) started: StartTime,
 }
 
-/// Means by which a thread is stopped or limited. It is undone when the thread is restored, besides
-/// scheduling and affinity.
+/// Means by which a thread is stopped or limited. It is undone when the thread is restored, in
+/// addition to the thread's scheduling and affinity.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HoldMethod {
     Nothing,
@@ -49,7 +51,7 @@ pub(super) enum HoldMethod {
     Thread(Place),
     /// A cgroup limits the CPU time of the thread's process.
     Limit(Place),
-    /// The thread stands for a process tree in a cgroup with a freezer. Every thread in the cgroup
+    /// The thread represents a process tree in a cgroup with a freezer. Every thread in the cgroup
     /// is restored to the original state in this entry, unless it has an entry of its own.
     Tree(TreePlace),
     /// The thread was seen in a process tree. If it has left the tree, it is restored only if it
@@ -164,7 +166,7 @@ impl Entry {
             Some("kept") => entry.kept = true,
             Some(_) => return None,
         }
-        // A truncated line must not pass for a whole one, nor two lines for one.
+        // More fields mean that two lines were run together, so the line is not valid.
         fields.next().is_none().then_some(entry)
     }
 }

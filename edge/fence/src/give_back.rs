@@ -1,8 +1,9 @@
 //! Restoring of threads: undoes everything that the fence may have done to a thread.
 //!
-//! It needs only the journal entry of the thread, so the owner, its keeper or a later program can
-//! do it. A step that has nothing to undo does nothing. So a thread can be restored repeatedly,
-//! even by two processes at once. If one step fails, the others are still tried.
+//! Restoring needs only the journal entry of the thread. So the owner, its keeper or a later
+//! program can restore the thread. A step that has nothing to undo does nothing. So a thread can be
+//! restored repeatedly, even by two processes at once. If one step fails, the others are still
+//! tried.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -35,7 +36,7 @@ pub enum GivenBack {
 /// Error of restoring a thread.
 #[derive(Debug, Error)]
 pub enum GiveBackError {
-    /// The kernel did not tell whether the thread still exists.
+    /// The state of the thread could not be read, so it is unknown whether the thread still exists.
     #[error("cannot find out whether thread {tid} still exists")]
     Unknown {
         /// Id of the thread.
@@ -102,7 +103,8 @@ pub enum GiveBackError {
 /// The error of the first step that failed. All steps have been tried.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
-    // First, since a thread that leaves a cpuset may run on all CPUs of the previous one.
+    // The cpuset is removed before the affinity is restored. A thread that moves to another cpuset
+    // may run on all CPUs of that cpuset, which would undo a restored affinity.
     let cpuset = entry.cpuset.as_ref().map_or(Ok(()), Place::dissolve);
     let cpuset = cpuset.map_err(|source| GiveBackError::Group { tid, source });
     let tree = match &entry.way {
@@ -110,7 +112,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
         _ => Ok(()),
     };
     let exists = exists(entry.process.id, entry.thread);
-    // If procfs cannot be read, restoring is tried: a wrong thread would need the id to be reused.
+    // If procfs cannot be read, the thread is restored anyway. That changes a wrong thread only if
+    // the kernel has reused the id.
     let there = *exists.as_ref().unwrap_or(&true);
     let mut results = vec![cpuset, tree];
     let original = Original { scheduling: entry.scheduling, affinity: entry.affinity };
@@ -119,7 +122,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     } else if there {
         let first = affinity(tid, &entry.affinity);
         results.push(scheduling(tid, &entry.scheduling));
-        // While it was in `SCHED_DEADLINE` it could not be pinned, so this is tried again.
+        // The kernel does not change the affinity of a thread in `SCHED_DEADLINE`. The thread has
+        // left that class now, so a failed affinity is tried again.
         results.push(first.or_else(|_| affinity(tid, &entry.affinity)));
     } else if let Some(pid) = renumbered(entry) {
         results.push(scheduling(pid, &entry.scheduling));
@@ -127,7 +131,7 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
     match &entry.way {
         HoldMethod::Nothing | HoldMethod::Member | HoldMethod::Tree(_) => {}
-        // The process may outlive the thread, and the process was stopped.
+        // The stop signal stopped the whole process, which may outlive the thread.
         HoldMethod::Process => results.push(go(entry.process)),
         HoldMethod::Thread(place) => {
             let cleared = freezer::clear(place);
@@ -148,8 +152,8 @@ pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     }
 }
 
-/// Restores all threads of a tree. The tree is frozen while that is done, so that its threads
-/// cannot start more real-time or pinned threads.
+/// Restores all threads of a process tree. The tree is frozen meanwhile, so that its threads cannot
+/// start more real-time or pinned threads.
 fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     if !place.is_made() {
         return Ok(());
@@ -158,10 +162,10 @@ fn tree_back(place: &TreePlace, entry: &Entry) -> Result<(), GiveBackError> {
     let frozen = place.freeze(true).map_err(failed);
     let default = Original { scheduling: entry.scheduling, affinity: entry.affinity };
     let restored = restore(place, default);
-    // Thaw the tree even after an error, since no other program would do it.
+    // Thaw the tree even after an error, since no other program would thaw it.
     let dissolved = place.dissolve().map_err(failed);
-    // A thread that was not frozen yet may have started other threads until now. In a cgroup that
-    // another program made (no `origin`), these are still found there, so restore them too.
+    // A thread that was not frozen yet may have started other threads until now. If another program
+    // made the cgroup (no `origin`), those threads are still in it, so restore them too.
     let again = if place.origin.is_none() { restore(place, default) } else { Ok(()) };
     frozen.and(restored).and(dissolved).and(again)
 }
@@ -175,11 +179,11 @@ pub struct Original {
     pub affinity: CpuSet,
 }
 
-/// Maximum number of readings of the list of a tree's threads. Another reading is needed if threads
-/// were started during the last reading.
+/// Maximum number of times that the list of a tree's threads is read. The list is read again if
+/// threads were started since the last reading.
 pub(super) const ROUNDS: usize = 16;
 
-/// Returns true if a scheduling class is one that the fence gives to process trees: `SCHED_RR` or
+/// Returns true if the fence gives this scheduling class to process trees: `SCHED_RR` or
 /// `SCHED_FIFO` at a priority that Slackline uses, or `SCHED_OTHER` at nice -20. Other threads
 /// rarely have such a class.
 pub(super) fn is_ours(class: Scheduling) -> bool {
@@ -189,8 +193,8 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
         || class == Scheduling::Other { nice: -20 }
 }
 
-/// Sets every thread of a tree to the state `default`, also threads that start meanwhile. It is
-/// used if only the tree's cgroup and the original state of its first thread are known.
+/// Sets every thread of a tree to the state `default`, also threads that start meanwhile. The
+/// original state is known only for the tree's first thread, so all threads get that state.
 ///
 /// # Errors
 /// The first error. All threads are tried before it is returned.
@@ -224,7 +228,7 @@ pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackEr
         return Ok(());
     }
     let mut result = restore_one(tid, original);
-    // A thread started meanwhile may have inherited the class.
+    // A thread that was started meanwhile may have inherited the class, so look again.
     for _ in 0..ROUNDS {
         let Ok(pid) = process_of(tid) else { break };
         let descendants = descendants(pid).unwrap_or_default();
@@ -308,8 +312,8 @@ pub(super) fn exists(pid: Tid, thread: TaskIdentity) -> io::Result<bool> {
 fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
     let first = set_affinity(tid, to);
     match first {
-        // None of the original CPUs exists any more. All CPUs are better for the thread than the
-        // CPU to which it was pinned.
+        // The kernel returns EINVAL if none of the original CPUs exists any more. Then the thread
+        // may run on all CPUs, rather than stay pinned to one.
         Err(error) if error.raw_os_error() == Some(Errno::INVAL.raw_os_error()) => {
             ignore_gone(set_affinity(tid, &CpuSet::first_n(CpuId::LIMIT)))
         }
@@ -321,22 +325,23 @@ fn affinity(tid: Tid, to: &CpuSet) -> Result<(), GiveBackError> {
 fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     let first = ignore_gone(set_scheduling(tid, to));
     first.map_err(|source| {
-        // The class was perhaps `SCHED_DEADLINE`, and other threads may have its bandwidth now. The
-        // thread must not stay real-time because of that, so it gets the ordinary class. The first
-        // error is returned in any case.
+        // The original class may be `SCHED_DEADLINE`, whose bandwidth other threads may have taken.
+        // The thread must not stay real-time because of that, so it gets the ordinary class. The
+        // first error is returned in any case.
         let plain = SchedulingOf { class: Scheduling::Other { nice: 0 }, reset_on_fork: false };
         let _ = set_scheduling(tid, &plain);
         GiveBackError::Scheduling { tid, source }
     })
 }
 
-/// Continues a process, even if it does not seem to be stopped. A stop signal may have been sent
-/// that has not taken effect yet.
+/// Continues a process, even if it does not seem to be stopped, because a stop signal may have been
+/// sent that has not taken effect yet.
 fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {
-        // Checked once the descriptor is open, so that the signal reaches this process. A first
-        // thread that has exited (a zombie) still stands for the process.
+        // The start time is checked after the descriptor is open, so that the signal cannot reach
+        // another process with the same id. A first thread that has exited (a zombie) still
+        // identifies its process.
         match slackline_linux::thread::Stat::of(pid, pid) {
             Ok(stat) if stat.started() == process.started => held.signal_process(Signal::CONT),
             Ok(_) => Ok(()),

@@ -1,4 +1,4 @@
-//! Handles of held threads, through which a scheduler gives orders to them.
+//! Handles of held threads, through which a scheduler changes, stops and resumes the threads.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,9 +17,9 @@ use slackline_linux::thread::ThreadRef;
 /// Handle of a thread that the fence holds, which means that the fence has recorded the thread's
 /// original state. All orders to the thread go through this handle until the thread is restored.
 ///
-/// Clones refer to the same thread. Once the fence has restored it, on any thread of this process,
-/// every order is refused. An order that would change nothing makes no system call, so repeated
-/// orders cost little.
+/// Clones refer to the same thread. Once the fence has restored the thread, every order through any
+/// clone is refused. An order that would change nothing makes no system call, so repeated orders
+/// cost little.
 #[derive(Clone, Debug)]
 pub struct HeldThread(Arc<HeldState>);
 
@@ -39,6 +39,7 @@ struct ThreadOrders {
     given_back: bool,
 }
 
+/// Means with which a held thread can be stopped and resumed.
 #[derive(Debug)]
 pub(super) enum Brake {
     Nothing,
@@ -96,13 +97,14 @@ impl HeldThread {
     }
 
     /// Reserves CPU time for the thread by `SCHED_DEADLINE`: `slice` in every `period`, as a hard
-    /// limit. The kernel requires that the thread may then run on all CPUs in `online`.
+    /// limit. The kernel requires an affinity to all online CPUs, so the thread may run on all CPUs
+    /// in `online` from now on.
     ///
     /// # Errors
     /// If the thread has exited or was restored, or the kernel refuses.
     pub fn reserve(&self, slice: Span, period: Span, online: CpuSet) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // The kernel refuses `SCHED_DEADLINE` to a thread that may not run everywhere.
+        // The kernel refuses `SCHED_DEADLINE` for a thread that may not run on every online CPU.
         orders.pin.spread(online)?;
         orders.priority.reserve(slice, period)
     }
@@ -159,7 +161,7 @@ impl HeldThread {
     /// If the thread has exited or was restored, or the kernel refuses.
     pub fn undo(&self) -> Result<(), ActError> {
         let mut orders = self.orders()?;
-        // Affinity first, so that the thread is never real-time on another CPU because of us.
+        // Affinity first, so that this order never makes the thread real-time on another CPU.
         if let Err(error) = orders.pin.undo() {
             let _ = orders.priority.lower_again();
             return Err(error);
@@ -199,7 +201,6 @@ impl HeldThread {
     /// that state.
     ///
     /// # Errors
-    ///
     /// If the thread has exited or was restored, or its state cannot be read.
     pub fn accept(&self) -> Result<Original, ActError> {
         let mut orders = self.orders()?;
@@ -207,7 +208,7 @@ impl HeldThread {
         Ok(Original { scheduling, affinity })
     }
 
-    /// Returns the CPUs to which an order restricts the thread. `None` if none does.
+    /// Returns the CPUs to which an order restricts the thread. `None` if no order restricts it.
     #[must_use]
     pub fn kept_on(&self) -> Option<CpuSet> {
         self.lock().pin.ordered()
@@ -287,7 +288,7 @@ impl HeldThread {
     }
 }
 
-/// Conditions under which a thread is left to the program that has changed it.
+/// Conditions under which [`HeldThread::leave`] leaves a thread to the program that changed it.
 #[derive(Clone, Copy, Debug)]
 pub struct HandoverState {
     /// True if the thread stays stopped while it is left to that program.

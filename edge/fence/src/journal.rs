@@ -1,10 +1,10 @@
-//! The journal: a file with the list of held threads. It is needed if both the owner and the keeper
-//! are killed.
+//! The journal: a file with the list of held threads. A later program restores the threads from the
+//! journal if both the owner and the keeper are killed.
 //!
 //! Each owner has one file, `PID-START.held`, with one line for each thread. The file is replaced
 //! as a whole, so no reader sees it half written. It is removed when no thread is held. The folder
-//! should be on a file system that is emptied when the host restarts, since no thread survives
-//! that.
+//! should be on a file system that is emptied when the host restarts, since no thread survives a
+//! restart.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -79,8 +79,8 @@ impl Leftover {
         self.entry.thread.id
     }
 
-    /// Returns true if the dead owner has kept the kernel's enforcement of this thread for a time.
-    /// A later owner can adopt the thread.
+    /// Returns true if the kernel still enforces this thread's limit for a time, as the dead owner
+    /// ordered. A later owner can adopt the thread.
     #[must_use]
     pub fn is_kept(&self) -> bool {
         self.entry.kept
@@ -96,9 +96,10 @@ impl Leftover {
 /// Threads that dead owners have not restored.
 #[derive(Debug, Default)]
 pub struct Leftovers {
-    /// Threads to be restored now.
+    /// Threads of dead owners that are not restored yet.
     pub threads: Vec<Leftover>,
-    /// Journals that could not be read. They can list more threads.
+    /// One error for each journal, or the directory, that could not be read. Such a journal may
+    /// list more threads.
     pub unread: Vec<JournalError>,
 }
 
@@ -174,18 +175,19 @@ pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalErr
     write(journal, &left.iter().collect::<Vec<_>>())
 }
 
-/// Returns the owner whose journal lists a thread. It may be alive or dead. The owner `me` does not
-/// count. `None` if no journal lists the thread.
+/// Returns the owner, other than `me`, whose journal lists a thread. The owner may be alive or
+/// dead. `None` if no journal lists the thread, or the journal lists it as kept.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
-    // The check is a courtesy to the user; a journal that cannot be read is ignored.
+    // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
     let is_it = |entry: &Entry| entry.thread == thread && !entry.kept && !is_moot(entry);
     let names = |path: &Path| read(path).is_ok_and(|list| list.iter().any(is_it));
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Returns the journal and the entry of a thread that a dead owner has kept. The thread can be
-/// adopted. `None` if there is no such entry, or if its cgroup would have to be adopted too.
+/// Returns the journal and the entry of a thread that a dead owner has marked as kept. The caller
+/// can adopt the thread. `None` if there is no such entry, or if the thread is in a cgroup that
+/// would have to be adopted too.
 pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(PathBuf, Entry)> {
     let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
     let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));
@@ -202,7 +204,7 @@ pub(super) fn sweep(directory: &Path) {
     for (owner, path) in all(directory).unwrap_or_default() {
         let dead = matches!(exists(owner.id, owner), Ok(false));
         if dead && read(&path).is_ok_and(|entries| entries.iter().all(is_moot)) {
-            // A file that cannot be removed is tried another time.
+            // If the removal fails, the next sweep tries again.
             let _ = fs::remove_file(&path);
         }
     }
@@ -213,18 +215,18 @@ pub(super) fn path_for(directory: &Path, owner: TaskIdentity) -> PathBuf {
     directory.join(format!("{}-{}.{SUFFIX}", owner.id, owner.started))
 }
 
-/// Creates the folder of journals. Only this user may access it, because a privileged program will
-/// do what the journals say.
+/// Creates the folder of journals. Only this user may access it, because a privileged program acts
+/// on the contents of the journals.
 pub(super) fn make_directory(directory: &Path) -> Result<(), JournalError> {
     let mut folder = DirBuilder::new();
     folder.recursive(true);
-    // Other users need access to their own directories beside it.
+    // Other users may have directories of their own in the parent directory, so they can enter it.
     let above = directory.parent().map_or(Ok(()), |above| folder.mode(0o755).create(above));
     let made = above.and_then(|()| folder.mode(0o700).create(directory));
     made.map_err(|source| refused(directory, source))
 }
 
-/// Replaces the contents of a journal by these entries. If there are none, the journal is removed.
+/// Replaces the contents of a journal by `entries`. Removes the journal if `entries` is empty.
 pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError> {
     if entries.is_empty() {
         return match fs::remove_file(path) {
@@ -242,7 +244,7 @@ pub(super) fn write(path: &Path, entries: &[&Entry]) -> Result<(), JournalError>
     fs::rename(&new, path).map_err(|source| refused(path, source))
 }
 
-/// Reads the entries of a journal. Empty if the file does not exist.
+/// Reads the entries of a journal. The list is empty if the file does not exist.
 pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     let text = match fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -255,8 +257,8 @@ pub(super) fn read(path: &Path) -> Result<Vec<Entry>, JournalError> {
     text.lines().enumerate().map(entry).collect()
 }
 
-/// Returns all journals in a directory with their owners, sorted by path. Empty if there is no
-/// directory.
+/// Returns all journals in a directory with their owners, sorted by path. The list is empty if the
+/// directory does not exist.
 fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     let failed = |source| refused(directory, source);
     let list = match fs::read_dir(directory) {
@@ -271,8 +273,8 @@ fn all(directory: &Path) -> Result<Vec<(TaskIdentity, PathBuf)>, JournalError> {
     Ok(paths.into_iter().filter_map(|path| Some((owner_of(&path, SUFFIX)?, path))).collect())
 }
 
-/// Returns the owner whose process id and start time are in a file name. `None` if the name does
-/// not have the form `PID-START` with the suffix.
+/// Returns the owner whose process id and start time are in a file name. `None` if the name is not
+/// `PID-START.` followed by `suffix`.
 pub(super) fn owner_of(path: &Path, suffix: &str) -> Option<TaskIdentity> {
     if path.extension()? != suffix {
         return None;

@@ -1,23 +1,25 @@
 //! The keeper: a child process that knows which threads must be restored to which state.
 //!
-//! The keeper reads lines from its owner. It records each in memory and, if possible, in the
-//! journal, and then answers it with one line:
+//! The keeper reads lines from its owner. It records each line in memory and, if possible, in the
+//! journal. Then it answers each line with one line. The owner sends these lines:
 //!
 //! ```text
-//! owner PID START DIRECTORY   the owner, and the directory of the journal; first, once
-//! keep MILLISECONDS           the time for which kept threads outlive the owner; at most once
-//! hold ...                    a thread that gets orders once this is answered
-//! all                         the list is complete; only now does the journal replace an older one
-//! free TID                    a thread that has been restored
+//! owner PID START DIRECTORY   the owner, and the directory of the journal; the first line
+//! keep MILLISECONDS           how long kept threads stay as they are after the owner's end
+//! hold ...                    entry of a thread; the owner changes it only after the answer
+//! all                         the list is complete; from now on it replaces an older journal
+//! free TID                    a thread that the owner has restored
 //! ```
 //!
 //! The answer is `journal` if the list is also in the journal, and `no-journal` if it is not. A
-//! line that is not in the protocol gets the answer `what`. The keeper also reads and records the
-//! threads of process trees a few times a second, since a thread can leave its tree and keep the
-//! scheduling class that the fence set. When the owner has closed its end of the socket or has
-//! ended, the keeper restores all threads on its list and ends. Threads whose entry is marked as
-//! kept are restored only after the time of the line `keep`. A later owner can adopt them until
-//! then, by taking them out of the journal.
+//! line that is not in the protocol gets the answer `what`.
+//!
+//! A thread can leave its process tree and keep the scheduling class that the fence set. So the
+//! keeper also reads and records the threads of process trees a few times a second.
+//!
+//! When the owner has closed its end of the socket or has ended, the keeper restores all threads on
+//! its list and ends. Threads whose entry is marked as kept are restored only after the time of the
+//! line `keep`. Until then a later owner can adopt them, by taking them out of the journal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Write};
@@ -70,7 +72,7 @@ pub fn keeper_main() -> ExitCode {
 /// Protects the keeper: it ignores signals of the terminal, gets a real-time priority, and has its
 /// memory locked. Errors are ignored, because a keeper without this protection is better than none.
 fn prepare() {
-    // A session of its own, so that signals from the terminal do not reach the keeper.
+    // Start a new session, so that signals from the terminal do not reach the keeper.
     let _ = setsid();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP, Signal::QUIT, Signal::PIPE] {
         let _ = ignore_signal(signal);
@@ -78,7 +80,7 @@ fn prepare() {
     let class = Scheduling::Fifo { priority: FifoPriority::KEEPER.number().into() };
     let _ = set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true });
     let _ = lock_memory();
-    // The last process that the kernel kills when memory runs out.
+    // With this value the kernel never kills the keeper to free memory.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     let _ = rustix::thread::set_name(c"slackline-keep");
 }
@@ -93,33 +95,37 @@ fn complain(what: &str) {
 struct Keeper {
     owner: Option<TaskFd>,
     journal: Option<PathBuf>,
-    /// True if the list contains all threads of the owner. Only then may it replace the journal.
+    /// True if `held` contains all threads of the owner. Only then may the list replace the
+    /// journal.
     complete: bool,
     held: Vec<Entry>,
-    /// Threads that were seen in the process trees of `held`. They are still there, or still have a
-    /// scheduling class that the fence has set.
+    /// Threads that were seen in the process trees of `held`. Each is still in its tree, or still
+    /// has a scheduling class that the fence gives to trees.
     members: BTreeMap<Tid, Entry>,
     /// Entries of a journal that an earlier keeper of the same owner wrote. They are used until the
     /// owner has sent its complete list.
     older: Vec<Entry>,
     /// Lock that shows other programs that this keeper is running.
     at_work: Option<KeeperLock>,
-    /// Time for which kept threads outlive the owner. `None` restores them at once.
+    /// Time for which kept threads stay as they are after the owner's end. `None` restores them at
+    /// once.
     keep_for: Option<Duration>,
 }
 
-/// Answer to the owner which says that the list is also in the journal.
+/// Answer to a line after which the list is also in the journal.
 const WRITTEN: &str = "journal\n";
+/// Answer to a line after which the list is only in memory.
 const UNWRITTEN: &str = "no-journal\n";
+/// Answer to a line that is not in the protocol.
 const WHAT: &str = "what\n";
 
 /// Interval at which the threads of process trees are read. On kernels that do not report the
-/// owner's end, the owner is checked at this interval too. Usually the closed socket shows that
-/// end, but not if another process has inherited the socket.
+/// owner's end, the keeper also checks at this interval whether the owner has ended. Usually the
+/// closed socket shows the end, but not if another process has inherited the socket.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Number of trees whose threads are read at each interval [`LOOK`]. If there are more trees, each
-/// is read less often, which limits the cost.
+/// Number of process trees for which the interval [`LOOK`] holds. With more trees the interval is
+/// longer in proportion, which limits the cost.
 const TREES: usize = 16;
 
 impl Keeper {
@@ -129,8 +135,9 @@ impl Keeper {
         let mut buffer = [0; 16_384];
         let mut orphaned = false;
         loop {
-            // A keeper without an owner reads what has arrived and does not wait for more: another
-            // process may have inherited the owner's end and keep it open.
+            // Once the owner has ended, the keeper reads the lines that have arrived and does not
+            // wait for more. Another process may have inherited the owner's end of the socket and
+            // keep it open.
             if !orphaned {
                 orphaned = self.wait(link)?;
                 link.set_nonblocking(orphaned)?;
@@ -146,7 +153,8 @@ impl Keeper {
             if let Some(end) = unread.iter().rposition(|&byte| byte == b'\n') {
                 let lines: Vec<u8> = unread.drain(..=end).collect();
                 let answer = self.hear(String::from_utf8_lossy(&lines).split_terminator('\n'));
-                // A dead owner reads no answers; that is no reason to stop.
+                // If the owner has ended, the answer cannot be delivered. Read its last lines
+                // anyway.
                 if let Err(error) = link.write_all(answer.as_bytes())
                     && !orphaned
                     && error.kind() != io::ErrorKind::BrokenPipe
@@ -157,8 +165,8 @@ impl Keeper {
         }
     }
 
-    /// Waits until the socket can be read. Meanwhile reads the threads of process trees at
-    /// intervals. Returns true if the owner has ended.
+    /// Waits until the socket can be read or the owner has ended. Meanwhile reads the threads of
+    /// process trees at intervals. Returns true if the owner has ended.
     fn wait(&mut self, link: &UnixStream) -> io::Result<bool> {
         loop {
             let owner = self.owner.as_ref();
@@ -197,7 +205,7 @@ impl Keeper {
         let (mut there, mut new) = (BTreeSet::new(), Vec::new());
         let held: BTreeSet<Tid> = self.held.iter().map(|entry| entry.thread.id).collect();
         for (tree, place) in self.trees() {
-            // A group that cannot be read now is read at the next interval.
+            // A cgroup that cannot be read now is read at the next interval.
             for tid in place.threads().unwrap_or_default() {
                 there.insert(tid);
                 if !self.members.contains_key(&tid) && !held.contains(&tid) {
@@ -206,7 +214,8 @@ impl Keeper {
             }
         }
         let before = self.members.len();
-        // A thread that has left and does not have our class need not be restored.
+        // A thread that has left its tree and has no class that the fence gives to trees need not
+        // be restored.
         self.members
             .retain(|tid, it| if there.contains(tid) { is_there(it) } else { !is_moot(it) });
         if self.members.len() < before || !new.is_empty() {
@@ -228,7 +237,7 @@ impl Keeper {
         understood.into_iter().map(answer).collect()
     }
 
-    /// Processes one line from the owner. Returns false if it is not in the protocol.
+    /// Processes one line from the owner. Returns false if the line is not in the protocol.
     fn take_in(&mut self, line: &str) -> bool {
         let mut fields = line.split_ascii_whitespace();
         match fields.next() {
@@ -267,8 +276,8 @@ impl Keeper {
     }
 
     /// Records the owner. Returns false if the owner does not exist any more, because it was killed
-    /// while this keeper started. In that case the journal of an earlier keeper is the only list of
-    /// the owner's threads.
+    /// while this keeper started. Then the journal of an earlier keeper is the only list of the
+    /// owner's threads.
     fn meet(&mut self, owner: TaskIdentity, directory: &Path) -> bool {
         let held = TaskFd::open(owner.id);
         let Some(held) = held.ok().filter(|_| matches!(exists(owner.id, owner), Ok(true))) else {
@@ -284,7 +293,7 @@ impl Keeper {
                 self.at_work = KeeperLock::begin(directory, owner);
                 journal::sweep(directory);
                 let _ = keepers_have_ended(directory, Duration::ZERO);
-                // A budget that cannot be restored now is tried another time.
+                // If a budget cannot be restored now, the next keeper tries again.
                 let _ = give_back_budgets(directory);
                 let path = journal::path_for(directory, owner);
                 self.older = journal::read(&path).unwrap_or_default();
@@ -339,8 +348,8 @@ impl Keeper {
         }
     }
 
-    /// Waits for this time, or until a later owner has adopted all threads in the journal. Returns
-    /// true if it has.
+    /// Waits for `time`, or until a later owner has adopted all threads in the journal. Returns
+    /// true if all were adopted.
     fn wait_for_adoption(&self, time: Duration) -> bool {
         let end = Instant::now() + time;
         let Some(journal) = &self.journal else { return false };
@@ -353,7 +362,7 @@ impl Keeper {
         false
     }
 
-    /// Returns those entries that are still in the journal. No later owner has adopted them.
+    /// Returns the entries that are still in the journal, so that no later owner has adopted them.
     fn still_listed(&self, kept: Vec<Entry>) -> Vec<Entry> {
         let journal = self.journal.as_ref();
         let listed = journal.and_then(|path| journal::read(path).ok()).unwrap_or_default();
@@ -403,8 +412,9 @@ fn is_there(entry: &Entry) -> bool {
     exists(entry.process.id, entry.thread).unwrap_or(true)
 }
 
-/// Returns an entry for a thread of a process tree, with which it can be restored after it has left
-/// the tree. Its original state is the state in the tree's entry. `None` if the thread has ended.
+/// Returns an entry for a thread of a process tree. With it, the thread can be restored after it
+/// has left the tree. Its original state is that of the tree's entry. `None` if the thread has
+/// ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;
     let started = |tid| Some(Stat::of(pid, tid).ok()?.started());
@@ -538,7 +548,7 @@ mod tests {
             assert_eq!(heard(&mut keeper, "all"), WRITTEN);
             let waiting = std::thread::spawn(move || keeper.give_all_back());
             std::thread::sleep(Duration::from_millis(200));
-            assert!(sleeper.is_stopped(), "it was restored too early");
+            assert!(sleeper.is_stopped(), "a kept thread is not restored before its time");
             assert_eq!(journal::read(&path).unwrap(), std::slice::from_ref(&entry));
             if is_adopted {
                 std::fs::remove_file(&path).unwrap();

@@ -19,8 +19,8 @@
 //! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
 //! none).
 //!
-//! The affinity that threads and processes inherit from a *pinned* thread is not restored. It looks
-//! like an affinity that they chose themselves.
+//! Limit: threads and processes that a *pinned* thread starts inherit its affinity, and keep it
+//! afterwards. The fence cannot tell it from an affinity that they chose themselves.
 
 mod at_work;
 mod budget;
@@ -91,7 +91,8 @@ pub enum FenceError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// Another owner's journal lists the thread. So its original state is not known.
+    /// The journal of another owner lists the thread, so its current state may not be its original
+    /// state.
     #[error("cannot schedule thread {tid}: process {owner} schedules it, or was killed doing so")]
     HeldElsewhere {
         /// Id of the thread.
@@ -99,7 +100,8 @@ pub enum FenceError {
         /// Process id of the owner that already schedules the thread.
         owner: Tid,
     },
-    /// A second thread of a process cannot be held by stopping the process.
+    /// The fence already stops this process by signals, so it cannot stop another of its threads
+    /// separately.
     #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
     ProcessHeldTwice {
         /// Id of the process.
@@ -118,7 +120,7 @@ pub enum FenceError {
     /// The scheduling or affinity of the thread could not be read. Both are needed to restore it.
     #[error("cannot read the scheduling of thread {tid}")]
     Unreadable {
-        /// Id of the thread in the cgroup.
+        /// Id of the thread.
         tid: Tid,
         /// Error of the kernel.
         source: io::Error,
@@ -141,7 +143,7 @@ pub enum FenceError {
 
 /// List of the threads that this process holds, and the keeper process that has a copy of the list.
 ///
-/// Dropping it restores every thread.
+/// Dropping the fence restores every thread.
 #[derive(Debug)]
 pub struct Fence {
     command: KeeperCommand,
@@ -170,8 +172,8 @@ impl Fence {
         Ok(Fence { command, owner, keeper, journal, held, trees, budgets })
     }
 
-    /// Returns the path of the journal. `None` if it could not be written. Without it, threads stay
-    /// changed if both the owner and the keeper are killed.
+    /// Returns the path of the journal. `None` if the journal could not be written. Then threads
+    /// stay changed if both the owner and the keeper are killed.
     #[must_use]
     pub fn journal(&self) -> Option<&Path> {
         self.journal.as_deref()
@@ -190,14 +192,15 @@ impl Fence {
         self.keeper.id()
     }
 
-    /// Starts a new keeper with the list of all held threads. A living old keeper is killed first.
+    /// Starts a new keeper with the list of all held threads. If the old keeper is still alive, it
+    /// is killed after the new keeper has the list.
     ///
     /// # Errors
     /// If the new keeper cannot be started or does not answer. The threads stay held.
     pub fn revive(&mut self) -> Result<(), FenceError> {
         let mut entries = self.held.values().map(|(entry, _)| entry);
         let (keeper, kept) = KeeperLink::start(&self.command, self.owner, &mut entries)?;
-        // Killed only now, so that a keeper exists at any time.
+        // The old keeper is killed only now, so that a keeper exists at any time.
         self.keeper.kill();
         self.keeper = keeper;
         self.note(kept);
@@ -215,8 +218,8 @@ impl Fence {
         self.held.get(&tid).map(|(_, held)| held)
     }
 
-    /// Registers a thread: records its state, reports it to the keeper, and then prepares the means
-    /// `hold` of stopping it. The thread runs as before until the first order.
+    /// Registers a thread: records its state, reports the state to the keeper, and then prepares
+    /// the means `hold` of stopping the thread. The thread runs as before until the first order.
     ///
     /// # Errors
     /// If the thread has exited, is held already or cannot be held in this way, or the keeper
@@ -227,11 +230,11 @@ impl Fence {
     }
 
     /// Prepares the means `hold` of stopping a thread that is held with [`Hold::Nothing`]. The
-    /// keeper records it first. Does nothing if the thread can already be stopped.
+    /// keeper records the means first. Does nothing if the thread can already be stopped.
     ///
     /// # Errors
-    /// If the thread cannot be stopped by this means, or the keeper cannot record it. The thread
-    /// stays held with [`Hold::Nothing`].
+    /// If the thread cannot be stopped by this means, or the keeper cannot record the means. The
+    /// thread stays held with [`Hold::Nothing`].
     pub fn add_stop(&mut self, tid: Tid, hold: Hold) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         if entry.way != HoldMethod::Nothing {
@@ -243,20 +246,20 @@ impl Fence {
     }
 
     /// Undoes [`Fence::add_stop`]: resumes the thread, which is then held with [`Hold::Nothing`]
-    /// again. If a signal stops it later, another program has sent it, and restoring the thread
-    /// does not continue it.
+    /// again. If another program stops the process by a signal later, restoring the thread does not
+    /// continue the process.
     ///
     /// # Errors
     /// If the thread cannot be resumed, its cgroup cannot be dissolved, or the keeper cannot record
-    /// it. The thread is then held as before.
+    /// the change. The thread is then held as before.
     pub fn drop_stop(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
-        // The group that freezes a tree also determines its members, so it is kept.
+        // The cgroup that freezes a tree also determines the tree's members, so it stays.
         if matches!(entry.way, HoldMethod::Tree(_)) {
             return Ok(());
         }
         let (entry, held) = (Entry { way: HoldMethod::Nothing, ..entry.clone() }, held.clone());
-        // Resumed first: the keeper must not forget a thread that may still be stopped.
+        // Resume the thread first, because the keeper must not forget a thread that may be stopped.
         let brake = held.take_brake()?;
         match self.forget_stop(&entry) {
             Ok(()) => {
@@ -282,8 +285,8 @@ impl Fence {
         Ok(())
     }
 
-    /// Changes the means of stopping a held thread. The keeper records the new means first. If its
-    /// preparation then fails, the former entry is sent to the keeper again.
+    /// Changes the means of stopping a held thread. The keeper records the new means first. If the
+    /// new means then cannot be prepared, the former entry is sent to the keeper again.
     fn set_way(&mut self, tid: Tid, way: HoldMethod) -> Result<(), FenceError> {
         let Some((entry, held)) = self.held.get(&tid) else { return Ok(()) };
         let (before, held) = (entry.clone(), held.clone());
@@ -297,7 +300,8 @@ impl Fence {
                 Ok(())
             }
             Err(error) => {
-                // If this report is lost, the keeper undoes more than was done, which is harmless.
+                // If this report is lost, the keeper also undoes the means that was not prepared.
+                // That has no effect.
                 if let Ok(kept) = self.keeper.tell(&before.to_line()) {
                     self.note(kept);
                 }
@@ -310,18 +314,18 @@ impl Fence {
     /// tree includes all processes that they start later. They run as before until the first order.
     ///
     /// # Errors
-    /// If the cgroup cannot be made, a thread cannot be held, or the keeper cannot record it. All
-    /// threads are restored then.
+    /// If the cgroup cannot be made, a thread cannot be held, or the keeper cannot record the tree.
+    /// All threads are restored then.
     pub fn hold_tree(&mut self, pid: Tid) -> Result<HeldTree, FenceError> {
         let root = ThreadRef::open(pid, pid)?;
-        // Checked before the group is read, since another owner may have moved the process.
+        // Check before the cgroup is read, since another owner may have moved the process.
         self.refuse(&root, Hold::Nothing)?;
         let place = TreePlace::of_process(&root)?;
         self.hold_all(root, &place)
     }
 
-    /// Holds all threads in a cgroup as one tree. The tree includes all threads that are started
-    /// there later.
+    /// Holds all threads in a cgroup as one tree. The tree includes all threads that are started in
+    /// the cgroup later.
     ///
     /// # Errors
     /// As for [`Fence::hold_tree`], and if the cgroup is empty.
@@ -342,7 +346,7 @@ impl Fence {
     }
 
     /// Raises the real-time budgets of the cgroups of one vCPU's threads, so that they suffice for
-    /// the reservation `promise`. Without a reservation, the cgroups get the largest budget that
+    /// the reservation `promise`. Without a reservation, each cgroup gets the largest budget that
     /// one CPU allows. Does nothing if cgroups have no real-time budgets on this host. The original
     /// budgets are restored once all threads are restored.
     ///
@@ -382,13 +386,14 @@ impl Fence {
     /// Does nothing if the thread is not held. Works even if the keeper is dead.
     ///
     /// # Errors
-    /// If the kernel refused a step. The thread stays on the list, so that it can be tried again.
+    /// If the kernel refused a step. The thread stays on the list, so that the caller can try
+    /// again.
     pub fn release(&mut self, tid: Tid) -> Result<GivenBack, GiveBackError> {
         if !self.held.contains_key(&tid) {
             return Ok(GivenBack::Restored);
         }
         let what = self.let_go_of(tid);
-        // A dead keeper needs no report: its successor is given the whole list.
+        // A dead keeper needs no report, because the next keeper gets the whole list.
         if !self.held.contains_key(&tid)
             && let Ok(kept) = self.keeper.tell(&format!("free {tid}"))
         {
@@ -405,7 +410,7 @@ impl Fence {
             None => held.give_back(entry),
         };
         match &what {
-            // Nothing is left that a further attempt could restore.
+            // The thread has exited and its cgroup is gone, so there is nothing to try again.
             Err(_) if give_back::is_moot(entry) => {}
             Err(_) => return what,
             Ok(_) => {}
@@ -418,7 +423,7 @@ impl Fence {
     /// Restores all held threads, beginning with the threads of process trees.
     ///
     /// # Errors
-    /// If some threads are not completely restored: one error for each. They stay on the list.
+    /// One error for each thread that is not completely restored. These threads stay on the list.
     pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
         let trees: Vec<Tid> = self.trees.keys().copied().collect();
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));
@@ -430,12 +435,13 @@ impl Fence {
                 free.push(format!("free {tid}"));
             }
         }
-        // One report for all: if the keeper restores a thread again until then, nothing changes.
+        // All threads are reported together. If the keeper restores a thread again before it reads
+        // the report, nothing changes.
         if let Ok(kept) = self.keeper.tell_all(&free) {
             self.note(kept);
         }
         if errors.is_empty() {
-            // The keeper retries what fails here and reports it.
+            // If a budget cannot be restored here, the keeper tries again and reports the error.
             let _ = self.budgets.give_back();
             Ok(())
         } else {
@@ -455,7 +461,7 @@ impl Fence {
     /// Checks that no other process's journal lists the thread.
     ///
     /// # Errors
-    /// [`FenceError::HeldElsewhere`].
+    /// [`FenceError::HeldElsewhere`] if another owner's journal lists the thread.
     pub fn refuse_held_elsewhere(&self, thread: &ThreadRef) -> Result<(), FenceError> {
         let tid = thread.tid();
         let who = TaskIdentity { id: tid, started: thread.started() };
@@ -492,7 +498,8 @@ impl Fence {
             cpuset: None,
             kept: false,
         };
-        // A dead owner has kept the thread in another state than its original one.
+        // If a dead owner left this thread as kept, its current state is not its original state.
+        // The owner's journal has the original state.
         let former = journal::kept_by_dead(&self.command.state_directory, entry.thread);
         let entry = match &former {
             Some((_, former)) => {
@@ -500,7 +507,8 @@ impl Fence {
             }
             None => entry,
         };
-        // The values read belong to this thread only if it existed throughout.
+        // The values above belong to this thread only if it still exists. Otherwise its id may have
+        // been reused meanwhile.
         if thread.is_gone().map_err(unreadable)? {
             return Err(ThreadError::Gone { pid, tid }.into());
         }
@@ -511,7 +519,8 @@ impl Fence {
                 let held = HeldThread::new(thread.clone(), &entry, brake);
                 self.held.insert(tid, (entry, held.clone()));
                 if let Some((path, former)) = former {
-                    // If the former entry stays, the thread is restored once more: no harm.
+                    // If the former entry cannot be removed, the thread is restored twice, to the
+                    // same state.
                     let _ = journal::take_out(&path, &[&former]);
                 }
                 Ok(held)
@@ -562,8 +571,8 @@ fn ways(thread: &ThreadRef, hold: Hold) -> Result<Vec<HoldMethod>, CgroupError> 
     })
 }
 
-/// Tries ways of stopping a thread in order. Stops at the first that succeeds, or that fails for
-/// another reason than a missing cgroup.
+/// Tries ways of stopping a thread in order. Stops at the first way that succeeds, or that fails
+/// for another reason than [`FenceError::Group`].
 fn first_that_works<T>(
     ways: Vec<HoldMethod>,
     mut hold: impl FnMut(HoldMethod) -> Result<T, FenceError>,

@@ -14,9 +14,9 @@ use thiserror::Error;
 
 use super::entry::{Entry, TaskIdentity, path_text};
 
-/// Time limit for an answer of the keeper. Normally it answers within a millisecond, because only
-/// dispatchers have a higher priority. On a host where an answer takes this long, no thread should
-/// be scheduled.
+/// Time limit for an answer of the keeper. Normally the keeper answers within a millisecond,
+/// because only dispatchers have a higher priority. A host on which an answer takes longer than
+/// this limit is too slow to schedule threads.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Command that starts the keeper. The program only calls [`keeper_main`](super::keeper_main).
@@ -26,10 +26,11 @@ pub struct KeeperCommand {
     pub program: PathBuf,
     /// Arguments with which the program runs as the keeper.
     pub arguments: Vec<OsString>,
-    /// Directory of the journal. Must be emptied when the host restarts.
+    /// Directory of the journal. It must be on a file system that is emptied when the host
+    /// restarts.
     pub state_directory: PathBuf,
-    /// Time for which [kept](super::Fence::keep_on_death) threads outlive the owner. `None` if the
-    /// keeper restores all threads at once.
+    /// Time for which [kept](super::Fence::keep_on_death) threads stay as they are after the
+    /// owner's end. `None` if the keeper restores all threads at once.
     pub keep_for: Option<Duration>,
 }
 
@@ -42,8 +43,8 @@ impl KeeperCommand {
     #[must_use]
     pub fn ourselves<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> KeeperCommand {
         KeeperCommand {
-            // Not the path of the program: the file there may have been replaced by a version with
-            // another protocol.
+            // The path of the program would be wrong: an update may have replaced the file there by
+            // a version with another protocol.
             program: PathBuf::from("/proc/self/exe"),
             arguments: arguments.into_iter().map(Into::into).collect(),
             state_directory: PathBuf::from(KeeperCommand::STATE_DIRECTORY),
@@ -86,7 +87,7 @@ pub enum KeeperError {
     },
 }
 
-/// Place where the keeper's list is: in the journal on disk too, or only in the keeper's memory.
+/// Place of the keeper's list: also in the journal on disk, or only in the keeper's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum JournalPlace {
     OnDisk,
@@ -110,8 +111,8 @@ impl KeeperLink {
         let failed = |source| KeeperError::NotStarted { program: command.program.clone(), source };
         let (link, theirs) = UnixStream::pair().map_err(failed)?;
         link.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        // Sent before the keeper exists: if this process is killed from now on, the keeper knows
-        // its owner.
+        // This line is sent before the keeper exists. So the keeper knows its owner even if this
+        // process is killed while the keeper starts.
         let directory = path_text(&command.state_directory);
         let hello = format!("owner {} {} {directory}", owner.id, owner.started);
         say(&link, &hello).map_err(failed)?;
@@ -134,8 +135,7 @@ impl KeeperLink {
         }
     }
 
-    /// Sends a line and waits until the keeper has recorded it. The result states if the list is in
-    /// the journal.
+    /// Sends a line and waits until the keeper has recorded it. Returns where the keeper's list is.
     pub(super) fn tell(&mut self, fact: &str) -> Result<JournalPlace, KeeperError> {
         self.tell_all(&[fact.to_owned()])
     }
@@ -155,8 +155,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads one answer for each line that was sent. The result states if the list is in the
-    /// journal.
+    /// Reads one answer for each line that was sent. Returns where the keeper's list is.
     fn hears(&mut self, facts: &[String]) -> Result<JournalPlace, KeeperError> {
         let answers = self.answers(facts.len()).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => KeeperError::Silent { waited: PATIENCE },
@@ -176,7 +175,7 @@ impl KeeperLink {
         Ok(kept)
     }
 
-    /// Reads `count` answers of the keeper, which must be all that it still has to give.
+    /// Reads `count` answers of the keeper. The keeper must not have to send any further answer.
     fn answers(&mut self, count: usize) -> io::Result<String> {
         /// Maximum length of an answer in bytes. Every answer in the protocol is shorter.
         const LONGEST: usize = 80;
@@ -211,9 +210,9 @@ impl KeeperLink {
     /// Lets the keeper restore all threads that are still on its list, and waits until the keeper
     /// has ended.
     pub(super) fn end(&mut self) {
-        // To the keeper this looks like the end of the owner.
+        // The keeper reads the end of the stream, as after the end of the owner.
         let _ = self.link.shutdown(Shutdown::Write);
-        // A killed keeper is only reaped here.
+        // If the keeper was killed, this only reaps it.
         let _ = self.child.wait();
     }
 }
@@ -232,7 +231,7 @@ fn say(link: &UnixStream, fact: &str) -> io::Result<()> {
     let line = format!("{fact}\n");
     let mut left = line.as_bytes();
     while !left.is_empty() {
-        // Not a plain write, since SIGPIPE from a killed keeper would kill this process.
+        // A plain write to a killed keeper would raise SIGPIPE, which kills this process.
         match send(link, left, SendFlags::NOSIGNAL) {
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

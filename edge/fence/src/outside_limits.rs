@@ -1,5 +1,5 @@
-//! Threads that the kernel or another program limits: what the fence undoes for them, and what it
-//! keeps after the owner has died.
+//! Threads that the kernel or a helper program limits, instead of the owner's orders. The fence
+//! records the cgroup or the helper, to undo the limit, and whether the limit outlives the owner.
 
 use super::entry::{HoldMethod, TaskIdentity};
 use super::held::HeldThread;
@@ -23,11 +23,11 @@ impl Fence {
         self.hold_by(thread, HoldMethod::Limit(place.clone()))
     }
 
-    /// Records that a helper program of Slackline limits the process of a held thread. Before the
-    /// thread is restored, the helper is ended. Does nothing if the thread is not held.
+    /// Records that a helper program of Slackline limits the process of a held thread. When the
+    /// thread is restored, the helper is ended too. Does nothing if the thread is not held.
     ///
     /// # Errors
-    /// If the keeper cannot record it.
+    /// If the state of the helper cannot be read, or the keeper cannot record the helper.
     pub fn add_helper(&mut self, tid: Tid, helper: Tid) -> Result<(), FenceError> {
         let unreadable = |source| FenceError::Unreadable { tid, source };
         let started = Stat::of(helper, helper).map_err(unreadable)?.started();
@@ -39,11 +39,12 @@ impl Fence {
     }
 
     /// Records that a held thread stays as it is for some time after this process has died, as
-    /// [`KeeperCommand::keep_for`](super::KeeperCommand::keep_for) says. Only for what the kernel
-    /// enforces by itself. Does nothing if the thread is not held.
+    /// [`KeeperCommand::keep_for`](super::KeeperCommand::keep_for) says. This is only for a thread
+    /// whose limit the kernel enforces without this process. Does nothing if the thread is not
+    /// held.
     ///
     /// # Errors
-    /// If the keeper cannot record it.
+    /// If the keeper cannot record the change.
     pub fn keep_on_death(&mut self, tid: Tid) -> Result<(), FenceError> {
         let Some((entry, _)) = self.held.get_mut(&tid) else { return Ok(()) };
         entry.kept = true;

@@ -2,8 +2,8 @@
 
 use slackline_units::Span;
 
-/// Record of an audit (check of all threads) that found every thread blocked and in the class and
-/// on the CPUs that were ordered.
+/// Record of an audit of a process tree. That audit found every thread of the tree blocked, and in
+/// the class and on the CPUs that were ordered.
 #[derive(Debug)]
 pub(super) struct QuietRecord {
     /// CPU time that the tree had used at the time of that audit.
@@ -34,12 +34,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_process_tree_is_checked_every_tenth_pass_and_a_busy_tree_always() {
+    fn idle_process_tree_is_audited_every_tenth_time_and_a_busy_tree_every_time() {
         let used = Span::from_ms(3);
-        let mut rest = QuietRecord::since(used);
-        let looked = (0..20).map(|_| rest.lasts(used));
-        assert_eq!(looked.take_while(|lasts| *lasts).count(), 9);
-        assert!(!rest.lasts(used), "nine audits were skipped, so the tenth is made");
+        let mut record = QuietRecord::since(used);
+        let skipped = (0..20).map(|_| record.lasts(used));
+        assert_eq!(skipped.take_while(|lasts| *lasts).count(), 9);
+        assert!(!record.lasts(used), "nine audits were skipped, so the tenth is made");
         assert!(!QuietRecord::since(used).lasts(used + Span::from_us(1)));
     }
 }

@@ -1,10 +1,10 @@
-//! Guard against a freeze that waits for the tree itself.
+//! Guard against a freeze of a process tree that cannot finish because the tree is running.
 //!
-//! To freeze a cgroup, the kernel takes a lock that covers all cgroups. The owner of that lock may
-//! be an ordinary thread, such as a program that creates a cgroup, on a CPU that the real-time
-//! threads of the tree occupy. The freeze would wait for the owner, and the owner for the tree. So
-//! if a freeze lasts too long, a guard thread takes the real-time class from the tree. Then the
-//! owner can run, and the freeze ends.
+//! To freeze a cgroup, the kernel takes a lock that covers all cgroups. An ordinary thread that
+//! creates a cgroup may have that lock, and may be on a CPU that the real-time threads of the tree
+//! occupy. Then the freeze waits for the lock, and the lock's owner waits for the tree's CPU. So if
+//! a freeze lasts too long, a guard thread takes the real-time class from the tree. The lock's
+//! owner can then run, and the freeze ends.
 
 use std::cell::RefCell;
 use std::io;
@@ -21,7 +21,7 @@ use slackline_linux::cgroup::TreePlace;
 use slackline_linux::sys::{SchedulingOf, Tid, set_scheduling};
 use slackline_units::Span;
 
-/// Time after which a freeze counts as slow. Other freezes take some microseconds.
+/// Time after which a freeze counts as slow. Most freezes take some microseconds.
 const SLOW_FREEZE: Span = Span::from_ms(5);
 
 thread_local! {
@@ -38,7 +38,8 @@ pub(super) struct GuardedTree {
     pub(super) ordinary: SchedulingOf,
 }
 
-/// Thread that lowers a tree if its timer expires, and the state that it shares with its owner.
+/// Guard thread that lowers a tree to the ordinary class when its timer expires. This value is the
+/// timer and the state that the guard shares with the thread that freezes trees.
 struct FreezeGuard {
     timer: Arc<OwnedFd>,
     shared: Arc<Mutex<FreezeState>>,
@@ -50,11 +51,12 @@ struct FreezeState {
     current: Option<Arc<GuardedTree>>,
     /// True if the guard has lowered the tree of the current freeze.
     has_lowered: bool,
+    /// True if the guard thread must end.
     is_over: bool,
 }
 
-/// Freezes a tree by `write`. Returns its result, and true if the threads of the tree have lost the
-/// real-time class because the freeze was slow.
+/// Freezes a tree by calling `write`, while a guard watches. Returns the result of `write`, and
+/// true if the guard has lowered the threads of the tree because the freeze was slow.
 pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> (T, bool) {
     GUARD.with_borrow_mut(|guard| {
         if guard.is_none() {
@@ -70,7 +72,7 @@ pub(super) fn guarded<T>(tree: &Arc<GuardedTree>, write: impl FnOnce() -> T) -> 
 
 impl FreezeGuard {
     /// Starts the guard's thread. It inherits class, priority and CPUs of the calling thread, so it
-    /// runs before the trees that this thread freezes.
+    /// has precedence over the trees that the calling thread freezes.
     fn start() -> io::Result<FreezeGuard> {
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC)?;
         let guard = FreezeGuard { timer: Arc::new(timer), shared: Arc::default() };
@@ -160,10 +162,10 @@ mod tests {
     use super::*;
     use slackline_linux::sys::{Scheduling, get_scheduling, own_tid};
 
-    /// A file stands for the list of the tree's threads, which has only this thread. The class
-    /// `SCHED_BATCH` stands for the real-time class, which needs root.
+    /// An ordinary file plays the list of the tree's threads, and names only this thread. The class
+    /// `SCHED_BATCH` plays the real-time class, which would need root.
     #[test]
-    fn freeze_that_takes_seconds_gives_its_tree_the_ordinary_class() {
+    fn guard_gives_a_tree_the_ordinary_class_if_its_freeze_takes_seconds() {
         let folder = tempfile::TempDir::new().unwrap();
         let thread = own_tid();
         std::fs::write(folder.path().join("cgroup.threads"), format!("{thread}\n")).unwrap();

@@ -1,4 +1,4 @@
-//! Registering of all threads of a process tree, also of threads that are started meanwhile.
+//! Registering all threads of a process tree with the fence, also threads that start meanwhile.
 
 use super::entry::HoldMethod;
 use super::give_back::Original;
@@ -9,8 +9,9 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::{ThreadError, ThreadRef, threads_of};
 
 impl Fence {
-    /// Holds all threads that are in the cgroup `place` or are moved there, beginning with the
-    /// thread `root`. If a thread cannot be held, those already held are restored.
+    /// Holds all threads that are in the cgroup `place` or are moved into it. The thread `root`
+    /// represents the tree in the journal. If a thread cannot be held, the threads that are already
+    /// held are restored.
     pub(super) fn hold_all(
         &mut self,
         root: ThreadRef,
@@ -39,10 +40,10 @@ impl Fence {
             Some(_) => descendants(carrier)?.into_iter().flat_map(threads_of).flatten().collect(),
             None => place.threads()?,
         };
-        // All threads are recorded before the group is made. If this process is killed, an
-        // unrecorded member of the group is restored to the state of the first thread, and an
-        // unrecorded group would never be removed. A thread that fails here is tried again below,
-        // and its error is returned there.
+        // The threads and the cgroup are recorded before the cgroup is made. If this process is
+        // killed, an unrecorded member of the cgroup is restored to the state of `root` instead of
+        // its own. An unrecorded cgroup would never be removed. A thread that fails here is tried
+        // again below, where its error is returned.
         let mut first = Vec::new();
         for tid in known {
             if tid != carrier && self.take(tid, &mut first).is_ok() {

@@ -1,11 +1,11 @@
 //! Held process trees, and the handle through which a scheduler gives orders to a whole tree.
 //!
-//! All processes of a tree are in one cgroup (see [`TreePlace`]), and so is all that they start.
-//! The threads that an order applies to are always read from the kernel's list of the cgroup, since
-//! a copy could be out of date. Threads that a real-time thread of the tree starts inherit its
-//! class and its CPU, from their first instruction. So between a fork and the next audit no thread
-//! of the tree runs elsewhere or in another class. The threads take turns (`SCHED_RR`). An order
-//! can put the thread first that has not run for the longest time.
+//! All processes of a tree are in one cgroup (see [`TreePlace`]), and so are all processes that
+//! they start. An order applies to the threads in the kernel's list of the cgroup, which is read
+//! for each order, since a copy could be out of date. Threads that a real-time thread of the tree
+//! starts inherit its class and its CPU, from their first instruction. So between a fork and the
+//! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
+//! (`SCHED_RR`). [`HeldTree::put_first`] lets a chosen thread run before the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -33,14 +33,14 @@ use slackline_linux::sys::{
 };
 use slackline_linux::thread::{ThreadRef, means_gone};
 
-/// Handle of a process tree that the fence holds, for orders to it. Clones are of the same tree.
+/// Handle of a process tree that the fence holds, for orders to the tree. Clones refer to one tree.
 #[derive(Clone, Debug)]
 pub struct HeldTree(Arc<TreeState>);
 
 #[derive(Debug)]
 struct TreeState {
     place: TreePlace,
-    /// Threads of the tree when the fence registered it. The journal lists the first of them.
+    /// Threads of the tree at its registration. The first one represents the tree in the journal.
     first: Vec<ThreadRef>,
     /// Original state for threads that were started after the fence registered the tree.
     default: Original,
@@ -50,6 +50,7 @@ struct TreeState {
 
 #[derive(Debug)]
 struct TreeOrders {
+    /// Open file that freezes and thaws the tree.
     switch: File,
     wanted: TreeTarget,
     /// CPUs to which all threads are restricted. `None` if each thread has its original affinity.
@@ -57,18 +58,22 @@ struct TreeOrders {
     /// CPUs on which the tree runs at once. `None` if the tree runs on the CPU of each order.
     wide: Option<CpuSet>,
     is_frozen: bool,
+    /// State to which each known thread of the tree will be restored.
     originals: BTreeMap<Tid, Original>,
     /// Ordinary threads whose affinity no other thread can set, such as workers of `io_uring`.
     unbound: BTreeSet<Tid>,
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     given_back: bool,
+    /// Last audit that found all threads blocked and as ordered. `None` if there was no such audit.
     rest: Option<QuietRecord>,
 }
 
+/// Scheduling that an order gives to all threads of a tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TreeTarget {
     Original,
+    /// The highest priority among ordinary threads.
     First,
     Raised(FifoPriority),
 }
@@ -166,7 +171,8 @@ impl HeldTree {
         self.want(TreeTarget::Original)
     }
 
-    /// Sets the CPUs on which the tree runs at once, whenever an order pins it to one of them.
+    /// Sets the CPUs on which the tree runs at once. From now on, an order that pins the tree to a
+    /// CPU restricts it to these CPUs instead.
     pub fn widen(&self, cpus: CpuSet) {
         self.lock().wide = Some(cpus);
     }
@@ -186,12 +192,12 @@ impl HeldTree {
     /// Makes the kernel account the CPU time that these threads have used up to now. Otherwise the
     /// kernel accounts a running thread only at the next tick, up to milliseconds later. A change
     /// of class forces the accounting, so each thread gets another class and then its own again. If
-    /// that fails for a thread, it is accounted at the next tick.
+    /// that fails for a thread, the kernel accounts the thread at the next tick.
     ///
-    /// If no other vCPU precedes the tree, its threads in `front` get a priority above the others.
-    /// If two of them wait for the same CPU, the kernel moves one to a CPU that runs a thread of
-    /// lower priority. With equal priorities it would wait behind the first one, and receive less
-    /// CPU time than the others.
+    /// If the tree has the priority [`FifoPriority::CHOSEN`], its threads in `front` get the next
+    /// higher priority. If two of these threads wait for the same CPU, the kernel then moves one to
+    /// a CPU that runs a thread of lower priority. With equal priorities that thread would wait
+    /// behind the other, and receive less CPU time than the rest of the tree.
     pub fn count(&self, tids: impl Iterator<Item = Tid>, front: &[Tid]) {
         let orders = self.lock();
         let other = match orders.wanted {
@@ -215,7 +221,8 @@ impl HeldTree {
         }
     }
 
-    /// Pins all threads to one CPU, or to the CPUs that [`HeldTree::widen`] set in its place.
+    /// Pins all threads to one CPU. If [`HeldTree::widen`] has set CPUs, restricts all threads to
+    /// those CPUs instead.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -275,8 +282,9 @@ impl HeldTree {
     pub fn put_first(&self, tid: Tid, timeslice: Timeslice) -> Result<(), ActError> {
         let mut orders = self.orders()?;
         let TreeTarget::Raised(priority) = orders.wanted else { return Ok(()) };
-        // On several CPUs the thread keeps the higher priority until the others are accounted. The
-        // kernel then moves it to a CPU whose thread is not to run first.
+        // If the tree runs on several CPUs, the thread keeps the higher priority until the next
+        // call of `count`. Until then the kernel can move it to a CPU that runs another thread of
+        // the tree.
         let lowers = orders.wide.is_none();
         let at_last = match timeslice {
             Timeslice::Whole if lowers => fifo(priority.number()),
@@ -285,8 +293,8 @@ impl HeldTree {
         if at_last == fifo(priority.number()) {
             orders.alone.push(tid);
         }
-        // If its priority is lowered, the kernel puts a thread before the threads that have the
-        // lower priority already.
+        // When the kernel lowers the priority of a thread, it queues the thread before the threads
+        // that already have the lower priority.
         let steps = [round_robin(priority.number() + 1), at_last];
         for step in &steps[..1 + usize::from(lowers)] {
             let done = set_scheduling(tid, step);
@@ -296,9 +304,10 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Compares all threads in the tree's cgroup with the orders. New threads, including those that
-    /// were moved there, are given the orders. Returns threads that are present, that differ from
-    /// the orders, and that have left. `known` has additional threads that were in the tree.
+    /// Compares all threads in the tree's cgroup with the orders. Applies the orders to new
+    /// threads, including threads that were moved into the cgroup. Returns the threads that are
+    /// present, that differ from the orders, and that have left. `known` has additional threads
+    /// that were in the tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -320,8 +329,8 @@ impl HeldTree {
         Ok(TreeAudit { there, changed, left })
     }
 
-    /// Undoes changes that threads made to their own scheduling: applies the current orders to them
-    /// again.
+    /// Applies the current orders to these threads again, after their class, priority or affinity
+    /// was changed.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.
@@ -337,8 +346,8 @@ impl HeldTree {
         self.lock().cpus
     }
 
-    /// Returns true if the thread has a class and priority that the fence gives to trees. Hardly
-    /// any other thread has them.
+    /// Returns true if the thread has a class and priority that the fence gives to trees. Other
+    /// threads rarely have them.
     #[must_use]
     pub fn is_as_ordered(&self, tid: Tid) -> bool {
         get_scheduling(tid).is_ok_and(|now| is_ours(now.class))
@@ -441,9 +450,9 @@ impl HeldTree {
     fn bring_one(&self, orders: &mut TreeOrders, tid: Tid) -> Result<(), ActError> {
         let Some(original) = self.original(orders, tid)? else { return Ok(()) };
         let cpus = orders.cpus.unwrap_or(original.affinity);
-        // Affinity first, so that no thread is real-time on another CPU because of us.
+        // Affinity first, so that this order never makes a thread real-time on another CPU.
         match set_affinity(tid, &cpus) {
-            // A cpuset of ours may not allow the original affinity.
+            // A cpuset that Slackline made may not allow the original affinity.
             Err(error) if is_invalid(&error) && orders.cpus.is_none() => {}
             Err(error) if is_invalid(&error) => {
                 orders.unbound.insert(tid);
@@ -463,9 +472,10 @@ impl HeldTree {
         ignore_gone(set).map_err(|source| refused(tid, act, source))
     }
 
-    /// Returns the state to which a thread of the tree will be restored. `None` if it has ended. A
-    /// thread that was started after the fence registered the tree gets the default state, but
-    /// keeps its nice value.
+    /// Returns the state to which a thread of the tree will be restored. `None` if the thread has
+    /// ended. A thread that joined the tree later gets the default affinity. If it has a class that
+    /// the fence gives to trees, it also gets the default class, but keeps its nice value.
+    /// Otherwise it keeps its current class.
     fn original(&self, orders: &mut TreeOrders, tid: Tid) -> Result<Option<Original>, ActError> {
         if let Some(&original) = orders.originals.get(&tid) {
             return Ok(Some(original));
@@ -507,7 +517,7 @@ impl HeldTree {
                 let _ = self.bring(orders);
             }
             written.map_err(|source| match source.raw_os_error() {
-                // The group was removed, so every thread has ended.
+                // The cgroup was removed, so every thread has ended.
                 Some(libc::ENODEV) => ActError::Gone { tid: self.carrier() },
                 _ => refused(self.carrier(), act, source),
             })?;
@@ -585,6 +595,7 @@ fn is_invalid(error: &io::Error) -> bool {
 }
 
 fn refused(tid: Tid, act: Act, source: io::Error) -> ActError {
-    // The end of one thread is not the end of the tree, so it is not reported as such.
+    // `ActError::new` would turn the end of one thread into `Gone`, which means the end of the
+    // tree.
     ActError::Refused { tid, act, source }
 }

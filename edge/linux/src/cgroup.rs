@@ -1,5 +1,4 @@
-//! Cgroups that Slackline makes: finding a place for a cgroup, and making and dissolving the
-//! cgroup.
+//! Cgroups that Slackline makes: this module finds a place for a cgroup, makes it and dissolves it.
 //!
 //! Such a cgroup is for one thread or one process, which is moved into it. When the cgroup is
 //! dissolved, all its members are moved back to the former cgroup. They include threads and
@@ -152,7 +151,7 @@ pub enum CgroupError {
         /// Path of the cgroup.
         group: PathBuf,
     },
-    /// This process is in the cgroup, so it would stop itself.
+    /// This process is in the cgroup, so it would stop itself if it froze the cgroup.
     #[error("cannot schedule cgroup {group}: this program itself is in it")]
     HoldsOurselves {
         /// Path of the cgroup.
@@ -206,7 +205,7 @@ pub enum Step {
     Freeze,
     /// Thaw the whole cgroup.
     Thaw,
-    /// Limit the cgroup's CPU time.
+    /// Limit the cgroup's CPU time or CPUs.
     Limit,
     /// Remove the cgroup's directory.
     Remove,
@@ -217,12 +216,12 @@ impl fmt::Display for Step {
         out.write_str(match self {
             Step::Read => "read",
             Step::Make => "make cgroup",
-            Step::MakeThreaded => "make threaded by",
-            Step::Move => "move a thread by",
+            Step::MakeThreaded => "make a cgroup threaded by writing",
+            Step::Move => "move a thread by writing",
             Step::OpenSwitch => "open",
-            Step::Freeze => "freeze by",
-            Step::Thaw => "thaw by",
-            Step::Limit => "limit CPU time by",
+            Step::Freeze => "freeze a cgroup by writing",
+            Step::Thaw => "thaw a cgroup by writing",
+            Step::Limit => "limit a cgroup by writing",
             Step::Remove => "remove cgroup",
         })
     }
@@ -296,7 +295,8 @@ impl Place {
         let Some(parent) = parent_for(&origin, version, controller) else {
             return Err(CgroupError::NotEnabled { group: origin });
         };
-        // The start time keeps groups of different threads apart, even if an old one is left.
+        // The start time makes the name unique, even if an old cgroup is left of another thread
+        // that had the same id.
         let name = OsString::from(format!("{PREFIX}{tid}-{}", thread.started()));
         Ok(Place { version, controller, group: parent.join(name), origin })
     }
@@ -320,7 +320,7 @@ impl Place {
     }
 
     /// Moves a process and all its descendants into the cgroup. Processes that they start later
-    /// start there.
+    /// start in the cgroup.
     ///
     /// # Errors
     /// If a process is in another cgroup than the first process, is this process itself, or cannot
@@ -363,7 +363,7 @@ impl Place {
 }
 
 impl CgroupError {
-    /// Returns one line of advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is no advice for this error.
     #[must_use]
     pub const fn hint(&self) -> Option<&'static str> {
         match self {
@@ -447,11 +447,11 @@ fn parent_for(origin: &Path, version: Version, controller: Controller) -> Option
         (Version::V2, Controller::CpuThread) => return None,
         _ => return Some(origin.to_path_buf()),
     }
-    let hands_on = |group: &&Path| {
-        let handed = fs::read_to_string(group.join("cgroup.subtree_control"));
-        handed.is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == "cpu"))
+    let enables_cpu = |group: &&Path| {
+        let enabled = fs::read_to_string(group.join("cgroup.subtree_control"));
+        enabled.is_ok_and(|list| list.split_ascii_whitespace().any(|name| name == "cpu"))
     };
-    origin.ancestors().find(hands_on).map(Path::to_path_buf)
+    origin.ancestors().find(enables_cpu).map(Path::to_path_buf)
 }
 
 fn is_ours(group: &Path) -> bool {
@@ -463,13 +463,13 @@ fn dissolve(
     group: &Path,
     move_all: impl Fn() -> Result<(), CgroupError>,
 ) -> Result<(), CgroupError> {
-    /// Maximum number of rounds in which a cgroup is emptied. A process can start in the cgroup
+    /// Maximum number of attempts to empty and remove the cgroup. A process can start in the cgroup
     /// while other processes are moved out, and an exiting thread stays until it has ended.
-    /// Normally a few rounds are enough.
+    /// Normally a few attempts are enough.
     const ROUNDS: usize = 500;
-    /// Number of first rounds without a pause between them.
+    /// Number of attempts at the beginning without a pause between them.
     const QUICK_ROUNDS: usize = 20;
-    /// Pause between two later rounds. An exiting thread may need this CPU to end.
+    /// Pause between two later attempts. An exiting thread may need this CPU to end.
     const REST: Duration = Duration::from_millis(1);
     let mut last = Ok(());
     for round in 0..ROUNDS {
@@ -489,8 +489,8 @@ fn dissolve(
     last
 }
 
-/// Moves a thread or process by writing its id to a cgroup's list of members. An exited thread is
-/// no error, since it may have exited after it was listed.
+/// Moves a thread or process by writing its id to a cgroup's list of members. Succeeds if the
+/// thread has exited, since that may happen after it was listed.
 fn move_to(members: &Path, id: &str) -> Result<(), CgroupError> {
     match write(members, id, Step::Move) {
         Err(error) if error.is(Errno::SRCH) => Ok(()),

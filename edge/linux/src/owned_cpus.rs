@@ -53,7 +53,7 @@ impl OwnedCpus {
     /// Takes ownership of CPUs, either all of them or none. `cpus` has the kernel's numbers.
     ///
     /// # Errors
-    /// If another program has one of them, or a lock file cannot be written.
+    /// If another program owns one of the CPUs, or a lock file cannot be written.
     pub fn take(cpus: &[CpuId]) -> Result<OwnedCpus, NotOwned> {
         let owned = cpus.iter().map(|&cpu| OwnedCpu::take_in(Path::new(FOLDER), cpu));
         Ok(OwnedCpus(Arc::new(owned.collect::<Result<_, _>>()?)))
@@ -77,7 +77,8 @@ impl OwnedCpu {
             }
             Err(errno) => return Err(failed(errno.into())),
         }
-        // The text is for people. The lock counts even if there is no space for it.
+        // The process id only serves error messages. The lock holds even if the id cannot be
+        // written, for example because there is no space.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
         Ok(OwnedCpu(file))
     }
@@ -85,8 +86,8 @@ impl OwnedCpu {
 
 impl Drop for OwnedCpu {
     fn drop(&mut self) {
-        // Closing is not enough: a process that is just being started has a copy of the descriptor
-        // until it executes another program.
+        // Closing the file is not enough: a child process has a copy of the descriptor between fork
+        // and exec, and the lock lasts until that copy is closed.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_cannot_be_claimed_if_its_lock_file_cannot_be_created() {
+    fn cpu_cannot_be_owned_if_its_lock_file_cannot_be_created() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

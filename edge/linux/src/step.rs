@@ -1,5 +1,4 @@
-//! System calls with which orders to a thread are carried out (*steps*). Each kind of step has one
-//! file:
+//! Steps: the system calls that carry out an order to a thread. Each kind of step has one module:
 //!
 //! - [`priority`]: real-time priority and affinity. Acts on one thread.
 //! - [`stop`]: `SIGSTOP` and `SIGCONT`. Acts on the whole process.
@@ -43,7 +42,7 @@ impl FifoPriority {
     /// Priority of dispatchers, above all threads that they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
     /// Priority of the keeper process: lower than the priority of the dispatchers, and higher than
-    /// the priorities of all threads that the keeper can have to restore.
+    /// the priorities of all threads that the keeper may have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
     /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
     /// assigns the lower priorities.
@@ -77,7 +76,7 @@ pub enum Act {
     Lower,
     /// Pin the thread to one CPU.
     Pin(CpuId),
-    /// Limit the thread to some CPUs.
+    /// Restrict the thread to some CPUs.
     Confine,
     /// Restore the original affinity of the thread.
     Unpin,
@@ -129,14 +128,14 @@ pub enum ActError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// Slackline has restored the thread's original scheduling, so the thread accepts no more
-    /// orders.
+    /// Slackline has restored the thread's original scheduling, so further orders to the thread are
+    /// refused.
     #[error("cannot schedule thread {tid}: Slackline has restored its original scheduling")]
     GivenBack {
         /// Id of the thread.
         tid: Tid,
     },
-    /// The means chosen for the thread cannot stop it, so an order to stop it fails.
+    /// The thread is held with [`Hold::Nothing`], so an order to stop it fails.
     #[error("cannot stop thread {tid}: it has no hard limit, so it may never be stopped")]
     NeverHeldBack {
         /// Id of the thread.
@@ -151,9 +150,9 @@ impl ActError {
         matches!(self, ActError::Gone { .. } | ActError::GivenBack { .. })
     }
 
-    /// Returns true if the caller can continue by not running the vCPU until the order is tried
-    /// again. False if a real-time thread could not be made ordinary, since it would keep all other
-    /// threads from running.
+    /// Returns true if the caller can continue: it leaves the vCPU blocked and tries the order
+    /// again later. Returns false if the refused order would have resumed or restored the thread,
+    /// since a thread that stays real-time would keep all other threads from running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

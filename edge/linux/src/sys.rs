@@ -46,7 +46,8 @@ use rustix::process::Pid;
 use rustix::thread;
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// Thread id in the kernel, not the id of a process. Always above zero.
+/// Id of a thread in the kernel, always above zero. The id of a process is that of its first
+/// thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tid(i32);
 
@@ -124,8 +125,8 @@ pub enum Scheduling {
         /// Length of a period.
         period: Span,
     },
-    /// A class that this program does not know, such as `SCHED_EXT`. It is kept so that it can be
-    /// restored.
+    /// A class that this program does not know, such as `SCHED_EXT`. Its values are recorded, so
+    /// that the thread can be restored to this class.
     Unknown {
         /// The kernel's number of the class.
         policy: u32,
@@ -155,7 +156,7 @@ pub struct SchedulingOf {
 pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
     let mut attr = no_attr();
     let size = attr.size;
-    // SAFETY: the kernel writes at most `size` bytes, which is how large `attr` is, and every bit
+    // SAFETY: the kernel writes at most `size` bytes, which is the size of `attr`. Every bit
     // pattern is a valid `sched_attr`.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_getattr, tid.0, &raw mut attr, size, NO_FLAGS) };
@@ -236,14 +237,14 @@ pub fn favour(tid: Tid) -> io::Result<()> {
     let mut attr = no_attr();
     attr.sched_policy = libc::SCHED_OTHER.cast_unsigned();
     attr.sched_nice = -20;
-    // The longest that the kernel accepts, since 6.12. Older kernels ignore it.
+    // Longest timeslice that the kernel accepts, since 6.12. Older kernels ignore this field.
     attr.sched_runtime = Span::from_ms(100).ns();
     attr.sched_flags = RESET_ON_FORK;
     set_attr(tid, &attr)
 }
 
-/// Returns the nice value of a thread. A real-time thread has one too, which applies when it
-/// becomes ordinary.
+/// Returns the nice value of a thread. A real-time thread has a nice value too, which applies once
+/// the thread becomes ordinary.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread.
@@ -252,8 +253,8 @@ pub fn nice_of(tid: Tid) -> io::Result<i32> {
 }
 
 fn set_attr(tid: Tid, attr: &libc::sched_attr) -> io::Result<()> {
-    // SAFETY: the kernel only reads `attr`, as many bytes as its own field `size` says, which is
-    // how large it is.
+    // SAFETY: the kernel only reads `attr`, and no more bytes than its field `size` says, which is
+    // the size of `attr`.
     let result =
         unsafe { libc::syscall(libc::SYS_sched_setattr, tid.0, &raw const *attr, NO_FLAGS) };
     check(result)?;
@@ -336,7 +337,8 @@ pub fn online_cpus() -> io::Result<CpuSet> {
     Ok(online)
 }
 
-/// Parses a list of ranges, such as `0-3,8`. Empty for an empty text, `None` if it is malformed.
+/// Parses a list of ranges, such as `0-3,8`. The result is empty for an empty text, and `None` for
+/// a malformed text.
 #[must_use]
 pub fn cpu_list(text: &str) -> Option<Vec<usize>> {
     let mut numbers = Vec::new();
@@ -377,15 +379,17 @@ pub fn process_cpu_time(process: Tid) -> io::Result<Span> {
 /// Returns the length of the clock tick in which `/proc/stat` counts.
 #[must_use]
 pub fn clock_tick() -> Span {
-    // SAFETY: it takes a number and returns one.
+    // SAFETY: the call takes a number and returns a number.
     let a_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    // If the C library does not answer: 100 ticks a second on all supported architectures.
+    // If the C library returns an error, use 100 ticks a second, the value on all supported
+    // architectures.
     Span::from_secs(1) / u64::try_from(a_second).ok().filter(|&ticks| ticks > 0).unwrap_or(100)
 }
 
 /// Low bits of a CPU clock's id for the scheduler's count. An id has three low bits for the kind of
 /// clock, and above them the complement of the thread's or process's id.
 const BY_SCHEDULER: libc::clockid_t = 2;
+/// Low bit of a CPU clock's id for the count of one thread instead of a process.
 const PER_THREAD: libc::clockid_t = 4;
 
 fn cpu_clock(of: Tid, which: libc::clockid_t) -> libc::clockid_t {
@@ -394,7 +398,7 @@ fn cpu_clock(of: Tid, which: libc::clockid_t) -> libc::clockid_t {
 
 fn read_clock(clock: libc::clockid_t) -> io::Result<Span> {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the kernel writes one `timespec`, which `time` is.
+    // SAFETY: the kernel writes one `timespec`, and `time` is one.
     let result = unsafe { libc::clock_gettime(clock, &raw mut time) };
     check(result.into())?;
     let part = |number: i64| u64::try_from(number).map_err(|_| malformed());
@@ -469,28 +473,27 @@ fn malformed() -> io::Error {
 /// Takes over a descriptor that this process was started with, such as a socket from systemd.
 /// Programs that this process starts do not inherit it.
 ///
-/// # Errors `EBADF` if there is no such descriptor, and for the standard descriptors, which are in
-/// use.
+/// # Errors
+/// `EBADF` if there is no such descriptor, and for the standard descriptors, which are in use.
 pub fn inherited_fd(number: i32) -> io::Result<OwnedFd> {
     if number <= 2 {
         return Err(io::Error::from_raw_os_error(libc::EBADF));
     }
-    // SAFETY: setting a flag of a descriptor, or of none, does nothing to memory.
+    // SAFETY: the call sets a flag of a descriptor and touches no memory of this process.
     check(unsafe { libc::fcntl(number, libc::F_SETFD, libc::FD_CLOEXEC) }.into())?;
-    // A copy: other code of this process that owns the number keeps it.
+    // Return a copy, because other code of this process may own the descriptor `number`.
     // SAFETY: the descriptor is open, as the call before has shown, and is borrowed for one call.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     borrowed.try_clone_to_owned()
 }
 
-// Signals of the keeper, which must outlive signals that are sent to its owner.
-
-/// Ignores a signal in the whole process, from now on and across `exec`.
+/// Ignores a signal in the whole process, from now on and across `exec`. The keeper calls this,
+/// since it must outlive signals that are also sent to its owner.
 ///
 /// # Errors
 /// `EINVAL` for signals that cannot be ignored.
 pub fn ignore_signal(signal: rustix::process::Signal) -> io::Result<()> {
-    // SAFETY: no handler is installed, so none of our code runs at a bad moment.
+    // SAFETY: no handler is installed, so the signal runs no code of this process.
     let before = unsafe { libc::signal(signal.as_raw(), libc::SIG_IGN) };
     if before == libc::SIG_ERR { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
@@ -508,7 +511,7 @@ mod tests {
 
     #[test]
     fn scheduling_class_of_a_thread_is_unchanged_if_set_and_read() {
-        // A thread of its own is used, since the changed class ends with the thread.
+        // The test uses a new thread, so that the changed class ends with that thread.
         std::thread::spawn(|| {
             let own = own_tid();
             let before = get_scheduling(own).unwrap();

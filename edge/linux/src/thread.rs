@@ -1,10 +1,10 @@
 //! References to threads of other processes. A reference never refers to a later thread with the
 //! same id.
 //!
-//! The kernel reuses thread ids. So a [`ThreadRef`] has, besides the id, the thread's start time
-//! and descriptors of the thread and its process. The descriptors become invalid when the thread or
+//! The kernel reuses thread ids. So a [`ThreadRef`] also has the thread's start time and
+//! descriptors of the thread and its process. The descriptors become invalid when the thread or
 //! process ends. The start time distinguishes a later thread with the same id, even for a program
-//! that has no descriptor, such as one started after a crash.
+//! that has no descriptor, such as a program that was started after a crash.
 
 mod fd;
 
@@ -111,8 +111,8 @@ struct Reference {
     process_started: StartTime,
     started: StartTime,
     thread: TaskFd,
-    /// Descriptor of the process, in addition to the thread's. A process can outlive its threads.
-    /// It may have to be continued after the thread through which it was stopped has ended.
+    /// Descriptor of the process. A process can outlive a thread, and may have to be continued
+    /// after the thread that took the stop signal has ended.
     process: TaskFd,
 }
 
@@ -130,8 +130,8 @@ impl ThreadRef {
             return Err(ThreadError::Ourselves { tid });
         }
         let gone = |source| ThreadError::of(pid, tid, source);
-        // Descriptors first, start times second. What is read after the descriptors exist, and
-        // before they become invalid, is about the threads that they stand for.
+        // The descriptors are opened before the start times are read. As long as a descriptor is
+        // valid, its id is not reused, so the start time belongs to the same thread.
         let (process, thread) =
             (TaskFd::open(pid).map_err(gone)?, TaskFd::open(tid).map_err(gone)?);
         let leader = Stat::of(pid, pid).map_err(gone)?;
@@ -143,7 +143,7 @@ impl ThreadRef {
         match test_kill_process(number) {
             Err(Errno::PERM) => return Err(ThreadError::NotPermitted { pid, tid }),
             Err(Errno::SRCH) => return Err(ThreadError::Gone { pid, tid }),
-            // A process that may be signalled belongs to us, or we are root.
+            // This process may signal the other, so it runs as the same user or as root.
             Ok(()) | Err(_) => {}
         }
         let (process_started, started) = (leader.started, stat.started);
@@ -191,13 +191,13 @@ impl ThreadRef {
     /// Returns true if the thread has exited.
     ///
     /// # Errors
-    /// If the kernel does not report it.
+    /// If the state of the thread cannot be read.
     pub fn is_gone(&self) -> io::Result<bool> {
         self.0.thread.has_exited()
     }
 
-    /// Returns the thread's id after checking that the thread still exists. The caller must use it
-    /// at once, in a system call that takes an id.
+    /// Returns the thread's id after checking that the thread still exists. The caller must use the
+    /// id at once, in a system call that takes an id.
     ///
     /// # Errors
     /// `ESRCH` if the thread has exited, so that another thread may have its id.
@@ -264,7 +264,7 @@ pub fn is_running(pid: Tid, tid: Tid, started: StartTime) -> io::Result<bool> {
 /// If there is no such process, or procfs cannot be read.
 pub fn threads_of(pid: Tid) -> Result<Vec<Tid>, ThreadError> {
     let failed = |source| ThreadError::of(pid, pid, source);
-    // A thread id also has a folder in procfs, which is not listed and is no process.
+    // Every thread id has a folder in procfs, so check that the id is that of a process.
     if process_of(pid).map_err(failed)? != pid {
         return Err(ThreadError::Gone { pid, tid: pid });
     }

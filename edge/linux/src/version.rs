@@ -16,7 +16,7 @@ impl KernelVersion {
     /// Oldest supported version. Perf events record context switches since 4.3, and 4.4 was
     /// maintained for many years.
     pub const OLDEST: KernelVersion = KernelVersion { major: 4, minor: 4 };
-    /// First version whose perf events show if a thread that left its CPU is still runnable.
+    /// First version whose perf events show whether a thread that left its CPU is still runnable.
     pub const TELLS_READINESS: KernelVersion = KernelVersion { major: 4, minor: 17 };
 
     /// Parses a release such as `6.18.44-cloud-amd64` or `6.1-rc3`. `None` if it does not begin

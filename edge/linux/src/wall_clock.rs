@@ -1,7 +1,7 @@
-//! The wall clock, to which phases refer, and its offset to the monotonic clock, by which
-//! dispatchers wait. Both clocks run at the same rate, since corrections of the rate affect both.
-//! Their offset changes only when a program sets the wall clock, or while the host is suspended. So
-//! the offset is measured once, and then checked at intervals.
+//! The wall clock and its offset to the monotonic clock. Phases of periods refer to the wall clock,
+//! and dispatchers wait by the monotonic clock. Both clocks run at the same rate, since corrections
+//! of the rate affect both. Their offset changes only when a program sets the wall clock, or while
+//! the host is suspended. So the offset is measured once, and then checked at intervals.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,8 +10,8 @@ use slackline_units::{Span, Time};
 
 use crate::sys::{monotonic, wall};
 
-/// Number of readings of both clocks for one offset. Several are needed, because another thread may
-/// run between the readings of the two clocks.
+/// Number of times that both clocks are read for one offset. The fastest reading is used, because
+/// another thread may run between the readings of the two clocks.
 const READINGS: usize = 5;
 
 /// Minimum uncertainty of an offset, even if both readings show no difference.
@@ -64,8 +64,8 @@ impl WallClock {
             let (before, shown, after) = (monotonic(), self.now(), monotonic());
             let within = after.since(before).max(LEAST);
             let middle = before.after(after.since(before) / 2);
-            // The kernel refuses a wall clock that is behind the monotonic clock. Only a clock of
-            // `set_ahead` can be behind, and its offset is then zero.
+            // The kernel refuses a wall clock that is behind the monotonic clock. Only a clock that
+            // `set_ahead` changed can be behind, and its offset is then zero.
             Offset { ahead: shown.since(middle), within }
         };
         let readings = (0..READINGS).map(read);
@@ -98,7 +98,7 @@ mod tests {
     fn step_of_the_wall_clock_is_detected_only_if_the_clock_is_set() {
         let clock = WallClock::default();
         let before = clock.offset();
-        // By less than a tenth of a millisecond, unless another program sets this host's clock now.
+        // The offset is changed by 100 us. The measured step differs by the error of the readings.
         clock.set_ahead(100_000);
         let step = clock.offset().step_since(before).unwrap();
         assert!(step.is_ahead && step.by >= Span::from_us(50), "{step:?}");

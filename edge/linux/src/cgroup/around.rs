@@ -31,8 +31,8 @@ pub struct Surroundings {
     /// Cgroup of the thread in each hierarchy with a controller that determines when and where
     /// threads run.
     pub groups: Vec<Membership>,
-    /// Limits of CPU time in these cgroups and in those above them. Each has the path of the cgroup
-    /// and the limit as the kernel writes it.
+    /// Limits of CPU time in these cgroups and in those above them. Each item is the path of a
+    /// cgroup and its limit as the kernel writes it.
     quotas: Vec<(PathBuf, String)>,
 }
 
@@ -43,8 +43,9 @@ impl Surroundings {
         self.groups.iter().any(|membership| membership.group == group)
     }
 
-    /// Returns the limits of CPU time in the thread's cgroups and in those above them. Each has the
-    /// folder of the cgroup and the limit as the kernel writes it. Slackline's are left out.
+    /// Returns the limits of CPU time in the thread's cgroups and in those above them. Each item is
+    /// the folder of a cgroup and its limit as the kernel writes it. Limits of cgroups that
+    /// Slackline made are left out.
     pub fn quotas(&self) -> impl Iterator<Item = (&Path, &str)> {
         self.quotas.iter().map(|(group, quota)| (group.as_path(), quota.as_str()))
     }
@@ -67,7 +68,7 @@ impl Hierarchies {
         read(Path::new("/proc/self/mountinfo")).map(Hierarchies)
     }
 
-    /// Reads the cgroups of a thread and their limits. `None` if it has exited.
+    /// Reads the cgroups of a thread and their limits. `None` if the thread has exited.
     pub fn around(&self, pid: Tid, tid: Tid) -> Option<Surroundings> {
         let text = fs::read(format!("/proc/{pid}/task/{tid}/cgroup")).ok()?;
         let mut groups: Vec<Membership> = Vec::new();
@@ -112,8 +113,8 @@ impl Membership {
     }
 
     /// Returns this cgroup, or the nearest cgroup above it, that another program has frozen. `None`
-    /// if none is. `tree` and cgroups that Slackline made are skipped, since their freezes are
-    /// checked elsewhere.
+    /// if no such cgroup is frozen. `tree` and cgroups that Slackline made are skipped: Slackline
+    /// freezes them itself, so their handles report foreign freezes.
     fn frozen(&self, tree: Option<&Path>) -> Option<PathBuf> {
         let (file, frozen) = match self.version {
             Version::V2 => ("cgroup.freeze", "1"),
@@ -168,8 +169,9 @@ impl Surroundings {
     }
 }
 
-/// Returns true if processes of a user may move themselves from one cgroup to another. A move that
-/// they are not permitted to make was made by another program.
+/// Returns true if processes of a user may move themselves from one cgroup to another. If they may
+/// not, another program has made such a move. Returns false for root, whose moves are always
+/// attributed to another program.
 #[must_use]
 pub fn may_move(user: u32, from: &Path, to: &Path) -> bool {
     if user == 0 {

@@ -1,11 +1,11 @@
-//! The controller `cpuset`: which CPUs a thread's cgroup allows, and cgroups that Slackline makes
-//! to keep scheduled threads on the managed CPUs even if they change their affinity.
+//! The controller `cpuset`: the CPUs that a thread's cgroup allows. Slackline also makes cgroups
+//! with this controller. They keep scheduled threads on the managed CPUs even if the threads change
+//! their affinity.
 //!
-//! In version 1 such a cgroup is made separately for each thread. In version 2 the cgroup that
-//! freezes the threads also restricts their CPUs. For that, the cgroup above must enable the
-//! controller for its children. Slackline enables it there if that does not affect the threads in
-//! that cgroup. If neither is possible, a thread that moves itself to another CPU is moved back
-//! when that is noticed.
+//! In version 1 Slackline makes such a cgroup for each thread. In version 2 the cgroup that freezes
+//! the threads also restricts their CPUs. For that, the parent cgroup must enable the controller
+//! for its children. Slackline enables it if that does not affect the threads in the parent. If no
+//! cgroup can restrict a thread, an audit moves the thread back after it has changed its affinity.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -29,8 +29,8 @@ pub struct Cpuset {
 }
 
 impl Cpuset {
-    /// Returns the cpuset of a thread. `None` if the host has no controller `cpuset`, or it is not
-    /// visible.
+    /// Returns the cpuset of a thread. `None` if the host has no controller `cpuset`, or the
+    /// thread's cgroup is not visible.
     ///
     /// # Errors
     /// If procfs cannot be read, or the thread has exited.
@@ -95,7 +95,8 @@ impl Place {
             let has = Cpuset::at(Version::V1, &self.origin).map_or(cpus, |origin| origin.cpus);
             let mems = read(&self.origin.join("cpuset.effective_mems"))?;
             let mems = String::from_utf8_lossy(&mems).trim().to_owned();
-            // First, so that the kernel need not rebuild all its domains for the CPUs.
+            // Load balancing is switched off before the CPUs are set. Otherwise the kernel would
+            // rebuild its scheduling domains.
             let _ = write(&self.group.join("cpuset.sched_load_balance"), "0", Step::Limit);
             write(&self.group.join("cpuset.mems"), &mems, Step::Limit)?;
             write(&self.group.join("cpuset.cpus"), &listed(&cpus.and(&has)), Step::Limit)
@@ -105,12 +106,12 @@ impl Place {
         })
     }
 
-    /// Moves threads into this cgroup. Threads that are not in the cpuset above it are left out.
+    /// Moves threads into this cgroup. Threads that are not in the cpuset `origin` are left out.
     pub fn take_in_from_origin(&self, threads: &[Tid]) {
         let inside = fs::read_to_string(self.origin.join("tasks")).unwrap_or_default();
         let inside: BTreeSet<i32> = inside.lines().filter_map(|line| line.parse().ok()).collect();
         for tid in threads.iter().filter(|tid| inside.contains(&tid.raw())) {
-            // A thread that has exited need not be moved, and kernel workers cannot be.
+            // A thread that has exited need not be moved, and kernel workers cannot be moved.
             let _ = self.take_in(*tid);
         }
     }
@@ -120,10 +121,10 @@ fn has_group_above(group: &Path) -> bool {
     group.parent().is_some_and(|above| above.join("cgroup.procs").exists())
 }
 
-/// Restricts a version 2 cgroup that Slackline made to these CPUs, if possible. The cgroup above
-/// must enable the controller for its children, or Slackline must be able to enable it without
-/// affecting the threads there. It can be enabled in the root and, if single threads are
-/// restricted, in the cgroup of their process.
+/// Restricts a version 2 cgroup that Slackline made to these CPUs, if possible. The parent cgroup
+/// must enable the controller `cpuset` for its children. If it does not, Slackline enables the
+/// controller there, but only where that does not affect the parent's own threads. That holds for
+/// the root cgroup and, if `is_threaded` is true, for the cgroup of the process.
 pub fn keep_group_on(group: &Path, cpus: &CpuSet, is_threaded: bool) {
     let file = group.join("cpuset.cpus");
     if !file.exists()

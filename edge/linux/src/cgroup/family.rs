@@ -1,4 +1,4 @@
-//! Search for a process and its descendants.
+//! Search for the descendants of a process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -8,12 +8,12 @@ use super::{CgroupError, Step};
 use crate::sys::Tid;
 
 /// Maximum number of times that the lists of children are read. Reading ends early if two
-/// consecutive readings are equal. If processes start and end so fast that no two are equal, all of
-/// procfs is scanned instead.
+/// consecutive readings are equal. If processes start and end so fast that no two consecutive
+/// readings are equal, all of procfs is scanned instead.
 const READINGS: usize = 4;
 
-/// Returns a process and its descendants. Those whose parent has ended are left out. All others
-/// that were started before this call and still exist when it returns are included.
+/// Returns a process and its descendants. A descendant whose parent has ended may be left out. All
+/// others that were started before this call and still exist when it returns are included.
 ///
 /// # Errors
 /// If procfs is not mounted.
@@ -24,8 +24,9 @@ pub fn descendants(root: Tid) -> Result<Vec<Tid>, CgroupError> {
     }
 }
 
-/// Finds descendants by the kernel's lists of the children of each thread, for which only these
-/// processes are read. `None` if the kernel has no such lists, or no two readings are equal.
+/// Finds descendants in the kernel's lists of the children of each thread. Reads only the files of
+/// the process and its descendants. `None` if the kernel has no such lists, or no two consecutive
+/// readings are equal.
 ///
 /// The kernel may leave out a child, but only if another child that it listed earlier in the same
 /// reading has ended meanwhile. Then the next reading differs.
@@ -52,7 +53,7 @@ fn listed_below(root: Tid) -> BTreeSet<Tid> {
     let mut found = BTreeSet::from([root]);
     let mut left = vec![root];
     while let Some(pid) = left.pop() {
-        // A process that has just ended has no lists, and its children have other parents.
+        // A process that has just ended has no lists, and its children now have another parent.
         for thread in fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
             let children = fs::read_to_string(thread.path().join("children")).unwrap_or_default();
             let children = children.split_ascii_whitespace().filter_map(|pid| pid.parse().ok());
@@ -123,8 +124,8 @@ mod tests {
         let mut line = String::new();
         BufReader::new(shell.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let root = tid(&shell);
-        // The root, its first child, a shell that waits, and its sleeper. `true` and `exec` take a
-        // while.
+        // Four live processes: the root, its first child, the second shell and that shell's child.
+        // The ended child is the fifth in the lists. Wait until the script has reached this state.
         let deadline = std::time::Instant::now() + std::time::Duration::from_secs(10);
         let (mut listed, mut found) = (0, Vec::new());
         while (listed, found.len()) != (5, 4) && std::time::Instant::now() < deadline {

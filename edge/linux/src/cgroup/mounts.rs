@@ -27,9 +27,9 @@ impl Mount {
     }
 
     /// Returns the folder of a cgroup below this mount, from the cgroup's path in the kernel.
-    /// `None` if it is not visible there.
+    /// `None` if the cgroup is not visible below this mount.
     pub(super) fn place(&self, group: &Path) -> Option<PathBuf> {
-        // The kernel writes `/..` for groups above our own cgroup namespace.
+        // The kernel writes `/..` for a cgroup outside of this process's cgroup namespace.
         if group.components().any(|part| part == std::path::Component::ParentDir) {
             return None;
         }
@@ -63,8 +63,8 @@ fn mount(line: &[u8], controller: Controller) -> Option<Mount> {
     Some(Mount { version, root: path(fields.get(3)?), point: path(fields.get(4)?) })
 }
 
-/// Parses the cgroup of a thread from the text of its `cgroup` file: lines of
-/// `number:controllers:group`.
+/// Parses the cgroup of a thread from the text of its `cgroup` file, whose lines have the form
+/// `number:controllers:group`. `None` if no line is for this version and controller.
 pub(super) fn group_of(text: &[u8], version: Version, controller: Controller) -> Option<PathBuf> {
     let wanted = controller.name().as_bytes();
     text.split(|&byte| byte == b'\n').find_map(|line| {

@@ -1,6 +1,6 @@
-//! Version 2 cgroups for process trees: whole processes and all processes that they start. All
-//! members are frozen, listed and counted together, because every process that is started in the
-//! cgroup stays in it.
+//! Version 2 cgroups for process trees: whole processes and all processes that they start. A
+//! process that a member starts is also a member. So all members are frozen, listed and counted
+//! together.
 //!
 //! For a process and its descendants, Slackline makes a new cgroup below their current cgroup. An
 //! existing cgroup, such as that of a systemd unit, is used unchanged.
@@ -33,9 +33,9 @@ const FREEZE: &str = "cgroup.freeze";
 const PROCESSES: &str = "cgroup.procs";
 const THREADS: &str = "cgroup.threads";
 
-/// Maximum number of readings of a list of members. It is read again if processes were started
-/// meanwhile. Children of a process that is already moved or frozen start in the right cgroup, so
-/// each reading finds fewer new processes.
+/// Maximum number of times that the descendants are listed while a tree is moved. They are listed
+/// again if processes were started meanwhile. Children of a process that was already moved start in
+/// the right cgroup, so each listing finds fewer new processes.
 const ROUNDS: usize = 100;
 
 impl TreePlace {
@@ -130,8 +130,8 @@ impl TreePlace {
         self.group.join(FREEZE)
     }
 
-    /// Returns the path of the file that shows if the cgroup has members. Polling it reports a
-    /// change.
+    /// Returns the path of the file that shows whether the cgroup has members. A poll of this file
+    /// returns when that changes.
     #[must_use]
     pub fn events(&self) -> PathBuf {
         self.group.join("cgroup.events")
@@ -168,7 +168,7 @@ impl TreePlace {
     /// Returns the threads in the cgroup and in the cgroups below it.
     ///
     /// # Errors
-    /// If the kernel refuses to list them.
+    /// If the kernel refuses to list the threads.
     pub fn threads(&self) -> Result<Vec<Tid>, CgroupError> {
         self.list(THREADS)
     }
@@ -176,7 +176,7 @@ impl TreePlace {
     /// Returns the processes in the cgroup and in the cgroups below it.
     ///
     /// # Errors
-    /// If the kernel refuses to list them.
+    /// If the kernel refuses to list the processes.
     pub fn processes(&self) -> Result<Vec<Tid>, CgroupError> {
         self.list(PROCESSES)
     }
@@ -194,7 +194,7 @@ impl TreePlace {
         events.is_ok_and(|events| events.lines().any(|line| line == "populated 1"))
     }
 
-    /// Returns true if the cgroup exists. If Slackline made it, it must then be dissolved in the
+    /// Returns true if the cgroup exists. A cgroup that Slackline made must be dissolved in the
     /// end.
     #[must_use]
     pub fn is_made(&self) -> bool {
@@ -268,7 +268,8 @@ impl Gathering<'_> {
                         let origin = self.origin.into();
                         return Err(CgroupError::Elsewhere { pid, group, origin });
                     }
-                    // The process ended meanwhile, or is where it should be.
+                    // The process has ended, is in `origin` or `group`, or its cgroup is not
+                    // visible.
                     Err(_) | Ok(_) => {}
                 }
                 match write(self.file, &pid.to_string(), Step::Move) {
@@ -297,13 +298,13 @@ fn mounted() -> Result<Vec<mounts::Mount>, CgroupError> {
 fn list_below(group: &Path, file: &str, found: &mut Vec<Tid>) -> Result<(), CgroupError> {
     let path = group.join(file);
     let text = match fs::read_to_string(&path) {
-        // The group was removed after it was listed, or has no such list: the processes of a
-        // threaded group are listed by the group above it.
+        // The cgroup was removed after it was found, or has no such list. The processes of a
+        // threaded cgroup are in the list of the cgroup above it.
         Err(error) if is_no_list(&error) => return Ok(()),
         text => text.map_err(|source| CgroupError::refused(Step::Read, &path, source))?,
     };
     found.extend(text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new));
-    // The kernel counts folders below as links, in addition to two of the folder itself.
+    // A folder has two links and one more for each folder below it, so two mean no folders below.
     if fs::metadata(group).is_ok_and(|folder| folder.nlink() == 2) {
         return Ok(());
     }

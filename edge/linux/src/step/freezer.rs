@@ -2,16 +2,16 @@
 //!
 //! The thread gets a cgroup of its own below its present cgroup. The new cgroup is frozen and
 //! thawed through a descriptor that stays open. In version 2 the cgroup is *threaded*: its threads
-//! are accounted for by the process's own cgroup, and the rest of the process stays where it is.
-//! The parent of a threaded cgroup must be the root, or a cgroup that enables no domain controllers
-//! for its children. So the process itself never has to be moved. If version 2 is missing or its
-//! rules do not allow such a cgroup, version 1 is used. Its calls take 35 to 100 us, the calls of
+//! are still accounted for in the process's cgroup, and the rest of the process stays there. So the
+//! process itself is never moved. The parent of a threaded cgroup must be the root, or a cgroup
+//! that enables no domain controllers for its children. If version 2 is missing or its rules do not
+//! allow such a cgroup, version 1 is used. The calls of version 1 take 35 to 100 us, those of
 //! version 2 take 1 to 7 us. A thread frozen by version 1 cannot be killed until it is thawed.
 //!
-//! A frozen thread stops before its next instruction outside the kernel. A system call in which it
-//! waits is interrupted as by a signal, but no signal is delivered. Threads and processes that it
-//! starts while it has a cgroup of its own start in that cgroup, and are frozen with it. Dissolving
-//! the cgroup moves all of them back.
+//! A frozen thread stops before its next instruction outside the kernel. If the thread waits in a
+//! system call, the call is interrupted as by a signal, but no signal is delivered. Threads and
+//! processes that the thread starts while it has its own cgroup start in that cgroup, and are
+//! frozen with it. Dissolving the cgroup moves all of them back.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -72,8 +72,8 @@ pub struct Freezer {
 }
 
 impl Freezer {
-    /// Makes the thread's freezer cgroup and moves the thread there. The thread is not frozen yet.
-    /// If this fails, the cgroup is removed again.
+    /// Makes the thread's freezer cgroup and moves the thread into it. The thread is not frozen
+    /// yet. If a step fails, the cgroup is removed again.
     ///
     /// # Errors
     /// The step that the kernel refused. With `EOPNOTSUPP`, the rules of version 2 do not allow a

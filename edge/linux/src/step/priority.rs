@@ -1,8 +1,8 @@
 //! Real-time priority and affinity of one thread.
 //!
 //! A chosen thread is raised to `SCHED_FIFO` with reset-on-fork, so that threads and processes that
-//! it starts do not become real-time with it. They do inherit its affinity, because the kernel has
-//! no flag to prevent that.
+//! it starts are not real-time. They do inherit its affinity, because the kernel has no flag to
+//! prevent that.
 
 use slackline_units::{CpuId, CpuSet, Span};
 
@@ -13,20 +13,21 @@ use crate::sys::{
 };
 use crate::thread::ThreadRef;
 
-/// Assigns decreasing real-time priorities to the threads in a queue. The first thread runs, and
-/// each further one runs while those before it are blocked or stopped. Only the order of the
-/// priorities matters, so a thread whose current priority fits the order keeps it. For example, if
-/// the first of three threads is removed, the other two need no system call.
+/// Assigns decreasing real-time priorities to the threads in a queue. So the first thread runs, and
+/// another thread runs only while all threads before it are blocked or stopped. Only the order of
+/// the priorities matters, so a thread whose current priority fits the order keeps that priority.
+/// For example, if the first of three threads is removed, the other two need no system call.
 #[derive(Clone, Copy, Debug)]
 pub struct Ladder {
+    /// Priority of the previous thread. The next thread gets a lower priority.
     above: u8,
     /// Number of threads in the queue that have no priority yet.
     left: u8,
 }
 
 impl Ladder {
-    /// Number of different priorities. It is larger than the number of threads, so that threads can
-    /// change places without new priorities for all.
+    /// Number of different priorities. It is larger than the usual number of threads, so that a
+    /// thread can change its place in the queue without new priorities for all others.
     const ROOM: u8 = 8;
 
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
@@ -101,8 +102,8 @@ impl Priority {
     }
 
     /// Gives the thread a lower priority than all ordinary threads, so that it receives the CPU
-    /// time that they leave. Threads that it starts then have the same low priority. They are
-    /// pinned to its CPU too, so they do not run elsewhere.
+    /// time that they leave. Threads that it starts meanwhile inherit the low priority and the
+    /// affinity.
     ///
     /// # Errors
     /// If the thread has exited, or the kernel refuses.
@@ -156,7 +157,7 @@ impl Priority {
     }
 
     /// Makes the present scheduling of the thread, which another program has set, its original
-    /// scheduling. Returns it.
+    /// scheduling. Returns that scheduling.
     ///
     /// # Errors
     /// If the thread has exited, or its scheduling cannot be read.
@@ -280,8 +281,8 @@ impl Pin {
     /// Restores those CPUs of the original affinity that the thread's cpuset allows. The kernel
     /// adds the other CPUs once the cpuset allows them. Returns the original affinity.
     pub fn give_up(&mut self) -> CpuSet {
-        // Refused if the cpuset allows none of them. Then the kernel keeps the thread where it may
-        // run.
+        // The kernel refuses this if the cpuset allows none of the CPUs. Then the thread stays on
+        // CPUs that the cpuset allows.
         let _ = self.unpin();
         (self.now, self.is_ordered) = (self.original, false);
         self.original
@@ -347,7 +348,7 @@ mod tests {
         let mut places = [None; 4];
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 4);
         assert_eq!(places[0], Some(FifoPriority::CHOSEN));
-        // The first is stopped, then the second. Then all come back.
+        // The first thread is stopped, then the second. Then all threads are runnable again.
         assert_eq!(climb(&mut places, &[1, 2, 3]), 0);
         assert_eq!(climb(&mut places, &[2, 3]), 0);
         assert_eq!(climb(&mut places, &[0, 1, 2, 3]), 0);

@@ -1,8 +1,8 @@
 //! Stopping and continuing with `SIGSTOP` and `SIGCONT`. Both act on the whole process, even if the
 //! signal is sent to one of its threads.
 //!
-//! The stop signal is sent to the vCPU's thread and not to the process. A signal to the process
-//! would be taken by its first thread, and all threads would run until the first thread has been
+//! The stop signal is sent to the vCPU's thread and not to the process. The first thread of the
+//! process would take a signal to the process, and all threads would run until that thread has been
 //! scheduled. That may never happen if a real-time vCPU thread runs on its CPU. The vCPU's thread
 //! takes the signal before its next instruction and stops all others.
 //!
@@ -56,7 +56,7 @@ impl Stop {
     /// If the process has exited, or the kernel refuses.
     pub fn go(&mut self) -> Result<(), ActError> {
         if self.stopped {
-            // Through the process: the thread that took the stop may have exited since.
+            // Signal the process, because the thread that took the stop signal may have exited.
             let sent = self.thread.process_descriptor().signal_process(Signal::CONT);
             sent.map_err(|source| ActError::new(self.thread.tid(), Act::Continue, source))?;
             self.stopped = false;

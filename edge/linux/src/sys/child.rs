@@ -1,4 +1,5 @@
-//! Child processes, which end together with this process or wait before they start.
+//! Child processes that end together with this process, or that wait before they execute their
+//! command.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,8 +32,9 @@ pub fn die_with_us(command: &mut Command) {
     }
 }
 
-/// Value with which a waiting process is told to execute its command. With [`GIVE_UP`] it exits.
+/// Value that makes a waiting process execute its command.
 const GO: u64 = 1;
+/// Value that makes a waiting process exit.
 const GIVE_UP: u64 = 2;
 
 /// Interval at which a waiting process checks that its parent still exists.
@@ -44,6 +46,7 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 #[derive(Debug)]
 pub struct WaitingCommand {
     pid: Tid,
+    /// Counter from which the waiting process reads [`GO`] or [`GIVE_UP`].
     gate: OwnedFd,
     /// Thread that waits until the process has executed its command. `None` once it has been
     /// joined.
@@ -56,24 +59,24 @@ impl WaitingCommand {
     /// # Errors
     /// If the kernel has no space for another process, thread or descriptor.
     pub fn start(mut command: Command) -> io::Result<WaitingCommand> {
-        let (told, tell) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (pid_reader, pid_writer) = pipe_with(PipeFlags::CLOEXEC)?;
         let gate = eventfd(0, EventfdFlags::CLOEXEC)?;
         let waits_at = gate.try_clone()?;
         let parent = getpid();
         let wait = move || {
             let pid = getpid().as_raw_nonzero().get();
-            rustix::io::write(&tell, &pid.to_ne_bytes())?;
+            rustix::io::write(&pid_writer, &pid.to_ne_bytes())?;
             wait_at(&waits_at, parent)
         };
         // SAFETY: between fork and exec only system calls are made, and nothing is allocated.
         unsafe {
             command.pre_exec(wait);
         }
-        // `spawn` returns when the command has been executed, so it needs a thread of its own. That
-        // thread drops the command, and with it our end of the pipe for the process id.
+        // `spawn` returns only when the command has been executed, so it runs on another thread.
+        // That thread then drops the command, and with it this process's end `pid_writer`.
         let spawning = std::thread::Builder::new().spawn(move || command.spawn())?;
         let mut pid = [0; 4];
-        let length = retry_on_intr(|| rustix::io::read(&told, &mut pid))?;
+        let length = retry_on_intr(|| rustix::io::read(&pid_reader, &mut pid))?;
         let pid = Tid::new(i32::from_ne_bytes(pid)).filter(|_| length == pid.len());
         let Some(pid) = pid else {
             let failed = joined(spawning).err();
@@ -98,7 +101,7 @@ impl WaitingCommand {
     }
 
     fn tell(&self, word: u64) {
-        // The counter has space for both words.
+        // The write cannot block, since the counter has space for the sum of both values.
         let _ = retry_on_intr(|| rustix::io::write(&self.gate, &word.to_ne_bytes()));
     }
 }
@@ -162,6 +165,7 @@ mod tests {
         let pid = waiting.pid();
         drop(waiting);
         assert!(!file.exists());
-        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists(), "it was reaped");
+        let folder = format!("/proc/{pid}");
+        assert!(!std::path::Path::new(&folder).exists(), "the dropped process is reaped");
     }
 }

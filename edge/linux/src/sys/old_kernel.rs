@@ -1,6 +1,6 @@
 //! Simulation of other kernels for tests. A program runs as on Linux 4.4, or without perf events as
-//! in a sandbox. To simulate Linux 4.4, every system call that is newer is refused as unknown. A
-//! program cannot distinguish that from a kernel without the call.
+//! in a sandbox. To simulate Linux 4.4, every system call that is newer is refused as unknown. To
+//! the program this looks like a kernel without that call.
 
 #![allow(clippy::cast_possible_truncation)] // Codes of BPF have 16 bits, numbers of calls 32.
 
@@ -38,8 +38,8 @@ fn refuse_later_calls() -> io::Result<()> {
     refuse(JUMP_IF_AT_LEAST, FIRST_UNKNOWN, libc::ENOSYS)
 }
 
-/// Installs a filter that refuses some system calls with `error`. The comparison `jump` with the
-/// number `call` selects them.
+/// Installs a filter that refuses some system calls with `error`. A system call is refused if the
+/// comparison `jump` of its number with `call` is true.
 fn refuse(jump: u16, call: u32, error: i32) -> io::Result<()> {
     const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
     const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;

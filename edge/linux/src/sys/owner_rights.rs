@@ -1,4 +1,4 @@
-//! Opening of files that a user has named, with the rights of that user.
+//! Access to files and sockets that a user has named, with the rights of that user.
 
 use std::io;
 use std::thread::{Builder, scope};
@@ -22,8 +22,9 @@ pub struct OwnerRights {
 }
 
 impl OwnerRights {
-    /// Parses the text of a process's `status` file. `None` if the process has several different
-    /// user ids. Its command line can then come from another user than its rights.
+    /// Parses the text of a process's `status` file. `None` if the text is malformed, or if the
+    /// process has several different user ids or group ids. Such a process may have rights that the
+    /// user who wrote its command line does not have.
     #[must_use]
     pub fn parse(status: &[u8]) -> Option<OwnerRights> {
         let of = |field: &str| -> Option<Vec<u32>> {
@@ -74,7 +75,7 @@ impl OwnerRights {
 /// Sets the user id that the calling thread uses for files. Returns true if the kernel set it.
 fn set_file_uid(uid: Uid) -> bool {
     // SAFETY: both calls take a number and change or read an id of this thread only. The second
-    // asks for no user that there is, and so returns the current one.
+    // call passes an invalid id, so it changes nothing and returns the current id.
     let is = unsafe {
         libc::setfsuid(uid.as_raw());
         libc::setfsuid(u32::MAX)
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!(read().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
         fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(read().unwrap(), b"x");
-        // This thread keeps its own rights.
+        // The calling thread still has its own rights.
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"x");
     }

@@ -1,4 +1,4 @@
-//! Groups of the process at the other end of a Unix socket, which rustix does not report.
+//! Groups of the process at the other end of a Unix socket. rustix has no function for them.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -10,15 +10,15 @@ const MOST_GROUPS: usize = 65_536;
 /// connected (`SO_PEERGROUPS`).
 ///
 /// # Errors
-/// Those that the kernel returns.
+/// The errors of `getsockopt`.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-    let mut room = 64;
+    let mut capacity = 64;
     loop {
-        let mut groups = vec![0_u32; room];
-        let bytes = size_of::<u32>() * room;
+        let mut groups = vec![0_u32; capacity];
+        let bytes = size_of::<u32>() * capacity;
         let mut length = libc::socklen_t::try_from(bytes).map_err(io::Error::other)?;
-        // SAFETY: the kernel writes at most `length` bytes, which is what `groups` has, and says in
-        // it how many; it is asked about a descriptor that is borrowed for so long.
+        // SAFETY: the kernel writes at most `length` bytes to `groups`, which is its size, and
+        // writes the actual size to `length`. The descriptor is borrowed for the whole call.
         let answer = unsafe {
             libc::getsockopt(
                 socket.as_raw_fd(),
@@ -33,9 +33,9 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         let error = io::Error::last_os_error();
-        if error.raw_os_error() != Some(libc::ERANGE) || room >= MOST_GROUPS {
+        if error.raw_os_error() != Some(libc::ERANGE) || capacity >= MOST_GROUPS {
             return Err(error);
         }
-        room *= 4;
+        capacity *= 4;
     }
 }

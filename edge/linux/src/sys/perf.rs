@@ -51,9 +51,9 @@ const SAMPLE_TIME: u64 = 1 << 2;
 const SAMPLE_RAW: u64 = 1 << 10;
 const READ_TIME_RUNNING: u64 = 1 << 1;
 
-/// Returns one bit of the flags in the attributes. `number` counts them in the order in which the
-/// kernel declares them. C compilers place bit fields from the low end on little-endian machines
-/// and from the high end on big-endian machines.
+/// Returns one bit of the flags in the attributes. `number` counts the bits from 0, in the order in
+/// which the kernel declares them. C compilers place bit fields from the low end on little-endian
+/// processors and from the high end on big-endian processors.
 const fn flag(number: u32) -> u64 {
     if cfg!(target_endian = "little") { 1 << number } else { 1 << (63 - number) }
 }
@@ -87,11 +87,12 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 ///
 /// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`), one for the thread
 /// that leaves and one for the next thread. Each record has three words: the process and thread on
-/// the other side of the switch, its own process and thread, and the time (`CLOCK_MONOTONIC`,
-/// nanoseconds). A start of a thread on this CPU has one record (`PERF_RECORD_FORK`), written
-/// before the new thread runs. An exit has one (`PERF_RECORD_EXIT`), written before the thread
-/// leaves the CPU for the last time. Both have a word with the process and its parent, a word with
-/// the thread and its starter, and the time.
+/// the other side of the switch, the process and thread of this side, and the time
+/// (`CLOCK_MONOTONIC`, nanoseconds). A start of a thread on this CPU has one record
+/// (`PERF_RECORD_FORK`), written before the new thread runs. An exit has one record
+/// (`PERF_RECORD_EXIT`), written before the thread leaves the CPU for the last time. The records of
+/// starts and exits have a word with the process and its parent, a word with the thread and the
+/// thread that started it, and the time.
 ///
 /// # Errors
 /// As for [`open_hits`].
@@ -117,13 +118,13 @@ pub enum Tell {
 }
 
 /// Opens an event that writes a record when a tracepoint is hit on this CPU and the hit passes the
-/// filter, once it shares a ring. `tell` says if the reader of the ring is notified. A record has a
-/// word with the time (`CLOCK_MONOTONIC`, nanoseconds), a half word with the size of the data, and
-/// the data of the tracepoint.
+/// filter. It writes records once it shares a ring and is switched on. `tell` says whether the
+/// reader of the ring is notified. A record has a word with the time (`CLOCK_MONOTONIC`,
+/// nanoseconds), a half word with the size of the data, and the data of the tracepoint.
 ///
-/// An event on each watched thread, and not on the CPU, would cost other threads less. But an event
-/// of a blocked thread is off, and since a fix in 2026 (6.1.167, 6.6.130, 6.12.77, 6.18.17) the
-/// kernel records nothing for an event that is off.
+/// Events on the watched threads instead of the CPU would cost other threads less, but they miss
+/// wake-ups. An event of a blocked thread is off, and since a fix in 2026 (6.1.167, 6.6.130,
+/// 6.12.77, 6.18.17) the kernel records nothing for an event that is off.
 ///
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
@@ -162,7 +163,7 @@ pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<Owne
 /// Switches on a perf event.
 ///
 /// # Errors
-/// `ENOTTY` if the descriptor is no perf event.
+/// `ENOTTY` if the descriptor is not a perf event.
 pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of ours.
     let enable = unsafe { IntegerSetter::<{ opcode::none(b'$', 0) }>::new_usize(0) };
@@ -178,7 +179,7 @@ fn number(cpu: CpuId) -> i32 {
 /// threads that poll the other event.
 ///
 /// # Errors
-/// `EINVAL` if the events are not of one CPU and one clock.
+/// `EINVAL` if the two events have different CPUs or clocks.
 pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     let ring = usize::try_from(ring.as_raw_fd()).map_err(|_| malformed())?;
     // SAFETY: PERF_EVENT_IOC_SET_OUTPUT takes a descriptor by value and touches no memory of ours.
@@ -187,7 +188,7 @@ pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()>
     Ok(unsafe { ioctl(event, set) }?)
 }
 
-/// A clock of the time that a thread has spent on CPUs since the clock was opened. It is exact for
+/// Clock of the time that a thread has spent on CPUs since the clock was opened. It is exact for
 /// threads of any process, even while the thread runs.
 #[derive(Debug)]
 pub struct TaskClock(OwnedFd);
@@ -210,7 +211,8 @@ impl TaskClock {
     /// kernel interrupts its CPU for the reading.
     ///
     /// # Errors
-    /// Those of `read`. The exit of the thread is not an error: its clock then stands still.
+    /// The errors of the system call `read`. If the thread has exited, the call succeeds and
+    /// returns the final time.
     pub fn read(&self) -> io::Result<Span> {
         // The first word is the count, which is always zero for a dummy event.
         let mut words = [[0_u8; 8]; 2];
@@ -232,8 +234,8 @@ pub enum CountTarget<'a> {
 
 /// Opens an event for the CPU time of threads. Once it shares a ring and is switched on, it
 /// notifies the reader of the ring each time the threads have received `every` of CPU time on this
-/// CPU. It also writes an empty record. The kernel's minimum is 10 us. The event costs nothing
-/// while none of the threads runs.
+/// CPU. Each time it also writes an empty record. The kernel's minimum for `every` is 10 us. The
+/// event costs nothing while none of the threads runs.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
@@ -258,7 +260,7 @@ pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result
 /// Switches off a perf event.
 ///
 /// # Errors
-/// `ENOTTY` if the descriptor is no perf event.
+/// `ENOTTY` if the descriptor is not a perf event.
 pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of ours.
     let disable = unsafe { IntegerSetter::<{ opcode::none(b'$', 1) }>::new_usize(0) };
@@ -266,7 +268,9 @@ pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
     Ok(unsafe { ioctl(event, disable) }?)
 }
 
+/// Argument for the thread that selects all threads.
 const ANYBODY: i32 = -1;
+/// Argument for the CPU that selects all CPUs.
 const ANY_CPU: i32 = -1;
 
 fn open(tid: i32, cpu: i32, attr: Attr) -> io::Result<OwnedFd> {
@@ -277,8 +281,8 @@ fn open_by(way: libc::c_ulong, tid: i32, cpu: i32, mut attr: Attr) -> io::Result
     const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
     attr.size = u32::try_from(mem::size_of::<Attr>()).map_err(|_| malformed())?;
     let (no_group, flags) = (-1, CLOSE_ON_EXEC | way);
-    // SAFETY: the kernel reads as many bytes of `attr` as its field `size` says, which is how large
-    // it is, and keeps no pointer to it.
+    // SAFETY: the kernel reads as many bytes of `attr` as its field `size` says, which is the size
+    // of `attr`, and keeps no pointer to it.
     let result = unsafe {
         libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, flags)
     };

@@ -20,8 +20,8 @@ pub fn pidfd_of_thread(tid: Tid) -> io::Result<OwnedFd> {
 /// Opens a pidfd of a process. The descriptor becomes readable when the whole process has exited.
 ///
 /// # Errors
-/// `ESRCH` if there is no such process, `EINVAL` if this is not its first thread, `ENOSYS` before
-/// Linux 5.3.
+/// `ESRCH` if there is no such process, `EINVAL` if the id is that of a thread other than the
+/// first of a process, `ENOSYS` before Linux 5.3.
 pub fn pidfd_of_process(process: Tid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(process.pid(), PidfdFlags::empty())?)
 }
@@ -41,8 +41,8 @@ pub fn signal_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
 pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     let no_info = std::ptr::null::<libc::siginfo_t>();
     let fd = pidfd.as_raw_fd();
-    // SAFETY: the descriptor is open for as long as it is borrowed, and a null `siginfo_t` asks the
-    // kernel to make one; nothing else is a pointer.
+    // SAFETY: the descriptor is open as long as it is borrowed. A null `siginfo_t` makes the kernel
+    // fill in its own, and no other argument is a pointer.
     let result = unsafe {
         libc::syscall(
             libc::SYS_pidfd_send_signal,
@@ -61,7 +61,7 @@ pub fn signal_process_by(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()
 /// # Errors
 /// `ESRCH` if that process has no such thread, `EPERM` without the privilege.
 pub fn signal_thread(process: Tid, tid: Tid, signal: Signal) -> io::Result<()> {
-    // SAFETY: three numbers; no memory of ours is touched.
+    // SAFETY: the arguments are three numbers, and the call touches no memory of this process.
     let result =
         unsafe { libc::syscall(libc::SYS_tgkill, process.raw(), tid.raw(), signal.as_raw()) };
     check(result)?;
@@ -71,7 +71,7 @@ pub fn signal_thread(process: Tid, tid: Tid, signal: Signal) -> io::Result<()> {
 /// Sends a signal to all processes of a process group, by the id of its first process.
 ///
 /// # Errors
-/// `ESRCH` if there are none, `EPERM` without the privilege.
+/// `ESRCH` if there is no such process group, `EPERM` without the privilege.
 pub fn signal_group(first: Tid, signal: Signal) -> io::Result<()> {
     Ok(kill_process_group(first.pid(), signal)?)
 }

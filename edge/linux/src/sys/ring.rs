@@ -1,8 +1,8 @@
 //! Shared memory through which the kernel delivers a perf event's records.
 //!
 //! The memory has one page of counters, followed by data pages, whose number is a power of two. The
-//! kernel writes records at `head` and never past `tail`. The reader reads from `tail` up to `head`
-//! and then moves `tail`. Both counters only increase.
+//! kernel writes records at `head` and never overwrites records after `tail`. The reader reads from
+//! `tail` up to `head` and then moves `tail`. Both counters only increase.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -17,8 +17,8 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of a record that are kept. The largest requested record, that of a switch from a
-/// tracepoint, has the time, the size, and the 64 bytes of the tracepoint.
+/// Number of words of each record that are read. The largest requested record is that of the
+/// tracepoint of context switches. It has the time, the size and 64 bytes of data.
 const WORDS: usize = 10;
 
 /// One record of a ring, without its header.
@@ -33,7 +33,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Number of bytes after the header that are kept.
+    /// Number of bytes after the header that a [`Record`] holds.
     pub const KEPT: usize = 8 * WORDS;
 
     /// Returns the half word at an offset in bytes after the header. `None` if the record is too
@@ -64,14 +64,14 @@ impl Ring {
     /// Maps a ring for an event, with space for `bytes` bytes of records, but at least one page.
     ///
     /// # Errors
-    /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`, `EINVAL` if `bytes`
-    /// is more than a page and no power of two, or the event has a ring of another size.
+    /// `EPERM` if an ordinary user's rings exceed `kernel.perf_event_mlock_kb`. `EINVAL` if `bytes`
+    /// is more than a page and not a power of two, or the event has a ring of another size.
     pub fn map(event: BorrowedFd<'_>, bytes: usize) -> io::Result<Ring> {
         let page = page_size()?;
         let data = bytes.max(page);
         let length = data.checked_add(page).ok_or_else(malformed)?;
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping at a place of the kernel's choosing disturbs nothing that exists.
+        // SAFETY: the kernel chooses the address, so the new mapping overlaps no existing mapping.
         let base = unsafe { mmap(ptr::null_mut(), length, access, MapFlags::SHARED, event, 0) }?;
         let base = NonNull::new(base.cast()).ok_or_else(malformed)?;
         Ok(Ring { base, page, data })
@@ -110,7 +110,7 @@ impl Ring {
         result
     }
 
-    /// Reads the record at `tail`. Returns its size in bytes, header included, and the record.
+    /// Reads the record at `tail`. Returns the size in bytes, including the header, and the record.
     fn record(&self, tail: u64) -> (u64, Record) {
         // The header is { type: u32, misc: u16, size: u16 }.
         let header = self.word(tail).to_ne_bytes();
@@ -143,15 +143,15 @@ impl Ring {
 }
 
 fn page_size() -> io::Result<usize> {
-    // SAFETY: this reads a number and has no conditions.
+    // SAFETY: the call takes a number and returns a number.
     let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
     usize::try_from(size).map_err(|_| io::Error::last_os_error())
 }
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // SAFETY: this is the mapping that was made, whole, and nothing borrows from it any more.
-        // It cannot fail for such a mapping, and there would be nothing to do about it.
+        // SAFETY: address and length are those of the whole mapping, and nothing borrows from it
+        // any more. The call cannot fail for a whole mapping, so its result is ignored.
         let _ = unsafe { munmap(self.base.cast().as_ptr(), self.page + self.data) };
     }
 }

@@ -29,10 +29,10 @@ pub struct Tracepoint<const FIELDS: usize> {
     pub offsets: [usize; FIELDS],
 }
 
-/// Error of finding a tracepoint. It has the error at each place that was tried.
+/// Error of finding a tracepoint, with the error at each place that was tried.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "no tracefs: a mount of our own: {own}; /sys/kernel/tracing: {tracing}; \
+    "cannot find a tracepoint: private mount of tracefs: {own}; /sys/kernel/tracing: {tracing}; \
      /sys/kernel/debug/tracing: {debug}"
 )]
 pub struct TracepointError {
@@ -112,8 +112,8 @@ fn detached_mount() -> Result<OwnedFd, Errno> {
 /// the namespace ends too. The returned file descriptor keeps the mounted tracefs usable.
 fn mount_of_a_thread() -> io::Result<OwnedFd> {
     let mount_and_open = || {
-        // SAFETY: descriptors stay common to all threads; of what is not, this thread uses nothing
-        // but the mount that it makes, and then it ends.
+        // SAFETY: all threads still share their descriptors. Of the state that is not shared any
+        // more, this thread uses only the mount that it makes, and then it ends.
         unsafe { unshare_unsafe(UnshareFlags::NEWNS) }?;
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;

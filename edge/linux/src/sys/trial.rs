@@ -1,4 +1,4 @@
-//! System calls that are made once to find out if the kernel allows them.
+//! System calls that are made once to find out whether the kernel allows them.
 
 use std::io;
 use std::mem;
@@ -24,7 +24,7 @@ pub fn try_bpf_map() -> io::Result<()> {
     const ARRAY: u32 = 2;
     let attr = MapAttr { kind: ARRAY, key_bytes: 4, value_bytes: 8, entries: 1 };
     let size = libc::c_uint::try_from(mem::size_of::<MapAttr>()).map_err(|_| malformed())?;
-    // SAFETY: the kernel reads `size` bytes of `attr`, which is how large it is.
+    // SAFETY: the kernel reads `size` bytes of `attr`, which is the size of `attr`.
     let result = unsafe { libc::syscall(libc::SYS_bpf, CREATE_MAP, &raw const attr, size) };
     close(check(result)?)
 }
@@ -44,7 +44,7 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
 /// Creates a virtual machine without vCPUs and memory, and removes it.
 ///
 /// # Errors
-/// Those of the kernel, if the processor or the host's own hypervisor does not allow it.
+/// The error of the kernel, if the processor or the host's own hypervisor does not allow a VM.
 pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     const CREATE_VM: libc::c_ulong = 0xAE01;
     const DEFAULT_KIND: libc::c_ulong = 0;

@@ -2,8 +2,7 @@
 //!
 //! From Linux 6.9 on a thread has a descriptor of its own, a pidfd. On older kernels an open `stat`
 //! file in procfs is used instead. Reading it fails with `ESRCH` once the thread has ended, even if
-//! another thread has got its id. A pidfd of its process is kept in addition, if the kernel has
-//! pidfds (5.3).
+//! another thread has got its id. From Linux 5.3 on, a pidfd of the process is used in addition.
 //!
 //! Some actions are not possible by descriptor and use the thread's id: signals to a thread before
 //! 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and affinity.
@@ -38,6 +37,7 @@ enum Descriptor {
     Procfs(Procfs),
 }
 
+/// Substitute for a pidfd of a thread: an open `stat` file in procfs.
 #[derive(Debug)]
 struct Procfs {
     process: Tid,
@@ -68,7 +68,6 @@ impl TaskFd {
     /// Opens the substitute for a pidfd that kernels before 5.3 need. It works on any kernel.
     ///
     /// # Errors
-    ///
     /// `ESRCH` or `NotFound` if there is no such thread.
     pub fn open_in_procfs(tid: Tid) -> io::Result<TaskFd> {
         Procfs::open(tid, None).map(|held| TaskFd(Descriptor::Procfs(held)))
@@ -109,7 +108,7 @@ impl TaskFd {
     /// Returns true if the thread has exited, even if its parent has not reaped it yet.
     ///
     /// # Errors
-    /// Those of `poll`, or of procfs.
+    /// The errors of `poll`, or of reading procfs.
     pub fn has_exited(&self) -> io::Result<bool> {
         match &self.0 {
             Descriptor::Thread(fd) => is_ready(fd),
@@ -148,8 +147,7 @@ impl Procfs {
     fn open(tid: Tid, pidfd: Option<OwnedFd>) -> io::Result<Procfs> {
         let process = process_of(tid)?;
         let stat = File::open(format!("/proc/{process}/task/{tid}/stat"))?;
-        // Read through the descriptor, so the text is about the thread that the descriptor is tied
-        // to.
+        // The start time is read from the open file, so it belongs to the thread of that file.
         let started = read(&stat)?.started();
         Ok(Procfs { process, tid, started, stat, pidfd })
     }
@@ -169,9 +167,9 @@ fn read(stat: &File) -> io::Result<Stat> {
     Stat::parse(&text[..length]).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
-/// Returns true if an error says that the kernel has no pidfds, or that a sandbox hides them. Some
-/// sandboxes return `EPERM` for system calls that they do not know. The kernel itself never returns
-/// `EPERM` for this call.
+/// Returns true if an error of opening a pidfd means that the kernel has no pidfds, or that a
+/// sandbox hides them. Some sandboxes return `EPERM` for system calls that they do not know. The
+/// kernel itself never returns `EPERM` for this call.
 #[must_use]
 pub fn is_missing(error: &io::Error) -> bool {
     let is = |errno: Errno| error.raw_os_error() == Some(errno.raw_os_error());
@@ -183,7 +181,7 @@ fn is_ready(fd: &OwnedFd) -> io::Result<bool> {
     let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
     loop {
         match poll(&mut fds, Some(&at_once)) {
-            // Repeating cannot go on forever, since the call does not wait.
+            // The call does not wait, so signals cannot interrupt it again and again.
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
             Ok(_) => return Ok(!fds[0].revents().is_empty()),
@@ -227,7 +225,7 @@ mod tests {
         let (mut child, tid) = sleeper();
         let held = TaskFd::open_in_procfs(tid).unwrap();
         child.kill().unwrap();
-        // Its exit is under way. No other thread reaps it meanwhile.
+        // Wait until the killed process has become a zombie. Only this thread could reap it.
         while !held.has_exited().unwrap() {
             std::thread::yield_now();
         }
