@@ -304,10 +304,9 @@ impl HeldTree {
         Ok(())
     }
 
-    /// Compares all threads in the tree's cgroup with the orders. Applies the orders to new
-    /// threads, including threads that were moved into the cgroup. Returns the threads that are
-    /// present, that differ from the orders, and that have left. `known` has additional threads
-    /// that were in the tree.
+    /// Compares all threads in the tree's cgroup with the orders, and applies the orders to threads
+    /// that are new there. Returns the threads that are present, that differ from the orders, and
+    /// that have left. `known` has additional threads that were in the tree.
     ///
     /// # Errors
     /// If the tree was restored, or the kernel refuses.

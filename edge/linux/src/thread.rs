@@ -304,7 +304,7 @@ impl Stat {
         // The name is in parentheses and may contain parentheses and spaces itself.
         let name_end = text.iter().rposition(|&byte| byte == b')')?;
         let rest = std::str::from_utf8(&text[name_end + 1..]).ok()?;
-        // Counted from 1, as in proc(5), the state is the third field.
+        // proc(5) counts fields from 1, so the state, which follows the name, has number 3.
         let field = |number: usize| rest.split_ascii_whitespace().nth(number - 3);
         let flags: u64 = field(9)?.parse().ok()?;
         Some(Stat {

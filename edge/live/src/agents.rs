@@ -1,11 +1,11 @@
-//! Agents: reports of the tasks and the pending I/O of guests, received over Unix sockets.
+//! Connections to agents, which report the tasks and the pending I/O of guests over Unix sockets.
 //!
-//! Reports are checked, limited in rate, and expire if not repeated. They are passed to the host as
-//! hints from vCPUs.
+//! Reports are checked, limited in rate, and expire if the agent does not repeat them. They are
+//! passed to the host as hints from vCPUs.
 //!
-//! One thread reads all agents, on unmanaged CPUs if there are any. It reads little at a time, and
-//! stops at the permitted rate of reports. An agent that sends more only fills the buffer of its
-//! own socket.
+//! One thread reads the reports of all agents, on unmanaged CPUs if there are any. It reads at most
+//! 4 KiB from an agent at a time, and does not read from an agent that exceeds the permitted rate
+//! of reports. Such an agent only fills the buffer of its own socket.
 
 mod hearing;
 
@@ -48,7 +48,7 @@ pub struct AgentStatistics {
     pub name: String,
     /// Path of the socket on which the agent listens.
     pub path: PathBuf,
-    /// Time when the session first connected to the agent. `None` if it never did.
+    /// Time when the session first connected to the agent. `None` if it has not connected yet.
     pub connected: Option<Time>,
     /// Time of the latest loss: a claim (report of urgent work) lapsed, the agent counted as
     /// silent, or it closed the channel. `None` if there was no loss.
@@ -100,7 +100,7 @@ impl Agents {
         Ok(())
     }
 
-    /// Returns the statistics of each agent.
+    /// Returns the statistics of each agent's connection.
     pub(crate) fn heard(&self) -> Vec<AgentStatistics> {
         let counted =
             |agent: &Agent| AgentStatistics { counts: agent.hearing.counts, ..agent.heard.clone() };
@@ -170,6 +170,7 @@ impl Agents {
 }
 
 impl Agent {
+    /// Tries to connect to the agent, and sets the time of the next attempt.
     fn look_for(&mut self, now: Time) {
         self.again = now + AGAIN;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -181,8 +182,8 @@ impl Agent {
         }
     }
 
-    /// Reads once from the agent's socket, if its rate permits another report, and drops claims
-    /// that have lapsed.
+    /// Reads once from the agent's socket, if the rate limit permits another report. Then drops
+    /// claims that have lapsed.
     fn take(&mut self, (now, host): (Time, &LiveHost), news: &mut Vec<News>) {
         let before = self.hearing.counts;
         let mut bytes = [0; READ];
@@ -210,6 +211,7 @@ impl Agent {
         }
     }
 
+    /// Converts a report to a hint. `None` if the guest has no vCPU with the report's number.
     fn told(&self, one: &News) -> Option<Tell> {
         let vcpu = *self.vcpus.get(usize::from(one.vcpu))?;
         Some((vcpu, one.says.told(vcpu.domain())))

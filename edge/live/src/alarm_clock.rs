@@ -1,6 +1,6 @@
-//! Timer for the next dispatcher pass of one CPU. A timer costs CPU time and expires late. Cost and
-//! lateness differ between hosts by a factor of up to twenty, and are high on virtual hosts. The
-//! clock learns both from its own timers.
+//! Timer for the next dispatcher pass of one CPU. Each use of a timer costs CPU time, and the timer
+//! expires late. Cost and lateness differ between hosts by a factor of up to twenty, and are high
+//! on virtual hosts. So the alarm clock measures both on its own timers and adapts to them.
 
 use slackline_units::{Span, Time};
 
@@ -13,14 +13,14 @@ const LEAST: Span = Span::from_us(10);
 /// timer.
 const MOST: Span = Span::from_us(100);
 
-/// Increase of the margin after a timer that expired before the slice was used up. [`EARLIER`] is
-/// the decrease after a timer that expired later than the slice was used up. With these amounts one
-/// timer in nine expires early.
+/// Increase of the margin after a timer that expired before the slice was used up. With this value
+/// and [`EARLIER`], one timer in nine expires before the slice is used up.
 const LATER: Span = Span::from_us(4);
+/// Decrease of the margin after a timer that expired when the slice was used up.
 const EARLIER: Span = Span::from_ns(500);
 
-/// Divisor of the slice that gives the maximum margin, which is slice / 16. So the error over a
-/// second is at most 1/16 too. With short slices, an additional pass costs little.
+/// Divisor for the maximum margin, which is the rest of the slice / 16. So a late stop lets a vCPU
+/// exceed its CPU time by at most 1/16. For a short slice, an additional pass then costs little.
 const PART: u64 = 16;
 
 /// Times at which a CPU needs a dispatcher pass. Each field is one reason, and is `None` if that
@@ -37,7 +37,7 @@ pub(crate) struct PassTimes {
     pub(crate) glance: Option<Time>,
 }
 
-/// Timer of one dispatcher, with what it has learned about the host's timers.
+/// Timer of one dispatcher, with the cost and lateness of the host's timers as measured so far.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct AlarmClock {
     set: Option<AlarmSetting>,
@@ -51,6 +51,7 @@ pub(crate) struct AlarmClock {
     cost: Span,
 }
 
+/// Time for which the timer is set.
 #[derive(Clone, Copy, Debug)]
 struct AlarmSetting {
     at: Time,
@@ -64,8 +65,8 @@ impl AlarmClock {
         AlarmClock { set: None, least: LEAST, margin: Span::ZERO, cost: Span::ZERO }
     }
 
-    /// Notes that the dispatcher is awake. Returns the time by which the timer expired late. `None`
-    /// if it has not expired.
+    /// Returns the time from the expiry of the timer to `now`, at which the dispatcher has woken.
+    /// `None` if the timer has not expired.
     pub(crate) fn woke(&self, now: Time) -> Option<Span> {
         self.set.filter(|set| now >= set.at).map(|set| now - set.at)
     }
@@ -94,11 +95,11 @@ impl AlarmClock {
         self.cost
     }
 
-    /// Sets the timer to the earliest of the wanted times and returns that time. `None` if no pass
-    /// is needed.
+    /// Sets the timer to the earliest of the wanted times, and returns that time. `None` if
+    /// `wanted` has no time.
     pub(crate) fn set(&mut self, now: Time, wanted: PassTimes) -> Option<Time> {
-        // The chosen vCPU must get to run before the next pass, or passes would follow each other
-        // forever.
+        // The minimum wait lets the chosen vCPU run before the next pass. Otherwise one pass could
+        // follow the other forever.
         let margin = |limit: Time| self.margin.min(limit.since(now) / PART);
         let limit = wanted.limit.map(|limit| limit.after(margin(limit)).max(now.after(self.least)));
         let at = [limit, wanted.alarm, wanted.glance].into_iter().flatten().min();
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_margin_of_a_short_slice_is_short_and_is_not_adapted() {
+    fn timer_margin_of_a_short_slice_is_reduced_and_does_not_adapt() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {

@@ -1,9 +1,9 @@
-//! Kernel accounting of the managed CPUs: the time in which each was idle, and the time that a
-//! hypervisor below the host took (steal time). Other programs used the remaining time, except for
-//! what vCPUs received.
+//! Kernel accounting of the managed CPUs: the time in which each CPU was idle, the time that a
+//! hypervisor below the host took (steal time), and the time that the CPU's dispatcher used. The
+//! remaining time, except for the time that vCPUs received, was used by other programs.
 //!
-//! `/proc/stat` counts in ticks of 10 ms. Sums are exact, and a single second is wrong by at most a
-//! tick. Values that cannot be read are left out.
+//! `/proc/stat` counts in ticks of 10 ms. Sums are exact, and the value for a single second is
+//! wrong by at most a tick. A CPU whose values cannot be read gets no entry.
 
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, Span, Time};
@@ -27,10 +27,11 @@ pub(crate) struct Books {
 }
 
 struct CpuBooks {
-    /// Number of the CPU in the run. The next fields are its number in the kernel and the thread id
-    /// of its dispatcher.
+    /// Number of the CPU in the run.
     cpu: CpuId,
+    /// Number of the CPU in the kernel.
     real: CpuId,
+    /// Thread id of the CPU's dispatcher.
     dispatcher: Tid,
     /// Time and counts of the latest entry of the CPU. `None` before the first entry.
     last: Option<(Time, CpuTimeCounts)>,
@@ -45,7 +46,7 @@ struct CpuTimeCounts {
 }
 
 impl Books {
-    /// Creates the accounting of managed CPUs. Each is given as its number in the run, its number
+    /// Creates the accounting of managed CPUs. Each item is the CPU's number in the run, its number
     /// in the kernel, and the thread id of its dispatcher.
     pub(crate) fn new(cpus: impl Iterator<Item = (CpuId, CpuId, Tid)>) -> Books {
         let books = |(cpu, real, dispatcher)| CpuBooks { cpu, real, dispatcher, last: None };
@@ -53,7 +54,7 @@ impl Books {
         Books { tick: clock_tick(), cpus: cpus.collect(), next: Time::START }
     }
 
-    /// Appends an entry for each CPU if the last entries are old enough. Appends none before the
+    /// Appends an entry for each CPU if the last entries are old enough. Appends nothing before the
     /// run has begun.
     pub(crate) fn tell(&mut self, now: Time, into: &mut Vec<Entry>) {
         if now > Time::START && now >= self.next {
@@ -81,7 +82,7 @@ impl CpuBooks {
     /// CPU covers no time.
     fn entry(&mut self, now: Time, counts: CpuTimeCounts) -> Record {
         let (from, before) = self.last.unwrap_or((now, counts));
-        // The kernel may reduce idle time a little when it finds that the time was something else.
+        // The kernel may correct its count of idle time downwards a little.
         let [idle, stolen, dispatching] = [
             (counts.idle, before.idle),
             (counts.stolen, before.stolen),
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn kernel_accounting_records_follow_without_gaps_and_are_never_negative() {
+    fn kernel_accounting_records_have_no_gaps_and_no_negative_times() {
         let ms = Span::from_ms;
         let (cpu, real) = (CpuId::new(0), CpuId::new(7));
         let dispatcher = Tid::new(1).expect("thread ids are positive");
@@ -148,7 +149,7 @@ mod tests {
             }
         };
         let at = |at| Time::START + ms(at);
-        assert_eq!(told(5, 1_000, 400, 3), ((at(5), ms(0)), [ms(0); 3]), "from here on");
+        assert_eq!(told(5, 1_000, 400, 3), ((at(5), ms(0)), [ms(0); 3]), "first entry is empty");
         assert_eq!(told(1_005, 1_200, 410, 7), ((at(5), ms(1_000)), [ms(200), ms(10), ms(4)]));
         assert_eq!(told(2_005, 1_190, 410, 8), ((at(1_005), ms(1_000)), [ms(0), ms(0), ms(1)]));
         assert_eq!(told(3_005, 1_230, 420, 8), ((at(2_005), ms(1_000)), [ms(30), ms(10), ms(0)]));

@@ -1,12 +1,12 @@
 //! Measurement of the time of a dispatcher pass under load. Admission adds this overhead to
-//! reservations, so that all admitted ones can be delivered.
+//! reservations, so that all admitted reservations can be delivered.
 //!
-//! A thread makes the system calls of a dispatcher pass, at the same priority. It sleeps on a
-//! timer, reads the CPU time of another thread, gives that thread another priority, and then the
-//! old one again. The other thread runs at a lower priority, as the chosen vCPU would. The other
-//! thread writes to more memory than the inner caches of a CPU can contain, so that each pass finds
-//! cold caches. The result is the 95th percentile over single passes of the CPU time that the
-//! kernel counts, including both context switches.
+//! A measuring thread makes the system calls of a dispatcher pass, at the priority of a dispatcher.
+//! It sleeps on a timer, reads the CPU time of another thread, gives that thread another priority,
+//! and then the first priority again. The other thread runs at a lower priority, as the chosen vCPU
+//! would. It writes to more memory than the inner caches of a CPU can contain, so that each pass
+//! finds cold caches. The CPU time of a pass is the kernel's count, including both context
+//! switches. The result is the 95th percentile over all passes.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,10 +22,10 @@ use slackline_linux::sys::{
     thread_cpu_time,
 };
 
-/// Number of measured passes. The second constant is the index of the pass whose length is the
-/// result, counted from the shortest. Five in a hundred passes may be longer, for example because
-/// the host stalled.
+/// Number of measured passes.
 const PASSES: usize = 100;
+/// Index of the pass whose time is the result, if the passes are sorted from the shortest. Longer
+/// passes are ignored, because the host may have stalled in them.
 const COUNTS: usize = PASSES * 95 / 100;
 
 /// Time for which the measuring thread sleeps before each pass, while the other thread fills the
@@ -69,7 +69,7 @@ fn measure_on(cpu: CpuId) -> io::Result<Span> {
     set_affinity(own_tid(), &CpuSet::one(cpu))?;
     let is_over = &AtomicBool::new(false);
     thread::scope(|scope| {
-        // Ends the other thread, however this one ends.
+        // Ends the other thread, even if this thread returns early with an error.
         let _end = End(is_over);
         let (tell, told) = mpsc::channel();
         scope.spawn(move || {
@@ -125,7 +125,7 @@ mod tests {
     fn dispatch_overhead_measured_on_this_host_is_between_1_us_and_5_ms() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
-            // Two switches take a microsecond on any host.
+            // On any host, two context switches take more than a microsecond.
             Ok(look) => assert!(look > Span::from_us(1) && look < Span::from_ms(5), "{look}"),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{error}"),
         }

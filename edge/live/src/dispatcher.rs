@@ -1,5 +1,5 @@
-//! Dispatchers: each managed CPU has a thread whose priority is higher than that of all other
-//! threads there. It sleeps until its CPU needs a decision, makes a scheduling pass, and sleeps
+//! Dispatchers: each managed CPU has a thread with a higher priority than all other threads on that
+//! CPU. The thread sleeps until its CPU needs a decision, makes a scheduling pass, and sleeps
 //! again.
 
 use std::io;
@@ -28,7 +28,7 @@ const BREATH: Span = Span::from_us(50);
 /// Number of dispatcher passes over which the average CPU time of a pass is measured and reported.
 const LOOKS: u64 = 64;
 
-/// Reason why a CPU could not get a dispatcher, or why its dispatcher ended.
+/// Reason why a CPU could not get a dispatcher, or why its dispatcher ended before the run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DispatcherError {
     #[error("cannot use real-time scheduling: {source}")]
@@ -41,6 +41,8 @@ pub(crate) enum DispatcherError {
     Panicked { cpu: Option<CpuId> },
 }
 
+/// Returns the name of a CPU for messages about its dispatcher. `None` stands for the unmanaged
+/// CPUs.
 pub(crate) fn whose(cpu: Option<CpuId>) -> String {
     cpu.map_or_else(|| "other CPUs".into(), |cpu| cpu.to_string())
 }
@@ -55,6 +57,7 @@ fn become_real_time(priority: FifoPriority) -> Result<(), DispatcherError> {
 /// A dispatcher thread, which schedules one managed CPU, or a listener thread, which reads the
 /// events of all other CPUs.
 pub(crate) struct Dispatcher {
+    /// CPU that the dispatcher schedules. `None` for a thread that schedules no CPU.
     cpu: Option<CpuId>,
     /// Id of the thread. `None` if the thread failed while it was prepared.
     tid: Option<Tid>,
@@ -74,7 +77,7 @@ impl Dispatcher {
         let fds = host.fds_of(cpu).map_err(|source| DispatcherError::NotStarted { source })?;
         let body = move |ready: mpsc::Sender<Tid>| {
             let result = prepare(FifoPriority::DISPATCHER, CpuSet::one(real)).and_then(|()| {
-                // The receiver is gone only if the run has been given up.
+                // Sending fails only if the run has been abandoned.
                 let _ = ready.send(own_tid());
                 dispatch(cpu, &host, &fds)
             });
@@ -87,7 +90,7 @@ impl Dispatcher {
         Ok(Dispatcher { cpu: Some(cpu), tid, thread })
     }
 
-    /// Starts the listener, which reads wakes on unmanaged CPUs. `None` if there are no such CPUs,
+    /// Starts the listener, which reads wake-ups on unmanaged CPUs. `None` if all CPUs are managed,
     /// or if the kernel reports no events.
     pub(crate) fn start_elsewhere(
         host: Arc<LiveHost>,
@@ -184,7 +187,7 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
         let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
         wait_for(&mut polled, wait.unwrap_or(host.nap()).min(host.nap()));
         if !polled[0].revents().is_empty() {
-            // Nothing to read means that an earlier read also took this call.
+            // The read fails if an earlier read has already cleared the counter. That is no error.
             let _ = rustix::io::read(&fds[0], &mut [0_u8; 8]);
         }
     }
@@ -193,8 +196,8 @@ fn dispatch(cpu: CpuId, host: &LiveHost, fds: &[OwnedFd]) -> Result<(), Dispatch
     Ok(())
 }
 
-/// Runs the main loop of the listener. It pauses after each pass over the unmanaged CPUs. Any
-/// thread of the host may wake there, and the listener must not add load to a busy host.
+/// Runs the main loop of the listener. The listener pauses after each pass over the unmanaged CPUs.
+/// Without the pause it would add load to a busy host, on which many threads wake.
 fn listen(host: &LiveHost, fds: &[OwnedFd]) -> Result<(), DispatcherError> {
     while !host.is_over() {
         host.apply_unmanaged_events()?;

@@ -32,7 +32,7 @@ use probe::{Host, Probe, Verdict};
 pub enum State {
     /// The host has all that Slackline wants in this topic.
     Good,
-    /// The host has this feature, but only in part.
+    /// The feature works on this host, but with a limit.
     Limited,
     /// The feature is not available on this host.
     Missing,
@@ -69,7 +69,8 @@ pub struct Finding {
     pub topic: Topic,
     /// State of the host in this topic.
     pub state: State,
-    /// Description of the host's state in this topic, for people. It contains the numbers.
+    /// Description of the host's state in this topic, for people. It contains the same numbers as
+    /// `figures`.
     pub found: String,
     /// Advice for the user. `None` if the user need not do anything.
     pub hint: Option<String>,
@@ -149,9 +150,9 @@ impl Report {
 
 /// Examines this host.
 ///
-/// Tries real-time priorities on its own threads. For some milliseconds it reserves all free
-/// bandwidth of `SCHED_DEADLINE`. Other programs that ask for deadline bandwidth in that time are
-/// refused.
+/// The examination tries real-time priorities on its own threads. For some milliseconds it reserves
+/// all free bandwidth of `SCHED_DEADLINE`. The kernel refuses other programs that ask for deadline
+/// bandwidth in that time.
 #[must_use]
 pub fn examine() -> Report {
     let host = Host::look();
@@ -170,8 +171,8 @@ fn find(topic: Topic, host: &Host) -> Finding {
     }
 }
 
-/// Removes ` (os error 13)` and the like from the kernel's error texts. Users do not need the
-/// numbers.
+/// Removes error numbers such as ` (os error 13)` from the kernel's error texts, since users do not
+/// need them.
 fn without_numbers_of_errors(text: &str) -> String {
     let mut pieces = text.split(" (os error ");
     let mut words = pieces.next().unwrap_or_default().to_owned();

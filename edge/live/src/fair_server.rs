@@ -1,37 +1,38 @@
-//! Debt to the fair server: CPU time that the kernel reserves for ordinary threads. Slackline
-//! leaves them this time before the kernel enforces it.
+//! Debt of a CPU to ordinary threads. The kernel reserves CPU time for ordinary threads, and
+//! Slackline gives them this time before the kernel enforces it.
 //!
 //! Linux gives real-time threads at most 95 % of a CPU. If ordinary threads are runnable and have
 //! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
-//! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` did. Every
-//! reservation on the CPU fails in those 50 ms. They can fail even if reservations take less than
-//! 95 %: dispatchers are real-time too, and a hypervisor below the host can take time from ordinary
-//! threads.
+//! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` had the same
+//! effect. No reservation on the CPU is delivered in those 50 ms. This can happen even if
+//! reservations take less than 95 %: dispatchers are real-time too, and a hypervisor below the host
+//! can take time from ordinary threads.
 //!
-//! So if ordinary threads have received too little, a vCPU that should run as real-time runs for a
-//! while as the ordinary thread with the highest priority. The vCPU receives nearly all of this
-//! time, and for the kernel ordinary threads have run.
+//! So if ordinary threads have received too little, a vCPU that should be real-time runs for a
+//! while as the ordinary thread with the highest priority. This pays the debt: the vCPU receives
+//! nearly all of the time, and the kernel counts the time as CPU time of ordinary threads.
 
 use slackline_units::{Span, Time};
 
-/// Share of the time in which vCPUs ran as real-time threads that is owed to ordinary threads, in
-/// percent. It is the kernel's 5 % and a margin for time that the dispatcher does not see.
+/// Share of all time that is owed to ordinary threads, in percent. It is the kernel's 5 % and a
+/// margin for time that the dispatcher does not see.
 const PERCENT: u64 = 7;
 
 /// Debt to ordinary threads at which a CPU starts to pay. If the debt stays below this amount for a
 /// second, ordinary threads have received what the kernel reserves for them.
 const MOST: Span = Span::from_ms(5);
-/// Maximum debt that is remembered.
+/// Maximum debt. Further debt is forgotten.
 const EVER: Span = Span::from_ms(50);
 
-/// Debt at which a CPU starts to pay while several vCPUs are entitled to it. All of them wait while
-/// one vCPU pays, so payment is deferred as long as the kernel allows. 7 % of a second less this
-/// debt is still more than the kernel's 5 %.
+/// Debt at which a CPU starts to pay while several vCPUs are entitled to the CPU. The others wait
+/// while one vCPU pays, so payment is deferred as long as the kernel allows. 7 % of a second less
+/// this debt is 55 ms, still more than the kernel's 5 %.
 const URGENT: Span = Span::from_ms(15);
 
 /// CPU time that one CPU owes to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
+    /// Current debt.
     owed: Span,
     /// Time up to which the debt has been computed.
     known: Time,
@@ -78,7 +79,7 @@ impl FairServerDebt {
     }
 
     /// Returns true if an entitled vCPU must now pay the debt by running as an ordinary thread.
-    /// `is_paying` is true if a vCPU already does so, and `beside` if other vCPUs are entitled too.
+    /// `is_paying` is true if a vCPU is already paying, and `beside` if several vCPUs are entitled.
     pub(crate) fn is_to_be_paid(&self, is_paying: bool, beside: bool) -> bool {
         match (is_paying, beside) {
             (true, false) => self.owed().is_some(),
@@ -92,8 +93,8 @@ impl FairServerDebt {
 mod tests {
     use super::*;
 
-    /// Runs a vCPU for `slice` of every millisecond for ten seconds. Returns the time that ordinary
-    /// threads received in the second in which they received least.
+    /// Simulates a vCPU that runs for `slice` of every millisecond for ten seconds. Returns the
+    /// least time that ordinary threads received in any second.
     fn worst_second(slice: Span, cost: Span) -> Span {
         let (mut fair_server, mut had) = (FairServerDebt::new(), Vec::new());
         let mut is_paying = false;

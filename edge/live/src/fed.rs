@@ -1,5 +1,5 @@
-//! A live host without a kernel. The caller sets events and CPU time, and orders are only counted.
-//! It serves tests and benches of the dispatch overhead and of reactions to events.
+//! A live host without a kernel, for tests and benches of the dispatch overhead and of reactions to
+//! events. The caller sets the time, the events and the CPU time. Orders are only recorded.
 
 use std::io;
 use std::sync::Arc;
@@ -48,7 +48,9 @@ pub enum OrderedClass {
 /// Enforcement for tests: it records the orders and makes no system call.
 #[derive(Debug, Default)]
 struct RecordingEnforcement {
+    /// Number of all orders so far.
     orders: AtomicU64,
+    /// Orders since they were last taken: each vCPU with the class that it was given.
     told: std::sync::Mutex<Vec<(VcpuId, OrderedClass)>>,
     /// Threads of a process tree that should run first, in order, according to the latest order for
     /// a tree.
@@ -99,7 +101,7 @@ impl FedHost {
     /// time zero and without vCPUs.
     ///
     /// # Errors
-    /// If there are no descriptors left.
+    /// If this process cannot open more descriptors.
     pub fn new(spec: &Spec, values: &Values, topology: &Topology) -> io::Result<FedHost> {
         let real: Vec<CpuId> = (0..topology.cpus()).map(CpuId::new).collect();
         let events: Vec<FedEvents> = real.iter().map(|_| FedEvents::default()).collect();
@@ -118,7 +120,7 @@ impl FedHost {
         self.now.store(now.ns(), Ordering::Relaxed);
     }
 
-    /// Adds a vCPU of one thread, blocked. `is_exact` gives it a hard limit.
+    /// Adds a vCPU with one thread, which is blocked. `is_exact` gives the vCPU a hard limit.
     ///
     /// # Errors
     /// If there is not enough capacity available.
@@ -140,7 +142,6 @@ impl FedHost {
     /// gives the vCPU a hard limit.
     ///
     /// # Errors
-    ///
     /// If there is not enough capacity available.
     pub fn join_tree(
         &mut self,
@@ -171,20 +172,20 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Records an event of a vCPU on CPU `on` at time `at`. A wake that happens on `on` can concern
-    /// a vCPU that waits on another CPU.
+    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A wake-up that happens on
+    /// `on` can be that of a vCPU whose home is another CPU.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }
 
-    /// Records an event of the thread with id `number`. The thread is one of a process tree, or
+    /// Adds an event of the thread with id `number`. The thread is one of a process tree, or
     /// belongs to no vCPU.
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// Drops the recorded events of a CPU that were not read yet, as a full ring does.
+    /// Drops the events of a CPU that were not read yet, as a full ring does.
     pub fn lose(&self, on: CpuId) {
         self.events[on.index()].lose();
     }
@@ -194,7 +195,7 @@ impl FedHost {
         self.used[vcpu.slot()].fetch_add(ran.ns(), Ordering::Relaxed);
     }
 
-    /// Sets if the enforcement refuses orders to run this vCPU from now on.
+    /// Sets whether the enforcement refuses orders to run this vCPU from now on.
     pub fn refuse(&self, vcpu: VcpuId, refuses: bool) {
         let mut all = locked(&self.way.refuses);
         all.retain(|&other| other != vcpu);
@@ -208,8 +209,8 @@ impl FedHost {
         self.host.costs(cpu, look);
     }
 
-    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if
-    /// none is needed.
+    /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
+    /// further pass is needed.
     ///
     /// # Errors
     /// If policy and host violated their contract, which is a bug.
@@ -223,7 +224,7 @@ impl FedHost {
         self.way.orders.load(Ordering::Relaxed)
     }
 
-    /// Returns the orders since the last call: each has the vCPU and the class that it was given.
+    /// Returns the orders since the last call: each vCPU with the class that it was given.
     #[must_use]
     pub fn told(&self) -> Vec<(VcpuId, OrderedClass)> {
         std::mem::take(&mut locked(&self.way.told))

@@ -2,18 +2,18 @@
 //!
 //! An event that is read late is reported with the time at which it happened. Of the vCPUs that are
 //! entitled to a CPU, the chosen vCPU has the highest real-time priority. The next vCPUs in line
-//! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next one
-//! at once. The host learns of the block and of the switch in the next dispatcher pass.
+//! have the priorities right below it. So when the chosen vCPU blocks, the kernel runs the next
+//! vCPU at once. The host learns of the block and of the switch in the next dispatcher pass.
 //!
-//! A dispatcher pass over a CPU has three parts. Only the second one locks out passes over other
+//! A dispatcher pass over a CPU has three steps. Only the second step excludes passes over other
 //! CPUs:
 //! 1. It reads the events of the CPU and the CPU time of its threads (`view`, one lock per CPU).
-//! 2. It reports them to the host, which decides (`decider`). A policy may decide for all CPUs at
+//! 2. It reports both to the host, which decides (`decider`). A policy may decide for all CPUs at
 //!    once, so there is one lock. The result is the orders to the kernel (`enact`).
 //! 3. It carries out the orders ([`way`](crate::way), one lock per vCPU). A refusal by the kernel
 //!    is reported to the host as an event.
 //!
-//! Orders that concern another CPU are left to the dispatcher of that CPU, which is woken for them.
+//! If an order concerns another CPU, the dispatcher of that CPU is woken and carries it out.
 
 mod asking;
 mod decider;
@@ -57,11 +57,11 @@ use view::{CpuView, PassEvents};
 
 /// Source from which the live host learns which threads run, block and wake.
 pub(crate) enum Watching {
-    /// Events of every context switch and wake. Each source of events has the kernel's number of
+    /// Events of every context switch and wake-up. Each source of events has the kernel's number of
     /// its CPU.
     Events(Vec<(CpuId, Box<dyn EventSource>)>, Option<PerfWatch>),
     /// Only the CPU time used, which each pass reads. Every vCPU counts as runnable. This is for
-    /// kernels that do not allow events of whole CPUs; the error gives the reason.
+    /// hosts that do not allow events of whole CPUs. The error is the reason.
     Polled(WatchError),
 }
 
@@ -109,7 +109,7 @@ impl LiveHostError {
 }
 
 /// Default for the longest sleep of a dispatcher. It is short because some kernels do not report
-/// wakes on an idle CPU.
+/// wake-ups on an idle CPU.
 const NAP: Span = Span::from_ms(20);
 
 /// Clock that the live host reads.
@@ -159,17 +159,16 @@ pub(crate) struct LiveHost {
     /// Longest sleep of a dispatcher, in nanoseconds.
     nap: AtomicU64,
     is_polled: bool,
-    /// Reason why scheduling events of threads cannot be observed. `None` if they can.
+    /// Reason why scheduling events of threads cannot be observed. `None` if they are observed.
     unwatched: Option<WatchError>,
 }
 
 impl LiveHost {
     /// Creates a host for the CPUs `real`, in the kernel's numbers, that enforces with
-    /// `SCHED_FIFO`. Admission counts `dispatch` per dispatcher pass.
+    /// `SCHED_FIFO`. Admission adds `dispatch` to reservations for each dispatcher pass.
     ///
     /// # Errors
-    ///
-    /// If no descriptors can be created with which to wake the dispatchers.
+    /// If the descriptors with which dispatchers are woken cannot be created.
     pub(crate) fn new(
         (spec, values): (&Spec, &Values),
         real: &[CpuId],
@@ -182,8 +181,8 @@ impl LiveHost {
         Ok(LiveHost { dispatch, ..host })
     }
 
-    /// Creates a host as [`LiveHost::new`] does. A test or bench may provide parts in place of the
-    /// kernel's.
+    /// Creates a host as [`LiveHost::new`] does, but with the given source of events, clock and
+    /// enforcement. A test or bench can provide its own.
     pub(crate) fn with(
         host: Host,
         real: &[CpuId],
@@ -229,7 +228,8 @@ impl LiveHost {
         self.decider.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the reason why scheduling events of threads cannot be observed. `None` if they can.
+    /// Returns the reason why scheduling events of threads cannot be observed. `None` if they are
+    /// observed.
     pub(crate) fn unwatched(&self) -> Option<&WatchError> {
         self.unwatched.as_ref()
     }
@@ -249,15 +249,15 @@ impl LiveHost {
         Span::from_ns(self.origin.load(Ordering::Relaxed))
     }
 
-    /// Sets the offset from the host's clock to the clock to which phases refer. It takes effect at
-    /// once.
+    /// Sets the offset from the host's clock to the wall clock, to which phases of periods refer.
+    /// The offset takes effect at once.
     pub(crate) fn set_wall_clock(&self, ahead: Span) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         decider.wall_clock_set(ahead + self.origin())?;
         self.finish(decider)
     }
 
-    /// Returns the time of the run.
+    /// Returns the current time of the run, which counts from the start of the run.
     pub(crate) fn now(&self) -> Time {
         let origin = Time::from_ns(self.origin.load(Ordering::Relaxed));
         Time::START + self.clock.now().since(origin)
@@ -307,7 +307,7 @@ impl LiveHost {
         self.wanted().trees.push((vcpu, tids));
     }
 
-    /// Ends the events of a process tree's threads.
+    /// Ends the delivery of events of a process tree's threads.
     pub(crate) fn unwatch_tree(&self, vcpu: VcpuId) {
         self.wanted().trees.retain(|(tree, _)| *tree != vcpu);
         if let Some(perf) = &mut *self.perf() {
@@ -319,7 +319,7 @@ impl LiveHost {
         self.wanted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the events of a thread.
+    /// Ends the delivery of events of a thread.
     pub(crate) fn unwatch(&self, tid: Tid) {
         if let Some(perf) = &mut *self.perf() {
             perf.remove(tid);
@@ -357,7 +357,8 @@ impl LiveHost {
             if decider.is_over {
                 return Ok(None);
             }
-            // First, since the events below report the run intervals to which this time belongs.
+            // This CPU time is counted before the events, since the events report the run intervals
+            // to which this time belongs.
             decider.count_wide(cpu, self.clock.now())?;
             decider.count_elsewhere(cpu, self.clock.now())?;
             self.apply_events(&mut decider, &news)?;
@@ -398,8 +399,8 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher that has
-    /// not made its first pass does not count. Zero if no dispatcher has made a pass.
+    /// Returns the longest time since the latest pass of any dispatcher. A dispatcher that has not
+    /// made its first pass does not count. Zero if no dispatcher has made a pass.
     pub(crate) fn unlooked(&self) -> Span {
         let now = self.clock.now();
         let looked = self.looked.iter().map(|at| Time::from_ns(at.load(Ordering::Relaxed)));
@@ -418,7 +419,7 @@ impl LiveHost {
     }
 
     /// Returns the descriptors that a CPU's dispatcher waits for. The first is its eventfd. If the
-    /// kernel reports events, the second becomes readable when a wake happens on the CPU.
+    /// kernel reports events, the second becomes readable when a wake-up happens on the CPU.
     pub(crate) fn fds_of(&self, cpu: CpuId) -> io::Result<Vec<OwnedFd>> {
         let mut fds = vec![self.calls[cpu.index()].try_clone()?];
         let real = self.decider().pcpus.all[cpu.index()].real;
@@ -429,7 +430,7 @@ impl LiveHost {
         Ok(fds)
     }
 
-    /// Returns the CPUs that are not managed, and the descriptors that report wakes on them.
+    /// Returns the CPUs that are not managed, and the descriptors that report wake-ups on them.
     pub(crate) fn fds_elsewhere(&self) -> io::Result<(CpuSet, Vec<OwnedFd>)> {
         let managed: HashSet<CpuId> = self.real_cpus().collect();
         let (mut cpus, mut fds) = (CpuSet::NONE, Vec::new());
@@ -456,7 +457,7 @@ impl LiveHost {
     /// Wakes the dispatchers of these CPUs for a pass.
     pub(crate) fn call(&self, cpus: CpuSet) {
         for cpu in cpus.iter() {
-            // The write fails if the counter is full. The dispatcher wakes then as well.
+            // The write fails only if the counter is full, and then the dispatcher wakes too.
             let _ = rustix::io::write(self.calls[cpu.index()].as_fd(), &1_u64.to_ne_bytes());
         }
     }
@@ -466,7 +467,7 @@ impl LiveHost {
         self.call(CpuSet::first_n(self.calls.len()));
     }
 
-    /// Reads the events of a CPU, and forwards wakes of threads that are pinned to other CPUs to
+    /// Reads the events of a CPU, and forwards wake-ups of threads that are pinned to other CPUs to
     /// the views of those CPUs.
     fn drain_view(&self, view: &CpuView) -> Result<PassEvents, LiveHostError> {
         let mut news = view.drain_events(self.clock.now())?;
@@ -519,7 +520,7 @@ impl LiveHost {
         Ok(())
     }
 
-    /// Carries out orders with system calls. Returns those that the kernel refused.
+    /// Carries out orders with system calls. Returns the orders that the kernel refused.
     fn enforce(&self, order: &[Assignment]) -> Vec<FailedAssignment> {
         let mut failed = Vec::new();
         if !order.is_empty() {
@@ -535,8 +536,9 @@ pub(crate) enum NotDone {
     /// There is not enough capacity available.
     #[error("{0}")]
     Declined(AdmitError),
-    /// A hard limit cannot be enforced: if the vCPU counts as blocked but runs, no event would
-    /// report that in time.
+    /// A hard limit cannot be enforced, because no event would report in time that a vCPU that
+    /// counts as blocked runs. `slice` is the vCPU's slice, `look` the CPU time of a dispatcher
+    /// pass.
     #[error("no kernel event reports in time when a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.

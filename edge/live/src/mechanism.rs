@@ -1,8 +1,8 @@
 //! Mechanisms that enforce CPU time on a live host, behind one trait.
 //!
-//! [`Mechanism::check`] refuses a demand that the mechanism cannot express. It never approximates
-//! one. [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records every
-//! thread before it is changed, and undoes the change however this process ends.
+//! [`Mechanism::check`] refuses a demand that the mechanism cannot express exactly.
+//! [`KernelMechanism::apply`] lets the kernel enforce the demand. The fence records every thread
+//! before it is changed, and undoes the change in whatever way this process ends.
 //!
 //! Slackline's own dispatcher is a mechanism too. It needs a [session](crate::session), so it has
 //! no `apply` here. The kernel can offer two more mechanisms that are not built: loadable
@@ -56,7 +56,7 @@ impl EnforceTarget {
     }
 }
 
-/// Side on which a demand for CPU time binds.
+/// Meaning of the slice in a demand for CPU time: an exact amount, a minimum or a maximum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// The target receives the slice in every period, and no more.
@@ -80,7 +80,7 @@ impl Bound {
 pub enum Demand {
     /// A slice in every period.
     Time(Reservation, Bound),
-    /// A share in proportion to those of the sibling cgroups.
+    /// A weight: the target and its sibling cgroups share CPU time in proportion to their weights.
     Weight(CpuWeight),
 }
 
@@ -95,7 +95,7 @@ pub struct Abilities {
     pub least_slice: Option<Span>,
     /// Shortest and longest period. `None` if the mechanism has no periods.
     pub periods: Option<[Span; 2]>,
-    /// True if Slackline can keep the target on chosen CPUs.
+    /// True if Slackline can restrict the target to chosen CPUs.
     pub pins: bool,
     /// True if the mechanism acts on process trees, and on processes that start later.
     pub trees: bool,
@@ -109,7 +109,7 @@ impl Abilities {
     /// Checks that slice and period are within the limits of the mechanism.
     ///
     /// # Errors
-    /// If one of them is not, with both numbers.
+    /// If slice or period is outside of its limits. The error has the value and the limits.
     fn check(&self, each: Reservation) -> Result<(), MechanismError> {
         let (slice, period, share) = (each.slice(), each.period(), each.share());
         if let Some([shortest, longest]) = self.periods
@@ -137,7 +137,7 @@ pub trait Mechanism: Sync {
     /// Checks that the mechanism can express the demand for this target. Changes nothing.
     ///
     /// # Errors
-    /// The reason, with both numbers if there are two.
+    /// The reason why the mechanism cannot express the demand.
     fn check(&self, target: &EnforceTarget, demand: Demand) -> Result<(), MechanismError>;
 }
 
@@ -156,10 +156,10 @@ pub trait KernelMechanism: Mechanism {
     ) -> Result<KernelEnforcement, MechanismError>;
 }
 
-/// Demand that the kernel enforces.
+/// Enforcement of a demand by the kernel, as applied to threads and cgroups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelEnforcement {
-    /// Threads through which the fence undoes it. Releasing them ends the enforcement.
+    /// Threads by which the fence undoes the enforcement. Releasing them ends the enforcement.
     pub tids: Vec<Tid>,
     /// Folders of the cgroups that were made, one for each vCPU or one for a process tree. Empty if
     /// the mechanism needs none.
@@ -170,7 +170,8 @@ impl KernelEnforcement {
     /// Ends the enforcement and restores all threads.
     ///
     /// # Errors
-    /// One error for each thread that is not completely restored. It stays on the fence's list.
+    /// One error for each thread that is not completely restored. Such a thread stays on the
+    /// fence's list.
     pub fn end(&self, fence: &mut Fence) -> Result<(), Vec<GiveBackError>> {
         let errors = self.tids.iter().filter_map(|&tid| fence.release(tid).err());
         let errors: Vec<GiveBackError> = errors.collect();
@@ -200,7 +201,7 @@ pub fn kernel_mechanism(name: Enforcement) -> Option<&'static dyn KernelMechanis
     }
 }
 
-/// Returns the quota of one cgroup version.
+/// Returns the quota mechanism of one cgroup version.
 #[must_use]
 pub fn quota_of(version: Version) -> &'static dyn KernelMechanism {
     match version {

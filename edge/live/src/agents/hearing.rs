@@ -1,5 +1,5 @@
-//! Reports of one guest's agent: finds the valid frames in its bytes, and decides how long each
-//! claim (report of urgent work) counts. This module does no I/O and reads no clock.
+//! Reports of one guest's agent. This module finds the valid frames in the agent's bytes, and
+//! decides how long each claim (report of urgent work) counts. It does no I/O and reads no clock.
 
 use slackline_units::frame::{FRAME, Frame, MAGIC, NoFrame, Says};
 use slackline_units::{Span, TASKS, Time};
@@ -7,22 +7,23 @@ use slackline_units::{Span, TASKS, Time};
 use crate::live_host::VcpuActivity;
 
 /// Time for which a claim (report of urgent work) of a guest's agent counts if the agent does not
-/// repeat it. An agent whose guest waits for a CPU cannot repeat its claim. The claim then counts
-/// until the guest has run for 5 ms.
+/// repeat the claim. An agent whose guest waits for a CPU cannot repeat its claim. The claim then
+/// counts until the guest has run for 5 ms.
 pub const LEASE: Span = Span::from_ms(100);
 /// Maximum time for which a claim (report of urgent work) counts without being repeated, even if
 /// its guest never gets a CPU.
 pub const LEASE_AT_MOST: Span = Span::from_secs(1);
-/// CPU time that a guest must receive after its claim expired until the claim lapses. A working
+/// Time for which a guest must run after [`LEASE`] has passed before its claim lapses. A working
 /// agent repeats the claim as soon as its guest runs.
 const LITTLE: Span = Span::from_ms(5);
 /// Number of invalid frames in a row after which an agent counts as silent.
 pub const BAD_AT_MOST: u32 = 8;
 /// Maximum average rate at which reports of an agent are passed on to the policy, per second.
 pub const RATE: u64 = 1_000;
+/// Minimum average interval between two reports of an agent, `1 / RATE`.
 const EACH: Span = Span::from_us(1_000_000 / RATE);
-/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send that
-/// many more at once, but at most 32: the reports that [`RATE`] allows in this time.
+/// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send the
+/// missing reports at once, but at most as many as [`RATE`] allows in this time, which is 32.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses since the session connected to it.
@@ -61,6 +62,7 @@ pub(super) struct News {
 struct Claim {
     vcpu: u16,
     kind: Kind,
+    /// Time at which the agent last reported the claim.
     told: Time,
     /// Time of the next check, at which the claim can lapse.
     due: Time,
@@ -68,7 +70,7 @@ struct Claim {
     ran: bool,
 }
 
-/// Kind of a frame.
+/// Kind of a frame: a report of tasks or of pending I/O.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Tasks,
@@ -83,6 +85,7 @@ impl Kind {
         }
     }
 
+    /// Returns a report of this kind that claims nothing, and so ends a claim.
     const fn nothing(self) -> Says {
         match self {
             Kind::Tasks => Says::Classes([None; TASKS]),
@@ -101,6 +104,7 @@ pub(super) struct Hearing {
     /// Sequence number and arrival time of the last frame of each kind. The first entry is for
     /// reports of tasks, the second for reports of pending I/O.
     last: [Option<(u32, Time)>; 2],
+    /// Number of invalid frames in a row.
     bad: u32,
     claims: Vec<Claim>,
     /// Rate limiter: the time up to which the frames passed on so far use up the rate of one frame
@@ -129,8 +133,8 @@ impl Hearing {
         self.claims.iter().map(|claim| claim.due).min()
     }
 
-    /// Parses bytes of the agent and appends the reports to `news`. Of several reports in these
-    /// bytes about the same vCPU and of the same kind, only the last is kept.
+    /// Parses bytes of the agent and appends the reports to `news`. If these bytes have several
+    /// reports of one kind about the same vCPU, only the last of these reports is appended.
     pub(super) fn take(&mut self, now: Time, bytes: &[u8], news: &mut Vec<News>) {
         let before = news.len();
         self.rest.extend_from_slice(bytes);
@@ -161,6 +165,7 @@ impl Hearing {
         frame.vcpu < self.vcpus && is_next
     }
 
+    /// Counts a valid frame, and starts, renews or ends the claim of its vCPU and kind.
     fn hear(&mut self, now: Time, frame: &Frame) {
         let (vcpu, kind) = (frame.vcpu, Kind::of(&frame.says));
         self.counts.frames += 1;
@@ -172,6 +177,8 @@ impl Hearing {
         }
     }
 
+    /// Appends a report. If `news` from index `before` on already has a report of the same vCPU and
+    /// kind, replaces that report.
     fn add(&mut self, one: News, before: usize, news: &mut Vec<News>) {
         let what = |news: &News| (news.vcpu, Kind::of(&news.says));
         let is_same = |other: &&mut News| what(other) == what(&one);
@@ -184,6 +191,7 @@ impl Hearing {
         }
     }
 
+    /// Counts a dropped frame. After [`BAD_AT_MOST`] of them in a row, the agent counts as silent.
     fn drop_one(&mut self, read: Result<Frame, NoFrame>, before: usize, news: &mut Vec<News>) {
         self.counts.dropped += 1;
         self.bad = self.bad.saturating_add(1);
@@ -197,8 +205,8 @@ impl Hearing {
         }
     }
 
-    /// Drops claims that the agent did not repeat in time although its guest had enough CPU time to
-    /// do so.
+    /// Drops claims that the agent did not repeat in time, although its guest had enough CPU time
+    /// to repeat them.
     pub(super) fn look(
         &mut self,
         now: Time,
@@ -254,7 +262,7 @@ impl Claim {
 /// Returns the number of bytes to skip until a frame may begin. `bytes` do not start with a frame.
 fn to_next(bytes: &[u8]) -> usize {
     let next = bytes.windows(MAGIC.len()).skip(1).position(|window| window == MAGIC);
-    // The last of these bytes may be the first of a frame.
+    // The last bytes may be the beginning of a frame, so they are not skipped.
     next.map_or(bytes.len() - (MAGIC.len() - 1), |place| place + 1)
 }
 
@@ -308,7 +316,7 @@ mod tests {
         assert_eq!(look(&mut hearing, at(204)), [NOTHING]);
         assert_eq!((hearing.lapses(), look(&mut hearing, at(500))), (None, vec![]));
         assert_eq!(hearing.counts.lapsed, 1);
-        // An agent without claims need not repeat that.
+        // A report without a claim cannot lapse.
         take(&mut hearing, at(600), &bytes(9, NOTHING));
         assert_eq!(hearing.lapses(), None);
     }
@@ -329,7 +337,7 @@ mod tests {
         take(&mut hearing, at(300), &bytes(2, urgent()));
         assert_eq!(look_at(&mut hearing, at(1_299), VcpuActivity::Waits), []);
         assert_eq!(look_at(&mut hearing, at(1_304), VcpuActivity::Waits), [NOTHING]);
-        // Pending I/O is reported by others, which have a CPU.
+        // A claim of pending I/O is not extended while the guest waits for a CPU.
         take(&mut hearing, at(2_000), &bytes(3, Says::Pending { items: 1, asked: 0 }));
         assert_eq!(look_at(&mut hearing, at(2_100), VcpuActivity::Waits).len(), 1);
     }
@@ -337,7 +345,7 @@ mod tests {
     /// Claims about pending I/O lapse like claims about tasks. Each kind of claim can be withdrawn
     /// by a report of its own kind.
     #[test]
-    fn claims_on_urgency_and_on_pending_io_expire_for_all_vcpus_together() {
+    fn claims_of_urgency_and_of_pending_io_expire_on_all_vcpus_of_a_guest() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -358,7 +366,7 @@ mod tests {
         let stranger = Frame { vcpu: 1, sequence: 9, says: urgent() };
         assert_eq!(take(&mut hearing, at(1), &stranger.to_bytes()), []);
         assert_eq!((hearing.counts.frames, hearing.counts.dropped), (1, 3));
-        // Another program may be there by now, which has numbers of its own.
+        // After 100 ms another agent may be connected, whose sequence numbers start anew.
         assert_eq!(take(&mut hearing, at(101), &bytes(0, urgent())), [urgent()]);
     }
 
@@ -374,15 +382,15 @@ mod tests {
         assert_eq!(take(&mut hearing, at(3), &bytes(1, urgent())), [urgent()]);
     }
 
-    /// A full channel accepts only the first part of a frame, and later a whole frame. Only the
-    /// whole frame counts.
+    /// A full channel accepts only the first bytes of a frame, and later another whole frame. Only
+    /// the whole frame counts.
     #[test]
     fn agent_frame_that_is_cut_off_is_dropped_and_the_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
             let claimed = take(&mut hearing, at(0), &stream);
-            // Bytes that are only the beginning of a frame wait for the rest.
+            // Bytes that could be the beginning of a frame are parsed when the next bytes arrive.
             let rest = take(&mut hearing, at(1), &bytes(301, urgent()));
             assert_eq!([claimed, rest].concat(), [urgent(); 2], "cut after {cut} bytes");
             assert_eq!(hearing.counts.frames, 2);
@@ -399,7 +407,7 @@ mod tests {
         assert_eq!(take(&mut hearing, at(0), &old[..32].repeat(9)), []);
         let Counts { frames, silenced, other_version, .. } = hearing.counts;
         assert_eq!((frames, silenced, other_version), (0, 1, Some(1)));
-        // Then one of this version connects, and its frames are cut eight times.
+        // Then an agent of the host's version connects, and eight of its frames are cut off.
         take(&mut hearing, at(1), &bytes(1, urgent()));
         take(&mut hearing, at(2), &bytes(2, urgent())[..FRAME - 1].repeat(9));
         let Counts { frames, silenced, other_version, .. } = hearing.counts;
@@ -407,20 +415,20 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_agent_frames_is_reported_at_most_once_per_millisecond() {
+    fn flood_of_agent_frames_yields_on_average_one_report_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
         assert_eq!((hearing.counts.frames, hearing.counts.overtaken), (100, 99));
         let mut told = 1;
         for number in 100..1_100 {
-            // One every 100 us.
+            // The agent sends a frame every 100 us.
             let now = Time::START + Span::from_us(100) * u64::from(number);
             if hearing.not_before(now).is_none() {
                 told += take(&mut hearing, now, &bytes(number, urgent())).len();
             }
         }
-        // In 110 ms: the burst allowance, and one per millisecond.
+        // In 110 ms, the burst allowance of 32 reports and one report per millisecond pass.
         assert!((120..=133).contains(&told), "{told}");
     }
 
@@ -478,7 +486,7 @@ mod tests {
             for (number, (begin, length)) in (0..).zip(pieces) {
                 let piece = &stream[begin.index(stream.len())..];
                 let mut news = Vec::new();
-                // So far apart that all numbers are after the last.
+                // The pieces are so far apart in time that every sequence number is accepted.
                 hearing.take(at(number * 200), &piece[..length.min(piece.len())], &mut news);
                 for one in news.iter().filter(|one| one.says.claims()) {
                     let is_this = |frame: &Frame| (frame.vcpu, frame.says) == (one.vcpu, one.says);
@@ -487,8 +495,8 @@ mod tests {
             }
         }
 
-        /// Every frame is found, even if the bytes are cut at any place and other bytes lie between
-        /// frames. At most the bytes of one incomplete frame are kept.
+        /// Every frame is found, even if the stream arrives in pieces and other bytes lie between
+        /// frames. The unparsed bytes are always fewer than a frame has.
         #[test]
         fn agent_frames_are_found_between_arbitrary_other_bytes(
             parts in prop::collection::vec((rubbish(), 1..70_usize), 1..20),

@@ -30,7 +30,8 @@ pub(super) fn cpus(_: &Host) -> Result<Verdict, ProbeError> {
         Verdict::limited(format!("{found}; Slackline supports the first {} CPUs", CpuId::LIMIT))
             .hint("use the CPUs with the lowest numbers")
     } else if online.len() == 1 {
-        Verdict::limited(found).hint("use a host with more CPUs: all else waits while a VM runs")
+        Verdict::limited(found)
+            .hint("use a host with more CPUs: all other programs wait while a VM runs")
     } else {
         Verdict::good(found)
     };
@@ -51,7 +52,7 @@ pub(super) fn smt(_: &Host) -> Result<Verdict, ProbeError> {
         .hint("for exact speed, leave siblings idle, or write `off` to smt/control in sysfs"))
 }
 
-/// Probes the topology of those CPUs that Slackline can represent.
+/// Probes the topology of the CPUs whose number is below [`CpuId::LIMIT`].
 pub(super) fn topology(_: &Host) -> Result<Verdict, ProbeError> {
     let online = read_list(format!("{DIRECTORY}/online"))?;
     let cpus: Vec<CpuId> =

@@ -1,9 +1,9 @@
-//! Free `SCHED_DEADLINE` bandwidth, found with the kernel's own admission test.
+//! Probe of the free `SCHED_DEADLINE` bandwidth, by the kernel's own admission test.
 //!
-//! A thread can have at most one CPU, so the probe starts a thread for each CPU. One after another,
-//! each asks for a whole CPU and, if that is refused, searches for the largest share that is
-//! admitted. Each thread sets its own class and exits as a deadline thread. The kernel then frees
-//! its bandwidth, as for any deadline thread that exits.
+//! A thread can reserve at most one CPU, so the probe starts a thread for each CPU. One thread
+//! after another asks for a whole CPU and, if that is refused, searches for the largest share that
+//! is admitted. Each thread sets its own class and exits as a deadline thread. The kernel then
+//! frees its bandwidth, as for any deadline thread that exits.
 
 use std::io;
 use std::sync::mpsc::{Sender, channel};
@@ -38,12 +38,13 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let found = format!("{free} of {total}cpu is free, {each} on each CPU");
     let limit = limit()?.unwrap_or(CpuShare::ONE);
     if each > limit {
-        // Seen when two programs take and release deadline bandwidth in the same milliseconds.
+        // This happens if another program takes and releases deadline bandwidth during the search.
         return Ok(Verdict::unknown(format!("{found}, more than the limit of {limit}"))
             .hint("run `slackline doctor` again: another program changed deadline bandwidth"));
     }
     let server = if host.is_at_least(6, 12)? { FAIR_SERVER } else { CpuShare::NONE };
-    // Share that the limit, the fair server and the resolution of the search leave.
+    // Smallest result that is possible if no other thread used deadline bandwidth: the limit less
+    // the fair server's share and the resolution of the search.
     let explained = limit.less(server).less(CpuShare::from_ppm(STEP));
     let verdict = if each >= explained {
         Verdict::good(found)
@@ -74,15 +75,14 @@ fn free_share(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _turn = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let sum = take_all(threads);
-    // After this the next search finds the bandwidth free again.
+    // After this wait the kernel has freed the bandwidth, so that the next search finds it.
     thread::sleep(Duration::from_nanos(PERIOD.ns()));
     sum
 }
 
 fn take_all(threads: usize) -> Result<io::Result<CpuShare>, ProbeError> {
     thread::scope(|scope| {
-        // Each thread keeps its share until its sender is dropped, which happens on any return from
-        // here.
+        // Each thread keeps its share until its sender is dropped, when this closure returns.
         let mut holds: Vec<Sender<()>> = Vec::new();
         let mut sum = 0_u32;
         for _ in 0..threads {
@@ -132,7 +132,7 @@ fn take_most() -> io::Result<CpuShare> {
 fn ask(share: CpuShare) -> io::Result<bool> {
     let runtime = PERIOD * u64::from(share.ppm()) / u64::from(CpuShare::ONE.ppm());
     let class = Scheduling::Deadline { runtime, deadline: PERIOD, period: PERIOD };
-    // Deadline threads may not start others unless those are ordinary again.
+    // The kernel lets a deadline thread start other threads only with reset-on-fork.
     let to = SchedulingOf { class, reset_on_fork: true };
     match set_scheduling(own_tid(), &to) {
         Ok(()) => Ok(true),

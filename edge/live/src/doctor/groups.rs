@@ -59,8 +59,8 @@ pub(super) fn freezer(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// Finds out if cgroups of version 2 have the file `cpu.rt.max`. The root cgroup does not have it,
-/// so a cgroup below the root is examined.
+/// Finds out whether cgroups of version 2 have the file `cpu.rt.max`. The root cgroup never has it,
+/// so the cgroups below the root are examined.
 pub(super) fn reservations(_: &Host) -> Result<Verdict, ProbeError> {
     let mounts = mounted()?;
     let Some(v2) = mounts.iter().find(|mount| mount.kind == HierarchyKind::V2) else {
@@ -80,7 +80,7 @@ struct Group(PathBuf);
 
 impl Group {
     fn make(parent: &Path) -> io::Result<Group> {
-        // A name that no group of held threads has.
+        // Unlike cgroups of scheduled threads, the name does not begin with `slackline-`.
         let group = parent.join(format!("doctor-of-slackline-{}", own_tid()));
         fs::create_dir(&group)?;
         Ok(Group(group))
@@ -89,7 +89,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // It is empty, so removing it fails only if another program has removed it first.
+        // The cgroup is empty, so the removal fails only if another program has removed it first.
         let _ = fs::remove_dir(&self.0);
     }
 }

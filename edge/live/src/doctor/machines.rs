@@ -24,7 +24,8 @@ pub(super) fn kvm(_: &Host) -> Result<Verdict, ProbeError> {
     };
     let version =
         kvm_api_version(device.as_fd()).map_err(ProbeError::tried("ask KVM for its version"))?;
-    // Some hosts make VMs without the processor's help, in which a whole kernel soon dies.
+    // Some hosts create KVM VMs although the processor has no virtualization. A guest kernel
+    // crashes in such a VM.
     let processor = std::fs::read_to_string("/proc/cpuinfo")
         .map_err(ProbeError::tried("read about the processor"))?;
     if cfg!(target_arch = "x86_64")
@@ -58,7 +59,8 @@ pub(super) fn qemu(_: &Host) -> Result<Verdict, ProbeError> {
     })
 }
 
-/// Returns the QEMU emulators in one folder of `PATH`. Empty if the folder cannot be read.
+/// Returns the names of the QEMU emulators in one folder of `PATH`. The list is empty if the folder
+/// cannot be read.
 fn in_folder(folder: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
     let emulators = entries.flatten().filter(|entry| {

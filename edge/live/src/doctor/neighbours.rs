@@ -40,7 +40,7 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
     let kernel = format!("{kernel_threads} of the kernel");
     let verdict = match kinds.keys().next() {
         None => Verdict::good(format!("none except {kernel}")),
-        // At least as urgent as the lowest priority that Slackline gives to threads.
+        // The first thread is at least as urgent as a vCPU at the lowest priority of Slackline.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
             Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
                 .hint("end these threads, or move them to CPUs that Slackline does not schedule")
@@ -56,7 +56,7 @@ fn scan() -> Result<(Kinds, u64), ProbeError> {
     let (mut kinds, mut kernel_threads) = (Kinds::new(), 0);
     let own = std::process::id().to_string();
     let all = fs::read_dir("/proc").map_err(ProbeError::tried("list /proc"))?;
-    // A process or a thread that exits during the scan does not matter.
+    // Errors are ignored below: a process or thread that exits during the scan is left out.
     let processes = all.flatten().filter(|entry| {
         let name = entry.file_name();
         name.as_encoded_bytes().iter().all(u8::is_ascii_digit) && name != own.as_str()

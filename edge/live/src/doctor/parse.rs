@@ -21,16 +21,17 @@ impl Config {
     }
 }
 
-/// A cgroup hierarchy and where it is mounted.
+/// A mounted cgroup hierarchy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hierarchy {
     pub(super) kind: HierarchyKind,
     /// Cgroup of the hierarchy that is visible at the mount `point`.
     pub(super) root: PathBuf,
+    /// Directory at which the hierarchy is mounted.
     pub(super) point: PathBuf,
 }
 
-/// Version of a hierarchy. Version 1 has the hierarchy's controllers.
+/// Version of a hierarchy. For version 1 it includes the names of the hierarchy's controllers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum HierarchyKind {
     V1 { controllers: Vec<String> },
@@ -96,7 +97,7 @@ fn unescaped(text: &str) -> PathBuf {
 }
 
 /// Returns the cgroup of this process in a hierarchy of kind `kind`, from the text of
-/// `/proc/self/cgroup`. Its lines are `number:controllers:group`.
+/// `/proc/self/cgroup`, whose lines have the form `number:controllers:group`.
 pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
     text.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -113,11 +114,11 @@ pub(super) fn own_group(text: &str, kind: &HierarchyKind) -> Option<PathBuf> {
 
 impl Hierarchy {
     /// Returns the directory of this process's own cgroup in this hierarchy. `cgroup` is the text
-    /// of `/proc/self/cgroup`. `None` if the cgroup is outside of the mounted part.
+    /// of `/proc/self/cgroup`. `None` if the cgroup is not visible below the mount point.
     pub(super) fn own_directory(&self, cgroup: &str) -> Option<PathBuf> {
         let group = own_group(cgroup, &self.kind)?;
         let below = group.strip_prefix(&self.root).ok()?;
-        // The kernel writes `/..` for groups above our own cgroup namespace.
+        // The kernel writes `/..` for a cgroup outside of this process's cgroup namespace.
         let above = below.components().any(|part| part == std::path::Component::ParentDir);
         // Joining with an empty path would add a slash.
         (!above).then(|| match below.as_os_str().is_empty() {
@@ -145,7 +146,7 @@ pub(super) fn cpu_ticks(stat: &str) -> Option<CpuTicks> {
     Some(CpuTicks { total: numbers.get(..8)?.iter().sum(), stolen: *numbers.get(7)? })
 }
 
-/// Scheduling parameters of a thread, parsed from its `stat` file.
+/// Name and scheduling parameters of a thread, parsed from its `stat` file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct ThreadStat {
     pub(super) name: String,
@@ -164,7 +165,7 @@ pub(super) fn thread_stat(text: &str) -> Option<ThreadStat> {
     let (name, rest) = text.rsplit_once(')')?;
     let (_, name) = name.split_once('(')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
-    // Counted from 1, as in proc(5), the first after the name is the third field.
+    // proc(5) counts fields from 1, so the first field after the name has number 3.
     let field = |number: usize| fields.get(number - 3);
     let flags: u64 = field(9)?.parse().ok()?;
     Some(ThreadStat {

@@ -6,7 +6,7 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 use super::parse::effective_capabilities;
 use super::probe::{Host, ProbeError, Verdict, not_understood, read};
 
-/// A capability: number of its bit, its name, and the actions for which Slackline needs it.
+/// A capability: the number of its bit, its name, and the action for which Slackline needs it.
 struct Capability(u32, &'static str, &'static str);
 
 const KILL: Capability = Capability(5, "CAP_KILL", "stop threads of other users");
@@ -43,15 +43,15 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
     let enough = limit.is_none_or(|limit| limit >= TOP_PRIORITY);
     let hint = "run as root, or give the program CAP_SYS_NICE, CAP_KILL, CAP_IPC_LOCK and \
                 CAP_PERFMON by `setcap`";
-    // A sufficient limit allows the priorities, for threads of the same user.
+    // A sufficient priority limit allows real-time priorities for threads of the same user.
     let allowed = has(&SYS_NICE)? || enough;
     let verdict = if allowed { Verdict::limited(found) } else { Verdict::missing(found) };
     Ok(verdict.hint(hint))
 }
 
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Amount of memory that a process with some tens of threads locks, in bytes. Each thread has 2
-    /// MiB of stack, and the process itself needs some.
+    /// Amount of memory in bytes that a process with some tens of threads locks. Each thread has
+    /// a stack of 2 MiB, and the program itself needs some more.
     const ENOUGH: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));

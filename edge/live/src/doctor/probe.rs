@@ -1,4 +1,4 @@
-//! Common parts of the probes: verdicts, errors, reading of files, and attempts.
+//! Types and functions that all probes use: verdicts, errors, and the reading of files.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use slackline_linux::version::KernelVersion;
 /// A probe of one topic.
 pub(super) type Probe = fn(&Host) -> Result<Verdict, ProbeError>;
 
-/// Result of a probe, without its topic.
+/// Result of a probe: a [`Finding`](super::Finding) without its topic.
 #[derive(Debug)]
 pub(super) struct Verdict {
     pub(super) state: State,
@@ -142,9 +142,9 @@ fn read_config(release: &str) -> Result<Config, ProbeError> {
 }
 
 fn unpacked(path: &'static str) -> Result<String, ProbeError> {
-    // This error is clearer than the program's exit status.
+    // If the file does not exist, this error is clearer than the exit status of `gzip`.
     fs::metadata(path).map_err(|source| unreadable(path, source))?;
-    // A host without gzip is too rare to carry an unpacker for it.
+    // Hosts without `gzip` are too rare to justify an unpacker in this program.
     let output = Command::new("gzip")
         .args(["--decompress", "--stdout", path])
         .output()

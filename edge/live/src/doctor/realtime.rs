@@ -82,8 +82,8 @@ pub(super) fn rt_group(host: &Host) -> Result<Verdict, ProbeError> {
 type MachineRoom = (i32, Result<BudgetLimit, String>);
 
 /// Returns the VMs on this host with their largest possible real-time budgets. The budget of a VM
-/// is the budget of the vCPU with the smallest budget. Only VMs whose vCPU threads have names and
-/// are in cgroups with budgets are listed.
+/// is the smallest budget of its vCPUs. A VM is listed only if its vCPU threads have the names that
+/// emulators give to vCPU threads, and are in cgroups with budgets.
 fn budgets_of_machines() -> Vec<MachineRoom> {
     let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -194,7 +194,7 @@ pub(super) fn rt_limit(_: &Host) -> Result<Verdict, ProbeError> {
         format!("real-time threads get {runtime} us every {period} us: {share} of each CPU");
     let verdict = match share.ppm() {
         0 => Verdict::missing(found).hint(HINT),
-        // The default is 0.95.
+        // The kernel's default is 0.95 of a CPU.
         1..950_000 => Verdict::limited(found).hint(HINT),
         _ => Verdict::good(found),
     };
@@ -220,7 +220,7 @@ fn fair_server_read(servers: &[(Span, Span)]) -> Verdict {
     let share = |&(runtime, period): &(Span, Span)| ratio(runtime.ns(), period.ns());
     let most = servers.iter().max_by_key(|server| share(server));
     let Some(most @ &(runtime, period)) = most else {
-        return Verdict::unknown("debugfs shows none");
+        return Verdict::unknown("debugfs shows no fair server");
     };
     let ppm = share(most).ppm();
     let verdict = if ppm == 0 {
@@ -259,7 +259,7 @@ fn server_span(cpu: &Path, name: &'static str) -> Result<Span, ProbeError> {
         "runtime" => "read the fair server's runtime in debugfs",
         _ => "read the fair server's period in debugfs",
     };
-    // With a mount of our own, the path would show a descriptor's number.
+    // The error names no path, since a path below a private mount has only a descriptor's number.
     let text = fs::read_to_string(cpu.join(name)).map_err(ProbeError::tried(what))?;
     let number = text.trim().parse().map_err(|_| not_understood(cpu.join(name), &text))?;
     Ok(Span::from_ns(number))
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_command_calls_real_time_scheduling_limited_if_a_vm_gets_no_budget() {
+    fn doctor_finds_real_time_budgets_limited_if_a_vm_can_get_no_budget() {
         let own = || Verdict::good("950000 us every 1000000 us for /cpu");
         let alone = with_machines(own(), &[]);
         assert_eq!((alone.state, alone.found), (State::Good, own().found));

@@ -13,8 +13,8 @@ pub enum Ink {
     Color,
 }
 
-/// Minimum width of a formatted report, in columns. A smaller width would not leave space for two
-/// words on a line.
+/// Minimum width of a formatted report, in columns. A narrower line would not have space for two
+/// words.
 const NARROWEST: usize = 40;
 /// Minimum width, in columns, at which a finding is printed to the right of its topic. On a
 /// narrower page it is printed below the topic.
@@ -122,9 +122,9 @@ impl Page {
     /// `head`. `head` is printed on the first line only.
     fn wrapped(&self, out: &mut String, head: &str, text: &str, style: Option<&str>) {
         let indent = printed_width(head);
-        let room = self.width.saturating_sub(indent);
+        let columns = self.width.saturating_sub(indent);
         let mut before = head.to_owned();
-        for piece in pieces(text, room) {
+        for piece in pieces(text, columns) {
             let piece = style.map_or(piece.clone(), |style| self.paint(style, &piece));
             line(out, &format!("{before}{piece}"));
             before = " ".repeat(indent);
@@ -152,14 +152,14 @@ fn printed_width(text: &str) -> usize {
     first + rest.sum::<usize>()
 }
 
-/// Wraps the words of a text into lines of at most `room` columns, except for longer words. Returns
-/// at least one line.
-fn pieces(text: &str, room: usize) -> Vec<String> {
+/// Wraps the words of a text into lines of at most `columns` columns. A longer word gets a line of
+/// its own. Returns at least one line.
+fn pieces(text: &str, columns: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
     for word in text.split_whitespace() {
         let last = lines.last_mut().expect("there is always a line");
         let taken = last.chars().count();
-        if taken > 0 && taken + 1 + word.chars().count() > room {
+        if taken > 0 && taken + 1 + word.chars().count() > columns {
             lines.push(word.to_owned());
         } else {
             if taken > 0 {

@@ -17,8 +17,8 @@ use slackline_linux::sys::{monotonic, own_tid, set_scheduling};
 const SLEEPS: usize = 100;
 /// Length of each sleep whose timer is measured.
 const SLEEP: Span = Span::from_ms(1);
-/// Maximum lateness of a timer that counts as good. It is a quarter of 1 ms, the shortest period in
-/// use. If timers are later than this, slices are not accurate.
+/// Maximum lateness (99th percentile) of timers that counts as good. It is a quarter of 1 ms, the
+/// shortest usual period. If timers are later, slices are not accurate.
 const LATE: Span = Span::from_us(250);
 
 pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
@@ -56,7 +56,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         .figure("timer_worst_ns", worst.ns()))
 }
 
-/// Rounds a duration to the microsecond, since repeated measurements do not agree more closely.
+/// Rounds a duration to a microsecond, since repeated measurements differ by more than that.
 fn rounded(span: Span) -> Span {
     Span::from_us((span.ns() + 500) / 1_000)
 }
@@ -86,8 +86,7 @@ fn sleep_until(until: Time) -> io::Result<()> {
 
 pub(super) fn clock(_: &Host) -> Result<Verdict, ProbeError> {
     const READINGS: u32 = 10_000;
-    /// Clock sources that programs can read without a system call. They exist on different
-    /// architectures.
+    /// Clock sources of different architectures that programs can read without a system call.
     const FAST: [&str; 8] = [
         "tsc",
         "kvm-clock",
@@ -138,8 +137,7 @@ pub(super) fn tick(host: &Host) -> Result<Verdict, ProbeError> {
 }
 
 pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
-    /// Part of a CPU in millionths, 1 %, up to which the cost of Slackline's own work counts as
-    /// good.
+    /// Share of stolen CPU time in millionths, 1 %, from which the state of the host is limited.
     const NOTICED_PPM: u64 = 10_000;
     let stat = read("/proc/stat")?;
     let ticks = cpu_ticks(&stat)

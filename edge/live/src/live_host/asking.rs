@@ -1,4 +1,4 @@
-//! Reading of vCPU states from the kernel, when events do not report them.
+//! Reading the states and CPU times of vCPUs from the kernel, when events do not report them.
 
 use slackline_host::{CpuUse, Fact};
 use slackline_units::{CpuId, Time, VcpuId};
@@ -21,8 +21,8 @@ impl Decider {
         Ok(())
     }
 
-    /// Reads from the kernel if a vCPU is runnable, and reports a change to the host. `now` is the
-    /// monotonic time.
+    /// Reads from the kernel whether a vCPU is runnable, and reports a change to the host. `now` is
+    /// the monotonic time.
     pub(super) fn ask(&mut self, vcpu: VcpuId, now: Time) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let Some(known) = self.vcpus[vcpu.slot()].as_mut() else { return Ok(()) };

@@ -19,8 +19,8 @@ use crate::watch::ThreadEventKind;
 use crate::way::{FailedAssignment, VcpuHandle};
 use slackline_linux::sys::Tid;
 
-/// Minimum time between two checks if a vCPU in line behind the chosen vCPU has been running
-/// unnoticed.
+/// Minimum time between two checks whether a vCPU in line behind the chosen vCPU has been running
+/// in its place.
 const GLANCE: Span = Span::from_ms(1);
 
 /// Delay before a vCPU is chosen again after the kernel refused an order for it.
@@ -35,10 +35,10 @@ pub(super) struct Decider {
     pub(super) in_line: Vec<NextInLine>,
     /// vCPUs that are neither chosen nor in line, and whose class may have to change.
     pub(super) touched: Vec<VcpuId>,
-    /// vCPUs that joined or woke and have no home CPU yet. Only used with a policy that divides
-    /// slack by weight.
+    /// vCPUs that joined or woke and have no home CPU yet. The list is only used with a policy that
+    /// divides slack by weight.
     pub(super) unbound: Vec<VcpuId>,
-    /// Sequence number of the latest orders to the kernel.
+    /// Sequence number of the latest list of orders to the kernel.
     pub(super) number: u64,
     /// True if the kernel reports no scheduling events, so that only CPU time can be read.
     pub(super) is_polled: bool,
@@ -47,8 +47,8 @@ pub(super) struct Decider {
     /// Current time of the run.
     pub(super) now: Time,
     /// Time of the latest event reported to the host. An event of one CPU may be read after a later
-    /// event of another CPU. It is then reported with this time, but its CPU time is charged at the
-    /// time when it was used.
+    /// event of another CPU. The earlier event is then reported with this time, but its CPU time is
+    /// charged at the time when it was used.
     told: Time,
     pub(super) records: Recording,
     /// vCPUs whose threads have all ended. They are about to be removed.
@@ -80,7 +80,7 @@ pub(super) struct Vcpu {
     pub(super) runs_after_stop: bool,
     /// True while this vCPU is paused at a user's request.
     pub(super) is_paused: bool,
-    /// True while another program controls this vCPU's threads. The daemon then leaves that
+    /// True while another program controls this vCPU's threads. Slackline then leaves that
     /// program's changes in place and gives the threads no orders.
     pub(super) is_left: bool,
     /// CPU time that the vCPU used while `is_left` was true and that is not recorded yet.
@@ -100,8 +100,8 @@ pub(super) struct ThreadRecord {
     /// run.
     pub(super) on_cpu_since: Option<Time>,
     /// CPU time received. The thread of a tree with the least value runs first. When a thread
-    /// wakes, its value is raised to the least value of the runnable threads, so that it does not
-    /// catch up on time in which it was blocked.
+    /// wakes, its value is raised to the least value of the runnable threads. Otherwise the thread
+    /// would catch up on the time in which it was blocked.
     pub(super) received: Span,
     /// True if the thread has run since it woke. If it has not run, it may have been woken only
     /// because its cgroup was thawed.
@@ -180,7 +180,7 @@ impl Decider {
         Time::START + at.since(self.origin)
     }
 
-    /// Returns the monotonic time up to which events have been taken in.
+    /// Returns the monotonic time up to which events have been processed.
     pub(super) fn monotonic(&self) -> Time {
         self.origin + (self.now - Time::START)
     }
@@ -264,8 +264,8 @@ impl Decider {
         self.host.reserved(cpu)
     }
 
-    /// Sets the offset from the time of the run to the clock to which phases refer. It takes effect
-    /// at once.
+    /// Sets the offset from the time of the run to the wall clock, to which phases of periods
+    /// refer. The offset takes effect at once.
     pub(super) fn wall_clock_set(&mut self, ahead: Span) -> Result<(), LiveHostError> {
         self.step(self.now, &[], Fact::ClockSet(ahead)).map_err(broken)
     }
@@ -289,8 +289,9 @@ impl Decider {
         self.learn(cpu, woken);
         self.pay(cpu);
         self.try_again(cpu)?;
-        // Each limit or timer that has expired is handled, and each may set the next one. If the
-        // timeslice was over before the timer expired, both are reported before the policy decides.
+        // Handling a limit or timer may set the next one, so this repeats until none has expired.
+        // If the timeslice ended before the timer expired, both are reported before the policy
+        // decides.
         loop {
             let pcpu = &self.pcpus.all[cpu.index()];
             let limit = pcpu.turn.and_then(|(_, until, _)| until).unwrap_or(Time::NEVER);
@@ -314,8 +315,8 @@ impl Decider {
         pcpu.clock.learn(woken, has_run, pcpu.left);
     }
 
-    /// Adds to a CPU's debt to ordinary threads for the time in which vCPUs ran as real-time
-    /// threads.
+    /// Updates a CPU's debt to ordinary threads. If a vCPU must start or stop to pay the debt, the
+    /// CPU gets new orders.
     fn pay(&mut self, cpu: CpuId) {
         let pcpu = &mut self.pcpus.all[cpu.index()];
         pcpu.fair_server.pass(self.now, pcpu.clock.cost());
@@ -345,7 +346,7 @@ impl Decider {
         let limit = pcpu.turn.and_then(|(_, until, _)| until);
         let is_due = pcpu.turn.is_some_and(|(.., entitlement)| entitlement != Entitlement::Spare);
         pcpu.left = limit.filter(|_| is_due).map_or(Span::ZERO, |limit| limit.since(self.now));
-        // A vCPU standing by runs unnoticed when the chosen one blocks.
+        // If the chosen vCPU blocks, the next vCPU in line runs, and no event wakes the dispatcher.
         let glance = pcpu.ready.map(|limit| limit.max(GLANCE));
         let glance = if pcpu.is_paying { pcpu.fair_server.owed() } else { glance };
         let glance = glance.map(|span| self.now.after(span));
@@ -407,8 +408,8 @@ impl Decider {
         stretches
     }
 
-    /// Adds the CPU time used before an event of a thread. If its vCPU blocks or wakes with the
-    /// event, reports that to the host.
+    /// Processes one event of a thread: reports the CPU time used before the event to the host and,
+    /// if the vCPU blocks or wakes with the event, the change of its state.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;
@@ -445,7 +446,7 @@ impl Decider {
         self.note(thread, *what, *seen);
         let fact = match (was_awake, self.is_any_awake(vcpu)) {
             (true, false) => {
-                // A stopped vCPU has lost its last thread. It must not stay stopped.
+                // A stopped vCPU whose last thread has ended must not stay stopped.
                 self.touched.extend(self.get(vcpu).filter(|it| it.is_stopped()).map(|it| it.vcpu));
                 Fact::Blocked(vcpu)
             }
@@ -459,8 +460,8 @@ impl Decider {
         self.step(at, used.as_slice(), fact).map_err(broken)
     }
 
-    /// Returns true if the thread belongs to a vCPU that is present. False if it belongs to an
-    /// earlier vCPU with the same id.
+    /// Returns true if the thread belongs to a vCPU that is present. Returns false if the thread
+    /// belongs to an earlier vCPU with the same id.
     pub(super) fn knows(&self, thread: &Arc<WatchedThread>) -> bool {
         let vcpu = self.vcpus.get(thread.vcpu.slot()).and_then(Option::as_ref);
         let known = vcpu.and_then(|vcpu| vcpu.threads.get(&thread.tid));
@@ -479,10 +480,10 @@ impl Decider {
         known.threads.insert(thread.tid, ThreadRecord::new(thread, true, since, least));
     }
 
-    /// Updates the state of a thread, or removes it if it has ended. The kernel reports a thread
-    /// that Slackline has stopped as blocked; such reports are ignored. Events on different CPUs,
-    /// such as a block and a wake, may be read in the wrong order. The event with the later time
-    /// counts.
+    /// Updates the state of a thread, or removes the thread if it has ended. The kernel reports a
+    /// thread that Slackline has stopped as blocked, and such reports are ignored. Events on
+    /// different CPUs, such as a block and a wake-up, may be read in the wrong order. Then the
+    /// event with the later time counts.
     fn note(&mut self, thread: &WatchedThread, what: ThreadEventKind, since: Time) {
         let Some(vcpu) = &mut self.vcpus[thread.vcpu.slot()] else { return };
         let is_awake = what != ThreadEventKind::SwitchedOut { ready: false };
@@ -517,7 +518,7 @@ impl Decider {
     }
 
     /// Handles orders that the kernel refused. A vCPU that cannot be run is not chosen again for
-    /// [`AGAIN`]. If an order cannot be undone, the run ends with the error.
+    /// [`AGAIN`]. If the kernel refused to resume or restore a thread, the run ends with the error.
     pub(super) fn apply_refusals(
         &mut self,
         failed: Vec<FailedAssignment>,
@@ -554,7 +555,7 @@ impl Decider {
         }
         self.touched.push(vcpu);
         self.pcpus.all[home.index()].is_stale = true;
-        // The vCPU loses the rest of its timeslice, and is refused if it is chosen again.
+        // The vCPU loses the rest of its timeslice, and is not eligible until `AGAIN` has passed.
         match self.host.moment().cpu_of(vcpu) {
             Some(cpu) => self.step(self.now, &[], Fact::Yielded(cpu)).map_err(broken),
             None => Ok(()),
@@ -575,7 +576,7 @@ impl Decider {
     }
 
     /// Reports to the host that all events of a pass or request are known, so that the host
-    /// decides. Each CPU that they concern is rescheduled once, even if there were many events.
+    /// decides. Each CPU that the events concern is rescheduled once, even after many events.
     pub(super) fn choose(&mut self) -> Result<(), LiveHostError> {
         if self.is_over || self.host.is_settled() {
             return Ok(());

@@ -12,17 +12,18 @@ use crate::vcpu_threads::Home;
 use crate::way::{Assignment, Place};
 use slackline_fence::Timeslice;
 
-/// Maximum number of real-time vCPUs on a CPU, including the chosen vCPU. A further vCPU would cost
-/// a system call, and would run only if all vCPUs of higher priority blocked between two passes.
+/// Maximum number of real-time vCPUs on a CPU, including the chosen vCPU. Each further vCPU would
+/// cost a system call, and would run only if all vCPUs of higher priority blocked between two
+/// passes.
 const READY: usize = 4;
 
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
 /// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's
-/// round-robin quantum continues across timeslices. If it ended within a timeslice, a random thread
-/// would receive the remaining time. So only a timeslice longer than the quantum is divided among
-/// several threads.
+/// round-robin quantum continues across timeslices. If a quantum ended within a short timeslice, an
+/// arbitrary thread would receive the remaining time. So only a timeslice longer than the quantum
+/// is divided among several threads.
 fn timeslice_of(limit: Option<Span>) -> Timeslice {
     match limit {
         Some(limit) if limit <= ROUND_ROBIN_QUANTUM => Timeslice::Whole,
@@ -50,7 +51,8 @@ impl Decider {
         calls
     }
 
-    /// Returns the new orders for the threads on a CPU. Empty if nothing has changed there.
+    /// Returns the new orders for the threads on a CPU. The list is empty if nothing has changed on
+    /// this CPU.
     pub(super) fn enact(&mut self, cpu: CpuId) -> Vec<Assignment> {
         let mut order = Vec::new();
         let mut touched = std::mem::take(&mut self.touched);
@@ -71,11 +73,13 @@ impl Decider {
     fn enact_on(&mut self, cpu: CpuId, order: &mut Vec<Assignment>) {
         let mut in_line = std::mem::take(&mut self.in_line);
         self.host.in_line(cpu, READY, &mut in_line);
-        // A vCPU that the kernel refused would be refused again at once, without end.
+        // If the kernel refused an order for a vCPU, the same order would be refused again at once,
+        // and so on forever.
         in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
-        // While one vCPU pays, none of the others is real-time: they would run before it.
+        // While one vCPU pays the debt as an ordinary thread, no other vCPU is real-time. A
+        // real-time vCPU would preempt the paying vCPU.
         pcpu.is_paying = !in_line.is_empty()
             && pcpu.fair_server.is_to_be_paid(pcpu.is_paying, in_line.len() > 1);
         pcpu.is_awaited = in_line.len() > 1;
@@ -96,8 +100,7 @@ impl Decider {
         }
         before.sort_unstable();
         before.dedup();
-        // Demotions come first: when a vCPU is raised, the one that it replaces must already be
-        // demoted.
+        // Demotions come first: before a vCPU is raised, the vCPU that it replaces must be demoted.
         for &vcpu in &before {
             if !raised.iter().any(|next| next.vcpu == vcpu) {
                 let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
@@ -164,8 +167,8 @@ impl Decider {
             Some((chosen, _)) if chosen == vcpu => Place::First,
             _ if is_owed => Place::Original,
             // A vCPU that has not been chosen yet has no home, and may have used more than its
-            // budget. It would never be chosen then and, unless it were stopped, would never stop
-            // running.
+            // budget. The policy then does not choose it. Unless it is stopped, it would run on
+            // without a limit.
             _ if must_not => known.stop_place(),
             // As an ordinary thread this vCPU would receive as much slack as the chosen vCPU.
             _ if self.host.weighs_spare_time() && known.home.get().is_some() => Place::Behind,
@@ -189,10 +192,11 @@ impl Decider {
         if place.is_stop() {
             known.held_since.get_or_insert(self.now);
         } else if known.held_since.take().is_some() {
-            // The stop is reported as a block, and another CPU may read that event only now.
+            // The kernel reported the stop as a block, and that event may not have been read yet.
+            // Events before this time are ignored.
             known.threads.values_mut().for_each(|it| it.since = it.since.max(now));
         }
-        // A vCPU that the kernel refused is not pinned either.
+        // A vCPU for which the kernel refused an order is not pinned.
         let home = known.home.get().filter(|_| !self.pcpus.is_refused(vcpu));
         let cpu = home.map(|home| self.pcpus.all[home.index()].real);
         let handle = Arc::clone(&known.handle);

@@ -30,16 +30,17 @@ pub(crate) type GroupJoined = Result<(), (VcpuId, NotDone)>;
 /// Error of replacing vCPUs by a group of other vCPUs.
 #[derive(Debug)]
 pub(crate) struct NotReplaced {
-    /// vCPU of the group that could not join, so that the group was not added.
+    /// vCPU of the group that could not join, so that no vCPU of the group was added.
     pub(crate) vcpu: VcpuId,
+    /// Reason why the vCPU could not join.
     pub(crate) why: NotDone,
     /// Replaced vCPUs that had left and could not join again.
     pub(crate) lost: Vec<VcpuId>,
 }
 
 impl LiveHost {
-    /// Adds groups of vCPUs in one scheduling decision. Each group is added as a whole or not at
-    /// all. Returns the result of each group, in order.
+    /// Adds groups of vCPUs in one scheduling decision. If a vCPU of a group cannot join, no vCPU
+    /// of that group is added. Returns the result of each group, in order.
     pub(crate) fn join(
         &self,
         groups: Vec<Vec<Joining>>,
@@ -139,8 +140,8 @@ impl LiveHost {
             Body::Tree(tree) => HeldThreads::Tree(tree.clone()),
         };
         let handle = VcpuHandle::new(vcpu, threads);
-        // An order that the kernel never allows fails here. An order that the kernel refuses later
-        // is tried again.
+        // If the kernel never allows such orders, joining fails here. An order that the kernel
+        // refuses later is tried again.
         handle.try_real_time().map_err(NotDone::Refused)?;
         if let Some(cpus) = cpus {
             let real = decider.real_cpus(cpus);
@@ -227,7 +228,7 @@ impl LiveHost {
         result
     }
 
-    /// Removes a vCPU. Its threads get no orders from then on.
+    /// Removes a vCPU. Its threads get no further orders.
     pub(crate) fn leave(&self, vcpu: VcpuId) -> Result<(), LiveHostError> {
         let mut decider = self.observe()?;
         let result = self.take_out(&mut decider, vcpu);

@@ -1,5 +1,6 @@
-//! vCPUs whose threads do not run where Slackline pinned them. Either a thread runs on an unmanaged
-//! CPU, or another program has changed the threads' scheduling and keeps control of them.
+//! CPU time of vCPUs whose threads do not run on the CPU to which Slackline pinned them. Either a
+//! thread runs on an unmanaged CPU, or another program has changed the threads' scheduling and
+//! keeps control of the threads.
 
 use slackline_host::Fact;
 use slackline_trace::{Record, Sink};
@@ -81,7 +82,7 @@ impl Decider {
         for pcpu in &mut self.pcpus.all {
             pcpu.running = pcpu.running.filter(|&(running, _)| running != vcpu);
         }
-        // CPU time that can no longer be charged to a CPU still counts for the vCPU.
+        // CPU time that was not charged to a CPU yet is recorded as used under the other program.
         let unreported = std::mem::take(&mut self.pcpus.unreported[vcpu.slot()]);
         self.pcpus.refused.retain(|&(refused, ..)| refused != vcpu);
         if let Some(known) = self.get_mut(vcpu) {
@@ -106,7 +107,7 @@ impl Decider {
         Ok(())
     }
 
-    /// Notes if a thread runs on a CPU that is not managed.
+    /// Notes whether a thread runs on a CPU that is not managed.
     pub(super) fn note_place(
         &mut self,
         thread: &WatchedThread,
@@ -125,9 +126,9 @@ impl Decider {
         }
     }
 
-    /// Charges the CPU time of each vCPU that is pinned to a CPU but runs on other CPUs, as if it
-    /// had run on its own CPU since that CPU's last pass. So its timeslice ends when its slice is
-    /// used, on whichever CPUs. `now` is the monotonic time.
+    /// Charges the CPU time of each vCPU whose home is `cpu` but whose threads run on unmanaged
+    /// CPUs, as if they had run on `cpu` since that CPU's last pass. So the timeslice ends when the
+    /// slice is used up, on any CPU. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {

@@ -1,4 +1,5 @@
-//! Requests other than changes of shares: pausing a vCPU, and restricting it to some CPUs.
+//! Requests other than changes of shares: pausing and resuming a vCPU, turning its hard limit on or
+//! off, and restricting the vCPU to some CPUs.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
@@ -12,13 +13,13 @@ use super::{LiveHost, LiveHostError, NotDone};
 use crate::way::{Place, VcpuHandle};
 
 /// Number of notifications per slice. The kernel notifies the dispatcher when a vCPU that counts as
-/// blocked has received slice / 8 of CPU time. The remaining slice is long enough for the
+/// blocked has received slice / 8 of CPU time. The rest of the slice is long enough for the
 /// dispatcher to stop the vCPU in time. A notification causes a dispatcher pass, after which
 /// notifications end.
 const NOTICES: u64 = 8;
 
-/// Divisor that limits the cost of passes for a vCPU that counts as blocked but uses CPU time: they
-/// may take at most 1/100 of a CPU.
+/// Limit of the cost of repeated passes if the kernel sends no notifications. A dispatcher then
+/// makes a pass at least once per slice, which must take at most 1/100 of the slice.
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
@@ -33,7 +34,8 @@ impl LiveHost {
     }
 
     /// Requests notifications for a vCPU with a hard limit and this slice: its dispatcher wakes at
-    /// once if the vCPU receives CPU time while it counts as blocked. `None` ends them.
+    /// once if the vCPU receives CPU time while it counts as blocked. With `None`, ends the
+    /// notifications.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,
@@ -72,9 +74,9 @@ impl LiveHost {
         result
     }
 
-    /// Resumes a paused vCPU. If it was runnable before the pause, its threads continue when it is
-    /// next chosen. If it was blocked, it may have been woken during the pause. The kernel shows
-    /// that only when its threads are not stopped, so they continue at once.
+    /// Resumes a paused vCPU. If the vCPU was runnable before the pause, its threads continue when
+    /// it is next chosen. If the vCPU was blocked, it may have been woken during the pause. The
+    /// kernel shows that only when its threads are not stopped, so the threads continue at once.
     pub(crate) fn resume(&self, vcpu: VcpuId, due: Time) -> Result<(), NotDone> {
         let mut decider = self.observe()?;
         let must_look = decider.resume(vcpu)?;
@@ -159,15 +161,15 @@ impl Decider {
         Ok(())
     }
 
-    /// Ends the pause of a vCPU. Returns true if its threads must continue, because only then does
-    /// the kernel show if they are runnable.
+    /// Ends the pause of a vCPU. Returns true if its threads must continue at once, because the
+    /// kernel shows only then whether the threads are runnable.
     fn resume(&mut self, vcpu: VcpuId) -> Result<bool, LiveHostError> {
         let now = self.now;
         let Some(known) = self.get_mut(vcpu).filter(|known| known.is_paused) else {
             return Ok(false);
         };
         known.is_paused = false;
-        // Time for which a vCPU is paused by request counts as blocked.
+        // A pause by request is not recorded as a stop, so the recorded stop begins now.
         known.held_since = Some(now);
         let had_work = known.threads.values().any(|known| known.is_awake);
         self.touched.push(vcpu);

@@ -9,6 +9,7 @@ const RECORDS: usize = 1 << 15;
 /// Buffer of records in the order in which they were made.
 pub(super) struct Recording {
     entries: Vec<Entry>,
+    /// True if calls between hardware and host are recorded too.
     keeps_exchanges: bool,
 }
 

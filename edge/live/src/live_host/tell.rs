@@ -1,5 +1,4 @@
-//! Passing of hints to the policy. Hints come from guests, and from programs that do I/O for
-//! guests.
+//! Passing hints to the policy. Hints come from guests, and from programs that do I/O for guests.
 
 use slackline_host::Fact;
 use slackline_units::{Time, VcpuHint, VcpuId};
@@ -10,9 +9,11 @@ use super::{LiveHost, LiveHostError};
 /// State of a vCPU: running, waiting for a CPU, or blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum VcpuActivity {
+    /// The vCPU is blocked.
     Asleep,
     /// The vCPU is runnable but not running.
     Waits,
+    /// The vCPU is running.
     Runs,
 }
 
@@ -31,8 +32,8 @@ impl LiveHost {
     /// Passes a hint about a vCPU to the policy. A hint about a vCPU that is not present is
     /// ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
-        // First read the events of the CPU on which the vCPU runs, so that the CPU time that it has
-        // used is charged before the hint is reported.
+        // The events of the vCPU's CPU are read first, so that the CPU time that the vCPU has used
+        // is charged before the hint is reported.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.drain_view(&self.views[cpu.index()])).transpose()?;
         let mut decider = self.decider();

@@ -17,7 +17,7 @@ use slackline_fence::{HeldTree, TreeAudit};
 use slackline_linux::sys::Tid;
 
 /// Maximum number of threads of a tree that may run first although they have not run since they
-/// woke. Each takes two system calls.
+/// woke. Each such thread costs two system calls.
 const MOST_WOKEN: usize = 8;
 
 impl LiveHost {
@@ -86,8 +86,8 @@ impl LiveHost {
     fn meet(&self, thread: WatchedThread) -> Result<ThreadRecord, LiveHostError> {
         let (thread, since) = (Arc::new(thread), self.clock.now());
         self.views.iter().for_each(|view| view.add(&thread));
-        // The state is read after the start of the events. No event reports what the thread did
-        // before, such as its wake-up at the start of the run.
+        // The state is read after the delivery of events has started. No event reports earlier
+        // changes, such as a wake-up before the start of the run.
         let is_awake = self.is_polled || thread.is_runnable()?.unwrap_or(false);
         Ok(ThreadRecord::new(thread, is_awake, since, Span::ZERO))
     }
@@ -95,8 +95,8 @@ impl LiveHost {
     /// Reads from the kernel which threads a tree has and which of them are runnable. Events miss
     /// threads that were moved into the tree, and threads whose ids are outside the event filter.
     ///
-    /// Returns differences from the known state, which are empty if the tree has been idle since
-    /// the last audit. `None` if the tree has no threads.
+    /// Returns differences from the orders. They are empty if the tree has been idle since the last
+    /// audit. `None` if the tree has no threads.
     pub(crate) fn audit(
         &self,
         vcpu: VcpuId,
@@ -104,7 +104,7 @@ impl LiveHost {
     ) -> Result<Option<TreeAudit>, LiveHostError> {
         let known = self.decider().threads_of(vcpu);
         let was_stopped = self.decider().is_stopped(vcpu);
-        // Read before the rest: CPU time used during the audit counts for the next one.
+        // The CPU time is read first, so that CPU time used during the audit causes another audit.
         let used = known.first().map(|thread| thread.shown()).transpose()?.flatten();
         if !was_stopped && used.is_some_and(|used| tree.is_resting(used)) {
             return Ok(Some(TreeAudit::default()));
@@ -148,9 +148,9 @@ impl LiveHost {
     }
 }
 
-/// Result of comparing a tree with the kernel's list of its threads.
+/// Differences between the known threads of a tree and the kernel's list.
 struct Audit<'a> {
-    /// Threads that are in the tree although no event had reported them.
+    /// Threads that are in the tree but were not known before.
     met: Vec<ThreadRecord>,
     /// Threads that are no longer in the tree.
     gone: &'a [&'a Arc<WatchedThread>],
@@ -170,15 +170,17 @@ impl Vcpu {
         awake.map(|known| known.received).min().unwrap_or(Span::ZERO)
     }
 
-    /// Returns the threads of a tree that should run first in a timeslice, if several are runnable.
-    /// For each CPU of the tree, one thread is chosen among those that have run since they woke:
-    /// the thread that has received the least CPU time. Threads that have received less, but have
-    /// not run since they woke, come before them.
+    /// Returns the threads of a tree that should run first in a timeslice, in order. The list is
+    /// empty if fewer than two threads are runnable.
     ///
-    /// Thawing a cgroup wakes every thread in it, and a thread that was blocked blocks again at
-    /// once. If only one such thread were returned, a random thread would receive the remaining
-    /// timeslice after it blocks. A thread that has really become runnable would have to wait until
-    /// all those that block again have had their turn.
+    /// Among the threads that have run since they woke, one thread is chosen for each CPU of the
+    /// tree: the thread that has received the least CPU time. Threads that have received even less,
+    /// but have not run since they woke, come before the chosen threads, at most [`MOST_WOKEN`].
+    ///
+    /// The reason for that number: thawing a cgroup wakes every thread in it, and a thread that was
+    /// blocked blocks again at once. If only one such thread were returned, an arbitrary thread
+    /// would receive the rest of the timeslice. If none were returned, a thread that has really
+    /// become runnable would have to wait for its turn.
     pub(super) fn front(&self) -> Vec<Tid> {
         let by_received = self.by_received();
         if !self.is_tree || by_received.len() < 2 {
@@ -199,8 +201,8 @@ impl Vcpu {
     }
 
     /// Removes a thread that has ended. While the tree is stopped, the state of its other threads
-    /// is unknown. One of them may have waited for the ended thread and have become runnable. So
-    /// all of them count as runnable until they are resumed and events show their state.
+    /// is unknown. Another thread may have waited for the ended thread and be runnable now. So all
+    /// threads count as runnable until they are resumed and events show their state.
     pub(super) fn forget_thread(&mut self, tid: Tid) {
         self.threads.remove(&tid);
         if self.is_stopped() {
@@ -210,8 +212,8 @@ impl Vcpu {
 }
 
 impl Vcpu {
-    /// Returns the runnable threads, the thread that has received the least CPU time first. The
-    /// flag is true if the thread has run since it woke.
+    /// Returns the runnable threads in order of the CPU time that they have received, the least
+    /// first. The flag is true if the thread has run since it woke.
     fn by_received(&self) -> Vec<(Span, Tid, bool)> {
         let awake = self.threads.iter().filter(|(_, known)| known.is_awake);
         let mut awake: Vec<_> =
@@ -305,9 +307,9 @@ impl Decider {
         self.step(self.now, &[], fact).map_err(broken)
     }
 
-    /// Charges the CPU time of a vCPU that runs on several CPUs at once to the CPU on which it is
-    /// scheduled. It counts as running there since the last pass, even if its threads ran
-    /// elsewhere. `now` is the monotonic time.
+    /// Charges the CPU time of each vCPU that runs on several CPUs at once to its home CPU, if that
+    /// is `cpu`. The vCPU counts as running on its home since the last pass, even if its threads
+    /// ran on other CPUs. `now` is the monotonic time.
     pub(super) fn count_wide(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         for vcpu in self.vcpus.iter().flatten().filter(|vcpu| vcpu.is_wide && !vcpu.is_left) {
             if vcpu.home.get().is_some_and(|home| home != cpu) {
@@ -316,7 +318,8 @@ impl Decider {
             if let (HeldThreads::Tree(tree), false) =
                 (&vcpu.handle.threads, vcpu.held_since.is_some())
             {
-                // Each thread goes to the end of its CPU's queue as it is counted.
+                // The call moves each thread to the end of its CPU's queue, so the thread that has
+                // received the least CPU time comes first.
                 let tids = vcpu.by_received().into_iter().map(|(_, tid, _)| tid);
                 tree.count(tids, &vcpu.front());
             }

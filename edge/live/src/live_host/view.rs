@@ -1,6 +1,6 @@
-//! View of one CPU: its events about threads that Slackline schedules, and wakes of threads pinned
-//! to this CPU that happened on other CPUs. A view does not use the host's state, so each CPU has
-//! its own lock.
+//! View of one CPU: its events about threads that Slackline schedules, and wake-ups of threads
+//! pinned to this CPU that happened on other CPUs. A view does not use the host's state, so each
+//! CPU has its own lock.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,11 +18,13 @@ pub(super) struct CpuView {
     /// Index of the CPU among the managed CPUs. `None` if it is not managed.
     cpu: Option<CpuId>,
     seen: Mutex<ViewedThreads>,
-    /// Wakes of threads pinned to this CPU that happened on other CPUs.
+    /// Wake-ups of threads pinned to this CPU that happened on other CPUs.
     inbox: Mutex<Vec<Sighting>>,
+    /// Number of times that the events of the CPU have been read.
     round: AtomicU64,
 }
 
+/// Source of the CPU's events, and the threads whose events are delivered.
 struct ViewedThreads {
     source: Box<dyn EventSource>,
     threads: HashMap<Tid, Arc<WatchedThread>>,
@@ -44,11 +46,11 @@ pub(super) struct PassEvents {
     pub(super) cpu: Option<CpuId>,
     /// Events in order of time.
     pub(super) sightings: Vec<Sighting>,
-    /// CPU time of each vCPU that the kernel has counted since the last reading.
+    /// CPU time of vCPUs that the kernel has counted since the last reading.
     pub(super) used: Vec<(VcpuId, Span)>,
     /// True if events of the CPU were lost.
     pub(super) is_lossy: bool,
-    /// Wakes of threads that are pinned to another CPU, each with that CPU.
+    /// Wake-ups of threads that are pinned to another CPU, each with that CPU.
     pub(super) elsewhere: Vec<(CpuId, Sighting)>,
     /// Threads that process trees have started. This view already delivers their events, but the
     /// other views do not.
@@ -82,7 +84,7 @@ impl CpuView {
         }
     }
 
-    /// Adds a wake that happened on another CPU, of a thread that is pinned to this CPU.
+    /// Adds a wake-up that happened on another CPU, of a thread that is pinned to this CPU.
     pub(super) fn tell(&self, sighting: Sighting) {
         self.inbox.lock().unwrap_or_else(PoisonError::into_inner).push(sighting);
     }
@@ -127,7 +129,7 @@ impl CpuView {
             }
         }
         let round = 1 + self.round.fetch_add(1, Ordering::Relaxed);
-        // Rounds of different CPUs must differ.
+        // The number of the CPU is part of the round, so that rounds of different CPUs differ.
         let round = round << 9 | self.cpu.map_or(0, |cpu| 1 + cpu.index() as u64);
         for Sighting { thread, what, .. } in &news.sightings {
             let ran =
@@ -136,7 +138,8 @@ impl CpuView {
                 news.used.push((thread.vcpu, thread.more(now)?));
             }
         }
-        // Last, so that a block that was recorded here comes before the wake that ended it.
+        // The inbox is read after the events of this CPU. So a block that happened here is reported
+        // before the wake-up on another CPU that ended it.
         let mut inbox = self.inbox.lock().unwrap_or_else(PoisonError::into_inner);
         if !inbox.is_empty() {
             news.sightings.append(&mut inbox);

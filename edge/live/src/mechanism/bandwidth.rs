@@ -1,7 +1,8 @@
-//! Bandwidth of `SCHED_DEADLINE` on this host: its limit, and the users of it.
+//! Bandwidth of `SCHED_DEADLINE` on this host: its limit, and the shares that are reserved already.
 //!
-//! The kernel admits deadline threads up to `sched_rt_runtime_us` in every `sched_rt_period_us` of
-//! each CPU. Its fair server and ext server take part of that. The rest is for deadline threads.
+//! The kernel admits reservations up to `sched_rt_runtime_us` in every `sched_rt_period_us` of each
+//! CPU. Its own fair server and ext server reserve a share of that. Deadline threads can reserve
+//! the rest.
 
 use std::fmt;
 use std::fs;
@@ -12,14 +13,14 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling};
 use slackline_linux::version::KernelVersion;
 use slackline_units::{CpuSet, CpuShare};
 
-/// Kernel's servers that reserve deadline bandwidth for other classes on each CPU, by their folders
-/// in debugfs.
+/// Folders in debugfs of the kernel's servers, which reserve deadline bandwidth for other classes
+/// on each CPU.
 const SERVERS: [&str; 2] = ["fair_server", "ext_server"];
 
 /// Share of each CPU that the fair server reserves by default, in millionths.
 const FAIR_SERVER: u64 = 50_000;
 
-/// Version of the kernel that was the first to have a fair server.
+/// First version of the kernel that has a fair server.
 const FIRST_WITH_SERVER: KernelVersion = KernelVersion { major: 6, minor: 12 };
 
 /// Bandwidth of `SCHED_DEADLINE` on all CPUs together.
@@ -84,8 +85,8 @@ fn limit_ppm(runtime: &str, period: &str) -> u64 {
     runtime * 1_000_000 / period.max(1)
 }
 
-/// Returns the share of one CPU that the kernel's servers reserve, in millionths. Without debugfs,
-/// it is the default of the kernel.
+/// Returns the share of one CPU that the kernel's servers reserve, in millionths. If debugfs cannot
+/// be read, returns the kernel's default.
 fn servers_ppm(cpu: usize) -> u64 {
     let debugfs = Path::new("/sys/kernel/debug/sched");
     let of = |server: &str| {

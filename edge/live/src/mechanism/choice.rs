@@ -1,9 +1,9 @@
 //! Choice of a mechanism for a request (`--enforce auto`), and the results of a trial on which the
 //! choice is based.
 //!
-//! A mechanism that cannot express the request is never chosen. Among the others, the choice is by
-//! the error of a whole second that `slackline doctor --trial` measured on this host. A trial is
-//! valid until the host boots again.
+//! A mechanism that cannot express the request is never chosen. Among the others, the mechanism
+//! with the smaller error over whole seconds is chosen. `slackline doctor --trial` measures these
+//! errors on this host. Its results are valid until the host boots again.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -23,7 +23,7 @@ const FORMAT: &str = "slackline-trial-1";
 /// Maximum number of bytes that are read from the file of a trial.
 const LONGEST: u64 = 4096;
 
-/// Difference of two errors that is noise, in millionths of a CPU.
+/// Largest difference of two errors that counts as noise, in millionths of a CPU.
 const NOISE: u64 = 200;
 
 /// Results of one mechanism in a trial.
@@ -31,7 +31,7 @@ const NOISE: u64 = 200;
 pub struct TrialResult {
     /// Mechanism that was tried.
     pub enforcement: Enforcement,
-    /// Largest error of a whole second, in millionths of a CPU.
+    /// Largest error of the CPU time received in a whole second, in millionths of a CPU.
     pub error_ppm: u64,
     /// Longest time in which the target received no CPU time.
     pub gap: Span,
@@ -40,7 +40,7 @@ pub struct TrialResult {
 }
 
 impl TrialResult {
-    /// Place of the results of the last trial. The folder is emptied when the host boots.
+    /// Path of the results of the last trial. The folder is emptied when the host boots.
     pub const FILE: &str = "/run/slackline/trial";
 
     /// Writes the results of a trial to a file.
@@ -60,8 +60,9 @@ impl TrialResult {
         fs::rename(new, file)
     }
 
-    /// Reads the results of a trial. Empty if there was no trial since the host booted, or the file
-    /// has another format. A pipe or a device is not read, since a daemon must not wait for it.
+    /// Reads the results of a trial. The list is empty if there was no trial since the host booted,
+    /// or the file has another format. A pipe or a device is not read, since that could block a
+    /// daemon.
     #[must_use]
     pub fn read_all(file: &Path) -> Vec<TrialResult> {
         let text = short_text(file).unwrap_or_default();
@@ -150,8 +151,10 @@ pub fn choose(
     }
 }
 
-/// Returns the mechanism that guarantees CPU time and was better in this trial, with the reason.
-/// Returns the dispatcher if the trial did not compare it with `deadline`.
+/// Returns the mechanism that had the smaller error in this trial, and the reason as text. Only the
+/// dispatcher and `deadline` are compared, since both guarantee CPU time. If the errors are equal
+/// except for noise, the mechanism with the lower CPU cost is chosen. Returns the dispatcher if the
+/// trial did not measure both.
 #[must_use]
 pub fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     let of = |one| trial.iter().find(|measured| measured.enforcement == one);
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn dispatcher_is_chosen_while_there_is_no_trial_of_both_mechanisms() {
+    fn dispatcher_is_chosen_if_no_trial_has_measured_both_mechanisms() {
         let half = [measured(Enforcement::Deadline, 1, 1)];
         for trial in [&[][..], &half] {
             let (chosen, why) = better(trial);

@@ -4,11 +4,11 @@
 //! The thread may not start threads in this class, so it gets the flag reset-on-fork. Threads that
 //! it starts are ordinary and unlimited. So the mechanism is for vCPU threads and for processes of
 //! one thread. The kernel refuses this class to a thread with a restricted affinity, so the
-//! affinity is widened to all CPUs. A cpuset can still restrict the thread. The kernel accepts that
-//! only if the cpuset is a root partition.
+//! affinity is widened to all CPUs. A cpuset can still restrict the thread. The kernel then accepts
+//! the thread only if the cpuset is a root partition.
 //!
-//! The flag that lets a deadline thread reclaim unused bandwidth is never set. One thread with 5 %
-//! would receive most of a CPU.
+//! The flag that lets a deadline thread reclaim unused bandwidth is never set, because a thread
+//! with 5 % could then receive most of a CPU.
 
 use std::io;
 
@@ -95,7 +95,7 @@ impl KernelMechanism for Deadline {
             };
             done.tids.push(thread.tid());
             if let Err(error) = held.reserve(each.slice(), each.period(), online) {
-                // The affinity is read before it is restored.
+                // The explanation reads the affinity, so it comes before the affinity is restored.
                 let error = explained(error, thread.tid(), each, online);
                 let _ = done.end(fence);
                 return Err(error);
