@@ -101,7 +101,7 @@ pub enum LiveHostError {
 }
 
 impl LiveHostError {
-    /// Returns true if the error is a bug in Slackline. False if it comes from the host.
+    /// Returns true if the error is a bug in Slackline. Returns false if it comes from the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         matches!(self, LiveHostError::Broken(_))

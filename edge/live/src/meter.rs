@@ -1,11 +1,11 @@
-//! Measurement of a process, a thread or a cgroup from outside: its CPU time in each second. The
-//! same meter serves every mechanism.
+//! Measurement of the CPU time of a process, a thread or a cgroup, without its cooperation. The
+//! same meter is used for every mechanism.
 //!
-//! The measure is the CPU time counted by the kernel's scheduler, which the kernel's own limits
-//! use. That count is updated when a thread leaves its CPU and at every tick (1 to 10 ms). So the
-//! count of a single-threaded process is read while the thread is off its CPU, as a perf event
-//! shows. A reading may be late by up to a tick if perf events are not permitted, or if the process
-//! has several threads.
+//! The measured value is the CPU time counted by the kernel's scheduler, which the kernel's own
+//! limits use. The kernel updates that count when a thread leaves its CPU and at every tick (1 to
+//! 10 ms). So the count of a single-threaded process is read while the thread is off its CPU, as a
+//! perf event shows. If perf events are not permitted, or if the process has several threads, the
+//! count may be behind by up to a tick.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -61,7 +61,7 @@ impl Sample {
 /// Maximum wait until the measured thread is off its CPU. A thread limited to 90 % can stay on it
 /// for slices of 100 ms.
 const PATIENCE: Span = Span::from_ms(120);
-/// Interval at which the sampler checks if the measured thread is off its CPU.
+/// Interval at which the sampler checks whether the measured thread is off its CPU.
 const LOOK: Duration = Duration::from_micros(50);
 
 /// Measurement of the CPU time of one process, by samples.
@@ -71,16 +71,18 @@ pub struct Sampler {
     clocks: Clocks,
     at: Time,
     used: Span,
-    /// Time at which the current interval was due to end. It advances by the requested lengths.
+    /// Start of the measurement.
     origin: Time,
+    /// Sum of the lengths of all samples requested so far. A sample is due at `origin + asked`.
     asked: Span,
 }
 
 #[derive(Debug)]
 enum Clocks {
-    /// A single-threaded process: the scheduler's count of its CPU time, and a perf clock that
-    /// shows if the thread is on a CPU. `None` if perf events are not permitted.
+    /// A single thread: the scheduler's count of its CPU time, and a perf clock that shows whether
+    /// the thread is on a CPU. The clock is `None` if perf events are not permitted.
     One(ThreadClock, Option<TaskClock>),
+    /// A process with several threads.
     Process,
 }
 
@@ -119,7 +121,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// Returns true if readings are exact. Otherwise readings can be late by up to a tick.
+    /// Returns true if readings are exact. Otherwise they can be behind by up to a tick.
     #[must_use]
     pub const fn is_exact(&self) -> bool {
         matches!(self.clocks, Clocks::One(_, Some(_)))
@@ -140,7 +142,6 @@ impl Sampler {
     /// requested lengths has passed since the start, so a late sample does not delay later samples.
     ///
     /// # Errors
-    ///
     /// If the process is gone.
     pub fn after(&mut self, length: Span) -> Result<Sample, SampleError> {
         self.asked += length;
@@ -167,7 +168,7 @@ impl Sampler {
         }
     }
 
-    /// Returns the perf clock of the only thread, which advances while the thread is on a CPU. Two
+    /// Reads the perf clock of the only thread, which advances while the thread is on a CPU. Two
     /// equal readings mean that the thread is off its CPU. `None` if there is no such clock.
     fn on_cpu(&self) -> io::Result<Option<Span>> {
         match &self.clocks {
@@ -177,11 +178,11 @@ impl Sampler {
     }
 }
 
-/// Returns the CPU time of this process without that of the calling thread. If that thread only
-/// measures, it is the cost of everything else that the process does.
+/// Returns the CPU time of this process without that of the calling thread. So a thread that only
+/// measures can leave out its own cost.
 ///
 /// # Errors
-/// If the kernel does not report it.
+/// If the kernel refuses to report the CPU time.
 pub fn own_cpu_time() -> io::Result<Span> {
     let pid = i32::try_from(std::process::id()).ok().and_then(Tid::new);
     let all = process_cpu_time(pid.ok_or(io::ErrorKind::InvalidData)?)?;
@@ -190,13 +191,14 @@ pub fn own_cpu_time() -> io::Result<Span> {
 
 /// Measurement of the CPU time of all processes in a cgroup, since the measurement was started.
 ///
-/// The kernel counts it in version 2, and in version 1 if the controllers `cpu` and `cpuacct` are
-/// mounted together. Otherwise the CPU times of the members are added up. A process that ends then
-/// counts up to its last reading.
+/// In version 2 the kernel counts this time. In version 1 it does so if the controllers `cpu` and
+/// `cpuacct` are mounted together. Otherwise the CPU times of the members are added up, and a
+/// process that ends counts up to its last reading.
 #[derive(Debug)]
 pub struct GroupMeter {
     group: PathBuf,
-    /// CPU time of the group at the start, as the kernel counts it. `None` if it does not.
+    /// CPU time of the cgroup at the start, as the kernel counts it. `None` if the kernel does not
+    /// count the CPU time of this cgroup.
     counted: Option<Span>,
     /// CPU time of each process at the start, and at its last reading.
     members: BTreeMap<Tid, [Span; 2]>,
@@ -242,7 +244,8 @@ fn processes(group: &Path) -> Vec<Tid> {
     text.lines().filter_map(|line| line.parse().ok()).filter_map(Tid::new).collect()
 }
 
-/// Returns the CPU time of a cgroup as the kernel counts it. `None` if it does not.
+/// Returns the CPU time of a cgroup as the kernel counts it. `None` if the kernel does not count
+/// it.
 fn usage(group: &Path) -> Option<Span> {
     if let Ok(text) = fs::read_to_string(group.join("cpu.stat"))
         && let Some(us) = text.lines().find_map(|line| line.strip_prefix("usage_usec "))
@@ -264,8 +267,8 @@ mod tests {
         assert_eq!(sample.share_ppm(), 10_000);
     }
 
-    /// Of a cgroup whose CPU time the kernel does not count, the times of its members are added up.
-    /// This test program is the only member.
+    /// If the kernel does not count the CPU time of a cgroup, the times of its members are added
+    /// up. This test program is the only member.
     #[test]
     fn cpu_time_of_a_cgroup_is_that_of_its_members_since_the_start() {
         let folder = tempfile::TempDir::new().unwrap();
@@ -277,7 +280,7 @@ mod tests {
         while meter.used() < began + Span::from_ms(20) {
             sum = std::hint::black_box(sum.wrapping_add(1));
         }
-        // A member that has left keeps the time that it had.
+        // The CPU time of a process that has left the cgroup still counts.
         fs::write(folder.path().join("cgroup.procs"), "").unwrap();
         assert!(meter.used() >= began + Span::from_ms(20));
         assert!(meter.processes().is_empty());

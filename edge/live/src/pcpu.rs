@@ -1,5 +1,5 @@
-//! State of the managed CPUs: what the host has ordered for each, and what the kernel's events
-//! show.
+//! State of the managed CPUs: the host's latest order for each CPU, and the run intervals that the
+//! kernel's events show.
 
 use slackline_host::policy::Entitlement;
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
@@ -13,9 +13,12 @@ use crate::fair_server::FairServerDebt;
 pub(crate) struct Pcpu {
     /// Number of the CPU in the kernel.
     pub(crate) real: CpuId,
+    /// Current timeslice: the chosen vCPU, the time limit, and the vCPU's entitlement. `None` if no
+    /// vCPU is chosen.
     pub(crate) turn: Option<(VcpuId, Option<Time>, Entitlement)>,
     /// Unused part of the current timeslice.
     pub(crate) left: Span,
+    /// Time for which the policy has set a timer on this CPU. `None` if there is no timer.
     pub(crate) alarm: Option<Time>,
     /// vCPU that runs on the CPU according to events, and the start of the part of its run interval
     /// that was not reported yet.
@@ -53,9 +56,9 @@ pub(crate) struct Pcpus {
     /// the vCPU.
     pub(crate) unreported: Vec<Span>,
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
-    /// yet, by slot. The kernel's count covers all of them together.
+    /// yet, by slot. The kernel's count in `unreported` is the sum for all these intervals.
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
+    /// vCPUs for which the kernel refused an order, each with the CPU on which the order is tried
     /// again, and the time of the next attempt.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
@@ -92,14 +95,15 @@ impl Pcpus {
 
     /// Returns the part of the current run interval on a CPU, up to `now`, that was not reported
     /// yet. Its length comes from the times of context switches, and its CPU time from the kernel's
-    /// count. `None` if no vCPU runs there, or all was reported.
+    /// count. `None` if no vCPU runs on the CPU, or the whole interval was reported.
     ///
     /// The kernel charges a switch to the thread that comes in, and records the switch when it is
     /// done. So if the counted CPU time exceeds the length, the interval is extended backwards by
-    /// the excess, unless another thread had the CPU then. Without this correction, a vCPU with a
-    /// hard limit and a hundred short timeslices a second would receive some microseconds too much
-    /// in each. No record would show that. CPU time that belongs to later intervals, such as CPU
-    /// time of other threads of a tree, is not counted in this interval.
+    /// the excess, but not into an interval that was reported before. Without this correction, a
+    /// vCPU with a hard limit and a hundred short timeslices a second would receive some
+    /// microseconds too much in each timeslice, and no record would show that. CPU time that
+    /// belongs to later intervals, such as CPU time of other threads of a tree, is not counted in
+    /// this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;
@@ -122,7 +126,7 @@ impl Pcpus {
         if of_turn.is_some() {
             pcpu.left = pcpu.left.left_after(ran);
         }
-        // Besides the chosen vCPU, those that stand by below it are real-time.
+        // The vCPUs in line after the chosen vCPU are real-time too.
         let is_raised =
             of_turn.map_or(pcpu.is_awaited, |(.., entitlement)| entitlement != Entitlement::Spare);
         if is_raised && !pcpu.is_paying {
@@ -135,7 +139,7 @@ impl Pcpus {
 impl Hardware for Pcpus {
     fn measure(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let (vcpu, _) = self.all[cpu.index()].running?;
-        // The use of a vCPU that runs on another CPU now is counted when it is switched out there.
+        // Of a vCPU that runs on another CPU now, the CPU time is counted at its next switch there.
         if self.unreported[vcpu.slot()].is_zero() { None } else { self.cut(cpu, now) }
     }
 

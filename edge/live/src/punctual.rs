@@ -1,4 +1,4 @@
-//! Real-time priority for a thread of Slackline itself, above all threads that it schedules.
+//! Real-time priority for a thread of Slackline itself, above all threads that Slackline schedules.
 
 use std::io;
 use std::marker::PhantomData;
@@ -24,7 +24,7 @@ impl Punctual {
     /// Makes the calling thread real-time until the returned value is dropped.
     ///
     /// # Errors
-    /// If the kernel refuses, which it does for users without the privilege.
+    /// If the kernel refuses, because the user lacks the privilege.
     pub fn begin() -> io::Result<Punctual> {
         let tid = own_tid();
         let before = get_scheduling(tid)?;

@@ -1,6 +1,6 @@
 //! Recordings of a host as traces. [`host`] records a host on which no session schedules, and
-//! [`ring`] keeps the last minute of a recording. [`assembler`] turns switches and wakes into
-//! records, [`identity`] names the threads, and [`anonymise`] removes names again.
+//! [`ring`] keeps the last minute of a recording. [`assembler`] converts context switches and
+//! wake-ups to records, [`identity`] finds the names of threads, and [`anonymise`] removes names.
 
 pub mod anonymise;
 pub mod assembler;

@@ -1,11 +1,12 @@
-//! Relays between clients and QEMU guests. All data passes through the relay, so the relay knows if
-//! data is pending for the guest. An unmodified host has no other source for that.
+//! Relays between clients and QEMU guests. All data for a guest passes through its relay, so the
+//! relay knows whether data is pending for the guest. An unmodified host has no other source of
+//! this information.
 //!
-//! Data counts as pending from the moment at which the relay forwards it to the guest until the
+//! Data counts as pending from the moment at which the relay reads it from the client until the
 //! guest sends something, for at most [`WAITS`]. If the guest sends something, it has run and has
-//! received the earlier data. The relay does not interpret the data. It was tried only with
-//! virtio-serial ports. A client that sends much fills only the buffers of its own socket: data is
-//! read in each direction only if the data before it has been forwarded.
+//! received the earlier data. The relay does not interpret the data. It was tested only with
+//! virtio-serial ports. In each direction, the relay reads more data only after it has forwarded
+//! all earlier data. So a client that sends too much only fills the buffers of its own socket.
 
 mod waiting;
 
@@ -50,11 +51,12 @@ pub struct RelayStatistics {
     pub name: String,
     /// Path of the guest's socket, on which its virtual machine monitor listens.
     pub guest: PathBuf,
-    /// Time when the relay first connected to the guest's socket. `None` if it never did.
+    /// Time when the relay first connected to the guest's socket. `None` if it has not connected
+    /// yet.
     pub connected: Option<Time>,
-    /// Number of times that data was forwarded to the guest.
+    /// Number of times that the relay received data for the guest.
     pub inward: u64,
-    /// Number of times that data was forwarded from the guest.
+    /// Number of times that the relay received data from the guest.
     pub outward: u64,
     /// Number of times that the guest did not answer pending data within [`WAITS`].
     pub unanswered: u64,
@@ -64,6 +66,7 @@ pub struct RelayStatistics {
 #[derive(Debug)]
 pub(crate) struct RelayState {
     pub(crate) vcpu: VcpuId,
+    /// True if the guest has left the session.
     is_gone: AtomicBool,
     relayed: Mutex<RelayStatistics>,
 }
@@ -108,7 +111,9 @@ impl Drop for Listener {
 
 /// Result of reading from one of the relay's two connections.
 enum ReadOutcome {
+    /// Data was read.
     Some,
+    /// No data has arrived.
     None,
     /// The guest or the client has closed the connection.
     Gone,
@@ -167,7 +172,8 @@ impl Relay {
             };
             let now = host.now();
             self.come_and_go(now);
-            // Reported before it is forwarded, so that the guest has a CPU when the data arrives.
+            // New data is reported before it is forwarded, so that the policy can give the guest a
+            // CPU before the data arrives.
             self.take_in(now);
             told(now, &mut self.waiting)?;
             self.hand_on(now);
@@ -245,6 +251,7 @@ impl Relay {
         self.waiting.gone(now);
     }
 
+    /// Copies the statistics to the state that the session can read.
     fn count(&mut self) {
         self.relayed.unanswered = self.waiting.unanswered;
         let mut relayed = self.shared.relayed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -252,7 +259,7 @@ impl Relay {
     }
 
     /// Returns the descriptors to wait for. A connection that is to be neither read nor written is
-    /// left out. If its peer has closed it, it would wake the relay in a busy loop.
+    /// left out, because the wait would end at once, again and again, if the peer has closed it.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

@@ -1,5 +1,5 @@
-//! A live host without a scenario. Once it is open, vCPUs join, change parameters, are paused and
-//! moved, and leave, at any time and for any length of time.
+//! A session: live scheduling without a scenario. While a session is open, vCPUs can join, change
+//! parameters, be paused and moved, and leave, at any time.
 //!
 //! On each managed CPU runs a dispatcher, a thread at the highest real-time priority. It sleeps
 //! until its CPU needs a decision, makes a scheduling pass, and sleeps again. The thread that
@@ -7,8 +7,8 @@
 //! several times a second. That call takes the records, finds vCPUs that have ended, and replaces a
 //! keeper process that died.
 //!
-//! A request that fails changes nothing and affects no other vCPU. However the session ends, the
-//! fence restores every thread.
+//! A request that fails changes nothing and affects no other vCPU. In whatever way the session
+//! ends, the fence restores every thread.
 
 mod change;
 mod contest;
@@ -61,8 +61,7 @@ pub struct Options {
     /// CPUs to schedule, by the kernel's numbers. Requests and records use their index in this
     /// list.
     pub cpus: Vec<CpuId>,
-    /// Ownership of these CPUs, if the caller has claimed it already. With `None`, the session
-    /// claims it.
+    /// Ownership of these CPUs, if the caller has it already. With `None`, the session takes it.
     pub owned: Option<OwnedCpus>,
     /// Policy that schedules the vCPUs.
     pub policy: &'static Spec,
@@ -76,7 +75,8 @@ pub struct Options {
     /// Time zero of the records, on the monotonic clock. With `None`, it is the time at which the
     /// session is opened.
     pub origin: Option<Time>,
-    /// Clock to which phases refer. With `None`, phases refer to the time of the session.
+    /// Clock to which the phases of periods refer. With `None`, phases refer to the time of the
+    /// session.
     pub wall_clock: Option<WallClock>,
 }
 
@@ -85,14 +85,14 @@ pub struct Options {
 pub struct SessionEvents {
     /// Current time of the session.
     pub now: Time,
-    /// Members whose threads have ended. Their ids are no longer valid.
+    /// Members (vCPUs of the session) whose threads have ended. Their ids are no longer valid.
     pub ended: Vec<JoinId>,
     /// True if the keeper process had died and was replaced.
     pub keeper_replaced: bool,
     /// Step by which the clock to which phases refer was set. The starts of all periods were moved
     /// by the same amount. `None` if the clock was not set.
     pub clock_stepped: Option<ClockStep>,
-    /// Members whose scheduling was changed by another program or by themselves, each with the
+    /// Members whose scheduling another program or the member itself has changed, each with the
     /// change. The session has undone these changes.
     pub meddled: Vec<(JoinId, ForeignChange)>,
     /// Members that became contested, each with the change. Another program keeps control of their
@@ -110,16 +110,16 @@ pub struct Member<'a> {
     pub id: JoinId,
     /// Share of the vCPU under the policy.
     pub share: &'a Values,
-    /// CPUs of the session on which the member may run. `None` allows all.
+    /// CPUs of the session on which the member may run. `None` allows all CPUs of the session.
     pub cpus: Option<CpuSet>,
     /// True while the member is paused by request.
     pub is_paused: bool,
 }
 
-/// An open live host. It belongs to the thread that opened it, which is real-time until the session
+/// An open session. It belongs to the thread that opened it, which is real-time until the session
 /// is closed.
 ///
-/// Dropping it restores all threads, as [`Session::close`] does, but reports no errors.
+/// Dropping the session restores all threads, as [`Session::close`] does, but reports no errors.
 pub struct Session {
     host: Arc<LiveHost>,
     dispatchers: Vec<Dispatcher>,
@@ -128,26 +128,27 @@ pub struct Session {
     cpus: usize,
     members: Table<Row>,
     endings: Endings,
-    /// Members that made room for a group and could not join again. The next [`Session::poll`]
-    /// reports them.
+    /// Members that left so that a group could replace them, and that could not join again after
+    /// the group was refused. The next [`Session::poll`] reports them as ended.
     lost: Vec<JoinId>,
     books: Books,
     agents: Arc<Agents>,
     relays: Vec<Arc<relay::RelayState>>,
     tap: Arc<Tap>,
-    /// Clock to which phases refer, and its last known offset from the monotonic clock.
+    /// Clock to which the phases of periods refer, and its last known offset from the monotonic
+    /// clock.
     wall_clock: Option<(WallClock, Offset)>,
     /// Time of the next check of members' threads for changes that the session did not order.
     next_audit: Time,
-    // Dropped after the fence: restoring threads should not have to wait for a CPU.
+    // Dropped after the fence, so that this thread is still real-time while it restores threads.
     _urgent: Punctual,
-    // Dropped last: no other session may begin on these CPUs before that is done.
+    // Dropped last, so that no other session takes these CPUs before all threads are restored.
     _owned: OwnedCpus,
 }
 
-/// Accuracy of CPU times compared with times of context switches. It is about the length of two
-/// switches, since the kernel can charge a switch to one thread and date it at the start of the
-/// other.
+/// Largest difference between the CPU time of a run interval and its length. It is about the time
+/// of two context switches: the kernel can charge a switch to one thread, and record it as part of
+/// the other thread's run interval.
 const RESOLUTION: Span = Span::from_us(5);
 
 /// Returns which kinds of events about threads this host reports.
@@ -165,8 +166,9 @@ impl Session {
     /// scheduling, locked memory or a descriptor, or if the keeper cannot be started. Nothing has
     /// changed then.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
-        // The CPUs are taken before anything is changed. This thread becomes real-time before any
-        // other: a thread that becomes so later might never get to run.
+        // The CPUs are taken before anything is changed. This thread becomes real-time before it
+        // starts dispatchers, because real-time dispatchers could keep an ordinary thread from
+        // running.
         let owned = options.owned.clone().map_or_else(|| OwnedCpus::take(&options.cpus), Ok)?;
         let urgent = Punctual::begin().map_err(|source| SessionError::NoRealTime { source })?;
         lock_memory().map_err(|source| SessionError::NoLockedMemory { source })?;
@@ -229,8 +231,8 @@ impl Session {
         Time::START + self.host.origin()
     }
 
-    /// Returns the tap: a copy of all switches and wakes that the session sees. This call turns it
-    /// on. The caller must then take events from it several times a second.
+    /// Turns on and returns the tap, which copies all context switches and wake-ups that the
+    /// session sees. The caller must then take events from the tap several times a second.
     #[must_use]
     pub fn tap(&self) -> Arc<Tap> {
         self.tap.turn_on();
@@ -279,8 +281,8 @@ impl Session {
         fds[1..].iter().map(|fd| !fd.revents().is_empty()).collect()
     }
 
-    /// Includes the calls between hardware and host in the records from now on. A trace that has
-    /// all calls since the first join can be replayed.
+    /// Includes the calls between hardware and host in the records from now on. A trace with all
+    /// calls since the first join can be replayed.
     pub fn keep_exchanges(&mut self) {
         self.host.keep_exchanges();
     }
@@ -316,16 +318,16 @@ impl Session {
         Ok(seen)
     }
 
-    /// Returns the offset from the time of the session to the clock to which phases refer. `None`
-    /// if there is no such clock.
+    /// Returns the offset from the time of the session to the clock to which the phases of periods
+    /// refer. `None` if the session was opened without such a clock.
     #[must_use]
     pub fn wall_ahead(&self) -> Option<Span> {
         let (_, offset) = self.wall_clock.as_ref()?;
         Some(offset.ahead + self.host.origin())
     }
 
-    /// Checks if the clock to which phases refer was set. If so, moves the starts of all periods by
-    /// the same step.
+    /// Checks whether the clock to which phases refer was set. If so, moves the starts of all
+    /// periods by the same step, and returns the step.
     fn follow_clock(&mut self) -> Result<Option<ClockStep>, SessionError> {
         let Some((clock, known)) = &mut self.wall_clock else { return Ok(None) };
         let offset = clock.offset();
@@ -337,9 +339,8 @@ impl Session {
         Ok(step)
     }
 
-    /// Returns the longest time that any dispatcher has gone without a pass. A dispatcher sleeps
-    /// for at most 20 ms, so up to 20 ms is normal, and a little more on a host whose hypervisor is
-    /// busy.
+    /// Returns the longest time since the latest pass of any dispatcher. A dispatcher sleeps for at
+    /// most 20 ms, so up to 20 ms is normal, and a little more on a host whose hypervisor is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
@@ -361,13 +362,13 @@ impl Session {
     }
 
     /// Closes the session and restores all threads. Puts the remaining records into `records`. The
-    /// end of the run is the last of them.
+    /// last record is the end of the run.
     ///
     /// # Errors
     /// If the session was over before this call, or some threads could not be restored.
     pub fn close(mut self, records: &mut Vec<Entry>) -> Result<(), SessionError> {
-        // Read while the dispatchers still exist. Appended after the records of what still ran at
-        // the end.
+        // The accounting is read while the dispatchers still exist, since it includes their CPU
+        // time. It is appended after the last records of the host.
         let mut books = Vec::new();
         let ended = if self.host.is_over() {
             Ok(())
@@ -378,7 +379,8 @@ impl Session {
         let stopped = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
         self.host.take_records(records);
         records.append(&mut books);
-        // Dispatchers record their overhead after the end, but those records belong before it.
+        // Dispatchers record their overhead after the record of the end, which must be the last
+        // record.
         let is_end = |entry: &Entry| matches!(entry, Entry::Record(Record::Ended { .. }));
         let end = records.iter().position(is_end);
         if let Some(place) = end {
@@ -397,10 +399,10 @@ impl Session {
         self.fence.keeper_id()
     }
 
-    /// Returns the largest real-time budget that the cgroup of a member needs. It is the member's
-    /// slice in every period. If vCPUs of its domain can borrow budget from each other, it is the
-    /// slice times the number of these vCPUs, up to the whole period. `None` if the member has no
-    /// reservation.
+    /// Returns the largest real-time budget that the cgroup of a member needs. The budget is the
+    /// member's slice in every period. If vCPUs of its VM can borrow budget from each other, the
+    /// budget is the slice times the number of these vCPUs, up to the whole period. `None` if the
+    /// member has no reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }
@@ -417,8 +419,8 @@ impl Session {
         Reservation::new(Span::from_ns(all).min(period), period).ok()
     }
 
-    /// Raises the real-time budgets of the cgroups of a domain's vCPUs after more of its vCPUs have
-    /// joined. They need it to run on borrowed budget.
+    /// Raises the real-time budgets of the cgroups of a VM's vCPUs after more vCPUs of the VM have
+    /// joined. The vCPUs need the larger budget to run on borrowed budget.
     fn grant_loans(&mut self, come: &[JoinId]) -> Result<(), RequestError> {
         let Some(domain) = come.first().map(|id| id.vcpu().domain()) else { return Ok(()) };
         let those = self.members.iter().filter(|(id, _)| id.vcpu().domain() == domain);
@@ -445,6 +447,7 @@ impl Session {
         }
     }
 
+    /// Wakes all dispatchers for a pass.
     fn poke(&self) {
         self.host.call_all();
     }
@@ -459,7 +462,7 @@ impl std::fmt::Debug for Session {
 impl Drop for Session {
     fn drop(&mut self) {
         self.host.abandon();
-        // `drop` cannot report the error of a dispatcher that has ended before.
+        // `drop` cannot report an error with which a dispatcher has ended.
         let _ = stop_dispatchers(std::mem::take(&mut self.dispatchers), &self.host);
     }
 }

@@ -82,7 +82,7 @@ pub enum MechanismError {
     /// The mechanism always sets a hard limit, and the demand allows slack.
     #[error("cannot allow slack by `deadline`: the kernel throttles the thread after each slice")]
     NoSlack,
-    /// The mechanism has weights, and the demand has none.
+    /// The mechanism has weights, and the demand has a slice instead of a weight.
     #[error("cannot hold a target by `weight`: the request has a slice, not a weight")]
     NoWeight,
     /// The mechanism has slices, and the demand is a weight.
@@ -121,25 +121,25 @@ pub enum MechanismError {
         free: CpuShare,
         /// Largest sum of shares that the kernel admits.
         limit: CpuShare,
-        /// Users of the rest, in words.
+        /// Shares that are reserved already, in words.
         why: String,
     },
-    /// The kernel's count of free bandwidth is not known, and the kernel refused.
+    /// The kernel refused for lack of bandwidth, and the free bandwidth could not be read.
     #[error("cannot reserve {asked} by `deadline`: the kernel's bandwidth is exhausted")]
     Busy {
         /// Requested share of a CPU.
         asked: CpuShare,
     },
-    /// The process is gone or cannot be referred to.
+    /// The process has exited, or must not be scheduled.
     #[error(transparent)]
     Thread(#[from] ThreadError),
-    /// The process cannot be registered with its keeper, which would restore it.
+    /// The process cannot be registered with the fence, so it could not be restored.
     #[error(transparent)]
     Fence(#[from] FenceError),
     /// The kernel refused a change to the process.
     #[error("{error}: {cause}", cause = cause_of(error))]
     Refused {
-        /// Change with the kernel's reason.
+        /// Change that was refused, with the kernel's reason.
         error: ActError,
     },
     /// No cgroup can be created for the process.
@@ -171,7 +171,8 @@ impl From<CgroupError> for MechanismError {
 }
 
 impl MechanismError {
-    /// Returns true if the host lacks the mechanism. False if the request is at fault.
+    /// Returns true if this host cannot enforce the demand. Returns false if the mechanism cannot
+    /// enforce it on any host.
     #[must_use]
     pub const fn is_of_host(&self) -> bool {
         matches!(

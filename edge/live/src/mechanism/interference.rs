@@ -1,23 +1,23 @@
 //! Interference of deadline threads with dispatcher reservations on the same CPU.
 //!
 //! The kernel runs a deadline thread before every `SCHED_FIFO` thread, so before all vCPUs of the
-//! dispatcher. In a window of length `t`, a deadline thread with slice `C` and period `T` runs for
-//! at most `C` at the end of one period, `C` at the start of the next, and `C` in each period after
-//! that. A deadline thread is not pinned, so each CPU must have time for all deadline threads.
+//! dispatcher. In a window of length `t`, a deadline thread with slice `C` runs for at most `C` at
+//! the end of one period, `C` at the start of the next, and `C` in each period after that. A
+//! deadline thread is not pinned, so each CPU must have time for all deadline threads.
 //!
 //! Dispatcher reservations of a CPU with the total share `U` need at most `U * t` in a window that
 //! begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
-//! period. So the CPU serves all of them if `U * t + interference(t) <= t` for each window `t` from
-//! the shortest period on. The test is sufficient, not necessary.
+//! period. So the CPU serves all reservations if `U * t + interference(t) <= t` for each window `t`
+//! from the shortest period on. The test is sufficient, not necessary.
 
 use slackline_units::{CpuShare, Reservation, Span};
 use thiserror::Error;
 
-/// Longest window that is examined, in periods of the longest deadline thread. Beyond it, the
-/// interference of a window grows no faster than the window.
+/// Length of the longest window that is examined, as a multiple of the longest period. Beyond it,
+/// interference grows no faster than the window.
 const WINDOWS: u64 = 64;
 
-/// Dispatcher reservations that deadline threads could make miss deadlines.
+/// A window in which deadline threads could make dispatcher reservations miss deadlines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error(
     "deadline threads can take {taken} of a window of {window}, and reservations of the dispatcher \
@@ -33,10 +33,10 @@ pub struct Interference {
 }
 
 /// Checks that one CPU has time for all deadline threads and for the dispatcher's reservations on
-/// it, which have the total share `reserved` and the shortest period `shortest`.
+/// that CPU. The reservations have the total share `reserved` and the shortest period `shortest`.
 ///
 /// # Errors
-/// A window in which the CPU does not have enough time.
+/// The shortest examined window in which the CPU does not have enough time.
 pub fn check_interference(
     threads: &[Reservation],
     reserved: CpuShare,
@@ -58,8 +58,8 @@ pub fn check_interference(
     Ok(())
 }
 
-/// Returns the windows that end with a slice of the thread, up to `last`. Interference grows up to
-/// these ends, and stands still after them.
+/// Returns the windows, up to `last`, that end with a slice of the thread. Interference grows until
+/// the end of such a slice, and then stays the same until the next slice.
 fn burst_ends(each: Reservation, last: Span) -> impl Iterator<Item = Span> {
     let first = each.slice() * 2;
     (0..WINDOWS).map(move |number| first + each.period() * number).filter(move |end| *end <= last)
@@ -71,7 +71,7 @@ fn taken_in(each: Reservation, window: Span) -> Span {
     if window <= slice {
         return window;
     }
-    // The first slice ends a period, and the others begin one each.
+    // The first slice is at the end of a period, and each other slice at the start of a period.
     let after = window.left_after(slice);
     let whole = after / period;
     let rest = after.left_after(period * whole).min(slice);
@@ -106,9 +106,10 @@ mod tests {
 
     #[test]
     fn share_that_fits_by_its_average_is_refused_if_its_burst_is_too_long() {
-        // 30 % and 30 % of the same period fit, also back to back.
+        // A deadline thread of 30 % fits with reservations of 30 % in equal periods, even if it
+        // runs for two slices in a row.
         assert_eq!(check_interference(&[each(3, 10)], percent(30), PERIOD), Ok(()));
-        // The same 30 % in a period of 100 ms takes the CPU for 60 ms.
+        // The same 30 % in a period of 100 ms can take the CPU for 60 ms in a row.
         let refused = check_interference(&[each(30, 100)], percent(30), PERIOD).unwrap_err();
         assert_eq!(refused.window, PERIOD);
         assert_eq!((refused.taken, refused.left), (Span::from_ms(10), Span::from_ms(7)));
@@ -124,7 +125,7 @@ mod tests {
         assert_eq!(check_interference(&[], percent(100), PERIOD), Ok(()));
     }
 
-    /// A shared CPU cannot give more than all of its time in the long run.
+    /// The shares of the deadline thread and of the reservations add up to 110 %.
     #[test]
     fn shares_of_more_than_a_cpu_together_are_refused_at_every_period() {
         for period in [10, 100, 1_000] {

@@ -1,14 +1,14 @@
 //! CFS quota: a limit of CPU time in every period for a cgroup, enforced by the kernel. It limits
-//! and never guarantees.
+//! CPU time and never guarantees it.
 //!
-//! The process is moved into a cgroup of its own, with its descendants. In version 1 that is a
-//! child of its current cgroup. In version 2 it is a child of the nearest cgroup that delegates the
-//! controller, which may be the root. While it is there, limits on the cgroups in between do not
-//! apply to the process. Single vCPU threads have cgroups of their own only in version 1. The
-//! emulator's other threads are then not limited.
+//! The process is moved into a cgroup of its own, with its descendants. In version 1 the new cgroup
+//! is a child of the current cgroup. In version 2 it is a child of the nearest cgroup that enables
+//! the controller for its children, which may be the root. Limits on the cgroups between them and
+//! the former cgroup do not apply to the process meanwhile. Only version 1 has cgroups for single
+//! vCPU threads. The emulator's other threads are then not limited.
 //!
 //! The kernel does not allow less than 1 ms of CPU time in a period. Bursts are not enabled: with a
-//! burst, a cgroup exceeds its quota by the time that it saved before.
+//! burst, a cgroup can exceed its quota by CPU time that it did not use before.
 
 use slackline_fence::Fence;
 use slackline_linux::cgroup::{CgroupError, Controller, Place, Step, Version, write};
@@ -35,7 +35,8 @@ pub fn usual_period(share: CpuShare) -> Span {
     USUAL.max(Span::from_ns(least)).min(PERIODS[1])
 }
 
-/// CFS quota through cgroups. `None` uses the version that has the controller.
+/// CFS quota through cgroups of one version. `None` means version 2 if it has the controller,
+/// otherwise version 1.
 #[derive(Debug)]
 pub(super) struct Quota(Option<Version>);
 
@@ -134,8 +135,8 @@ pub(super) fn groups_for(
     threads.iter().map(group).collect()
 }
 
-/// Makes a cgroup for each thread or process, sets it up, and moves the members in. The fence
-/// records each of them before that.
+/// For each thread or process, makes a cgroup, sets it up, and moves the thread or process into it.
+/// The fence records each thread first.
 pub(super) fn in_own_groups(
     groups: &[OwnGroup],
     fence: &mut Fence,

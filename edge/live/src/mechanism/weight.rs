@@ -1,9 +1,10 @@
-//! Weights of cgroups: CPU time in proportion to the weights of the sibling cgroups and threads.
-//! They guarantee no amount, and limit nothing while the CPU is not contended.
+//! Weights of cgroups: a cgroup and its sibling cgroups and threads receive CPU time in proportion
+//! to their weights. A weight guarantees no amount, and limits nothing while no sibling wants the
+//! CPU.
 //!
-//! The process tree is moved into a cgroup of its own, as for a quota. Its siblings there are the
-//! threads and cgroups that its parent cgroup contains. The weight says nothing about other levels
-//! of the hierarchy or about other CPUs.
+//! The process tree is moved into a cgroup of its own, as for a quota. The siblings of that cgroup
+//! are the threads and cgroups in its parent. The weight has no effect on other levels of the
+//! hierarchy or between different CPUs.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,10 +21,10 @@ use super::{
 /// Largest weight of a cgroup in the kernel.
 const MOST: u16 = 10_000;
 
-/// Weight that equals an ordinary thread of nice 0.
+/// Weight of an ordinary thread of nice 0, in version 2.
 const USUAL: u64 = 100;
 
-/// Unit of version 1 for the same weight.
+/// Weight of an ordinary thread of nice 0, in the unit of version 1.
 const USUAL_SHARES: u64 = 1_024;
 
 /// Weight of a cgroup.
@@ -59,7 +60,7 @@ impl FromStr for CpuWeight {
     }
 }
 
-/// Weight of a cgroup of the controller `cpu`.
+/// Mechanism that sets the weight of a cgroup of the controller `cpu`.
 #[derive(Debug)]
 pub(super) struct CgroupWeight;
 
@@ -116,8 +117,8 @@ fn set(place: &Place, weight: CpuWeight) -> Result<(), CgroupError> {
     write(&place.group.join(file), &text, Step::Limit)
 }
 
-/// Returns the weight in the unit of version 1, in which an ordinary thread has 1024. The kernel
-/// accepts 2 at least.
+/// Returns the weight in the unit of version 1, in which an ordinary thread has 1024. The kernel's
+/// minimum is 2.
 fn shares(weight: Weight) -> u64 {
     (u64::from(weight.get()) * USUAL_SHARES / USUAL).max(2)
 }

@@ -9,7 +9,7 @@ use slackline_trace::{Exchange, HostThread, HostThreadKind, Note, Record, Sink, 
 #[derive(Debug)]
 pub struct Anonymiser<S> {
     sink: S,
-    /// Names that are kept. `None` for none.
+    /// Names of VMs that are kept. `None` if no name is kept.
     kept: Option<BTreeSet<String>>,
     vms: BTreeMap<String, usize>,
     commands: BTreeMap<String, usize>,
@@ -24,8 +24,8 @@ impl<S: Sink> Anonymiser<S> {
         Anonymiser { sink, kept: None, vms: BTreeMap::new(), commands: BTreeMap::new() }
     }
 
-    /// Keeps the names of these VMs. Other VMs are then called `another-VM-1` and so on. The
-    /// capital letters keep these names apart from those of reservations.
+    /// Keeps the names of these VMs. Other VMs are then called `another-VM-1` and so on. No
+    /// reservation can have such a name, because of the capital letters.
     #[must_use]
     pub fn keeping(self, vms: &BTreeSet<String>) -> Anonymiser<S> {
         Anonymiser { kept: Some(vms.clone()), ..self }
@@ -42,6 +42,7 @@ impl<S: Sink> Anonymiser<S> {
         self.sink
     }
 
+    /// Returns the name that replaces the name of a VM. One VM always gets the same name.
     fn vm(&mut self, name: &str) -> String {
         let is_kept = self.kept.as_ref().is_some_and(|kept| kept.contains(name));
         if name.is_empty() || is_kept {

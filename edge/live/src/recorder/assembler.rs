@@ -1,12 +1,13 @@
-//! Conversion of context switches and wakes, in order of time, to records of a trace.
+//! Conversion of context switches and wake-ups, in order of time, to records of a trace.
 //!
-//! Rules for what the kernel does not report:
+//! Some facts are not reported by the kernel. These rules supply them:
 //!
-//! - A thread whose first event is that it leaves a CPU has been there since the CPU was watched.
-//! - A thread that comes to a CPU without a wake was woken at that moment: some virtual machines do
-//!   not report wakes on an idle CPU.
-//! - A wake just before the thread leaves its CPU can be the wake that ends the block that follows.
-//!   It counts as such if no other wake follows.
+//! - A thread whose first event is that it leaves a CPU has been on that CPU since the observation
+//!   of the CPU began.
+//! - A blocked thread that comes to a CPU without a wake-up was woken at that moment. Some virtual
+//!   hosts do not report wake-ups on an idle CPU.
+//! - A wake-up just before the thread blocks may be the wake-up that ends this block. It counts as
+//!   that wake-up if no other wake-up follows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,12 +21,12 @@ use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 use super::identity::{Identify, Identity};
 use crate::watch::{Event, ThreadEventKind};
 
-/// Maximum time from a wake of a thread to the thread's switch from its CPU for which the wake
-/// counts as late: it may have come too late to keep the thread on the CPU.
+/// Maximum time from a wake-up of a running thread until the thread blocks for which the wake-up
+/// counts as late. A late wake-up may have come too late to keep the thread on its CPU.
 const WAKE_RACE: Span = Span::from_us(50);
 
-/// Age of a thread's identity (names, user, cgroup) at which it is read again. It changes after a
-/// start: a new process first has the name of its parent.
+/// Age of a thread's identity (names, user, cgroup) at which the identity is read again. It can
+/// change after a start: a new process first has the name of its parent.
 const IDENTITY_AGE: Span = Span::from_secs(1);
 
 /// Maximum number of times that the identity of a thread is read.
@@ -37,7 +38,8 @@ const PIECE: Span = Span::from_secs(1);
 /// Interval at which the kernel's count of each vCPU's CPU time is recorded.
 const ACCOUNTING: Span = Span::from_secs(1);
 
-/// Interval at which blocked vCPUs are examined: a signal may have stopped them.
+/// Interval at which the kernel's states of blocked vCPUs are read, since a signal may have stopped
+/// them.
 const STATE_INTERVAL: Span = Span::from_ms(100);
 
 /// A vCPU whose thread is recorded, and its names.
@@ -68,34 +70,39 @@ pub struct Assembler<I> {
     threads: BTreeMap<i32, ThreadRow>,
     next_id: u32,
     vcpus: BTreeMap<i32, RecordedVcpu>,
-    /// Processes whose new threads count as vCPUs too. Each has its VM and the number of its next
-    /// vCPU.
+    /// Processes whose new threads count as vCPUs too, each with the id and name of its VM and the
+    /// number of its next vCPU.
     growing: BTreeMap<i32, (DomId, String, u16)>,
     next_slot: u32,
-    /// True if this assembler makes the records of vCPUs. False if a session makes them.
+    /// True if this assembler makes the records of vCPUs. If it is false, a session makes them.
     is_alone: bool,
     next_state: Time,
     next_accounting: Time,
 }
 
+/// State of one CPU.
 #[derive(Clone, Copy, Debug)]
 struct CpuRow {
+    /// Number of the CPU in the trace.
     index: CpuId,
     /// Thread that runs on the CPU, and the start of the part of its run interval that was not
     /// recorded yet.
     occupant: Option<(i32, Time)>,
+    /// Time of the latest change of `occupant`, or the start of the trace.
     known_from: Time,
 }
 
+/// State of one thread.
 #[derive(Debug)]
 struct ThreadRow {
     id: HostThreadId,
     vcpu: Option<VcpuId>,
     identity: Identity,
+    /// Time at which the identity was last read, and the number of readings.
     read: (Time, u32),
     state: ThreadState,
-    /// Time of a wake that may have come too late to keep the thread on its CPU. `None` without
-    /// one.
+    /// Time of a wake-up that may have come too late to keep the thread on its CPU. `None` if there
+    /// was no such wake-up.
     late_wake: Option<Time>,
     /// Time when the thread left its CPU because a signal had stopped it. `None` if no signal has
     /// stopped it.
@@ -141,8 +148,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Records the threads of these vCPUs as vCPUs. From now on this assembler also makes the
-    /// records of the vCPUs themselves.
+    /// Adds vCPUs with their threads. From now on this assembler also makes the records of the
+    /// vCPUs themselves.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         self.is_alone = true;
         for watched in vcpus {
@@ -150,8 +157,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Counts new threads of a process as vCPUs of `domain` too. `next` is the number of the first
-    /// such vCPU.
+    /// Makes new threads of a process count as vCPUs of `domain` from now on. `next` is the number
+    /// of the first such vCPU.
     pub fn grow(&mut self, process: Tid, domain: DomId, name: &str, next: u16) {
         self.growing.insert(process.raw(), (domain, name.into(), next));
     }
@@ -204,7 +211,7 @@ impl<I: Identify> Assembler<I> {
 
     /// Makes the records that do not follow from events: parts of long run intervals, stops by
     /// signals, and the kernel's counts of CPU time. `now` is the monotonic time up to which events
-    /// were taken in.
+    /// were converted.
     pub fn tick(&mut self, now: Time, sink: &mut impl Sink) {
         let reals: Vec<CpuId> = self.cpus.keys().copied().collect();
         for real in reals {
@@ -244,8 +251,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Returns the thread on each CPU, if it is known, and the start of its time there that is not
-    /// recorded yet.
+    /// Returns each CPU whose running thread is known, with the thread and the start of the part of
+    /// its run interval that is not recorded yet.
     pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
         self.cpus.values().filter_map(|cpu| {
             let (tid, since) = cpu.occupant?;
@@ -273,7 +280,7 @@ impl<I: Identify> Assembler<I> {
         match stat.map(Stat::runnable) {
             Some(true) => self.woken(tid, at, None, sink),
             Some(false) => self.set_state(tid, ThreadState::Blocked(at)),
-            // Its first event tells it.
+            // The state is not known. The first event of the thread shows it.
             None => {}
         }
     }
@@ -301,7 +308,7 @@ impl<I: Identify> Assembler<I> {
         if let Some((other, since)) = self.cpus[&cpu].occupant
             && other != tid.raw()
         {
-            // The event that says how the thread left the CPU was lost.
+            // The event with which the other thread left the CPU was lost.
             self.on_cpu((cpu, other), (since, at), OffCpu::Unknown, sink);
         }
         self.read_again(tid, at, sink);
@@ -476,9 +483,10 @@ impl<I: Identify> Assembler<I> {
             };
             self.threads.insert(tid.raw(), row);
         }
-        self.threads.get_mut(&tid.raw()).expect("it was just put there")
+        self.threads.get_mut(&tid.raw()).expect("the thread was inserted above")
     }
 
+    /// Records the identity of a thread under a new id, which is returned.
     fn tell(
         &mut self,
         (tid, vcpu): (Tid, Option<VcpuId>),
@@ -527,6 +535,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
+    /// Finds vCPU threads that a signal has stopped since they blocked.
     fn find_halted(&mut self) {
         for (&tid, row) in &mut self.threads {
             let (ThreadState::Blocked(since), Some(_), None) = (row.state, row.vcpu, row.halted)
@@ -541,6 +550,7 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
+    /// Records the kernel's count of each vCPU thread's CPU time since the last record.
     fn account(&mut self, now: Time, sink: &mut impl Sink) {
         let to = self.of_trace(now);
         for (&tid, row) in &mut self.threads {

@@ -1,4 +1,5 @@
-//! Recorder of a host: records all threads on all CPUs. Some of the threads are recorded as vCPUs.
+//! Recorder of a host: records all threads on all CPUs. The caller names the threads that are also
+//! recorded as vCPUs.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,8 +21,8 @@ pub const POLICY: &str = "fair";
 /// Threads of vCPUs that a session schedules.
 pub type VcpuThreads = BTreeSet<(VcpuId, Tid)>;
 
-/// Tells an assembler that the threads of the vCPUs of a session have changed. `names` has the name
-/// and the domain of each vCPU. A thread of a vCPU without a name is left out.
+/// Updates an assembler after the threads of a session's vCPUs have changed from `before` to `now`.
+/// `names` has the name and the domain of each vCPU. A thread of a vCPU without a name is left out.
 pub fn follow(
     assembler: &mut Assembler<Procfs>,
     (before, now): (&VcpuThreads, &VcpuThreads),
@@ -49,7 +50,9 @@ pub struct HostRecorder {
     cpus: Vec<CpuId>,
     /// Events whose order is not final, because another CPU can still report an earlier event.
     waiting: Vec<Event>,
+    /// Monotonic time up to which events have been recorded.
     drained: Time,
+    /// Number of lost events.
     lost: u64,
 }
 
@@ -57,10 +60,11 @@ impl HostRecorder {
     /// Opens the recorder. The time of the recording begins now.
     ///
     /// # Errors
-    /// If the kernel does not allow it, this process lacks a right, or tracefs is not available.
+    /// If the kernel does not allow events of whole CPUs, this process lacks a privilege, or
+    /// tracefs is not available.
     pub fn open(identities: Procfs) -> Result<HostRecorder, WatchError> {
         let mut watch = HostWatch::open(RING_BYTES)?;
-        // Drops the events from before all CPUs were open.
+        // Drop the events that happened before all CPUs were observed.
         watch.drain(&mut Vec::new())?;
         let origin = monotonic();
         let cpus: Vec<CpuId> = watch.cpus().collect();
@@ -85,13 +89,13 @@ impl HostRecorder {
         Header::of_recording(title, POLICY, self.cpus.len(), groups)
     }
 
-    /// Records properties of the host, and these vCPUs.
+    /// Records properties of the host, and begins the records of these vCPUs.
     pub fn begin(&mut self, vcpus: Vec<RecordedVcpu>, sink: &mut impl Sink) {
         notes(&self.cpus, self.watch.mark()).iter().for_each(|note| sink.note(note));
         self.assembler.begin(vcpus, sink);
     }
 
-    /// Returns the assembler, which turns events into records.
+    /// Returns the assembler, which converts events to records.
     pub fn assembler(&mut self) -> &mut Assembler<Procfs> {
         &mut self.assembler
     }
@@ -120,7 +124,8 @@ impl HostRecorder {
         Ok(())
     }
 
-    /// Records the end of the run. Returns the number of lost events.
+    /// Records the remaining events and the end of the recording. Returns the number of lost
+    /// events.
     ///
     /// # Errors
     /// If the kernel's records cannot be parsed.

@@ -1,5 +1,5 @@
-//! Identities of threads, read from procfs. Command arguments are read only of Slackline's own
-//! processes, and are never passed on.
+//! Identities of threads, read from procfs. Command arguments are read only for Slackline's own
+//! processes, and are never recorded.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -31,8 +31,8 @@ pub struct Identity {
 
 /// Source of the identities of threads.
 pub trait Identify {
-    /// Returns the identity of the thread with this id. If the thread has ended, `parent` is the
-    /// process that started it.
+    /// Returns the identity of the thread with this id. If the thread has ended, the identity has
+    /// no process.
     fn identify(&mut self, tid: Tid) -> Identity;
 
     /// Returns the state of a thread now. `None` if it is unknown, as in a recording of the past.
@@ -52,14 +52,16 @@ pub trait Identify {
 pub struct Procfs {
     /// Names of the processes that are VMs, by process id.
     vms: BTreeMap<i32, String>,
+    /// Path of this process's program. `None` if it cannot be read.
     ourselves: Option<PathBuf>,
 }
 
-/// Verbs of the `slackline` command whose processes count as parts of the service or of a recorder.
+/// Verbs of the `slackline` command whose processes belong to the service, to a recorder or to a
+/// live run.
 const OWN_VERBS: [&[u8]; 6] = [b"serve", b"serve-front", b"keep", b"record", b"hold", b"run"];
 
 impl Procfs {
-    /// Creates a reader to which the processes in `vms` are VMs with the given names.
+    /// Creates a reader. `vms` has the names of the processes that are VMs, by process id.
     #[must_use]
     pub fn new(vms: BTreeMap<i32, String>) -> Procfs {
         Procfs { vms, ourselves: fs::read_link("/proc/self/exe").ok() }
@@ -70,6 +72,7 @@ impl Procfs {
         self.vms.insert(process.raw(), name.into());
     }
 
+    /// Returns true if a process runs this program with one of the verbs [`OWN_VERBS`].
     fn is_ours(&self, process: Tid) -> bool {
         let program = fs::read_link(format!("/proc/{process}/exe")).ok();
         if program.is_none() || program != self.ourselves {
@@ -135,7 +138,7 @@ impl Identify for Procfs {
     }
 }
 
-/// Reads a name that users may choose freely, such as a thread's. Each control character becomes
+/// Reads a name that a user can set, such as the name of a thread. Each control character becomes
 /// `?`. `None` if the file cannot be read.
 fn name_of(file: &str) -> Option<String> {
     let bytes = fs::read(file).ok()?;
@@ -145,7 +148,7 @@ fn name_of(file: &str) -> Option<String> {
 }
 
 /// Returns the systemd unit in the text of a `cgroup` file. If the text names no unit, returns the
-/// path of the version 2 cgroup. Empty for the root cgroup.
+/// path of the cgroup. The result is empty for the root cgroup.
 fn unit(text: &str) -> String {
     let path = |line: &str| line.splitn(3, ':').nth(2).map(str::to_owned);
     let of = |start: &str| text.lines().find(|line| line.starts_with(start)).and_then(path);

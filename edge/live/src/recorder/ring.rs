@@ -1,8 +1,9 @@
 //! The last minute of a run, in a bounded number of bytes.
 //!
-//! The run is kept in pieces. Each piece is a trace that can be read alone. A piece begins with the
-//! names of all vCPUs, and contains the identity of each host thread that occurs in it. When a
-//! piece is dropped, its entries update the state at the start of the ring.
+//! The ring consists of pieces. Each piece is a trace that can be read without the others. A piece
+//! begins with the names of all vCPUs, and contains the identity of each host thread that occurs in
+//! the piece. When the oldest piece is dropped, its entries update the recorded state at the start
+//! of the ring.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -19,16 +20,21 @@ use super::standing::Standing;
 pub struct FlightRing {
     header: Header,
     pieces: VecDeque<RingPiece>,
+    /// Number of bytes of all pieces together.
     bytes: usize,
+    /// Maximum of `bytes`, unless a single piece is larger.
     most_bytes: usize,
+    /// Minimum time that the ring covers, if `most_bytes` allows it.
     length: Span,
-    /// State of the run before the first piece. The next field is the state after the last piece.
+    /// State of the run before the first piece.
     before: Standing,
+    /// State of the run after the last piece.
     after: Standing,
     /// Identities of the threads that may still be recorded, by thread id in the trace.
     threads: BTreeMap<HostThreadId, HostThread>,
 }
 
+/// A trace of the time from `from` to `to`, in its file format.
 #[derive(Debug)]
 struct RingPiece {
     from: Time,
@@ -55,7 +61,7 @@ impl FlightRing {
         }
     }
 
-    /// Returns the times at which the ring begins and ends. `None` if it is empty.
+    /// Returns the times at which the ring begins and ends. `None` if the ring is empty.
     #[must_use]
     pub fn covers(&self) -> Option<(Time, Time)> {
         Some((self.pieces.front()?.from, self.pieces.back()?.to))
@@ -103,13 +109,13 @@ impl FlightRing {
         {
             let Some(piece) = self.pieces.pop_front() else { return };
             self.bytes -= piece.bytes.len();
-            // Reading cannot fail: this process has written the piece.
+            // Reading the piece cannot fail, since this process has written it.
             let _ = piece.read(&mut self.before);
         }
     }
 
-    /// Writes all entries from `since` on to a sink, as a separate trace. The trace begins with the
-    /// state at its start. Returns that start, or `None` if the ring is empty.
+    /// Writes all pieces that end after `since` to a sink, as one trace. The trace begins with the
+    /// state at its start. Returns that start, or `None` if no piece ends after `since`.
     ///
     /// # Errors
     /// If a piece is damaged.
@@ -142,6 +148,7 @@ impl RingPiece {
 struct PieceWriter<'a> {
     writer: Writer<&'a mut Vec<u8>>,
     threads: &'a mut BTreeMap<HostThreadId, HostThread>,
+    /// Number in the piece of each host thread that has occurred so far.
     numbers: BTreeMap<HostThreadId, HostThreadId>,
     /// vCPU of each slot. A thread may run on after its vCPU has left, and another vCPU may then
     /// have the slot.
@@ -149,6 +156,8 @@ struct PieceWriter<'a> {
 }
 
 impl PieceWriter<'_> {
+    /// Returns the number of a host thread in the piece. Writes the identity of the thread when it
+    /// occurs for the first time. `None` if the identity is not known.
     fn number(&mut self, thread: HostThreadId) -> Option<HostThreadId> {
         if let Some(number) = self.numbers.get(&thread) {
             return Some(*number);
@@ -190,6 +199,7 @@ type ThreadIdentity = (u32, u32, Option<VcpuId>, [String; 4]);
 /// Joins pieces into one trace, in which each name and each identity appears once.
 struct PieceJoiner<'a, S> {
     sink: &'a mut S,
+    /// Names that the joined trace has so far, by slot of the vCPU.
     told: BTreeMap<usize, VcpuName>,
     threads: BTreeMap<ThreadIdentity, HostThreadId>,
     /// Id of each host thread in the joined trace, by the thread's number in the piece.
@@ -236,7 +246,7 @@ impl<S: Sink> Sink for PieceJoiner<'_, S> {
     }
 }
 
-/// Returns the host thread to which a record refers. `None` if it refers to none.
+/// Returns the host thread to which a record refers. `None` if it refers to no host thread.
 const fn thread_of(record: &Record) -> Option<HostThreadId> {
     match *record {
         Record::OnCpu { thread, .. }
@@ -310,8 +320,8 @@ mod tests {
         Entry::Record(Record::OnCpu { thread, cpu, from, to, end })
     }
 
-    /// Returns a ring with ten pieces of 10 ms. Two threads run in each piece. One is the same in
-    /// all pieces, the other is a new one in each piece.
+    /// Returns a ring with ten pieces of 10 ms. Two threads run in each piece: one thread that runs
+    /// in all pieces, and one that runs only in this piece.
     fn ring(most_bytes: usize, length: Span) -> FlightRing {
         let mut ring = FlightRing::new(&header(), most_bytes, length);
         for piece in 0..10_u64 {
@@ -341,7 +351,7 @@ mod tests {
         assert_eq!(count(|it| matches!(it, Entry::Named(_))), 1);
         assert_eq!(count(|it| matches!(it, Entry::HostThread(_))), 1 + 7);
         assert_eq!(count(|it| matches!(it, Entry::Record(Record::OnCpu { .. }))), 14);
-        // The trace starts with the vCPUs that had joined and woken before.
+        // The trace begins with the vCPUs that had joined and woken before its start.
         let woke = Entry::Record(Record::Woke { at: at(30), vcpu: WEB });
         assert!(entries.contains(&woke), "{entries:?}");
         let mut file = Vec::new();
@@ -355,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_ring_keeps_its_size_limit_and_states_the_recorded_interval() {
+    fn recording_ring_drops_pieces_beyond_its_limits_of_bytes_and_of_time() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());
@@ -365,8 +375,8 @@ mod tests {
         assert_eq!(ring(usize::MAX, Span::from_secs(60)).replay(at(200), &mut ()).ok(), Some(None));
     }
 
-    /// A thread runs on after its vCPU has left. The event of it may be in a later piece, in which
-    /// no vCPU has the slot, or another vCPU has it.
+    /// A thread runs on after its vCPU has left. An event of the thread can be in a later piece, in
+    /// which the slot of its vCPU is free or belongs to another vCPU.
     #[test]
     fn recording_ring_stays_readable_if_a_thread_outlives_its_vcpu() {
         for next in [None, Some(VcpuId::new(0, DomId::new(1), 0))] {

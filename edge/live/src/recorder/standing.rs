@@ -13,12 +13,14 @@ pub struct Standing {
     vcpus: BTreeMap<usize, StandingVcpu>,
     /// Parameters of vCPUs that have requested to join and have not joined yet.
     joining: BTreeMap<VcpuId, WrittenTerms>,
-    /// vCPU whose parameters are being changed, and its parameters before. `None` if the policy can
-    /// no longer decline a change.
+    /// vCPU of the latest change of parameters, and its parameters before. `None` once the policy
+    /// can no longer decline that change.
     changing: Option<(VcpuId, Option<WrittenTerms>)>,
+    /// Offset from the time of the run to the wall clock.
     ahead: Span,
 }
 
+/// State of one vCPU.
 #[derive(Clone, Debug)]
 struct StandingVcpu {
     named: VcpuName,
@@ -48,8 +50,8 @@ impl Standing {
         (named.vcpu == vcpu).then_some(named)
     }
 
-    /// Writes this state as the start of a trace that begins at `at`. Each vCPU joins at the start
-    /// of its current period, so that its periods stay where they were.
+    /// Writes this state as the start of a trace that begins at `at`. In the trace each vCPU joins
+    /// at the start of its current period, so that all later periods start as in the run.
     pub fn tell(&self, at: Time, sink: &mut impl Sink) {
         let mut joined: Vec<(Time, &StandingVcpu)> =
             self.vcpus.values().map(|vcpu| (vcpu.period_at(at), vcpu)).collect();
@@ -219,7 +221,8 @@ mod tests {
         standing.tell(at(1_057), &mut told);
         let joined = Fact::Joined(WEB, terms("2ms", Some(first)));
         let joined = Exchange::Reported { now: at(1_053), fact: joined };
-        assert!(told.contains(&Entry::Exchange(joined)), "the change was declined: {told:#?}");
+        let message = "the vCPU joins with the parameters before the declined change";
+        assert!(told.contains(&Entry::Exchange(joined)), "{message}: {told:#?}");
         let is_there = |record: Record| told.contains(&Entry::Record(record));
         assert!(is_there(Record::Joined { at: at(1_053), vcpu: WEB }));
         assert!(is_there(Record::Woke { at: at(1_057), vcpu: WEB }));

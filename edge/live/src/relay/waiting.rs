@@ -1,31 +1,38 @@
-//! Count of data pending for a guest, as a relay between the guest and its clients sees it. This
-//! module does no I/O and reads no clock.
+//! Count of the data that is pending for a guest, as its relay observes it. This module does no I/O
+//! and reads no clock.
 
 use slackline_units::{Span, Time};
 
 /// Time for which unanswered data counts as pending. Data that is unanswered for a longer time is
 /// assumed to be for a program that never answers.
 pub const WAITS: Span = Span::from_ms(100);
-/// Minimum average time between two reports about pending data. After fewer reports, a burst may
-/// catch up, up to [`SAVED`]. The rate is limited because guest and client are not trusted.
+/// Minimum average time between two reports about pending data. The rate is limited because guest
+/// and client are not trusted.
 const EACH: Span = Span::from_ms(1);
+/// Burst allowance: after a time without reports, as many reports may follow each other at once as
+/// the rate allows in this time, which is 32.
 const SAVED: Span = Span::from_ms(32);
 
+/// Count of pending data, and the latest report about it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Waiting {
+    /// Number of times that data arrived for the guest since the guest last sent data.
     items: u32,
     /// Number of times that the guest has sent data. Wraps around.
     asked: u32,
     /// Arrival time of the latest data that is pending for the guest.
     last: Time,
+    /// Values of `items` and `asked` in the latest report.
     told: (u32, u32),
-    /// Rate limiter: the time up to which the reports so far use up the rate of one per [`EACH`].
+    /// Rate limiter: the time up to which the reports so far use up the rate of one report per
+    /// [`EACH`].
     paid: Time,
+    /// Number of times that the guest did not answer within [`WAITS`].
     pub(super) unanswered: u64,
 }
 
 impl Waiting {
-    /// Notes that the relay has forwarded data to the guest.
+    /// Notes that data for the guest has arrived from a client.
     pub(super) fn came(&mut self, now: Time) {
         self.items = self.items.saturating_add(1);
         self.last = now;
@@ -60,7 +67,7 @@ impl Waiting {
     }
 
     /// Returns the time when a report may be due even if no data arrives: pending data expires, or
-    /// the rate permits a report that was held back. `None` if no report can be due.
+    /// the rate limit permits a report that was delayed. `None` if no report can be due.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));
@@ -88,7 +95,8 @@ mod tests {
         assert_eq!(waiting.news(at(20)), Some((2, 0)));
         waiting.answered(at(30));
         assert_eq!((waiting.news(at(30)), waiting.due()), (Some((0, 1)), None));
-        // The guest sends without being asked. That is reported too, since a policy may use it.
+        // The guest sends data although none is pending. That is reported too, since a policy may
+        // use the count.
         waiting.answered(at(40));
         assert_eq!((waiting.news(at(40)), waiting.unanswered), (Some((0, 2)), 0));
     }
@@ -109,8 +117,8 @@ mod tests {
     }
 
     /// A guest and its client send ten requests and ten answers in each millisecond, for a second.
-    /// A thousand changes are reported, and a few more that the burst allowance permits. The last
-    /// change that was held back is reported later.
+    /// A thousand changes are reported, and a few more that the burst allowance permits. The latest
+    /// change is reported as soon as the rate limit permits.
     #[test]
     fn changes_of_pending_io_are_reported_at_a_limited_rate() {
         let mut waiting = Waiting::default();
@@ -126,7 +134,7 @@ mod tests {
         }
         assert!((1_000..=1_034).contains(&told), "{told}");
         waiting.came(at(1_000));
-        let due = waiting.due().expect("a change was held back");
+        let due = waiting.due().expect("the report of the latest change is delayed");
         assert!(due > at(999) && due <= at(1_002), "{due:?}");
         assert_eq!(waiting.news(due), Some((1, 10_000)));
     }

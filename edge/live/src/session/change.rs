@@ -12,7 +12,7 @@ impl Session {
     /// Changes the share of a member at once. `due` is the time when the change was due.
     ///
     /// # Errors
-    /// The reason for the failure. The old share stays in force.
+    /// The reason why the share was not changed. The old share stays in force.
     pub fn change(&mut self, id: JoinId, share: Values, due: Time) -> Result<(), RequestError> {
         self.change_terms(id, share, None, due)
     }
@@ -21,7 +21,7 @@ impl Session {
     /// the time when the change was due.
     ///
     /// # Errors
-    /// The reason for the failure. The old CPUs stay in force.
+    /// The reason why the CPUs were not changed. The old CPUs stay in force.
     pub fn move_to(&mut self, id: JoinId, cpus: CpuSet, due: Time) -> Result<(), RequestError> {
         let share = self.row(id)?.share.clone();
         self.change_terms(id, share, Some(cpus), due)
@@ -31,7 +31,7 @@ impl Session {
     /// are.
     ///
     /// # Errors
-    /// The reason for the failure. Neither share nor CPUs have changed.
+    /// The reason why share and CPUs were not changed. Both stay as they were.
     pub fn change_terms(
         &mut self,
         id: JoinId,
@@ -63,7 +63,7 @@ impl Session {
         let (was_exact, had_stop) = (row.is_exact, row.has_stop);
         let threads = row.threads.clone();
         let promises = [self.most_of(id), self.most(id, &share)];
-        // A larger budget is granted before it is reserved, a smaller one afterwards.
+        // A larger budget is granted before the share changes, a smaller budget afterwards.
         self.fence.regrant(&threads, &promises)?;
         if will_be_exact && let Err(error) = self.add_stop(id) {
             let _ = self.fence.regrant(&threads, &promises[..1]);
@@ -72,7 +72,7 @@ impl Session {
         let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
         let terms = VcpuTerms { share: &share, cpus };
         if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
-            // If that fails the host is over, and the first error says why.
+            // If `set_exact` fails, the host has ended, and the first error is the reason.
             let _ = self.host.set_exact(id.vcpu(), was_exact);
             if !had_stop {
                 self.drop_stop(id);
@@ -80,7 +80,7 @@ impl Session {
             let _ = self.fence.regrant(&threads, &promises[..1]);
             return Err(self.not_done(error));
         }
-        // A budget that stays too large is reduced at the next change.
+        // If this fails, the budget stays too large and is reduced at the next change.
         let _ = self.fence.regrant(&threads, &promises[1..]);
         let row = self.row_mut(id)?;
         row.share = share;

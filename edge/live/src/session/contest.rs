@@ -48,8 +48,8 @@ impl Changes {
     }
 }
 
-/// Returns true if a process is a VM of libvirt, judged by its cgroup. Only root can create a
-/// cgroup of that name.
+/// Returns true if the name of a process's cgroup shows that the process is a VM of libvirt. Only
+/// root can create a cgroup of that name.
 pub(super) fn is_of_libvirt(pid: Tid) -> bool {
     let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
     groups.lines().filter_map(|line| line.splitn(3, ':').nth(2)).any(|group| {

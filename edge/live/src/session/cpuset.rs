@@ -1,5 +1,5 @@
-//! Cpusets of members: those in which they are when they join, and those that the session creates
-//! to keep members on their CPUs.
+//! Cpusets of members (vCPUs that the session schedules). The session checks the cpuset that a
+//! member already has when it joins, and creates cpusets that keep members on the managed CPUs.
 
 use slackline_units::{CpuId, CpuSet};
 
@@ -10,8 +10,10 @@ use slackline_linux::sys::{Tid, process_of};
 use slackline_linux::thread::ThreadRef;
 
 impl Session {
-    /// Checks that the cpuset of a target allows the CPUs on which it should run. Otherwise it
-    /// would never run there.
+    /// Checks that the cpuset of a target allows all CPUs on which the target should run.
+    ///
+    /// # Errors
+    /// [`RequestError::Elsewhere`] if the cpuset excludes one of these CPUs.
     pub(super) fn check_cpuset(&self, request: &Request) -> Result<(), RequestError> {
         let first = match &request.who {
             JoinTarget::Process(pid) | JoinTarget::Tree(pid) | JoinTarget::Wide(pid, _) => {
@@ -32,7 +34,8 @@ impl Session {
             Some((tid, Cpuset { group, cpus: allowed, .. }))
                 if !scheduled.without(&allowed).is_empty() =>
             {
-                // The cpuset may be our own, by which another process of ours holds the target.
+                // Another Slackline process may have made the cpuset. Then the error names that
+                // process.
                 if let Ok(thread) = ThreadRef::open(process_of(tid).unwrap_or(tid), tid) {
                     self.fence.refuse_held_elsewhere(&thread)?;
                 }
@@ -45,8 +48,8 @@ impl Session {
     }
 
     /// Restricts a thread, or its process tree, to the managed CPUs and those in `wide` with a
-    /// cpuset. Then no system call of the thread can move it elsewhere. Does nothing if the kernel
-    /// does not support cpusets.
+    /// cpuset. Then no system call of the thread can move it to another CPU. Does nothing if no
+    /// such cpuset can be made.
     pub(super) fn keep_within(
         &mut self,
         tid: Tid,

@@ -1,5 +1,5 @@
-//! Detection of members that have ended. The kernel reports most ends, so members need not be
-//! checked one by one.
+//! Detection of members that have ended. The kernel reports the end of most members, so only the
+//! other members are checked one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -23,10 +23,10 @@ pub(super) struct Endings {
     /// number.
     told: BTreeMap<u64, (JoinId, EndSource)>,
     /// Members whose end the kernel cannot report. Each call of [`news`](Endings::news) returns
-    /// them.
+    /// these members, so that the caller checks them.
     asked: BTreeSet<JoinId>,
     /// Members that the next call of [`news`](Endings::news) returns in any case. New members are
-    /// among them, since they may have ended before the kernel was asked to report it.
+    /// among them, since they may have ended before the kernel was asked to report the end.
     doubted: BTreeSet<JoinId>,
 }
 
@@ -61,6 +61,10 @@ impl Endings {
         }
     }
 
+    /// Asks the kernel to report the end of a member.
+    ///
+    /// # Errors
+    /// If the kernel cannot report it, for example because it has no pidfds for threads.
     fn tell(&self, id: JoinId, row: &Row) -> io::Result<EndSource> {
         let news = |flags| (epoll::EventData::new_u64(id.join()), flags);
         if let Some(tree) = &row.tree {
@@ -120,7 +124,7 @@ impl Endings {
         }
         for event in events {
             let Some((id, told)) = self.told.get(&event.data.u64()) else { continue };
-            // A group reports other events too. Reading the file takes the report away.
+            // A cgroup reports other events too. Reading the file clears the report.
             if !matches!(told, EndSource::Tree(events) if is_populated(events)) {
                 found.insert(*id);
             }
@@ -130,7 +134,7 @@ impl Endings {
 }
 
 fn is_populated(events: &File) -> bool {
-    // Two lines of a word and a digit each, and others in later kernels.
+    // The file has two lines of a word and a digit each. Later kernels may add lines.
     let mut text = [0; 512];
     let length = events.read_at(&mut text, 0).unwrap_or(0);
     text[..length].split(|&byte| byte == b'\n').any(|line| line == b"populated 1")

@@ -55,8 +55,8 @@ pub enum RequestError {
         /// Reason why switches cannot be observed.
         why: String,
     },
-    /// A hard limit cannot be enforced for this vCPU: if it counts as blocked but runs, no event
-    /// would report that in time.
+    /// A hard limit cannot be enforced for this vCPU, because no event would report in time that
+    /// the vCPU runs while it counts as blocked.
     #[error(
         "cannot enforce a hard limit of {slice}: the kernel does not count the CPU time of this \
          vCPU ({why}), and a dispatcher pass of {look} every {slice} costs more than 1 % of a CPU"
@@ -116,7 +116,7 @@ pub enum RequestError {
 }
 
 impl RequestError {
-    /// Returns one line of advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is no advice for this error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -212,7 +212,7 @@ pub enum SessionError {
     /// The live host cannot continue.
     #[error(transparent)]
     Host(#[from] LiveHostError),
-    /// A dispatcher panicked: a bug.
+    /// A dispatcher panicked, which is a bug.
     #[error("the dispatcher of {} panicked", whose(*cpu))]
     Panicked {
         /// CPU of the dispatcher. `None` for the thread that serves unmanaged CPUs.
@@ -227,7 +227,7 @@ pub enum SessionError {
 }
 
 impl SessionError {
-    /// Returns one line of advice for the user. `None` if there is none.
+    /// Returns one line of advice for the user. `None` if there is no advice for this error.
     #[must_use]
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -257,7 +257,7 @@ impl SessionError {
         }
     }
 
-    /// Returns true if the error is a bug in Slackline. False if it comes from the host.
+    /// Returns true if the error is a bug in Slackline. Returns false if it comes from the host.
     #[must_use]
     pub const fn is_bug(&self) -> bool {
         match self {

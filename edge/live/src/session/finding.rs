@@ -1,4 +1,5 @@
-//! Changes to the scheduling of members' threads that the session did not order, as users see them.
+//! Changes to the scheduling of members' threads that the session did not order, and the messages
+//! that describe them to users.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ pub enum ForeignChange {
         /// changed.
         cpuset: Option<PathBuf>,
     },
-    /// The scheduling class or priority of a thread differs from what the session set.
+    /// The scheduling class or priority of a thread differs from those that the session set.
     Class {
         /// Id of the thread.
         tid: Tid,

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use slackline_units::{DomId, VcpuId};
 
-/// Id of a member: its vCPU, and the number of its join among all joins of the session. A later
-/// member with the same vCPU has a different id. So the id of a member that has left refers to no
-/// member.
+/// Id of a member (a vCPU that a session schedules). It consists of the vCPU's id and the number of
+/// its join among all joins of the session. A later member with the same vCPU id has a different
+/// number. So the id of a member that has left refers to no member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct JoinId {
     vcpu: VcpuId,
@@ -14,7 +14,7 @@ pub struct JoinId {
 }
 
 impl JoinId {
-    /// Returns the vCPU that stands for the member in records while it is present.
+    /// Returns the id of the vCPU, which names the member in records while the member is present.
     #[must_use]
     pub const fn vcpu(self) -> VcpuId {
         self.vcpu
@@ -26,19 +26,22 @@ impl JoinId {
     }
 }
 
-/// Table with a row for each member. Its size is the maximum number of members that were present at
-/// the same time.
+/// Table with a row for each member. Its size is the highest slot that was in use, so it does not
+/// grow with the number of joins.
 #[derive(Debug)]
 pub(super) struct Table<T> {
     /// Rows of the members with their ids, by slot.
     rows: Vec<Option<(JoinId, T)>>,
+    /// Slots that are not in use.
     free: BTreeSet<usize>,
+    /// Number of joins so far.
     joins: u64,
+    /// Number at which the search for the number of a new domain begins.
     next_domain: u32,
 }
 
-/// Number of domain numbers that ids can hold. After that many domains, numbers start from zero
-/// again.
+/// Number of different domain numbers that an id can have. After that many domains, numbers start
+/// from zero again.
 const DOMAINS: u32 = 1 << 23;
 
 impl<T> Table<T> {

@@ -1,8 +1,8 @@
-//! Enforcement by the kernel beside the dispatchers. The session's fence records the threads, so
-//! that they are restored however the session ends.
+//! Enforcement by the kernel, in addition to that by dispatchers. The session's fence records the
+//! threads, so that they are restored in whatever way the session ends.
 //!
-//! Such threads are no members. The caller reserves their capacity by members without threads, and
-//! checks their [interference](crate::mechanism::check_interference).
+//! Such threads do not belong to members. The caller reserves their capacity by members without
+//! threads, and checks their [interference](crate::mechanism::check_interference).
 
 use slackline_fence::{FenceError, GiveBackError};
 use slackline_linux::sys::Tid;
@@ -26,7 +26,7 @@ impl Session {
         demand: Demand,
     ) -> Result<KernelEnforcement, MechanismError> {
         let Some(kernel) = kernel_mechanism(by) else {
-            // The dispatcher enforces only for members.
+            // The dispatcher enforces the shares of members only, so there is nothing to apply.
             mechanism(by).check(target, demand)?;
             return Ok(KernelEnforcement::default());
         };
@@ -39,10 +39,11 @@ impl Session {
         }
     }
 
-    /// Lets the enforcement outlive this process for a time, if it dies without ending it.
+    /// Lets the enforcement continue for some time if this process dies without ending it.
     ///
     /// # Errors
-    /// If the keeper cannot record it. The keeper then restores the threads at once.
+    /// If the keeper cannot record the change. The keeper then restores the threads at once if this
+    /// process dies.
     pub fn keep_on_death(&mut self, enforced: &KernelEnforcement) -> Result<(), FenceError> {
         enforced.tids.iter().try_for_each(|&tid| self.fence.keep_on_death(tid))
     }
@@ -60,7 +61,7 @@ impl Session {
     /// changed. Returns the threads that had been changed.
     pub fn repair_enforced(&mut self, enforced: &KernelEnforcement) -> Vec<Tid> {
         let held = enforced.tids.iter().filter_map(|&tid| self.fence.thread(tid));
-        // A thread that has exited is reported elsewhere.
+        // A thread that has exited is ignored here.
         let changed = held.filter(|held| matches!(held.differs(), Ok(Some(_))));
         changed.filter(|held| held.undo().is_ok()).map(|held| held.thread().tid()).collect()
     }

@@ -1,13 +1,13 @@
 //! Changes to the scheduling of members' threads that the session did not order. The session either
 //! undoes or respects such a change.
 //!
-//! The kind of a change decides if it counts as an administrator's or as the target's own. An
-//! administrator's are: a change of cpuset or cgroup that the target's user may not make, a freeze,
-//! a limit, a stop, and any change to a vCPU of libvirt. All other changes count as the target's
-//! own, even if root has made them.
+//! The kind of a change decides whether it counts as an administrator's change or as the target's
+//! own. These are an administrator's changes: a change of cpuset or cgroup that the target's user
+//! may not make, a freeze, a limit, a stop, and any change to a vCPU of libvirt. All other changes
+//! count as the target's own, even if root has made them.
 //!
-//! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for a
-//!   while.
+//! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for
+//!   [`STOPPED_FOR`].
 //! - An administrator's change is respected: the threads leave the real-time class and stay as they
 //!   were found. The member is *contested* until the change is undone or a request resumes the
 //!   member.
@@ -32,21 +32,22 @@ use slackline_linux::thread::{Stat, ThreadRef};
 /// session did not order lasts at most twice as long.
 pub(super) const LOOK_INTERVAL: Span = Span::from_ms(50);
 
-/// Minimum interval between two checks of a member's cgroups. [`AROUND_AT_ONCE`] is the number of
-/// members checked in one round. Both are limited because each check reads a few files, and
-/// requests to the daemon wait during a round.
+/// Minimum interval between two checks of a member's cgroups. Each check reads a few files.
 const AROUND_INTERVAL: Span = Span::from_secs(1);
+/// Maximum number of members whose cgroups are checked in one round. Requests to the daemon wait
+/// during a round.
 const AROUND_AT_ONCE: usize = 16;
 
 /// Time after a member joins in which the program that started its threads may still move them. For
 /// example, libvirt puts each vCPU into its own cgroup.
 const PLACED_WITHIN: Span = Span::from_secs(2);
 
-/// Number of times that a target may leave its CPUs within [`OWN_WITHIN`] before the session stops
-/// it. [`STOPPED_FOR`] is the length of the stop. A program that sets the affinity of its own
-/// threads at its start does so less often.
+/// Number of times within [`OWN_WITHIN`] at which a target that leaves its CPUs is stopped. A
+/// program that sets the affinity of its threads when it starts does so less often.
 const OWN_AT_MOST: usize = 4;
+/// Time in which [`OWN_AT_MOST`] departures of a target from its CPUs are counted.
 const OWN_WITHIN: Span = Span::from_secs(10);
+/// Time for which a target is stopped after it has left its CPUs too often.
 const STOPPED_FOR: Span = Span::from_secs(1);
 
 impl Session {
@@ -100,7 +101,7 @@ impl Session {
     }
 
     /// Checks class, priority and affinity of all threads of a member. For a process tree, also
-    /// checks if threads have left its cgroup.
+    /// checks whether threads have left its cgroup.
     fn look_at_threads(
         &mut self,
         id: JoinId,
@@ -109,7 +110,7 @@ impl Session {
         let Some(row) = self.members.get(id) else { return Ok(()) };
         let changed = match &row.tree {
             Some(tree) => match self.host.audit(id.vcpu(), tree) {
-                // The kernel refuses the dispatcher as well, which handles it.
+                // The kernel also refuses the dispatcher's next order, and the host handles that.
                 Err(LiveHostError::Act(error)) if error.is_refusal() => return Ok(()),
                 Err(error) => return Err(error.into()),
                 Ok(None) => {
@@ -173,7 +174,7 @@ impl Session {
     }
 
     /// Notes that a target has left its CPUs by its own action and was moved back. Stops the target
-    /// if it has done so too often.
+    /// if it has left its CPUs too often.
     fn note_escape(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(changes) = self.changes_mut(id) else { return Ok(()) };
@@ -182,13 +183,14 @@ impl Session {
         if changes.own.len() < OWN_AT_MOST { Ok(()) } else { self.stop_for_a_while(id) }
     }
 
+    /// Stops a member for [`STOPPED_FOR`], unless it is paused or stopped already.
     fn stop_for_a_while(&mut self, id: JoinId) -> Result<(), SessionError> {
         let now = self.host.now();
         let Some(row) = self.members.get(id) else { return Ok(()) };
         if row.is_paused || row.changes.stopped_until.is_some() {
             return Ok(());
         }
-        // A target that cannot be stopped is moved back the next time as well.
+        // A target that cannot be stopped is only moved back each time.
         if self.pause_threads(id, now).is_ok()
             && let Some(changes) = self.changes_mut(id)
         {
@@ -240,7 +242,7 @@ impl Session {
     }
 
     /// Returns the cpuset of a thread if it excludes a CPU to which the session has pinned the
-    /// thread.
+    /// thread. `None` if it excludes no such CPU.
     fn hindering_cpuset(&self, row: &Row, tid: Tid) -> Option<Cpuset> {
         let ordered = self.ordered_of(row, tid)?;
         let cpuset = Cpuset::of(process_of(tid).ok()?, tid).ok()??;
@@ -273,7 +275,8 @@ impl Session {
     }
 
     /// Checks the cgroups of a member's threads for moves, freezes and limits, and the processes
-    /// for stops by signals. If the member is contested, checks if the change has been undone.
+    /// for stops by signals. If the member is contested, only checks whether the change has been
+    /// undone.
     fn look_around(
         &mut self,
         id: JoinId,
@@ -314,8 +317,8 @@ impl Session {
         }
     }
 
-    /// Returns the threads whose cgroups are checked for a member, each as (process, thread). For a
-    /// process tree it is a single thread.
+    /// Returns the threads of a member whose cgroups are checked, each as (process, thread). For a
+    /// process tree only one thread is returned.
     fn threads_to_look_at(&self, row: &Row) -> Vec<(Tid, Tid)> {
         let is_there = |tid: &Tid| self.fence.thread(*tid).is_some();
         let first = row.threads.iter().filter(|thread| !thread.is_gone().unwrap_or(true));
@@ -360,8 +363,8 @@ impl Session {
         Some(ForeignChange::Cpus { tid, allowed, scheduled, cpuset: Some(cpuset.group) })
     }
 
-    /// Returns a cgroup of a thread that another program has frozen. It may be one of the session's
-    /// freezer cgroups whose state another program has changed.
+    /// Returns a cgroup of a thread that another program has frozen, or a freezer cgroup of the
+    /// session that another program has frozen or thawed. `None` if there is no such cgroup.
     fn frozen_by_others(&self, row: &Row, tid: Tid, now: &Surroundings) -> Option<PathBuf> {
         let tree = row.tree.as_ref();
         let group = tree.map(|tree| tree.place().group.as_path());
@@ -419,13 +422,13 @@ impl Session {
         match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
                 for (tid, original) in changed {
-                    // If the keeper cannot record it, the keeper restores the state before the
+                    // If the keeper cannot record the new state, it restores the state before the
                     // change.
                     let _ = self.fenced(|fence| fence.amend(tid, original));
                 }
             }
             Err(NotDone::Host(error)) => return Err(error.into()),
-            // The threads are in an ordinary class, or gone.
+            // After a refusal, the threads are in an ordinary class or have exited.
             Err(_) => {}
         }
         if let Some(changes) = self.changes_mut(id) {
@@ -442,7 +445,7 @@ impl Session {
         let by_cpuset =
             matches!(row.changes.found, Some(ForeignChange::Cpus { cpuset: Some(_), .. }));
         let tids: Vec<Tid> = row.threads.iter().map(ThreadRef::tid).collect();
-        // The present state, which other programs have set, is the state to restore later.
+        // The present state, which other programs have set, becomes the state to restore later.
         let is_amended = row.tree.is_none() && !by_cpuset;
         for tid in tids.into_iter().filter(|_| is_amended) {
             let found = self.fence.thread(tid).and_then(|held| held.accept().ok());
@@ -493,7 +496,7 @@ fn is_stopped(pid: Tid, tid: Tid) -> bool {
     Stat::of(pid, tid).is_ok_and(Stat::stopped)
 }
 
-/// Returns the effective user of a thread. Returns root if it cannot be read.
+/// Returns the effective user id of a thread. Returns 0, which is root, if it cannot be read.
 fn user_of(tid: Tid) -> u32 {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).unwrap_or_default();
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));

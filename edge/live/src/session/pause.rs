@@ -1,5 +1,5 @@
-//! Pausing and resuming of members (scheduled vCPUs). A member is paused on request, or because its
-//! threads left their CPUs too often.
+//! Pausing and resuming members (vCPUs that the session schedules). A member is paused by a
+//! request, or because its threads left their CPUs too often.
 
 use slackline_units::Time;
 
@@ -11,7 +11,7 @@ impl Session {
     /// member that is paused already stays paused.
     ///
     /// # Errors
-    /// The reason for the failure. The member is not paused.
+    /// The reason why the member was not paused.
     pub fn pause(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         if let Some(found) = self.row(id)?.changes.contested() {
             return Err(RequestError::Contested { finding: Box::new(found.clone()) });
@@ -34,11 +34,11 @@ impl Session {
         Ok(())
     }
 
-    /// Resumes a paused member, and schedules a contested one again. A member that is neither
+    /// Resumes a paused member, and schedules a contested member again. A member that is neither
     /// paused nor contested is not changed.
     ///
     /// # Errors
-    /// The reason for the failure. Nothing has changed.
+    /// The reason why the member was not resumed.
     pub fn resume(&mut self, id: JoinId, due: Time) -> Result<(), RequestError> {
         self.row(id)?;
         self.take_back_if_possible(id)?;

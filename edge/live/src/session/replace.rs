@@ -10,8 +10,9 @@ use crate::vcpu_threads::{Body, VcpuThreads};
 
 impl Session {
     /// Replaces members without threads ([`JoinTarget::Nobody`](super::JoinTarget::Nobody)) by a
-    /// group, at one instant. So no other vCPU gets the capacity that was reserved for them. A new
-    /// vCPU with the id of a replaced member takes over its account in the policy.
+    /// group, in one scheduling decision. So no other vCPU gets the capacity that the replaced
+    /// members had. A new vCPU with the id of a replaced member takes over its account in the
+    /// policy.
     ///
     /// # Errors
     /// The request that failed, and the reason. The replaced members are present again with their
@@ -54,11 +55,11 @@ impl Session {
     }
 
     /// Returns the longest slice per `period` that one more vCPU with the affinity `cpus` could
-    /// reserve now. If `cpus` is `None`, it may run on all CPUs. A slice of exactly this length is
-    /// admitted, a longer one is not. `None` if the policy has no such limit.
+    /// reserve now. If `cpus` is `None`, the vCPU may run on all CPUs. A slice of this length is
+    /// admitted, and a longer slice is not. `None` if the policy has no such limit.
     ///
     /// # Errors
-    /// If the session has no such CPUs, or is over.
+    /// If the session does not schedule these CPUs, or is over.
     pub fn room(&self, period: Span, cpus: Option<CpuSet>) -> Result<Option<Span>, RequestError> {
         if self.host.is_over() {
             return Err(RequestError::Over);
