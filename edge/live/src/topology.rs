@@ -1,11 +1,12 @@
 //! Topology of the host's CPUs, read from `/sys`.
 //!
-//! Kernels may leave levels out: containers hide directories, and virtual machines report no
-//! caches. A missing level counts as equal to the next wider level. If the core level is missing,
-//! each CPU counts as a core. ¶ On some hosts the levels are not nested. One node may span two
-//! sockets if memory is interleaved, and a virtual machine may report one cache for all of its
-//! sockets. Policies need nested groups. So a group whose CPUs belong to several groups of a wider
-//! level is split.
+//! Levels can be missing there: containers hide directories, and virtual machines report no caches.
+//! A missing level counts as equal to the next wider level. If the core level is missing, each CPU
+//! counts as a core.
+//!
+//! On some hosts the levels are not nested. One node may span two sockets if memory is interleaved,
+//! and a virtual machine may report one cache for all of its sockets. Policies need nested groups.
+//! So a group whose CPUs belong to several groups of a wider level is split.
 
 use std::fs;
 use std::path::Path;
@@ -27,7 +28,7 @@ pub(crate) struct KernelTopology {
 }
 
 /// Returns the topology of these CPUs, numbered by their index in `real`. If the kernel's report is
-/// inconsistent, each CPU counts as a core, and all are in one socket.
+/// inconsistent, each CPU counts as a core, and all CPUs are in one socket.
 #[must_use]
 pub fn of(real: &[CpuId]) -> Topology {
     look(real).map_or_else(|_| Topology::flat(real.len()), |seen| seen.topology)
@@ -98,6 +99,7 @@ fn sharers(level: Level, cpu: CpuId, read: &dyn Fn(&str) -> Option<String>) -> O
 }
 
 /// Returns the CPUs that share the last-level cache of a CPU. Instruction caches are ignored.
+/// `None` if the kernel does not report caches.
 fn last_level_cache(cpu: usize, read: &dyn Fn(&str) -> Option<String>) -> Option<Vec<usize>> {
     let file = |index, name| read(&format!("cpu/cpu{cpu}/cache/index{index}/{name}"));
     let level = |index| file(index, "level").and_then(|text| text.trim().parse::<u32>().ok());
@@ -115,8 +117,8 @@ mod tests {
 
     use super::*;
 
-    /// Files of a fictitious host by path. They describe the core, socket and last-level cache of
-    /// each CPU, and all nodes.
+    /// Texts of a simulated host's files, by path. They describe the core, the socket and the
+    /// last-level cache of each CPU, and all nodes.
     struct Host(BTreeMap<String, String>);
 
     impl Host {

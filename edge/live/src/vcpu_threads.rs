@@ -1,4 +1,4 @@
-//! Threads of a vCPU, and the CPU time that each has used.
+//! Threads of a vCPU, and the CPU time that each thread has used.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -10,7 +10,7 @@ use slackline_fence::{HeldThread, HeldTree, TreeUsage};
 use slackline_linux::sys::{ThreadClock, Tid};
 use slackline_linux::thread::Stat;
 
-/// Threads of a vCPU that is about to join. They are usually a single thread or a process tree.
+/// Threads of a vCPU that is about to join. Usually the vCPU is a single thread or a process tree.
 #[derive(Debug)]
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
@@ -43,7 +43,7 @@ pub struct Unreadable {
 pub(crate) struct MeteredThread {
     pub(crate) held: HeldThread,
     /// Clock of the thread's CPU time, as the kernel counts it: without interrupts, and without
-    /// time stolen by a hypervisor below.
+    /// time that a hypervisor below the host has stolen.
     pub(crate) clock: ThreadClock,
     /// Value that the clock showed when it was last read.
     pub(crate) used: Span,
@@ -94,9 +94,11 @@ impl Meter {
     }
 }
 
+/// Clock of a meter, with its last reading.
 #[derive(Debug)]
 struct ThreadUsage {
     clock: UsedClock,
+    /// Value that the clock showed when it was last read.
     used: Span,
     /// True until the thread's first context switch after it joined. Until then its CPU clock can
     /// lack some of the CPU time that it used before it joined.
@@ -169,8 +171,8 @@ impl WatchedThread {
         self.meter.round.swap(round, Ordering::Relaxed) != round
     }
 
-    /// Returns the CPU time that the thread has used since the last call. `now` is the monotonic
-    /// time. Zero if the thread has exited.
+    /// Returns the CPU time that the thread, or its whole tree, has used since the last call. `now`
+    /// is the monotonic time. Zero if the thread has exited.
     pub(crate) fn more(&self, now: Time) -> Result<Span, Unreadable> {
         let mut counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(used) = counted.clock.read(self.tid)? else { return Ok(Span::ZERO) };
@@ -195,11 +197,13 @@ impl WatchedThread {
         Ok(())
     }
 
-    /// Returns true if the thread is runnable according to the kernel. False if it has exited.
-    /// `None` if a test or bench simulates the thread, so that only its events are known.
+    /// Returns true if the thread is runnable according to the kernel. Returns false if the thread
+    /// has exited. `None` if a test or bench simulates the thread, so that only its events are
+    /// known.
     pub(crate) fn is_runnable(&self) -> Result<Option<bool>, Unreadable> {
         if self.is_of_tree {
-            // Events will soon show if the thread is gone or its id means another thread.
+            // The thread may have exited, and its id may belong to another thread by now. Events
+            // will soon show that.
             return Ok(Some(Stat::of(self.tid, self.tid).is_ok_and(Stat::runnable)));
         }
         let counted = self.meter.counted.lock().unwrap_or_else(PoisonError::into_inner);
@@ -225,7 +229,7 @@ impl UsedClock {
             },
             UsedClock::Tree(usage, width) => match usage.read() {
                 Ok(used) => Ok(Some(used / *width)),
-                // The group is gone, and all its threads with it.
+                // The cgroup was removed, so all its threads have ended.
                 Err(error) if is_gone(&error) => Ok(None),
                 Err(source) => Err(Unreadable { tid, source }),
             },

@@ -1,8 +1,8 @@
-//! Search for the threads that run a VM's vCPUs, and for the number of the vCPU that each runs.
+//! Search for the threads that run a VM's vCPUs, and for the index of the vCPU of each thread.
 //!
 //! To the kernel a vCPU is one thread of the VM's process. The other threads of that process
-//! emulate devices and answer monitors. They must not be scheduled as vCPUs. The kernel does not
-//! distinguish the two kinds of threads. There are two sources:
+//! emulate devices and answer monitors, and must not be scheduled as vCPUs. The kernel does not
+//! distinguish the two kinds of threads. Two sources do:
 //!
 //! - **Names.** Most hypervisors name their vCPU threads. QEMU does so with `-name
 //!   NAME,debug-threads=on`, which libvirt always gives. Names are read first, because that does
@@ -14,9 +14,9 @@
 //!   Slackline connects with that user's rights, and only to a process of that user. Error messages
 //!   do not show received data, which may be another user's secret.
 //!
-//! Results are sorted by index. Every thread that [`find`] returns belonged to the process when it
-//! was found, whatever a monitor reported. A VM that is just starting may not have all its threads
-//! yet.
+//! Results are sorted by index. [`find`] checks that every thread that it returns belongs to the
+//! process, even if a monitor has reported the thread. A VM that is just starting may not have all
+//! its threads yet.
 //!
 //! Without multi-threaded emulation (`-accel tcg,thread=single`) QEMU runs all vCPUs in turn on one
 //! thread. Only that thread can be scheduled, so it is returned once, with index 0.
@@ -68,11 +68,11 @@ pub struct VcpuThread {
     pub tid: i32,
     /// Index of the vCPU in the VM, from 0. The indexes may have gaps.
     pub index: u32,
-    /// Source from which it is known that the thread runs a vCPU.
+    /// Source that shows that the thread runs a vCPU.
     pub how: RecognitionSource,
 }
 
-/// Source from which it is known that a thread runs a vCPU.
+/// Source that shows that a thread runs a vCPU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecognitionSource {
     /// Thread name given by QEMU: `CPU 0/KVM`, `CPU 0/MSHV`, or `CPU 0/TCG` when emulating with a
@@ -283,8 +283,7 @@ pub enum QmpError {
 /// empty.
 ///
 /// # Errors
-///
-/// If the process cannot be examined, or nothing identifies its vCPU threads.
+/// If the process cannot be examined, or neither names nor a monitor identify its vCPU threads.
 pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     let process = Process::open(pid)?;
     let named = process.named_vcpus()?;
@@ -295,8 +294,8 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     let rights = process.rights()?;
     let told = ask_for_vcpus(&socket, Some((pid, &rights)))
         .map_err(|source| FindError::Qmp { socket: socket.clone(), source })?;
-    // The user who starts a VM chooses what answers on that socket. It must not be able to make us
-    // stop or favour another user's thread.
+    // The user who starts a VM chooses which program answers on that socket. The program must not
+    // be able to make Slackline stop or favour another user's thread.
     for &VcpuThread { tid, index, .. } in &told {
         if !process.has_thread(tid) {
             return Err(FindError::NotItsThread { pid, tid, index, socket });
@@ -305,12 +304,11 @@ pub fn find(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Ok(told)
 }
 
-/// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. Empty
-/// if the names identify none. The search asks no monitor, so it is cheap and does not disturb the
-/// VM.
+/// Finds the vCPU threads of the VM with process id `pid` by their names, in order of index. The
+/// list is empty if no thread has the name of a vCPU thread. The search asks no monitor, so it is
+/// cheap and does not disturb the VM.
 ///
 /// # Errors
-///
 /// If the process cannot be examined, or two threads have the name of one vCPU.
 pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
     Process::open(pid)?.named_vcpus()
@@ -321,7 +319,6 @@ pub fn find_named(pid: i32) -> Result<Vec<VcpuThread>, FindError> {
 /// caller's rights. [`find`] checks the process and uses the rights of the VM's user.
 ///
 /// # Errors
-///
 /// If there is no monitor, or it does not answer as QMP prescribes within two seconds.
 pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
     ask_for_vcpus(socket, None)
@@ -329,11 +326,10 @@ pub fn find_by_qmp(socket: &Path) -> Result<Vec<VcpuThread>, FindError> {
 }
 
 /// Returns the UNIX socket on which the QEMU with process id `pid` listens for QMP, according to
-/// its command line. `None` if it names none. If QEMU runs in a container, the path can lead to a
-/// different file on the host.
+/// its command line. `None` if the command line names no such socket. If QEMU runs in a container,
+/// the path can lead to a different file on the host.
 ///
 /// # Errors
-///
 /// If the process cannot be examined.
 pub fn find_qmp_socket(pid: i32) -> Result<Option<PathBuf>, FindError> {
     Process::open(pid)?.qmp_socket()
@@ -361,7 +357,7 @@ impl Process {
         for tid in self.threads()? {
             let name = match self.read(&format!("task/{tid}/comm")) {
                 Ok(name) => name,
-                // A thread that exited since it was listed carries no vCPU.
+                // A thread that has exited since it was listed runs no vCPU.
                 Err(FindError::NoProcess { .. }) => continue,
                 Err(error) => return Err(error),
             };
@@ -497,7 +493,7 @@ fn excerpt(message: &[u8]) -> String {
     if message.is_empty() {
         return "nothing".to_owned();
     }
-    // A character takes at most four bytes, so only that much of a long message is read.
+    // A character takes at most four bytes, so these bytes have more than `EXCERPT` characters.
     let start = String::from_utf8_lossy(&message[..message.len().min(4 * (EXCERPT + 1))]);
     let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let shown: String = start.chars().take(EXCERPT).map(visible).collect();
@@ -508,7 +504,7 @@ fn excerpt(message: &[u8]) -> String {
 /// A conversation with a monitor: one message per line in both directions.
 struct Monitor {
     stream: UnixStream,
-    /// Timer that expires at the end of the timeout. It replaces reading a clock.
+    /// Timer that expires at the end of the timeout of the whole conversation.
     alarm: OwnedFd,
     received: Vec<u8>,
     events: u32,

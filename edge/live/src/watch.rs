@@ -1,12 +1,12 @@
-//! Activity of threads, as the kernel reports it. One file per source:
+//! Scheduling events of threads, as the kernel reports them. The sources are:
 //!
-//! - [`perf`]: every switch and wake, from the kernel's perf events.
-//! - [`host`]: switches and wakes of all threads of a host, without a filter.
+//! - [`perf`]: every context switch, and the wake-ups of watched threads, from perf events.
+//! - [`host`]: context switches and wake-ups of all threads of a host, without a filter.
 //! - [`fed`]: events supplied by a test or a bench.
 //! - `notice`: CPU time that a vCPU received while it counted as blocked.
 //!
-//! A source covers one CPU. It reports the events of all threads on that CPU. The caller selects
-//! the events of watched threads.
+//! An [`EventSource`] covers one CPU. It delivers the events of all threads on that CPU, and the
+//! caller selects the events of the threads that it schedules.
 
 pub mod fed;
 pub mod host;
@@ -24,9 +24,9 @@ use slackline_linux::sys::Tid;
 pub struct Event {
     /// Time of the event, on `CLOCK_MONOTONIC`.
     pub at: Time,
-    /// Thread to which the event happened.
+    /// Thread that the event concerns.
     pub tid: Tid,
-    /// CPU on which the thread was switched in or out. After a wake, the CPU on which the thread
+    /// CPU on which the thread was switched in or out. For a wake-up, the CPU on which the thread
     /// will run.
     pub cpu: CpuId,
     /// Kind of the event.
@@ -61,15 +61,17 @@ pub trait EventSource: Send {
     /// Delivers the events since the last call, oldest first.
     ///
     /// # Errors
-    /// [`WatchError::Garbled`]. Events that were read before the error are delivered.
+    /// [`WatchError::Garbled`] if a record cannot be parsed. Events that were read before the error
+    /// are delivered.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError>;
 }
 
 /// Result of reading the events of one CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DrainReport {
-    /// Lower bound of the number of records lost for lack of space. The kernel reports losses with
-    /// the next record that fits. Until then, a full ring counts as one lost record. If the number
-    /// is not zero, the state of every thread on the CPU is unknown until its next event.
+    /// Minimum number of records that were lost for lack of space. The kernel reports losses with
+    /// the next record that fits into the ring. Until then, a full ring counts as one lost record.
+    /// If the number is not zero, the state of every thread on the CPU is unknown until the
+    /// thread's next event.
     pub lost: u64,
 }

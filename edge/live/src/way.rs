@@ -1,9 +1,9 @@
-//! Enforcement of orders: the system calls that let threads run or keep them from running. Each
-//! mechanism has one file:
+//! Enforcement of orders: the system calls that let threads run or keep them from running. There is
+//! one mechanism:
 //!
-//! - [`fifo`]: real-time priority for entitled vCPUs, a stop for those that must not run.
+//! - [`fifo`]: real-time priority for entitled vCPUs, and a stop for vCPUs that must not run.
 //!
-//! A [`Way`] receives the new orders for one CPU and returns those that the kernel refused. It
+//! A [`Way`] receives the new orders for one CPU and returns the orders that the kernel refused. It
 //! makes its system calls through [`step`](slackline_linux::step).
 
 pub(crate) mod fifo;
@@ -22,9 +22,9 @@ use slackline_linux::sys::Tid;
 
 /// Mechanism that enforces the host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out orders for one CPU in the given sequence: first vCPUs that lose the CPU, then
-    /// the chosen vCPU, then those in line after it. Orders that the kernel refused are appended to
-    /// `failed`. All other vCPUs are then in the ordered state.
+    /// Carries out orders for one CPU in the given sequence: first for vCPUs that lose the CPU,
+    /// then for the chosen vCPU, then for the vCPUs in line after it. Appends orders that the
+    /// kernel refused to `failed`. All other vCPUs are then in the ordered state.
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 
@@ -115,8 +115,8 @@ pub(crate) struct HandleState {
     priority: Option<FifoPriority>,
     /// True while the vCPU is stopped.
     is_held: bool,
-    /// Notifications of CPU time that the vCPU receives while it counts as blocked. `None` if it
-    /// has no hard limit.
+    /// Notifications of CPU time that the vCPU receives while it counts as blocked. `None` if the
+    /// vCPU has no hard limit, or the kernel cannot notify.
     notice: Option<UseNotice>,
 }
 
@@ -126,10 +126,11 @@ impl VcpuHandle {
     }
 
     /// Requests notifications: the kernel wakes the vCPU's dispatcher each time the vCPU has
-    /// received this amount of CPU time while it counts as blocked. `None` ends them.
+    /// received this amount of CPU time while it counts as blocked. With `None`, ends the
+    /// notifications.
     ///
     /// # Errors
-    /// If the kernel does not support such notifications. None are active then.
+    /// If the kernel does not support such notifications. No notifications are active then.
     pub(crate) fn notice_use(&self, every: Option<(Span, UseRings)>) -> io::Result<()> {
         let mut state = self.state();
         state.notice = None;
@@ -160,7 +161,7 @@ impl VcpuHandle {
         for held in members {
             match held.confine(cpus) {
                 Ok(from) => before.push(from),
-                // The thread has exited: nothing can be done to it, and nothing need be.
+                // A thread that has exited need not be restricted.
                 Err(ActError::Gone { .. }) => before.push(cpus),
                 Err(error) => {
                     self.put_back(&KeptOn::Threads(before));
@@ -190,7 +191,7 @@ impl VcpuHandle {
     }
 
     /// Restores the earlier affinity of the vCPU's threads. Errors are ignored, since the kernel
-    /// has allowed that affinity before, and nothing else can be done.
+    /// has allowed that affinity before.
     pub(crate) fn put_back(&self, before: &KeptOn) {
         match (&self.threads, before) {
             (HeldThreads::Tree(tree), KeptOn::Tree(cpus)) => {
@@ -201,7 +202,7 @@ impl VcpuHandle {
                     let _ = held.confine(cpus);
                 }
             }
-            _ => unreachable!("a vCPU does not change what it is made of"),
+            _ => unreachable!("a process tree stays a process tree"),
         }
     }
 
@@ -239,9 +240,9 @@ impl VcpuHandle {
         Ok(changed)
     }
 
-    /// Waits until orders that are being carried out are complete, and cancels all later orders. An
-    /// order that came while threads are restored one by one would stop those that are not restored
-    /// yet, and with them the whole process.
+    /// Waits until orders that are being carried out are complete, and cancels all later orders.
+    /// Otherwise an order could stop a thread while the threads are restored one by one, and would
+    /// stop the whole process with it.
     pub(crate) fn take_no_more_orders(&self) {
         self.state().is_news(u64::MAX);
     }
@@ -266,7 +267,7 @@ impl VcpuHandle {
         for held in others {
             match held.stop_as_well() {
                 Ok(()) | Err(ActError::Gone { .. }) => {}
-                // The signal to the first thread stops them all, if later.
+                // The signal to the first thread also stops all others, only later.
                 Err(_) => break,
             }
         }

@@ -1,4 +1,4 @@
-//! Requests to a session to join and to leave.
+//! Requests to a session: vCPUs join and leave.
 
 use slackline_host::policy::Values;
 use slackline_trace::VcpuName;
@@ -20,11 +20,11 @@ use slackline_linux::with_causes;
 /// Process, thread, tree or cgroup that is scheduled as one vCPU.
 #[derive(Clone, Debug)]
 pub enum JoinTarget {
-    /// All threads of a process that starts no other processes. All its threads are stopped
+    /// All threads of a process that starts no other processes. A signal stops all threads
     /// together.
     Process(Tid),
-    /// A process, its descendants, and all processes that these start. Together they are frozen by
-    /// a cgroup.
+    /// A process, its descendants, and all processes that they start. A cgroup freezes all of them
+    /// together.
     Tree(Tid),
     /// A process tree like `Tree` that runs on all of these CPUs at once, as numbered by the
     /// kernel. The CPUs count as a single CPU, on which the vCPU is scheduled, and the CPU time of
@@ -32,17 +32,17 @@ pub enum JoinTarget {
     Wide(Tid, CpuSet),
     /// All threads in a version 2 cgroup, and all threads that they start.
     Group(TreePlace),
-    /// One thread, such as that of a vCPU of a VM. It is frozen alone.
+    /// One thread, such as that of a vCPU of a VM. A cgroup freezes only this thread.
     Thread(ThreadRef),
-    /// No threads yet: capacity is reserved for a target that will exist later. Such a vCPU is
-    /// never runnable and never ends.
+    /// No threads yet: the vCPU reserves capacity for a target that will exist later. Such a vCPU
+    /// is never runnable and never ends.
     Nobody,
 }
 
 /// Id that a joining vCPU gets in records and policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RequestedId {
-    /// Any free id. All vCPUs of a group get the same domain.
+    /// Any free id. All vCPUs of a group get the same new domain.
     #[default]
     Anything,
     /// This vCPU number in this domain, in any slot. A VM that joins again with its old domain and
@@ -65,7 +65,7 @@ pub struct Request {
     pub called: RequestedId,
     /// Share of the vCPU under the policy.
     pub share: Values,
-    /// CPUs of the session on which the vCPU may run. `None` allows all.
+    /// CPUs of the session on which the vCPU may run. `None` allows all CPUs of the session.
     pub cpus: Option<CpuSet>,
 }
 
@@ -93,6 +93,7 @@ pub struct PreparedGroup {
 /// State of one member in the session.
 #[derive(Debug)]
 pub(super) struct Row {
+    /// Threads of the member. For a process tree, the threads that it had when it joined.
     pub(super) threads: Vec<ThreadRef>,
     /// Process tree of the member. `None` if the member is not a process tree.
     pub(super) tree: Option<HeldTree>,
@@ -100,7 +101,7 @@ pub(super) struct Row {
     hold: Hold,
     /// True if the member has a hard limit.
     pub(super) is_exact: bool,
-    /// True if the means to stop the member, such as its freezer cgroup, has been prepared.
+    /// True if the means of stopping the member, such as its freezer cgroup, has been prepared.
     pub(super) has_stop: bool,
     pub(super) share: Values,
     pub(super) cpus: Option<CpuSet>,
@@ -118,8 +119,8 @@ impl Row {
         self.threads.is_empty() && self.tree.is_none()
     }
 
-    /// Returns true if the member is stopped by a signal to its process. False if it is stopped by
-    /// a freezer cgroup.
+    /// Returns true if a signal to its process stops the member. Returns false if a freezer cgroup
+    /// stops it.
     pub(super) fn is_stopped_by_signal(&self) -> bool {
         self.hold == Hold::Process
     }
@@ -127,7 +128,7 @@ impl Row {
 
 /// Requests that the owner of the session makes.
 impl Session {
-    /// Adds a group, such as the vCPUs of a VM. It is added as a whole or not at all.
+    /// Adds a group, such as the vCPUs of a VM. If one vCPU cannot join, none of the group joins.
     ///
     /// # Errors
     /// The request that failed, and the reason.
@@ -142,7 +143,7 @@ impl Session {
     /// Records the state of a group's threads with the fence, before the group joins.
     ///
     /// # Errors
-    /// The request that failed, and the reason. The fence then has dropped all records of the
+    /// The request that failed, and the reason. The fence has then dropped all records of the
     /// group.
     pub fn prepare(&mut self, group: Vec<Request>) -> Result<PreparedGroup, GroupError> {
         self.prepare_after(group, &[])
@@ -193,13 +194,14 @@ impl Session {
         Ok(prepared)
     }
 
-    /// Adds prepared groups at one instant, so that their periods start together. The groups join
-    /// in the given order. Each joins as a whole if enough capacity is available, and otherwise not
-    /// at all.
+    /// Adds prepared groups in one scheduling decision, so that their periods start together. The
+    /// groups join in the given order. If there is not enough capacity for all vCPUs of a group,
+    /// none of that group joins. Returns the result of each group: the ids of its members, or the
+    /// request that failed and the reason.
     ///
     /// # Errors
-    /// The reason why the session is over. For each group, the request that failed and the reason.
-    #[allow(clippy::type_complexity)] // A result per group, and one overall.
+    /// The reason why the session is over.
+    #[allow(clippy::type_complexity)] // One result for each group inside one result for the call.
     pub fn join_prepared(
         &mut self,
         groups: Vec<PreparedGroup>,
@@ -258,7 +260,7 @@ impl Session {
     ///
     /// # Errors
     /// If the member is not present, or if some of its threads could not be restored. In the second
-    /// case the member has been removed too.
+    /// case the member has been removed nevertheless.
     pub fn leave(&mut self, id: JoinId) -> Result<(), RequestError> {
         self.row(id)?;
         let left = self.host.leave(id.vcpu());
@@ -268,7 +270,8 @@ impl Session {
         released
     }
 
-    /// Returns the processes that a process tree has at present. Empty if the member is not a tree.
+    /// Returns the present processes of a process tree. The list is empty if the member is not a
+    /// tree.
     #[must_use]
     pub fn processes_of(&self, id: JoinId) -> Vec<Tid> {
         let tree = self.members.get(id).and_then(|row| row.tree.as_ref());
@@ -277,7 +280,7 @@ impl Session {
 
     /// Removes the members whose threads have all ended.
     pub(super) fn take_out_ended(&mut self) -> Vec<JoinId> {
-        // Not needed: members that have ended are found by their threads below.
+        // The host's list is cleared but not used, since `endings` finds all members that ended.
         drop(self.host.take_gone());
         let is_gone = |thread: &ThreadRef| thread.is_gone().unwrap_or(false);
         let has_ended = |row: &Row| {
@@ -291,7 +294,7 @@ impl Session {
         let mut ended: Vec<JoinId> = self.endings.news().into_iter().collect();
         ended.retain(|id| self.members.get(*id).is_some_and(has_ended));
         for &id in &ended {
-            // A member that is gone has nothing left to restore.
+            // Errors are ignored, because the threads have ended and need not be restored.
             let _ = self.leave(id);
         }
         ended.append(&mut self.lost);
@@ -334,7 +337,8 @@ impl Session {
         self.exact_slice(share).is_some()
     }
 
-    /// Returns the slice of a share if it is a hard limit. `None` if it is not.
+    /// Returns the slice of a share if the slice is a hard limit. `None` if the share has no hard
+    /// limit.
     pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
         let promise = (self.policy.promise)(share).ok().flatten();
         promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
@@ -349,8 +353,8 @@ impl Session {
         self.check_cpuset(request)
     }
 
-    /// Checks that context switches can be observed, if `share` has a reservation. Without them it
-    /// could not be enforced.
+    /// Checks that context switches can be observed, if `share` has a reservation. Otherwise the
+    /// reservation could not be enforced.
     pub(super) fn check_watched(&self, share: &Values) -> Result<(), RequestError> {
         let promise = (self.policy.promise)(share).ok().flatten();
         let (Some(promise), Some(why)) = (promise, self.host.unwatched()) else { return Ok(()) };
@@ -375,7 +379,7 @@ impl Session {
             tree: None,
             hold: match request.who {
                 JoinTarget::Process(_) => Hold::Process,
-                // The group that freezes a tree exists from the start.
+                // A tree has a cgroup that can freeze it as soon as it is held.
                 JoinTarget::Thread(_)
                 | JoinTarget::Tree(_)
                 | JoinTarget::Wide(..)
@@ -435,7 +439,7 @@ impl Session {
         let (is_exact, hold) = (row.is_exact, row.hold);
         let mut members = Vec::new();
         for thread in threads {
-            // Stopping a process stops all its threads, so one of them is enough.
+            // A stop by signal stops the whole process, so only the first thread needs the means.
             let hold = if is_exact && members.is_empty() { hold } else { Hold::Nothing };
             let held = self.fenced(|fence| fence.hold(&thread, hold))?;
             let tid = thread.tid();
@@ -455,7 +459,7 @@ impl Session {
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
         let exact = row.is_exact;
-        // A group that is not ours has a manager of its own, which may give it other CPUs.
+        // If another program made the cgroup, that program may change the cgroup's CPUs.
         if tree.place().origin.is_some() {
             self.keep_within(tree.first()[0].tid(), tree.wide())?;
         }
@@ -466,7 +470,7 @@ impl Session {
         Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
     }
 
-    /// Prepares the means to stop a member, such as its freezer cgroup.
+    /// Prepares the means of stopping a member, such as its freezer cgroup.
     pub(super) fn add_stop(&mut self, id: JoinId) -> Result<(), RequestError> {
         let row = self.row(id)?;
         let (Some(first), false) = (row.threads.first(), row.has_stop) else { return Ok(()) };
@@ -478,8 +482,8 @@ impl Session {
         Ok(())
     }
 
-    /// Removes the means to stop a member, after its threads have been resumed. If the removal
-    /// fails, the means remain, which does no harm.
+    /// Resumes a member's threads and removes the means of stopping them. If the removal fails, the
+    /// means remain, without an effect on the member.
     pub(super) fn drop_stop(&mut self, id: JoinId) {
         let first = self.members.get(id).and_then(|row| row.threads.first());
         let Some(tid) = first.map(ThreadRef::tid) else { return };

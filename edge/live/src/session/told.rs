@@ -23,13 +23,14 @@ pub enum HearError {
 }
 
 impl Session {
-    /// Starts reading reports from the agent of a guest, whenever it listens on the socket `path`.
-    /// `ids` are the guest's vCPUs in the order of the CPUs in the guest. Reports go to the policy
-    /// as hints. A report of urgent work that is not repeated expires after
-    /// [`LEASE`](crate::agents::LEASE).
+    /// Starts reading reports from the agent of a guest. The session connects to the agent whenever
+    /// the agent listens on the socket `path`. `ids` are the guest's vCPUs in the order of the CPUs
+    /// in the guest. Reports are passed to the policy as hints. A report of urgent work that is not
+    /// repeated expires after [`LEASE`](crate::agents::LEASE).
     ///
     /// # Errors
-    /// If the path cannot be a socket, or the thread cannot be started.
+    /// If `path` cannot be the path of a socket, or the thread that reads reports cannot be
+    /// started.
     pub fn hear(&mut self, ids: &[JoinId], name: &str, path: &Path) -> Result<(), HearError> {
         let vcpus = ids.iter().map(|id| id.vcpu()).collect();
         let is_first = self.agents.is_empty();
@@ -48,7 +49,7 @@ impl Session {
     /// amount of data pending for the guest is reported to the policy.
     ///
     /// # Errors
-    /// If one of the sockets cannot be set up, or the thread cannot be started.
+    /// If one of the sockets cannot be set up, or the relay's thread cannot be started.
     pub fn relay(
         &mut self,
         id: JoinId,

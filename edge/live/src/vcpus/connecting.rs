@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, sockop
 
 use super::{PATIENCE_SECONDS, QmpError};
 
-/// Connects to a socket. Fails if that takes longer than the timeout.
+/// Connects to a socket. Fails if connecting takes longer than the timeout.
 pub(super) fn connect(path: &Path) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path.as_os_str().as_bytes())?;
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);

@@ -31,8 +31,8 @@ impl QemuOptions {
         &self.0[0] // An empty value has one empty part.
     }
 
-    /// Returns the value of a key. If several parts of the option have the key, the first part
-    /// counts.
+    /// Returns the value of a key. If the option has the key several times, the first value counts.
+    /// `None` if the option does not have the key.
     #[must_use]
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.0.iter().find_map(|part| part.strip_prefix(key.as_bytes())?.strip_prefix(b"="))
@@ -42,8 +42,9 @@ impl QemuOptions {
         self.get(key) == Some(b"on") || self.0.iter().any(|part| part == key.as_bytes())
     }
 
-    /// Returns true if QEMU listens on this socket. Without `server` in its options, QEMU connects
-    /// to another process.
+    /// Returns true if QEMU listens on the socket of this option, and the socket has a path.
+    /// Without `server`, QEMU connects to another process instead. With `abstract`, the socket has
+    /// no path.
     fn listens(&self) -> bool {
         self.is_on("server") && !self.is_on("abstract")
     }

@@ -1,4 +1,4 @@
-//! Events from memory, which a test or bench supplies.
+//! Events that a test or bench supplies.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -14,6 +14,7 @@ pub struct FedEvents(Arc<Mutex<QueuedEvents>>);
 #[derive(Debug, Default)]
 struct QueuedEvents {
     events: VecDeque<Event>,
+    /// Number of events that were dropped since the last read.
     lost: u64,
 }
 

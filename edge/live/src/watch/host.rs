@@ -1,9 +1,9 @@
-//! Context switches and wakes of all threads of a host, for a recorder. They need two descriptors
-//! per CPU, none per thread, and no filter.
+//! Context switches and wake-ups of all threads of a host, for a recorder. The events need two
+//! descriptors per CPU, none per thread, and no filter.
 //!
 //! Switches come from side-band records of perf events and not from a tracepoint, since on some
-//! virtual machines tracepoints do not fire when a CPU leaves idle. Wakes come from the tracepoint
-//! `sched_waking`, which fires on the CPU of the waker. So a wake is not lost if the CPU of the
+//! virtual hosts tracepoints do not fire when a CPU leaves idle. Wake-ups come from the tracepoint
+//! `sched_waking`, which fires on the CPU of the waker. So a wake-up is not lost if the CPU of the
 //! woken thread is idle. The kernel does not notify the recorder, which reads the rings
 //! periodically.
 
@@ -19,11 +19,12 @@ use slackline_units::{CpuId, Time};
 use super::perf::{PerfRing, WatchError, check_namespace, refused, wakes_of};
 use super::{Event, EventSource};
 
-/// Size of the ring for the records of one CPU, in bytes. A switch takes 128 bytes and a wake 64.
-/// So the ring has space for 50 ms of a CPU that does nothing but switch.
+/// Size of the ring for the records of one CPU, in bytes. A switch has two records of 32 bytes, and
+/// a wake-up has one record of at most 64 bytes. So the ring has space for about 80 ms of a CPU
+/// that makes 400,000 switches and wake-ups a second.
 pub const RING_BYTES: usize = 4 << 20;
 
-/// Source of context switches and wakes of all threads of a host.
+/// Source of context switches and wake-ups of all threads of a host.
 #[derive(Debug)]
 pub struct HostWatch {
     rings: Vec<PerfRing>,
@@ -44,8 +45,8 @@ impl HostWatch {
     /// Opens the events of all online CPUs, with a ring of `bytes` bytes for each.
     ///
     /// # Errors
-    /// If the kernel does not allow it, this process lacks a right, tracefs is not available, or
-    /// there is not enough memory.
+    /// If the kernel does not allow events of whole CPUs, this process lacks a privilege, tracefs
+    /// is not available, or there is not enough memory.
     pub fn open(bytes: usize) -> Result<HostWatch, WatchError> {
         if KernelVersion::of_host().is_ok_and(|version| version < KernelVersion::TELLS_READINESS) {
             return Err(WatchError::TooOld);
@@ -77,7 +78,7 @@ impl HostWatch {
         self.rings.iter().map(PerfRing::cpu)
     }
 
-    /// Returns the kind of event that stands for a wake on this kernel.
+    /// Returns the tracepoint by which wake-ups are recorded on this kernel.
     #[must_use]
     pub const fn mark(&self) -> WakeMark {
         self.mark

@@ -1,11 +1,11 @@
 //! Notifications of CPU time that a vCPU receives while it counts as blocked. They are needed
-//! because some kernels do not report every wake on an idle CPU. A vCPU with a hard limit could
+//! because some kernels do not report every wake-up on an idle CPU. A vCPU with a hard limit could
 //! then run past its slice until the next pass.
 //!
 //! A perf event counts the CPU time of the vCPU. It wakes the dispatcher each time that the vCPU
-//! has received a fixed part of its slice. The event is off while the vCPU is entitled to run,
-//! since the dispatcher's timer then ends its slice. It is also off while the vCPU is stopped, and
-//! on at all other times.
+//! has received a fixed fraction of its slice. The event is off while the vCPU is real-time, since
+//! the dispatcher's timer then ends its slice. It is on while the vCPU is ordinary, and while a
+//! process tree is stopped.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -23,8 +23,8 @@ use slackline_linux::sys::{CountTarget, Tid, open_use, share_ring, switch_off, s
 pub(crate) enum NoticeOf {
     /// Each of these threads, counted separately.
     Threads(Vec<Tid>),
-    /// All threads of a cgroup together, by its path. If CPUs are given, the threads run on all of
-    /// them at once.
+    /// All threads of a cgroup together, by its path. If CPUs are given, the threads run on all
+    /// these CPUs at once.
     Group(PathBuf, Option<CpuSet>),
 }
 
@@ -32,7 +32,9 @@ pub(crate) enum NoticeOf {
 #[derive(Debug)]
 pub(crate) struct UseNotice {
     of: NoticeOf,
+    /// CPU time between two notifications.
     every: Span,
+    /// Rings of the CPUs, into which the perf events write.
     rings: UseRings,
     /// Open perf events, by the kernel's number of the CPU.
     events: BTreeMap<CpuId, Vec<OwnedFd>>,
@@ -50,7 +52,8 @@ impl UseNotice {
     /// `cpu` is `None`.
     ///
     /// # Errors
-    /// If the kernel does not support such perf events, or there are no descriptors left.
+    /// If the kernel does not support such perf events, or this process cannot open more
+    /// descriptors.
     pub(crate) fn switch_on(&mut self, cpu: Option<CpuId>) -> io::Result<()> {
         let cpus: Vec<CpuId> = match (&self.of, cpu) {
             (NoticeOf::Group(_, Some(wide)), _) => wide.iter().collect(),
@@ -61,8 +64,8 @@ impl UseNotice {
             return Ok(());
         }
         self.switch_off();
-        // A vCPU without a pinned CPU needs an event on each CPU. Later it needs fewer events, so
-        // the others are closed.
+        // A vCPU that is not pinned needs an event on each CPU. Once it is pinned, the other events
+        // are closed.
         if self.events.len() > cpus.len() {
             self.events.retain(|cpu, _| cpus.contains(cpu));
         }
@@ -81,7 +84,7 @@ impl UseNotice {
     pub(crate) fn switch_off(&mut self) {
         for cpu in std::mem::take(&mut self.on) {
             for event in self.events.get(&cpu).into_iter().flatten() {
-                // An event that stays on costs a dispatcher pass and does no harm.
+                // If an event stays on, its only effect is additional dispatcher passes.
                 let _ = switch_off(event.as_fd());
             }
         }
@@ -97,7 +100,7 @@ impl UseNotice {
         match &self.of {
             NoticeOf::Threads(tids) => {
                 let events = tids.iter().map(|&tid| open(CountTarget::Thread(tid)));
-                // A thread that has exited uses no CPU time.
+                // A thread that has exited uses no CPU time, so it needs no event.
                 let is_there = |event: &io::Result<OwnedFd>| {
                     !event.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
                 };
@@ -123,7 +126,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn wake_notice_is_given_only_while_it_is_enabled_and_the_thread_runs() {
+    fn use_of_cpu_time_is_notified_only_while_notifications_are_switched_on() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;
@@ -147,11 +150,11 @@ mod tests {
             notice.switch_on(None).unwrap();
             let first = is_noticed(Span::from_secs(30));
             notice.switch_off();
-            // Consumes a notice that was under way.
+            // A notification may have arrived before the switch-off, so it is cleared first.
             is_noticed(Span::ZERO);
             let after = is_noticed(Span::from_ms(50));
             is_over.store(true, Ordering::Relaxed);
-            assert!(first && !after, "noticed: {first}, then: {after}");
+            assert!(first && !after, "notified while on: {first}, while off: {after}");
         });
     }
 }

@@ -1,36 +1,37 @@
 //! Exact scheduling events from the kernel's perf events.
 //!
 //! Each CPU has a ring, into which the kernel writes every context switch on that CPU and every
-//! wake that happens there (tracepoint `sched_wakeup`). The events need four descriptors per CPU,
-//! for any number of threads. Switches are read from side-band records of the events and not from a
-//! tracepoint. On the virtual machines described below, tracepoints do not fire when a CPU goes
-//! from idle to a thread. A filter in the kernel drops wakes of threads whose ids are outside a few
-//! ranges, which cover all watched threads. Switches of all threads are reported, and so are wakes
-//! of other threads with ids in the ranges.
+//! wake-up that happens on that CPU (tracepoint `sched_wakeup`). The events need four descriptors
+//! per CPU, for any number of threads. Switches are read from side-band records of the events and
+//! not from a tracepoint. On the virtual hosts described below, tracepoints do not fire when a CPU
+//! goes from idle to a thread. A filter in the kernel drops wake-ups of threads whose ids are
+//! outside a few ranges, which cover all watched threads. Switches of all threads are reported, and
+//! so are wake-ups of other threads with ids in the ranges.
 //!
-//! The reader of a ring is not woken for a switch, since waking it would cause another switch. It
-//! is woken for a wake of a thread, unless Slackline has raised that thread to a real-time priority
-//! ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised thread by itself, in the order of
-//! priorities. Nearly all wakes of raised threads are caused by Slackline, which resumes threads
-//! that it stopped. Wakes of threads with a higher priority, such as the dispatchers, are not
-//! recorded.
+//! The kernel does not notify the reader of a ring of a switch, since waking the reader would cause
+//! another switch. It notifies the reader of a wake-up, unless Slackline has raised the woken
+//! thread to a real-time priority ([`FifoPriority::CHOSEN`] and below). The kernel runs a raised
+//! thread by itself, in the order of priorities. Nearly all wake-ups of raised threads are caused
+//! by Slackline, which resumes threads that it stopped. Wake-ups of threads with a higher priority,
+//! such as the dispatchers, are not recorded.
 //!
 //! Times are `CLOCK_MONOTONIC`, read by the kernel when the event happens. The events of one CPU
-//! are in the order in which they happened. Limits of what the kernel can report:
+//! are in the order in which they happened. These are the limits of the kernel's reports:
 //!
-//! - A wake is recorded on the CPU on which it happens, often that of the waker, and not on the CPU
-//!   of the woken thread. So a wake may be read before the block that it ends.
+//! - A wake-up is recorded on the CPU on which it happens, often that of the waker, and not on the
+//!   CPU of the woken thread. So a wake-up may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
 //!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.
 //! - A yield is not reported as such. A thread that is alone at its real-time priority, such as the
 //!   chosen thread, continues without a switch. Any other thread that yields appears as preempted.
-//! - Some wakes on an idle CPU are not recorded, if the woken thread can run at once. Virtual
-//!   machines have been seen whose second CPU recorded hardly any of them. The thread is then
-//!   switched in without a wake, and no reader is woken.
+//! - Some wake-ups on an idle CPU are not recorded, if the woken thread can run at once. On some
+//!   virtual hosts the second CPU records hardly any of its wake-ups. The thread is then switched
+//!   in without a wake-up, and no reader is notified.
 //! - CPUs that come online later are not covered.
 //!
-//! Some reported wakes do not end a block: the thread was about to block and had not blocked yet.
+//! Some reported wake-ups do not end a block: the thread was about to block and had not blocked
+//! yet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CString;
@@ -53,18 +54,18 @@ use slackline_linux::version::KernelVersion;
 
 /// Capacity of the ring of one CPU, in bytes.
 ///
-/// A switch takes 64 bytes and a wake 56. A CPU that does nothing but switch between threads makes
-/// about 400,000 switches a second, so the ring holds 40 ms of that. The reader is woken when the
-/// ring is half full.
+/// A switch takes 64 bytes and a wake-up 56. A CPU that does nothing but switch between threads
+/// makes about 400,000 switches a second, so the ring holds 40 ms of such switches. The reader is
+/// notified when the ring is half full.
 pub const RING_BYTES: usize = 1 << 20;
 
-/// Maximum number of ranges of thread ids in the kernel's filter. More ranges make each wake
+/// Maximum number of ranges of thread ids in the kernel's filter. More ranges make each wake-up
 /// slower, and the text of the filter is limited to a page.
 const RANGES: usize = 32;
 
-/// Number of thread ids that the filter covers in advance, above the id of a tree's newest thread.
-/// Replacing the filter takes the kernel tens of milliseconds. But each wake of an unrelated thread
-/// with such an id wakes a dispatcher.
+/// Number of thread ids above the id of a tree's newest thread that the filter also covers. A
+/// larger number saves replacements of the filter, each of which takes tens of milliseconds. But
+/// every wake-up of an unrelated thread with such an id wakes a dispatcher.
 const AHEAD: i32 = 1024;
 
 /// Reason why the events of threads cannot be read.
@@ -87,7 +88,7 @@ pub enum WatchError {
         /// Error of the kernel.
         source: io::Error,
     },
-    /// The kernel is too old: its switch records do not show if a preempted thread is still
+    /// The kernel is too old: its switch records do not show whether a preempted thread is still
     /// runnable.
     #[error("perf events before Linux 4.17 do not report whether a preempted thread is runnable")]
     TooOld,
@@ -112,7 +113,7 @@ pub enum WatchError {
         /// Id of the thread.
         tid: Tid,
     },
-    /// There are no descriptors left. Each CPU takes four.
+    /// This process cannot open more descriptors. Each CPU takes four.
     #[error("cannot observe {cpu}: out of file descriptors: {source}")]
     NoDescriptors {
         /// CPU without a descriptor.
@@ -157,14 +158,15 @@ pub enum WatchError {
 /// The kernel's events and filters for the watched threads, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
+    /// Tracepoint of wake-ups.
     wakes: Tracepoint<2>,
     cpus: Vec<CpuEvents>,
-    /// Ids of the watched threads.
+    /// Ids of the watched threads that belong to no process tree.
     threads: BTreeSet<i32>,
     /// Ids of the threads of process trees, by vCPU. These threads start and end while they are
     /// watched.
     trees: BTreeMap<VcpuId, BTreeSet<i32>>,
-    /// Ranges of ids whose wakes are recorded.
+    /// Ranges of thread ids whose wake-ups are recorded.
     ranges: Vec<RangeInclusive<i32>>,
 }
 
@@ -180,7 +182,7 @@ struct CpuEvents {
     holder: Arc<OwnedFd>,
     /// Event that writes switches into the ring while it is open.
     _switches: OwnedFd,
-    /// Events that write wakes into the ring while they are open.
+    /// Events that write wake-ups into the ring while they are open.
     wakes: Vec<OwnedFd>,
 }
 
@@ -207,8 +209,8 @@ impl PerfWatch {
             let source = io::ErrorKind::InvalidData.into();
             WatchError::NoCpus { source }
         })?;
-        // Opened first without a tracepoint, to tell a refusal of perf events from one of the
-        // tracepoint.
+        // An event without a tracepoint is tried first, so that a refusal of perf events is not
+        // mistaken for a refusal of the tracepoint.
         open_holder(first, None).map_err(|source| refused(first, source))?;
         check_namespace()?;
         let wakes = find_wakes()?;
@@ -234,7 +236,7 @@ impl PerfWatch {
     /// the kernel activates its tracepoint.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel has no descriptors.
+    /// If the thread has exited, or the kernel refuses the new filter.
     pub fn add(&mut self, tid: Tid) -> Result<(), WatchError> {
         if get_scheduling(tid).is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH)) {
             return Err(WatchError::NoThread { tid });
@@ -243,10 +245,10 @@ impl PerfWatch {
     }
 
     /// Starts watching existing threads, and the threads of trees. The filter is replaced once for
-    /// all of them, which takes as long as for one thread.
+    /// all these threads, which takes as long as for one thread.
     ///
     /// # Errors
-    /// If the kernel has no descriptors.
+    /// If the kernel refuses the new filter.
     pub(crate) fn add_all(
         &mut self,
         threads: &[Tid],
@@ -263,24 +265,25 @@ impl PerfWatch {
         if is_renewed { self.renew(newest) } else { Ok(()) }
     }
 
-    /// Starts watching the threads that a process tree has at present, and stops watching those
-    /// that have left it. The filter also covers the threads that the tree starts next, since the
-    /// kernel assigns ids in order.
+    /// Starts watching the threads that a process tree has at present, and stops watching threads
+    /// that have left the tree. The filter also covers the threads that the tree starts next, since
+    /// the kernel assigns ids in order.
     ///
     /// # Errors
-    /// If the kernel has no descriptors.
+    /// If the kernel refuses the new filter.
     pub(crate) fn set_tree(&mut self, vcpu: VcpuId, tids: &[Tid]) -> Result<(), WatchError> {
         self.trees.insert(vcpu, tids.iter().map(|tid| tid.raw()).collect());
         let newest = tids.iter().filter(|tid| !self.is_told(**tid)).max();
         newest.map_or(Ok(()), |newest| self.renew(Some(*newest)))
     }
 
-    /// Stops watching a tree. The filter still covers the tree's threads until it is replaced the
-    /// next time.
+    /// Stops watching a tree. The filter still covers the tree's threads until its next
+    /// replacement.
     pub(crate) fn remove_tree(&mut self, vcpu: VcpuId) {
         self.trees.remove(&vcpu);
     }
 
+    /// Returns true if the filter covers this thread id.
     fn is_told(&self, tid: Tid) -> bool {
         self.ranges.iter().any(|range| range.contains(&tid.raw()))
     }
@@ -296,16 +299,15 @@ impl PerfWatch {
         Ok(())
     }
 
-    /// Stops watching a thread. The filter still covers the thread until it is replaced the next
-    /// time.
+    /// Stops watching a thread. The filter still covers the thread until its next replacement.
     pub fn remove(&mut self, tid: Tid) {
         self.threads.remove(&tid.raw());
     }
 
     /// Returns one descriptor per CPU. They stay the same for the lifetime of this watch. A
-    /// descriptor becomes readable after a wake on its CPU, and when the ring is half full. Polling
-    /// resets it, but reading the ring does not. So the first poll after a read can return without
-    /// new events.
+    /// descriptor becomes readable after a wake-up on its CPU, and when the ring is half full. A
+    /// poll resets it, but reading the ring does not. So the first poll after a read can return
+    /// without new events.
     pub fn wake_fds(&self) -> impl Iterator<Item = (CpuId, BorrowedFd<'_>)> {
         self.cpus.iter().map(|opened| (opened.cpu, opened.holder.as_fd()))
     }
@@ -316,11 +318,11 @@ impl PerfWatch {
         UseRings(self.cpus.iter().map(ring).collect())
     }
 
-    /// Requests that the kernel records the wakes of threads with ids in these ranges.
+    /// Makes the kernel record the wake-ups of threads with ids in these ranges.
     ///
-    /// A filter cannot be changed, so the new events are opened before the old events are closed.
-    /// Meanwhile the old and the new event may both record the same wake. That does no harm,
-    /// because the woken thread is switched in only once.
+    /// The filter of an event cannot be changed, so new events are opened before the old events are
+    /// closed. Meanwhile the old and the new event may both record the same wake-up. The second
+    /// record has no effect, because the thread already counts as runnable.
     fn note(&mut self, ranges: &[RangeInclusive<i32>]) -> Result<(), WatchError> {
         // The kernel's internal priority is 99 less the FIFO priority.
         let [most, least] = [FifoPriority::CHOSEN, Ladder::LEAST].map(|it| 99 - it.number());
@@ -372,7 +374,7 @@ impl EventSource for PerfRing {
         let cpu = *cpu;
         let (mut lost, mut result) = (0, io::Result::Ok(()));
         let used = ring.take(|record| match record.kind {
-            // A notice of CPU time received. The switches show which thread received it.
+            // A notification of CPU time received. The switches show which thread received it.
             RECORD_SAMPLE if record.words[0] == 0 => {}
             RECORD_SAMPLE => match woken(&record, wakes.offsets) {
                 Some(event) => each(event),
@@ -409,8 +411,8 @@ const RECORD_SWITCH_CPU_WIDE: u32 = 15;
 const SWITCH_OUT: u16 = 1 << 13;
 const SWITCH_OUT_READY: u16 = 1 << 14;
 
-/// Size in bytes of the largest record in the ring, which is a wake, plus the size of a report of
-/// lost records. If the ring has less free space than this size, the kernel may have dropped a
+/// Size in bytes of the largest record in the ring, which is a wake-up, plus the size of a report
+/// of lost records. If the ring has less free space than this size, the kernel may have dropped a
 /// record.
 const LARGEST: usize = 64 + 40;
 
@@ -428,7 +430,7 @@ fn switched(record: &Record, cpu: CpuId) -> Option<Event> {
 
 /// Parses the start or exit of a thread. `None` if the record has an impossible thread id.
 fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
-    // { process, its parent }, { thread, who started it }, time
+    // { process, its parent }, { thread, thread that started it }, time
     let tid = |at| Tid::new(i32::try_from(record.half(at)?).ok()?);
     let (thread, parent) = (tid(8)?, tid(12));
     let (tid, what) = if record.kind == RECORD_FORK {
@@ -439,10 +441,10 @@ fn began_or_ends(record: &Record, cpu: CpuId) -> Option<Event> {
     Some(Event { at: Time::from_ns(record.words[2]), tid, cpu, what })
 }
 
-/// Parses a wake: the woken thread, and the CPU on which it will run. `None` if the record is not a
-/// wake.
+/// Parses a wake-up: the woken thread, and the CPU on which it will run. `None` if the record is
+/// not a valid wake-up.
 fn woken(record: &Record, [tid, cpu]: [usize; 2]) -> Option<Event> {
-    // The time and the size come before what the tracepoint records.
+    // The time (8 bytes) and the size (4 bytes) precede the fields of the tracepoint.
     let field = |offset: usize| record.half(8 + 4 + offset);
     let tid = Tid::new(i32::try_from(field(tid)?).ok()?)?;
     let cpu = CpuId::new(usize::from(u8::try_from(field(cpu)?).ok()?));
@@ -486,7 +488,7 @@ fn ranges(threads: &BTreeSet<i32>) -> Vec<RangeInclusive<i32>> {
 /// Checks that this process is in the host's PID namespace. Tracepoints report thread ids of that
 /// namespace.
 pub(super) fn check_namespace() -> Result<(), WatchError> {
-    // Inode number of the kernel's initial pid namespace.
+    // The initial PID namespace always has this inode number.
     const OF_THE_HOST: &str = "pid:[4026531836]";
     let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
     if namespace.as_os_str() == OF_THE_HOST {
@@ -495,12 +497,12 @@ pub(super) fn check_namespace() -> Result<(), WatchError> {
     Err(WatchError::Namespace { namespace: namespace.display().to_string() })
 }
 
-/// Finds the tracepoint of wakes, and the offsets of the fields that are read.
+/// Finds the tracepoint of wake-ups, and the offsets of the fields that are read.
 fn find_wakes() -> Result<Tracepoint<2>, WatchError> {
     wakes_of("sched/sched_wakeup", "sched_wakeup")
 }
 
-/// Finds a tracepoint of wakes, by its path and its name.
+/// Finds a tracepoint of wake-ups, by its path and its name.
 pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, WatchError> {
     let found = tracepoint(path, ["pid", "target_cpu"])?;
     if found.offsets.iter().any(|offset| 8 + 4 + offset + 8 > Record::KEPT) {
@@ -509,7 +511,7 @@ pub(super) fn wakes_of(path: &str, name: &'static str) -> Result<Tracepoint<2>, 
     Ok(found)
 }
 
-/// Converts the kernel's refusal of an event to an error with a suitable hint.
+/// Converts the kernel's refusal of an event to an error that states the reason.
 pub(super) fn refused(cpu: CpuId, source: io::Error) -> WatchError {
     match source.raw_os_error() {
         Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => WatchError::NoPerf { source },
@@ -539,7 +541,7 @@ mod tests {
 
     #[test]
     fn perf_filter_for_many_threads_merges_ranges_across_the_narrowest_gaps() {
-        // Two thousand in pairs, with one gap among them that is wider than all others.
+        // Two thousand ids in pairs of neighbours, and one gap that is wider than all other gaps.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();
         let ranges = ranges_of(numbers.iter().copied());

@@ -1,5 +1,5 @@
-//! Tap of a session: a copy of the events that it reads, for a flight recorder. It requests no
-//! additional events from the kernel.
+//! Tap of a session: a copy of the events that the session reads, for a flight recorder. The tap
+//! requests no additional events from the kernel.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,8 +10,8 @@ use super::host::Loss;
 use super::perf::WatchError;
 use super::{DrainReport, Event, EventSource};
 
-/// Maximum number of a CPU's events that are kept until the recorder takes them. It corresponds to
-/// 1.5 s at 40,000 events per second.
+/// Maximum number of copied events of one CPU that wait for the recorder. It corresponds to 1.6 s
+/// at 40,000 events per second.
 const LIMIT: usize = 1 << 16;
 
 /// Copies of the events of all CPUs. Copying starts when the tap is turned on.
@@ -21,9 +21,11 @@ pub struct Tap {
     cpus: Vec<(CpuId, Mutex<EventBuffer>)>,
 }
 
+/// Copied events of one CPU that the recorder has not taken yet.
 #[derive(Debug, Default)]
 struct EventBuffer {
     events: Vec<Event>,
+    /// Number of events that were lost since the recorder last took events.
     lost: u64,
 }
 
@@ -67,7 +69,9 @@ impl Tap {
 pub(crate) struct TappedSource<S> {
     source: S,
     tap: Arc<Tap>,
+    /// Index of the CPU in the tap.
     place: usize,
+    /// Events of one read, kept to reuse the memory.
     batch: Vec<Event>,
 }
 

@@ -58,7 +58,7 @@ fn put_up(
     });
     and_then(raised, || let_go(handle, state))?;
     match &handle.threads {
-        // In reverse order, since each thread is put before the threads that were moved already.
+        // In reverse order, since each call puts its thread before the threads of earlier calls.
         HeldThreads::Tree(tree) if !was_up => assignment
             .front
             .iter()
@@ -82,7 +82,8 @@ fn hold(
 ) -> Result<(), ActError> {
     let held = and_then(keep_on(handle, assignment.cpu), || handle.hold_back(state));
     let is_stopping = assignment.place == Place::Stopping;
-    // Only for trees: for single threads the notice would cost 30 us in each slice.
+    // Notifications are switched on only for trees. For single threads they would cost 30 us in
+    // each slice.
     if let (Some(notice), HeldThreads::Tree(_)) = (&mut state.notice, &handle.threads) {
         if is_stopping {
             notice.switch_off();
@@ -93,7 +94,7 @@ fn hold(
         }
     }
     if held.is_err() || is_stopping {
-        // The function returns the error of the stop, not that of `lower`.
+        // An error of `lower` is ignored, since the error of the stop is returned.
         state.priority = None;
         let _ = lower(handle);
     }
@@ -116,8 +117,8 @@ fn put_down(
         and_then(keep_on(handle, assignment.cpu), || match (&handle.threads, assignment.place) {
             (HeldThreads::Each(members), Place::First) => each(members, HeldThread::favour),
             (HeldThreads::Tree(tree), Place::First) => tree.favour(),
-            // Only for single threads: processes that a tree starts would inherit this class and
-            // stay behind ordinary threads forever.
+            // A tree keeps the ordinary class: processes that it starts would inherit this class
+            // and have a lower priority than ordinary threads forever.
             (HeldThreads::Each(members), Place::Behind) => each(members, HeldThread::defer),
             _ => lower(handle),
         });
@@ -163,7 +164,7 @@ fn let_go(handle: &VcpuHandle, state: &mut HandleState) -> Result<(), ActError> 
 }
 
 /// Applies an order to each thread of a vCPU, even if it fails for some threads. Returns the first
-/// failure. A failure because a thread has exited is returned only if there is no other.
+/// failure. A failure because a thread has exited is returned only if there is no other failure.
 fn each(
     members: &[HeldThread],
     order: impl Fn(&HeldThread) -> Result<(), ActError>,

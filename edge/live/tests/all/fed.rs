@@ -1,5 +1,5 @@
-//! Tests of the live host's reactions to events. The test supplies the events from memory, without
-//! a kernel, real time or threads.
+//! Tests of the live host's reactions to events. The tests supply the events and the time, without
+//! a kernel or threads.
 
 use slackline_host::policy::{RawValue, Spec, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -95,7 +95,7 @@ fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
     assert_eq!(stretch, Some((CPUS[1], us(10), us(20), Span::from_us(10))));
 }
 
-/// The kernel's count of CPU time is read only once for two run intervals of different vCPUs.
+/// The kernel's count of CPU time is read only once for two run intervals of one vCPU.
 #[test]
 fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
     let host = pair();
@@ -107,7 +107,7 @@ fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
         host.note(CPUS[1], us(from), vcpu(1), ThreadEventKind::SwitchedIn);
         host.note(CPUS[1], us(to), vcpu(1), why);
     }
-    // The switches to the vCPU are charged to it: a microsecond and two.
+    // The kernel also charges the vCPU for the switches to it, 3 us in all.
     host.count(vcpu(1), Span::from_us(2013));
     host.at(us(5010));
     host.reschedule(CPUS[1]).unwrap();
@@ -126,7 +126,7 @@ fn wake_recorded_on_another_cpu_is_dispatched_on_the_cpu_of_the_vcpu() {
     host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
     host.reschedule(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 has no say in who runs on CPU 1");
+    assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 gives no orders for CPU 1");
     host.reschedule(CPUS[1]).unwrap();
     assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
     let woke = host.records().into_iter().rfind(|it| matches!(it, Record::Woke { .. }));
@@ -141,7 +141,7 @@ fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
     host.at(us(42));
     host.reschedule(CPUS[1]).unwrap();
     let _ = (host.records(), host.told());
-    // It blocks on CPU 1. CPU 0 wakes it and is read first.
+    // The vCPU blocks on CPU 1. A wake-up on CPU 0 ends the block, and CPU 0 is read first.
     host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
     host.note(CPUS[0], us(60), vcpu(1), ThreadEventKind::Woke);
     host.count(vcpu(1), Span::from_us(9));
@@ -158,7 +158,7 @@ fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
 #[test]
 fn block_event_that_is_read_after_a_later_wake_is_ignored() {
     let host = pair();
-    // A vCPU without a home is followed by any CPU that sees it.
+    // For a vCPU without a home, the events of every CPU are processed.
     let mut host = host;
     host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(60), vcpu(2), ThreadEventKind::Woke);
@@ -180,7 +180,7 @@ fn cpu_time_is_charged_only_once_if_switch_events_are_lost() {
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::SwitchedIn);
     host.at(us(1001));
     host.reschedule(CPUS[1]).unwrap();
-    // It leaves the CPU and comes back, and those events are lost.
+    // The vCPU leaves the CPU and returns to it, and those events are lost.
     host.note(CPUS[1], us(1500), vcpu(1), ASLEEP);
     host.note(CPUS[1], us(2500), vcpu(1), ThreadEventKind::SwitchedIn);
     host.lose(CPUS[1]);
@@ -195,7 +195,7 @@ fn cpu_time_is_charged_only_once_if_switch_events_are_lost() {
     host.at(us(3500));
     host.reschedule(CPUS[1]).unwrap();
     let records = host.records();
-    // Charged: at most the run intervals known since then, and at most the kernel's count.
+    // At least the known run intervals and at most the kernel's count are charged.
     let ran = ran(&records, vcpu(1));
     assert!(ran >= Span::from_us(310) && ran <= Span::from_us(1310), "{ran}: {records:?}");
 }
@@ -234,7 +234,7 @@ fn vcpu_that_the_kernel_refuses_to_schedule_is_skipped_and_retried() {
     host.refuse(vcpu(0), false);
     host.at(ms(50));
     host.reschedule(CPUS[0]).unwrap();
-    assert!(!host.told().contains(&(vcpu(0), OrderedClass::InLine)), "too early");
+    assert!(!host.told().contains(&(vcpu(0), OrderedClass::InLine)), "not within 100 ms");
     host.at(ms(101));
     host.reschedule(CPUS[0]).unwrap();
     assert!(host.told().contains(&(vcpu(0), OrderedClass::InLine)));
@@ -312,7 +312,7 @@ fn dispatcher_pass_with_several_events_reschedules_its_cpu_once() {
             settled += u32::from(matches!(fact, Fact::Settled));
         }
     }
-    assert_eq!((facts, settled), (6, 1), "five facts, and that these were all");
+    assert_eq!((facts, settled), (6, 1), "five events and one end of the pass");
 }
 
 /// Slack is divided by weight. As ordinary threads two vCPUs would receive equal parts of it. So
@@ -334,7 +334,7 @@ fn only_the_vcpu_picked_for_slack_competes_with_ordinary_threads() {
         host.at(at);
         let next = host.reschedule(CPUS[0]).unwrap().expect("a timeslice of slack has an end");
         host.told().into_iter().for_each(|(of, told)| places[of.slot()] = told);
-        // This includes a vCPU that has not been chosen yet, which would otherwise have no home.
+        // A vCPU that has not been chosen yet also has the lowest priority.
         let ordinary: Vec<usize> =
             (0..2).filter(|&it| places[it] == OrderedClass::Original).collect();
         let [running] = ordinary[..] else { panic!("{places:?}") };
@@ -392,7 +392,7 @@ fn stopped_tree() -> FedHost {
 #[test]
 fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
     let host = stopped_tree();
-    // The child was exiting when it was stopped. That wakes the shell, which stops in turn.
+    // The child was exiting when it was stopped. Its exit wakes the shell, which then stops.
     host.note_thread(CPUS[0], us(2012), 200, ThreadEventKind::Ending);
     host.note_thread(CPUS[0], us(2013), 100, ThreadEventKind::Woke);
     host.note_thread(CPUS[0], us(2014), 200, ASLEEP);
@@ -400,7 +400,7 @@ fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
     host.note_thread(CPUS[0], us(2015), 100, ASLEEP);
     host.at(us(3000));
     host.reschedule(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(0)), None, "it has had its slice");
+    assert_eq!(last_told(&host, vcpu(0)), None, "a throttled tree gets no order");
     host.at(us(10_010));
     host.reschedule(CPUS[0]).unwrap();
     assert_eq!(last_told(&host, vcpu(0)), Some(OrderedClass::InLine));
@@ -409,7 +409,7 @@ fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
     assert!(!records.iter().any(blocked), "a stopped tree does not count as blocked");
     let stopped = Record::Stopped { vcpu: vcpu(0), from: us(2011), to: us(10_010) };
     assert!(records.contains(&stopped), "{records:?}");
-    // Once it is resumed, events show that it is blocked.
+    // Once the tree is resumed, events show that it is blocked.
     host.note_thread(CPUS[0], us(10_020), 100, ThreadEventKind::Woke);
     host.note_thread(CPUS[0], us(10_021), 100, ThreadEventKind::SwitchedIn);
     host.note_thread(CPUS[0], us(10_030), 100, ASLEEP);
@@ -507,7 +507,7 @@ fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
     host.at(us(2));
     host.reschedule(CPUS[0]).unwrap();
-    // Nothing in the first three periods, then the slice of the fourth.
+    // The vCPU receives nothing in the first three periods, and then its slice of the fourth.
     for at in [11, 21, 31] {
         host.at(ms(at));
         host.reschedule(CPUS[0]).unwrap();
@@ -525,8 +525,8 @@ fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
     assert_ne!(last_told(&host, vcpu(0)), Some(OrderedClass::First));
 }
 
-/// A hypervisor takes half of the CPU, so that two of four vCPUs are entitled at any time. If they
-/// were real-time all the time, the kernel would stop all of them for 50 ms in every second.
+/// A hypervisor takes half of the CPU, so that at least two of four vCPUs are entitled at any time.
+/// If they were always real-time, the kernel would stop all of them for 50 ms in every second.
 #[test]
 fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
     let mut host = host(1);
@@ -553,9 +553,9 @@ fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
     assert!(least >= Some(50), "{least:?} ms of a second");
 }
 
-/// Runs a vCPU with a hard limit of 8.4 s in 10 s beside ordinary threads for three periods.
-/// Returns the CPU time that it received in each period, and the largest part that it received as
-/// an ordinary thread in any period.
+/// Runs a vCPU with a hard limit of 8.4 s in 10 s and other ordinary threads for three periods.
+/// Returns the CPU time that the vCPU received in each period, and the most that it received as an
+/// ordinary thread in any period.
 fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     let mut host = host(1);
     host.join(vcpu(0), &share("8400ms", "10s"), true).unwrap();
@@ -568,7 +568,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
         host.told().into_iter().for_each(|(_, told)| place = told);
         let soon = now + Span::from_ms(1);
         let next = next.map_or(soon, |next| next.min(soon)).max(now + Span::from_us(1));
-        // The first of the ordinary threads has all of their time, others have the rest of it.
+        // The vCPU runs if it is real-time or the first of the ordinary threads.
         if matches!(place, OrderedClass::InLine | OrderedClass::First) {
             host.note(CPUS[0], now, vcpu(0), ThreadEventKind::SwitchedIn);
             host.note(CPUS[0], next, vcpu(0), PREEMPTED);
@@ -579,7 +579,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
                 as_ordinary[period] += next - now;
             }
         } else {
-            assert_eq!(place, OrderedClass::Held, "an exact vCPU never runs beside others");
+            assert_eq!(place, OrderedClass::Held, "a vCPU with a hard limit gets no slack");
         }
         now = next;
     }
@@ -591,7 +591,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
 #[test]
 fn exact_vcpu_receives_only_its_slices_while_fair_server_debt_is_repaid() {
     let (received, as_ordinary) = exact_in_three_long_periods();
-    assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: nothing was repaid");
+    assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: debt is repaid");
     for received in received {
         let off =
             received.left_after(Span::from_ms(8_400)) + Span::from_ms(8_400).left_after(received);

@@ -72,15 +72,15 @@ fn capacity_reserved_before_threads_exist_is_kept_until_vcpus_join() {
         assert_eq!(joined.is_ok(), fits, "{slice}: {joined:?}");
         joined.into_iter().flatten().for_each(|id| session.leave(id).unwrap());
     }
-    // A reservation without threads does not end, stays blocked, and takes all requests that others
-    // take.
+    // A reservation without threads does not end, stays blocked, and can be changed and paused as
+    // other members can.
     assert_eq!(go_on(&mut session, Span::from_ms(300)), []);
     session.change(places[1], share(3_000, 10_000, false), Time::START).unwrap();
     session.change(places[1], share(4_000, 10_000, true), Time::START).unwrap();
     session.pause(places[0], Time::START).unwrap();
     session.resume(places[0], Time::START).unwrap();
     assert_eq!(ids(&session), places);
-    // Its vCPUs come and take over the reservation.
+    // Its vCPUs join and take over the reservation.
     let machine = Target::threaded();
     let threads = machine.by_thread().into_iter().zip(0..);
     let group = threads.map(|(who, number)| vcpu(number, who, 4_000)).collect();
@@ -90,10 +90,10 @@ fn capacity_reserved_before_threads_exist_is_kept_until_vcpus_join() {
     assert_eq!(ids(&session), joined);
     assert!(matches!(session.leave(places[0]), Err(RequestError::Unknown { .. })));
     machine.runs();
-    // When they end, the capacity can be reserved again.
+    // When the vCPUs have ended, the capacity can be reserved again.
     drop(machine);
     let mut ended = Vec::new();
-    wait_until("the end to be noticed", || {
+    wait_until("the end of both vCPUs to be noticed", || {
         ended.extend(go_on(&mut session, Span::from_ms(50)));
         ended.len() == 2
     });
@@ -123,7 +123,7 @@ fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
     // No other vCPU may have the account of a member that is present.
     let taken = session.join(group(500)).unwrap_err();
     assert!(matches!(taken.error, RequestError::Taken { .. }), "{taken:?}");
-    // A member that is present is not replaced.
+    // A member that has threads cannot be replaced.
     let joined = session.replace(&places, group(4_000)).unwrap();
     let refused = session.replace(&joined, two(4_000)).unwrap_err();
     assert!(matches!(refused.error, RequestError::Taken { .. }), "{refused:?}");
@@ -134,8 +134,8 @@ fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
 }
 
 /// A vCPU with 100 ms in every second leaves and joins again ten times a second. It receives its
-/// reservation and at most one additional slice, and not a whole slice each time. A tolerance of 50
-/// % allows for a test machine that stops it late.
+/// reservation and at most one additional slice, and not a whole slice after each join. A tolerance
+/// of 50 % allows for a test machine that stops the vCPU late.
 #[test]
 fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
@@ -149,7 +149,7 @@ fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
     let (from, before) = (session.now(), target.used());
     let mut place = session.join(vec![Request { who: JoinTarget::Nobody, ..terms() }]).unwrap();
     for round in 0..20 {
-        // Alternately in place of a reservation, and right after leaving.
+        // The vCPU alternately replaces a reservation and joins right after the reservation left.
         let mut joined = if round % 2 == 0 {
             session.replace(&place, vec![terms()]).unwrap()
         } else {
@@ -158,7 +158,7 @@ fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
         };
         go_on(&mut session, Span::from_ms(100));
         session.leave(joined.remove(0)).unwrap();
-        // A reservation without threads takes its place in between.
+        // A reservation without threads joins with the same id meanwhile.
         place = session.join(vec![Request { who: JoinTarget::Nobody, ..terms() }]).unwrap();
     }
     let (used, length) = (target.used() - before, session.now() - from);
@@ -188,8 +188,8 @@ fn into_period(clock: &WallClock, session: &Session, at: Time) -> Span {
     (at.after(ahead) - Time::START).left_after(Span::from_ms(7)) % LONG
 }
 
-/// Returns for each VM the offset from the start of its period at which it begins to run. It is the
-/// median of many periods, since a busy hypervisor can delay the VMs in some.
+/// Returns for each VM the offset from the start of its period at which the VM begins to run. It is
+/// the median over many periods, since a busy hypervisor can delay the VMs in some periods.
 fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     let (from, mut all) = (session.now(), Vec::new());
     while session.now() < from + LONG * 20 {
@@ -202,7 +202,7 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
         let mut first: BTreeMap<u64, Span> = BTreeMap::new();
         for entry in &all {
             let &Entry::Record(Record::Ran { vcpu, from: began, .. }) = entry else { continue };
-            // The first period may have begun before.
+            // The first period is left out, since it may have begun before the measurement.
             if vcpu.number() == number && began > from + LONG {
                 let into = into_period(clock, session, began);
                 let period = (began - Time::START + LONG - into) / LONG;
@@ -212,7 +212,7 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
         }
         let mut all: Vec<Span> = first.into_values().collect();
         all.sort_unstable();
-        assert!(all.len() > 10, "it ran in {} periods of 20", all.len());
+        assert!(all.len() > 10, "the VM ran in {} periods of 20", all.len());
         all[all.len() / 2]
     })
 }
@@ -241,7 +241,8 @@ fn vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
         session.join(vec![in_phase(number, target)]).unwrap();
     }
     are_in_phase(begins(&clock, &mut session));
-    // Another program sets the clock: the grid follows, and the session reports it.
+    // Another program sets the clock: the starts of periods move with it, and the session reports
+    // the step.
     clock.set_ahead(15_000_000);
     let step = session.poll(&mut Vec::new()).unwrap().clock_stepped.unwrap();
     let ClockStep { by, is_ahead } = step;

@@ -1,6 +1,6 @@
 //! Tests that reservations are delivered in each period, on hosts with late timers and expensive
-//! passes and on hosts with cheap passes. The test simulates the kernel: one CPU on which all vCPUs
-//! always compute, and a dispatcher that wakes late and takes a given time for a pass.
+//! passes and on hosts with cheap passes. The tests simulate the kernel: one CPU whose vCPUs never
+//! block, and a dispatcher that wakes late and takes a given time for a pass.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};
@@ -11,12 +11,14 @@ const CPU: CpuId = CpuId::new(0);
 /// Longest sleep of a dispatcher.
 const NAP: Span = Span::from_ms(20);
 /// Tolerance of comparisons: the accuracy with which a live host measures CPU time.
-const UNTOLD: Span = Span::from_us(5);
+const ACCURACY: Span = Span::from_us(5);
 
 /// Lateness of a simulated host's timers, and overhead of its dispatcher passes.
 #[derive(Clone, Copy)]
 struct Timers {
+    /// CPU time of a dispatcher pass, in microseconds.
     look: u64,
+    /// Lateness of each timer, in microseconds, by its number.
     late: fn(u64) -> u64,
     /// Upper bound of the average lateness above the minimum lateness, in microseconds.
     unsteady: u64,
@@ -26,7 +28,7 @@ struct Timers {
 const CHEAP: Timers = Timers { look: 4, late: |round| 2 + round * 7 % 5, unsteady: 2 };
 
 /// Virtual host: timers are 15 to 30 us late and sometimes 60 us, and a pass takes 20 us.
-const DEAR: Timers = Timers {
+const COSTLY: Timers = Timers {
     look: 20,
     late: |round| if round % 499 == 0 { 60 } else { 15 + round * 7919 % 16 },
     unsteady: 8,
@@ -34,7 +36,7 @@ const DEAR: Timers = Timers {
 
 /// Virtual host with measured values: half of the timers are at least 34 us late, one in a hundred
 /// is 60 to 70 us late, and a pass takes 23 us.
-const DEARER: Timers = Timers {
+const MEASURED: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
         0 => 60 + round % 11,
@@ -46,7 +48,7 @@ const DEARER: Timers = Timers {
 /// Virtual host whose physical host is busy with other guests: timers are 15 to 80 us late.
 const UNSTEADY: Timers = Timers { look: 20, late: |round| 15 + round * 7919 % 66, unsteady: 34 };
 
-const MACHINES: [(&str, Timers); 3] = [("cheap", CHEAP), ("dear", DEAR), ("dearer", DEARER)];
+const HOSTS: [(&str, Timers); 3] = [("cheap", CHEAP), ("costly", COSTLY), ("measured", MEASURED)];
 
 /// One simulated CPU and the vCPUs on it.
 struct Kernel {
@@ -140,7 +142,7 @@ fn vcpu(slot: usize) -> VcpuId {
 
 /// Asserts that each vCPU receives its whole slice in every period, and that its total over many
 /// periods exceeds the slices by at most half a percent, or by the usual lateness of timers.
-fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
+fn are_held(name: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();
     kernel.run(until);
@@ -149,14 +151,14 @@ fn are_held(machine: &str, timers: Timers, promises: &[(u64, u64)]) {
         let received = kernel.received(slot, period, until);
         let least = received.iter().min().unwrap();
         assert!(
-            *least + UNTOLD >= slice,
-            "{machine}: {least} of {slice} in {period}, among {promises:?}"
+            *least + ACCURACY >= slice,
+            "{name}: {least} of {slice} in {period}, among {promises:?}"
         );
-        // Half a percent, or the lateness beyond the usual one, which the first 64 stops show.
+        // The first 70 periods are left out, in which the host learns the usual lateness of timers.
         let known = received.get(70..).unwrap_or(&received);
         let (all, count) = (known.iter().copied().sum::<Span>(), known.len() as u64);
         let most = (slice + us(timers.unsteady).max(slice / 200)) * count;
-        assert!(all <= most, "{machine}: {all} in {count} of {slice} in {period}");
+        assert!(all <= most, "{name}: {all} in {count} of {slice} in {period}");
     }
 }
 
@@ -171,9 +173,9 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
         &[(420, 1_000), (420, 1_000)],
         &[(20_000, 100_000), (600, 1_000)],
     ];
-    for (machine, timers) in MACHINES {
+    for (name, timers) in HOSTS {
         for promises in promises {
-            are_held(machine, timers, promises);
+            are_held(name, timers, promises);
         }
     }
 }
@@ -199,7 +201,7 @@ fn varying_timer_lateness_shortens_no_slice_while_slack_covers_the_lateness() {
 #[test]
 fn vcpu_that_repays_overruns_stays_within_two_overruns_of_its_share() {
     let until = Time::START + Span::from_secs(4);
-    for timers in [CHEAP, DEAR, UNSTEADY] {
+    for timers in [CHEAP, COSTLY, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
             let mut kernel = Kernel::with(timers, &[(slice, period)], "repay").unwrap();
             kernel.run(until);
@@ -215,7 +217,7 @@ fn vcpu_that_repays_overruns_stays_within_two_overruns_of_its_share() {
 /// microsecond longer is refused.
 #[test]
 fn longest_admitted_slice_is_received_and_one_microsecond_more_is_refused() {
-    for (_, timers) in MACHINES {
+    for (_, timers) in HOSTS {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
         assert!(refused.contains("for 2000 dispatches a second"), "{refused}");
@@ -224,7 +226,7 @@ fn longest_admitted_slice_is_received_and_one_microsecond_more_is_refused() {
         kernel.run(until);
         let received = kernel.received(0, us(1_000), until);
         let least = received.iter().min().unwrap();
-        assert!(*least + UNTOLD >= us(most), "{least} of {most} us");
+        assert!(*least + ACCURACY >= us(most), "{least} of {most} us");
     }
 }
 
@@ -242,6 +244,6 @@ fn very_late_enforcement_shortens_no_later_slice_while_there_is_slack() {
         kernel.run(until);
         let received = kernel.received(0, us(period), until);
         let least = received.iter().min().unwrap();
-        assert!(*least + UNTOLD >= us(slice), "{least} of {slice} us in {period}");
+        assert!(*least + ACCURACY >= us(slice), "{least} of {slice} us in {period}");
     }
 }

@@ -1,4 +1,4 @@
-//! Tests that do not need a CPU for themselves.
+//! Tests that do not need a CPU without other load.
 
 #[path = "../common/mod.rs"]
 mod common;

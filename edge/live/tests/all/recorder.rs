@@ -1,5 +1,5 @@
-//! Tests of the conversion of switches and wakes to trace records. They use scripted events, and
-//! the events of two CPUs read in any order.
+//! Tests of the conversion of context switches and wake-ups to trace records. The tests supply the
+//! events.
 
 use slackline_linux::sys::Tid;
 use slackline_live::recorder::assembler::{Assembler, RecordedVcpu};
@@ -11,7 +11,7 @@ use slackline_units::{CpuId, DomId, Enforcement, Span, Time, VcpuId};
 const WEB: VcpuId = VcpuId::new(0, DomId::new(0), 0);
 const ORIGIN: Time = Time::from_ns(1_000_000_000);
 
-/// Fictitious thread identities. Each thread is its own process, and none exists on this host.
+/// Source of invented thread identities. Each thread is its own process.
 struct Numbered;
 
 impl Identify for Numbered {
@@ -122,7 +122,7 @@ fn wake_event_recorded_just_before_its_block_event_still_ends_the_block() {
         event(80, 0, 3, IN),
     ];
     assert!(has(&records(&during, 100), Record::Woke { at: of_trace(60), vcpu: WEB }));
-    // A wake long before the thread blocks has only kept it from blocking then.
+    // A wake-up long before the block does not end the block.
     let before = [
         event(100, 0, 3, IN),
         event(200, 0, 1, ThreadEventKind::Woke),

@@ -1,5 +1,5 @@
-//! Tests of stopped process trees whose threads still run in the kernel. The test supplies the
-//! events from memory.
+//! Tests of stopped process trees whose threads still run in the kernel. The tests supply the
+//! events.
 
 use slackline_host::policy::{RawValue, Topology, Values, find};
 use slackline_live::fed::{FedHost, OrderedClass};

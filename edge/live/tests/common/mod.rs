@@ -1,7 +1,7 @@
-//! Common parts of the tests of a whole session. Only one test runs live at a time. Each target
-//! process can be compared with its state before the run.
+//! Functions that the tests of a whole session share. Only one test runs live at a time. Each
+//! target process can be compared with its state before the run.
 
-#![allow(dead_code, unreachable_pub)] // Each topic uses its own part.
+#![allow(dead_code, unreachable_pub)] // Each test program uses only some of these functions.
 
 pub mod turn;
 pub mod waiting;
@@ -26,7 +26,7 @@ use slackline_live::session::{JoinTarget, Options, Request, RequestedId};
 use slackline_units::{CpuId, CpuSet, Span};
 
 use turn::Turn;
-#[allow(unused_imports)] // Each topic uses its own part.
+#[allow(unused_imports)] // Each test program uses only some of these functions.
 pub use waiting::{PATIENCE, kill, let_pass, nap, wait_until};
 
 /// Environment variable that tells a child process which role it plays. It is not set in the test
@@ -82,8 +82,8 @@ pub fn play_target() {
     }
 }
 
-/// Returns a command that runs this test program again, to play a part. `test` is the name of the
-/// test that ends with `runs_as_PART`, and may contain its module.
+/// Returns a command that runs this test program again in another role. `test` is the name of a
+/// test that ends with `runs_as_ROLE`, and may contain its module.
 pub fn again(test: &str) -> Command {
     let mut command = Command::new(env::current_exe().expect("this program"));
     let (_, part) = test.rsplit_once("runs_as_").expect("a test that runs as a part");
@@ -198,7 +198,7 @@ impl Target {
         Target::of_part("ending")
     }
 
-    /// Ends the thread of [`Target::ending`] that does nothing.
+    /// Ends the blocked thread of [`Target::ending`].
     pub fn end_a_thread(&mut self) {
         let threads =
             |target: &Target| threads_of(target.pid()).expect("the target is there").len();
@@ -210,7 +210,7 @@ impl Target {
         self.before.retain(|state| left.contains(&state.tid));
     }
 
-    /// Starts a process that wakes a hundred times a second, for a moment.
+    /// Starts a process that wakes a hundred times a second and runs for a moment each time.
     pub fn sleeper() -> Target {
         Target::of_part("sleeper")
     }
@@ -226,11 +226,11 @@ impl Target {
             line.clear();
             assert!(
                 out.read_line(&mut line).expect("the target prints a line") > 0,
-                "it has ended"
+                "the target prints a line before it ends"
             );
         }
-        // Kept open: after a minute the test harness prints a warning, and would exit if it could
-        // not.
+        // Standard output stays open: after a minute the child's test harness prints a warning, and
+        // would exit if it could not print.
         child.stdout = Some(out.into_inner());
         Target::new(child)
     }
@@ -293,7 +293,7 @@ impl Target {
         while self.state() != self.before && Instant::now() < deadline {
             nap();
         }
-        assert_eq!(self.state(), self.before, "the target was not given back: {}", self.says());
+        assert_eq!(self.state(), self.before, "the target is restored: {}", self.says());
     }
 
     /// Asserts that the process uses CPU time at present.
@@ -317,7 +317,7 @@ impl Target {
         let before = self.used();
         let_pass(Duration::from_millis(300));
         let used = self.used() - before;
-        assert!(used < Span::from_ms(2), "it ran {used} although it was paused");
+        assert!(used < Span::from_ms(2), "a stopped target used {used} of CPU time");
     }
 
     /// Returns a request to schedule the whole process as one vCPU.

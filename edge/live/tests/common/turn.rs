@@ -1,5 +1,5 @@
-//! Permission for live tests to run, one after the other. Live tests of the crate `slackline` use
-//! this file too.
+//! Permission for a live test to run. Only one live test has it at a time. Live tests of the crate
+//! `slackline` use this file too.
 
 use std::env;
 use std::fs::File;
@@ -15,8 +15,8 @@ impl Turn {
     /// Waits until no other live test runs.
     pub fn wait() -> Turn {
         let path = env::temp_dir().join("slackline-live-tests.lock");
-        let lock = File::create(path).expect("a lock");
-        lock.lock().expect("a lock");
+        let lock = File::create(path).expect("the lock file can be created");
+        lock.lock().expect("the lock can be taken");
         Turn { _lock: lock }
     }
 }

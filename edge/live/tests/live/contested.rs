@@ -28,8 +28,8 @@ impl CpuGroup {
         let folder = point.join(format!("test-{pid}"));
         fs::create_dir(&folder).ok()?;
         let group = CpuGroup(folder);
-        // Without a share of its own it refuses real-time threads, where the kernel counts them.
-        // The kernel counts the share of a removed group for a moment after its removal.
+        // If cgroups have real-time budgets on this kernel, the new cgroup needs one. A write can
+        // fail for a moment, while the kernel still counts the budget of a cgroup that was removed.
         let runtime = group.0.join("cpu.rt_runtime_us");
         let deadline = Instant::now() + Duration::from_secs(5);
         while runtime.exists() && fs::write(&runtime, "500000").is_err() {
@@ -72,8 +72,8 @@ fn contests_until_undone(
     assert!(is_it(open.contested()[0]), "{:?}", open.contested());
     assert!(!is_real_time(target.pid()));
     undo();
-    open.until("it to be settled", |open| open.settled() == 1);
-    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    open.until("the member to be settled", |open| open.settled() == 1);
+    open.until("the target to be real-time again", |_| is_real_time(target.pid()));
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
 }
@@ -100,7 +100,7 @@ fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
                     (&group.0.clone(), ["30000 100000", "max 100000"], Err(group))
                 }
                 _ => {
-                    // A group with a process in it cannot be removed.
+                    // The target ends first, since a cgroup with a process cannot be removed.
                     drop(target);
                     println!("skipped: needs a controller `cpu` that can be written");
                     return;
@@ -140,7 +140,7 @@ impl Drop for LibvirtGroup {
         while fs::remove_dir(&self.0).is_err() && self.0.is_dir() && Instant::now() < deadline {
             common::nap();
         }
-        // Stays if it has other groups.
+        // The slice stays if it has other cgroups.
         let _ = self.0.parent().map(fs::remove_dir);
     }
 }
@@ -173,7 +173,7 @@ fn scheduling_class_of_a_process_tree_that_root_changed_is_restored() {
     let idle = SchedulingOf { class: Scheduling::Idle, reset_on_fork: false };
     let changed = Instant::now();
     set_scheduling(target.pid(), &idle).unwrap();
-    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    open.until("the target to be real-time again", |_| is_real_time(target.pid()));
     assert!(changed.elapsed() < NOTICED, "{:?}", changed.elapsed());
     assert!(open.contested().is_empty());
     let mut records = Vec::new();

@@ -1,5 +1,5 @@
-//! Tests of the examination by `doctor`, run as the user of the tests. If that user is root, it is
-//! also run without privileges.
+//! Tests of the examination by `doctor`. It runs as the user who runs the tests. If that user is
+//! root, it also runs as a user without privileges.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,12 +16,12 @@ fn is_root() -> bool {
 
 fn check_shape(report: &Report) {
     let topics: Vec<Topic> = report.findings().iter().map(|finding| finding.topic).collect();
-    assert_eq!(topics, Topic::ALL, "each topic once, in order");
+    assert_eq!(topics, Topic::ALL, "the report has each topic once, in order");
     for finding in report.findings() {
-        assert!(!finding.found.is_empty(), "{} says what was found", finding.id());
-        assert!(!finding.matters().is_empty(), "{} says why", finding.id());
+        assert!(!finding.found.is_empty(), "{} has a description", finding.id());
+        assert!(!finding.matters().is_empty(), "{} has a reason", finding.id());
         let needs_hint = finding.state == State::Missing && finding.topic.is_required();
-        assert!(!needs_hint || finding.hint.is_some(), "{} says what to do", finding.id());
+        assert!(!needs_hint || finding.hint.is_some(), "{} has a hint", finding.id());
     }
     let text = report.render(100, Ink::Plain);
     assert!(text.lines().count() > Topic::ALL.len(), "{text}");
@@ -49,7 +49,7 @@ fn doctor_command_examines_every_topic() {
     if !is_root() {
         return;
     }
-    // Root must get a definite answer about the one thing that nothing runs without.
+    // For root the state of real-time priorities, without which nothing runs, must be known.
     let fifo = report.finding(Topic::Fifo);
     assert_ne!(fifo.state, State::Unknown, "{}", fifo.found);
 }
@@ -60,8 +60,8 @@ fn repeated_doctor_runs_do_not_use_up_deadline_bandwidth() {
         println!("skipped: needs root to ask for deadline bandwidth");
         return;
     }
-    // Other programs on this host may hold some for a while, so less may be free at times. A leak
-    // is permanent, so the best of several examinations must not become worse.
+    // Other programs on this host may reserve bandwidth for a while, so less may be free at times.
+    // A leak is permanent, so the largest result of several examinations must not decrease.
     let free = |report: &Report| -> Option<u64> {
         let figures = &report.finding(Topic::DeadlineShare).figures;
         figures.iter().find(|figure| figure.name == "deadline_free_ppm").map(|figure| figure.value)
@@ -78,14 +78,15 @@ fn doctor_command_reports_missing_privileges_without_root() {
         return;
     }
     if !is_root() {
-        println!("skipped: needs root to become somebody else");
+        println!("skipped: needs root to become another user");
         return;
     }
-    // Another user may not be able to reach this program where it lies.
+    // The other user may not have access to the folder of this program, so a copy is run.
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let copy = folder.path().join("doctor");
-    // Another process writes it: a child of a test that runs at the same time would keep it open.
+    // Another process writes the copy. If this process did, a child of a concurrent test could
+    // inherit the open file, and the copy could not be executed.
     let copied =
         Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status().unwrap();
     assert!(copied.success());

@@ -22,7 +22,7 @@ use slackline_units::{CpuId, CpuSet, Span};
 /// User id of the adversary process: `nobody`.
 const NOBODY: u32 = 65_534;
 
-/// Maximum time that a change may last: two checks, and more on a busy test machine.
+/// Time in which a contested vCPU is observed.
 const SOON: Duration = Duration::from_millis(1_000);
 
 fn spin(length: Duration) {
@@ -49,7 +49,7 @@ fn helper_process_runs_as_adversary() {
         panic!("{}", std::process::Command::new("/bin/sh").args(["-c", script]).exec());
     }
     loop {
-        // A call that is refused is tried again.
+        // The result is ignored, since the adversary repeats the call.
         let _ = match how {
             "affinity" => set_affinity(own_tid(), &CpuSet::one(elsewhere.first().unwrap())),
             "everywhere" => set_affinity(own_tid(), &elsewhere),
@@ -62,8 +62,8 @@ fn helper_process_runs_as_adversary() {
     }
 }
 
-/// A process that tries to escape: it moves itself to the first CPU as often as it can, and
-/// computes there. No session schedules that CPU.
+/// A process that tries to escape its limit. It changes its own scheduling again and again, for
+/// example to the affinity of the first CPU, which no session schedules. It never blocks.
 struct Adversary {
     child: std::process::Child,
     tid: Tid,
@@ -208,9 +208,10 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Joi
     }
     let (used, length) = (adversary.used() - before, began.elapsed());
     let length = Span::from_ms(u64::try_from(length.as_millis()).unwrap());
-    // A fifth, and what a target may receive until it is stopped: 4 audits, one every 50 ms.
+    // The limit is a fifth. Until the target is stopped, it may receive more for 4 audits, one
+    // every 50 ms.
     assert!(used <= length / 5 + Span::from_ms(300), "{how}: used {used} in {length}");
-    // CPU time received elsewhere is counted at the next audit, which a loaded machine delays.
+    // CPU time received on other CPUs is counted at the next audit, which can be delayed.
     let off = Span::from_ms(150);
     open.until("the records to agree with the kernel", |open| {
         let (used, told) = (adversary.used() - before, open.told() - told);
@@ -252,14 +253,14 @@ fn thread_that_executes_another_program_is_restored_afterwards() {
     open.until("the other program to run", |_| {
         slackline_linux::thread::threads_of(adversary.pid()).is_ok_and(|all| all.len() == 1)
     });
-    open.until("it to be ordinary", |_| !is_real_time(adversary.pid()));
+    open.until("the thread to be ordinary", |_| !is_real_time(adversary.pid()));
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     assert_eq!(get_affinity(adversary.pid()).unwrap(), online_cpus().unwrap());
 }
 
-/// A session creates no cpuset around a cgroup that it did not create. So it moves the escaped
-/// target back and stops it.
+/// A session creates no cpuset for a cgroup that another program made. So it moves an escaped
+/// target back, and stops the target if it escapes repeatedly.
 #[test]
 fn cgroup_with_processes_that_change_their_scheduling_stays_limited() {
     let Some(_alone) = begin() else { return };
@@ -306,20 +307,20 @@ fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
     open.go_on(Duration::from_millis(300));
     let other = online_cpus().unwrap().without(&scheduled());
     pinned.set(&other);
-    open.until("it to be contested", |open| !open.contested().is_empty());
+    open.until("the vCPU to be contested", |open| !open.contested().is_empty());
     assert!(!is_real_time(target.pid()));
     assert_eq!(get_affinity(target.pid()).unwrap(), other);
     let finding = open.contested()[0].to_string();
     assert!(finding.contains(&pinned.0.display().to_string()), "{finding}");
-    // It is not stopped, and the records have what it uses.
+    // The vCPU is not stopped, and the records have the CPU time that it uses.
     let (before, told) = (target.used(), open.told());
     open.go_on(SOON);
     let (used, told) = (target.used() - before, open.told() - told);
     assert!(used > Span::from_ms(100), "{used}");
     assert!(told + Span::from_ms(100) > used, "{used} used, {told} told");
     pinned.set(&online_cpus().unwrap());
-    open.until("it to be settled", |open| open.settled() == 1);
-    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    open.until("the vCPU to be settled", |open| open.settled() == 1);
+    open.until("the vCPU to be real-time again", |_| is_real_time(target.pid()));
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     assert_eq!(get_affinity(target.pid()).unwrap(), online_cpus().unwrap());
@@ -374,15 +375,15 @@ fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
         open.contested()
     );
     kill(target.pid().raw(), Signal::CONT);
-    open.until("it to be settled", |open| open.settled() == 1);
-    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    open.until("the tree to be settled", |open| open.settled() == 1);
+    open.until("the tree to be real-time again", |_| is_real_time(target.pid()));
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     target.is_given_back();
 }
 
 #[test]
-fn process_tree_is_in_state_contested_while_root_freezes_or_limits_its_cgroup() {
+fn process_tree_is_in_state_contested_while_root_freezes_its_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {
@@ -396,8 +397,8 @@ fn process_tree_is_in_state_contested_while_root_freezes_or_limits_its_cgroup() 
     let finding = open.contested()[0].to_string();
     assert!(finding.contains(&group.0.display().to_string()), "{finding}");
     fs::write(group.0.join("cgroup.freeze"), "0").unwrap();
-    open.until("it to be settled", |open| open.settled() == 1);
-    open.until("it to be real-time again", |_| is_real_time(target.pid()));
+    open.until("the tree to be settled", |open| open.settled() == 1);
+    open.until("the tree to be real-time again", |_| is_real_time(target.pid()));
     let mut records = Vec::new();
     open.session.close(&mut records).unwrap();
     drop(target);

@@ -1,6 +1,5 @@
-//! Tests that every thread is restored, whichever process is killed and at any time. Needs root:
-//! threads are really stopped, frozen, made real-time and pinned, and their owners are really
-//! killed.
+//! Tests that every thread is restored, whichever process is killed, and whenever. The tests really
+//! stop, freeze and pin threads, make them real-time, and kill their owners. Needs root.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
 //! kills them. Both are copies of this test program, in the role that the environment names.
@@ -39,7 +38,7 @@ const LAST_STEP: &str = "SLACKLINE_TEST_LAST_STEP";
 
 const NICE: i32 = 5;
 
-// Parts that child processes play.
+// Roles of child processes.
 
 /// Runs as a target process with two threads, if a test has started this program as such a process.
 /// The second thread never blocks and prints its id.
@@ -52,7 +51,7 @@ fn helper_process_runs_as_target() {
                 std::hint::spin_loop();
             }
         });
-        // Waits until the process that started this one is gone.
+        // Wait until the test that started this process has ended.
         let _ = std::io::stdin().read_line(&mut String::new());
         exit(0);
     }
@@ -63,7 +62,7 @@ fn helper_process_runs_as_scheduler() {
     if !plays("scheduler") {
         return;
     }
-    // Real-time, as a scheduler of real-time threads must be so that they do not starve it.
+    // Become real-time. Otherwise the real-time threads that this process schedules starve it.
     let class = Scheduling::Fifo { priority: FifoPriority::DISPATCHER.number().into() };
     set_scheduling(own_tid(), &SchedulingOf { class, reset_on_fork: true }).unwrap();
     let mut fence = Fence::start(keeper(Path::new(&env::var(STATE).unwrap()))).unwrap();
@@ -80,8 +79,8 @@ fn helper_process_runs_as_scheduler() {
             }
             "return" => return,
             "exit" => exit(0),
-            "panic" => panic!("as told"),
-            other => panic!("told `{other}`"),
+            "panic" => panic!("as the test commanded"),
+            other => panic!("unknown command `{other}`"),
         }
     }
 }
@@ -126,6 +125,7 @@ fn take_hold(fence: &mut Fence) -> HeldThread {
 
 /// Number of the owner's last step.
 const LAST: usize = 9;
+/// Number of a step that does not exist, so that the owner repeats all steps.
 const NEVER: usize = 10;
 
 // Helpers of the tests.
@@ -161,7 +161,8 @@ impl Process {
     fn says(&mut self) -> Tid {
         loop {
             let mut line = String::new();
-            assert_ne!(self.from.read_line(&mut line).unwrap(), 0, "it ended without a word");
+            let length = self.from.read_line(&mut line).unwrap();
+            assert_ne!(length, 0, "the process prints a line before it ends");
             if let Some((_, number)) = line.split_once('@') {
                 return tid_of(number);
             }
@@ -201,12 +202,14 @@ impl Target {
         let mut command = Command::new("nice");
         let process = Process::start(command.args(["-n", "5", "sh", "-c", "while :; do :; done"]));
         let thread = process.tid();
-        // The nice value is relative to that of these tests.
+        // `nice` adds to the nice value of these tests.
         let Scheduling::Other { nice } = get_scheduling(own_tid()).unwrap().class else {
             panic!("these tests run as ordinary threads");
         };
         let nice = Scheduling::Other { nice: nice + NICE };
-        wait_until("it has become nice", || get_scheduling(thread).unwrap().class == nice);
+        wait_until("the target has its nice value", || {
+            get_scheduling(thread).unwrap().class == nice
+        });
         Target::of(process, thread, "process")
     }
 
@@ -252,10 +255,11 @@ impl Target {
     }
 
     fn assert_stands_still(&self) {
-        // The order may still be on its way to another CPU. What the thread uses until it arrives
-        // is not progress. A tick of the kernel, after which the time is exact, is at most 10 ms.
+        // The stop takes effect on another CPU only after a moment, so wait until two readings of
+        // the CPU time are equal. A tick of the kernel, after which a reading is exact, is at most
+        // 10 ms long.
         let mut before = self.used();
-        wait_until("it stands still", || {
+        wait_until("the target stands still", || {
             park_timeout(Duration::from_millis(25));
             let now = self.used();
             std::mem::replace(&mut before, now) == now
@@ -275,10 +279,10 @@ impl Target {
     }
 
     fn assert_comes_back(&self) {
-        wait_until("it is as it was", || self.is_back());
+        wait_until("the target is restored", || self.is_back());
         let before = self.used();
-        wait_until("it runs", || self.used() > before);
-        wait_until("its group is gone", || our_groups(self.thread).is_empty());
+        wait_until("the target runs", || self.used() > before);
+        wait_until("the target's cgroup is removed", || our_groups(self.thread).is_empty());
     }
 }
 
@@ -313,7 +317,7 @@ fn keeper_process_restores_threads_if_the_scheduling_process_is_killed() {
         owner.kill();
         target.assert_comes_back();
         wait_until("the keeper ends", || is_gone(keeper));
-        assert!(is_empty(&state), "the journal is still there");
+        assert!(is_empty(&state), "the journal is removed");
     }
 }
 
@@ -335,7 +339,7 @@ fn keeper_process_restores_threads_however_the_scheduling_process_ends() {
             owner.child.wait().unwrap();
             target.assert_comes_back();
             wait_until("the keeper ends", || is_gone(keeper));
-            assert!(is_empty(&state), "the journal is still there after {ending}");
+            assert!(is_empty(&state), "the journal is removed after {ending}");
         }
     }
 }
@@ -400,7 +404,7 @@ fn keeper_process_that_was_killed_is_replaced_without_restoring_threads() {
         owner.kill();
         target.assert_comes_back();
         wait_until("the keeper ends", || is_gone(second));
-        assert!(is_empty(&state), "the journal is still there");
+        assert!(is_empty(&state), "the journal is removed");
     }
 }
 
@@ -410,7 +414,7 @@ fn journal_restores_threads_if_scheduling_process_and_keeper_are_killed() {
     for target in targets() {
         let state = TempDir::new().unwrap();
         let (mut owner, keeper) = target.owner(state.path());
-        assert!(leftovers(state.path()).threads.is_empty(), "the owner lives");
+        assert!(leftovers(state.path()).threads.is_empty(), "a living owner leaves no thread");
         kill(keeper.raw(), Signal::KILL);
         owner.kill();
         target.assert_held();
@@ -427,8 +431,8 @@ fn journal_restores_threads_if_scheduling_process_and_keeper_are_killed() {
         assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
         target.assert_comes_back();
         assert!(leftovers(state.path()).threads.is_empty());
-        assert!(is_empty(&state), "the journal is still there");
-        // A second time makes no difference.
+        assert!(is_empty(&state), "the journal is removed");
+        // Restoring the thread a second time changes nothing.
         assert_eq!(give_back(left).unwrap(), GivenBack::Restored);
         assert!(target.is_back());
     }
@@ -443,7 +447,7 @@ fn keeper_process_removes_the_journal_and_ends_if_its_target_has_ended() {
         target.process.kill();
         owner.kill();
         wait_until("the keeper ends", || is_gone(keeper));
-        assert!(is_empty(&state), "the journal is still there");
+        assert!(is_empty(&state), "the journal is removed");
         assert!(our_groups(target.thread).is_empty());
     }
 }
@@ -475,17 +479,17 @@ fn freezer_of_each_cgroup_version_stops_a_single_thread() {
         target.assert_stands_still();
         freezer.thaw().unwrap();
         let before = target.used();
-        wait_until("it runs", || target.used() > before);
+        wait_until("the target runs", || target.used() > before);
         freezer.freeze().unwrap();
         clear(&place).unwrap();
         target.assert_comes_back();
-        // A second time makes no difference.
+        // Clearing the place a second time changes nothing.
         clear(&place).unwrap();
     }
 }
 
 #[test]
-fn dropped_thread_guard_restores_threads_and_refuses_further_orders() {
+fn dropped_fence_restores_its_threads_and_refuses_further_orders() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -500,12 +504,12 @@ fn dropped_thread_guard_restores_threads_and_refuses_further_orders() {
         drop(fence);
         target.assert_comes_back();
         assert!(matches!(held.hold_back(), Err(ActError::GivenBack { .. })));
-        assert!(is_empty(&state), "the journal is still there");
+        assert!(is_empty(&state), "the journal is removed");
     }
 }
 
-/// An order that arrives late must not stop a thread whose stop is being removed. So the thread is
-/// resumed before its stop is removed.
+/// A thread must not stay stopped after the means of stopping it was removed. So the thread is
+/// resumed first.
 #[test]
 fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
     let Some(_alone) = begin() else { return };
@@ -543,7 +547,7 @@ fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
     fence.release_all().unwrap();
     let number = Pid::from_raw(pid.raw()).unwrap();
     kill_process(number, Signal::STOP).unwrap();
-    wait_until("it is stopped", || {
+    wait_until("the process is stopped", || {
         matches!(fence.hold(&first, Hold::Process), Err(FenceError::Stopped { .. })) || {
             fence.release_all().unwrap();
             kill_process(number, Signal::STOP).unwrap();
@@ -558,7 +562,7 @@ fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
     assert!(matches!(held.raise(FifoPriority::CHOSEN), Err(ActError::Gone { .. })));
     assert_eq!(fence.release(second.tid()).unwrap(), GivenBack::Exited);
     assert!(our_groups(second.tid()).is_empty());
-    assert!(is_empty(&state), "the journal is still there");
+    assert!(is_empty(&state), "the journal is removed");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Tests that a reservation with a hard limit is delivered exactly, also if other programs run on
-//! its CPU. Needs root.
+//! Test that a reservation with a hard limit is delivered exactly, even if other programs compete
+//! for its CPU. Needs root.
 
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,9 @@ fn seconds(session: &mut Session, target: &Target, count: usize) -> Vec<(Span, S
     seconds
 }
 
-/// Reads the CPU time of a target together with the time. If this thread was preempted between the
-/// two, they belong to different instants. Then it reads again, for up to a second.
+/// Reads the CPU time of a target together with the current time. If this thread was preempted
+/// between the two readings, they belong to different instants. Then both are read again, for up
+/// to a second.
 fn used_now(target: &Target) -> (Instant, Span) {
     let first = Instant::now();
     loop {
@@ -49,9 +50,9 @@ fn used_now(target: &Target) -> (Instant, Span) {
     }
 }
 
-/// Schedules a tree with a hard limit of 30 % beside ordinary threads and one `SCHED_FIFO` thread,
-/// all of which always compute. Returns the CPU time that the tree receives in each of six seconds,
-/// and the length of each second.
+/// Schedules a tree with a hard limit of 30 %. Ordinary threads and one `SCHED_FIFO` thread, none
+/// of which blocks, compete for its CPU. Returns the CPU time that the tree receives in each of six
+/// seconds, and the length of each second.
 fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
     let cpu = cpus(1)[0];
     let mut others = Vec::new();
@@ -73,13 +74,13 @@ fn beside_a_fifo_spinner() -> Vec<(Span, Span)> {
 }
 
 /// The kernel gives 50 ms of each second to ordinary threads, during which no real-time thread
-/// runs. The tree catches up on that time. One of three runs must show it, since a hypervisor can
-/// take the CPU and so delay a slice beyond the end of a second.
+/// runs. The tree receives its missing time later in the second. It is enough if one of three runs
+/// shows that, since a hypervisor can take the CPU and so delay a slice beyond the end of a second.
 #[test]
 fn exact_process_tree_receives_its_share_each_second_beside_a_fifo_spinner() {
     let Some(_alone) = begin() else { return };
     let is_even = |&(used, length): &(Span, Span)| {
-        // A period at either end of the second, and stops that are late.
+        // The tolerance covers a period at either end of the second, and late stops.
         let (even, off) = (length * 3 / 10, Span::from_ms(9));
         even - off <= used && used <= even + off
     };

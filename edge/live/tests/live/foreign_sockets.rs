@@ -1,5 +1,5 @@
-//! Tests with monitors that are named on the command line of one user's process, and with sockets
-//! that belong to another user. Needs root.
+//! Tests that a VM's user cannot use Slackline to reach sockets of other users. The command line of
+//! that user's process names the socket of another user as its monitor. Needs root.
 
 use std::fs::Permissions;
 use std::io::Write;
@@ -49,35 +49,36 @@ fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
         return println!("skipped: needs root");
     }
     let folder = tempfile::tempdir().expect("a folder for the socket");
-    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("open to all");
+    std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("own folder");
     let socket = folder.path().join("root-only");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let open_to = |mode| std::fs::set_permissions(&socket, Permissions::from_mode(mode));
-    open_to(0o600).expect("root's alone");
+    open_to(0o600).expect("the socket belongs to root");
     let stranger = Stranger::start(&socket);
-    let refused = find(stranger.pid()).expect_err("not the stranger's socket");
+    let refused = find(stranger.pid()).expect_err("the socket is root's");
     let FindError::Qmp { source: QmpError::Connect(error), .. } = &refused else {
         panic!("{refused:?}")
     };
     assert_eq!(error.kind(), std::io::ErrorKind::PermissionDenied);
-    // With the right to connect, the listening process shows that this is no VM of that user.
-    open_to(0o666).expect("everybody's");
+    // Now every user may connect. The listening process is root's and not the VM user's, so it is
+    // refused.
+    open_to(0o666).expect("the socket belongs to root");
     let greeter = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        // It may have hung up by now.
+        // Writing fails if the client has closed the connection already.
         let _ = writeln!(stream, "220 ROOT-ONLY-SECRET");
         let mut heard = Vec::new();
         std::io::Read::read_to_end(&mut stream, &mut heard).map(|_| heard)
     });
-    let refused = find(stranger.pid()).expect_err("root's process");
+    let refused = find(stranger.pid()).expect_err("root's process listens");
     let FindError::Qmp { source, .. } = &refused else { panic!("{refused:?}") };
     assert!(matches!(source, QmpError::Stranger { uid: 0, .. }), "{source:?}");
-    let heard = greeter.join().expect("a greeter").unwrap_or_default();
-    assert_eq!(heard, b"", "nothing was said to it");
+    let heard = greeter.join().expect("the greeter does not panic").unwrap_or_default();
+    assert_eq!(heard, b"", "no data is sent to root's process");
 }
 
-/// Slackline does not open the socket, however the command line names it and wherever symbolic
-/// links lead.
+/// Slackline does not open the socket, in whatever form the command line names it, and through
+/// whatever symbolic links.
 #[test]
 fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
     if !rustix::process::geteuid().is_root() {
@@ -113,19 +114,19 @@ fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
         ];
         for form in forms {
             let stranger = Stranger::with(form, Some(folder.path()));
-            let refused = find(stranger.pid()).expect_err("not the stranger's socket");
+            let refused = find(stranger.pid()).expect_err("the socket is root's");
             let is_refused = matches!(
                 refused,
                 FindError::Qmp { source: QmpError::Connect(_), .. } | FindError::Unreadable { .. }
             );
             assert!(is_refused, "{form:?}: {refused:?}");
-            assert!(listener.accept().is_err(), "{form:?}: somebody was connected");
+            assert!(listener.accept().is_err(), "{form:?}: no connection is made");
         }
     }
 }
 
-/// While the path is checked, a symbolic link leads to a monitor of the VM's own user. Afterwards
-/// it leads to root's socket.
+/// A symbolic link changes all the time. It leads to no socket or to root's socket, also between
+/// the check of the path and the connection.
 #[test]
 fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
     if !rustix::process::geteuid().is_root() {
@@ -135,7 +136,8 @@ fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o777)).expect("open to all");
     let path = |name: &str| folder.path().join(name);
     let listener = UnixListener::bind(path("root")).expect("a socket");
-    std::fs::set_permissions(path("root"), Permissions::from_mode(0o666)).expect("everybody's");
+    let open_to_all = Permissions::from_mode(0o666);
+    std::fs::set_permissions(path("root"), open_to_all).expect("the socket belongs to root");
     listener.set_nonblocking(true).expect("a listener");
     let stranger = Stranger::start(&path("link"));
     let (links, is_over) = (folder.path().to_path_buf(), std::sync::atomic::AtomicBool::new(false));
@@ -161,10 +163,10 @@ fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
                 connected += 1;
                 let mut heard = Vec::new();
                 let _ = std::io::Read::read_to_end(&mut stream, &mut heard);
-                assert_eq!(heard, b"", "nothing was said to it");
+                assert_eq!(heard, b"", "no data is sent to root's process");
             }
         }
         is_over.store(true, std::sync::atomic::Ordering::Relaxed);
     });
-    assert!(connected > 0, "the link never led there");
+    assert!(connected > 0, "the link leads to root's socket at least once");
 }

@@ -1,5 +1,5 @@
-//! Tests of limits of CPU time on processes. Each kind of limit works, and is removed when its
-//! owner ends in any way. Needs root.
+//! Tests of limits of CPU time on processes. Each kind of limit is enforced, and is removed when
+//! its owner ends in any way. Needs root.
 //!
 //! The owner and its keeper must be processes other than the test, because the test kills them.
 //! Both are copies of this test program, in the role that the environment names.
@@ -28,8 +28,8 @@ const TARGET: &str = "SLACKLINE_TEST_TARGET";
 /// Environment variable that tells the owner the folder of its journal.
 const STATE: &str = "SLACKLINE_TEST_STATE";
 
-/// Limiter script as users write them. It stops and continues a process, and leaves it as it is
-/// when the script is killed.
+/// Limiter script as users write them. It stops and continues a process in turn. If the script is
+/// killed, the process stays stopped or running as it is.
 const SCRIPT: &str = "while :; do kill -STOP $1; sleep 0.09; kill -CONT $1; sleep 0.01; done";
 
 #[test]
@@ -46,7 +46,7 @@ fn helper_process_runs_as_limiter() {
         LimitedProcess::apply(&way, pid.parse().unwrap(), tenth(&way), keeper(Path::new(&state)))
             .unwrap();
     println!("@");
-    // Waits until it is killed.
+    // Wait until the test kills this process.
     let _ = std::io::stdin().read_line(&mut String::new());
     drop(limited);
     exit(0);
@@ -82,7 +82,7 @@ impl Hog {
     fn start() -> Hog {
         let child = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
         let tid = tid_of(&child);
-        // An unusual affinity, so that restoring it cannot succeed by a guess.
+        // The target has an unusual affinity, so that only the recorded affinity can restore it.
         let one = CpuSet::one(online_cpus().unwrap().iter().last().unwrap());
         set_affinity(tid, &one).unwrap();
         let before = state(tid);
@@ -101,14 +101,14 @@ impl Hog {
     /// time.
     #[track_caller]
     fn is_free(&self) {
-        wait_until("it is as it was", || state(self.tid()) == self.before);
+        wait_until("the process is restored", || state(self.tid()) == self.before);
         let mut sampler = Sampler::start(self.pid()).unwrap();
         let mut total = Span::ZERO;
-        wait_until("it runs", || {
+        wait_until("the process runs", || {
             total += sampler.sample().unwrap().used;
             total > Span::from_ms(1)
         });
-        wait_until("its groups are gone", || our_groups(self.tid()).is_empty());
+        wait_until("its cgroups are removed", || our_groups(self.tid()).is_empty());
     }
 }
 
@@ -156,8 +156,8 @@ fn each_mechanism_limits_a_process_until_the_limit_is_dropped() {
         let sample = sampler.after(Span::from_secs(2)).unwrap();
         limited.check().unwrap();
         println!("{way}: {} ppm", sample.share_ppm());
-        // Without the limit it would use a whole CPU. Programs that stop by signals are by far the
-        // least exact.
+        // Without the limit the process would use a whole CPU. The bound is wide, because limits by
+        // stop signals are inexact.
         assert!(sample.share_ppm() < 300_000, "{way}: {sample:?}");
         limited.end().unwrap();
         hog.is_free();
@@ -178,14 +178,14 @@ fn limit_is_removed_if_the_process_that_set_it_is_killed() {
             }
             hog.is_free();
             let mut owner = owner(&way, &hog, &state);
-            wait_until("it is limited", || is_limited(&way, &hog));
+            wait_until("the process is limited", || is_limited(&way, &hog));
             if keeper_too {
                 kill_keeper_of(&owner);
             }
             owner.kill().unwrap();
             owner.wait().unwrap();
             if keeper_too {
-                // The owner may have started a new keeper in time. Then the new keeper restores.
+                // The owner may have started a new keeper in time, which then restores the thread.
                 wait_until("the journal lists the thread, or the keeper has restored it", || {
                     !leftovers(&state).threads.is_empty() || !is_limited(&way, &hog)
                 });
@@ -195,7 +195,7 @@ fn limit_is_removed_if_the_process_that_set_it_is_killed() {
             }
             hog.is_free();
             wait_until("the journal is gone", || leftovers(&state).threads.is_empty());
-            assert!(limiters(&hog).is_empty(), "the program that limits is still there");
+            assert!(limiters(&hog).is_empty(), "the limiting program has ended");
         }
     }
 }
@@ -205,7 +205,7 @@ fn owner(way: &LimitInterface, hog: &Hog, state: &Path) -> Child {
     command.env(TARGET, format!("{} {}", hog.pid(), way.name())).env(STATE, state);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
-    assert!(lines.any(|line| line.contains('@')), "it ended without a word");
+    assert!(lines.any(|line| line.contains('@')), "the owner prints a line before it ends");
     child
 }
 
@@ -274,7 +274,9 @@ fn limit_that_cannot_be_enforced_is_refused_with_the_reason() {
 
     let ends: LimitInterface = LimitInterface::Command("true {pid} {percent}".parse().unwrap());
     let mut limited = LimitedProcess::apply(&ends, hog.pid(), tenth(&ends), keeper()).unwrap();
-    wait_until("it has ended", || matches!(limited.check(), Err(LimitError::Ended { .. })));
+    wait_until("the limiting program has ended", || {
+        matches!(limited.check(), Err(LimitError::Ended { .. }))
+    });
     drop(limited);
     hog.is_free();
 

@@ -17,13 +17,13 @@ mod soak;
 mod vcpus;
 mod watch;
 
-/// Runs as the keeper process of a session, if a test has started this program as one.
+/// Runs as the keeper process of a session, if a test has started this program as a keeper.
 #[test]
 fn helper_process_runs_as_keeper() {
     common::play_keeper();
 }
 
-/// Runs as a process to be scheduled, if a test has started this program as one.
+/// Runs as a process to be scheduled, if a test has started this program as such a process.
 #[test]
 fn helper_process_runs_as_target() {
     common::play_target();

@@ -1,5 +1,5 @@
-//! Tests that the threads or processes of a target that is scheduled as one vCPU receive equal
-//! parts of its CPU time. Needs root.
+//! Tests of targets that are scheduled as one vCPU: their threads or processes receive equal shares
+//! of the target's CPU time. Needs root.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Stdio};
@@ -153,7 +153,7 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     }
     session.close(&mut Vec::new()).unwrap();
     let mut worst = Span::ZERO;
-    // The first periods are those in which it joins.
+    // The first three periods are left out, since the target joins in them.
     let whole = seen.iter().filter(|(at, _)| *at > PERIOD * 3).collect::<Vec<_>>();
     for (at, before) in &whole {
         let after = whole.iter().find(|(now, _)| *now >= *at + PERIOD * PERIODS);
@@ -169,7 +169,7 @@ fn unevenness(held: Held) -> Option<Unevenness> {
     let received: Vec<Span> = received.collect();
     let even = received.iter().copied().sum::<Span>() / u64::try_from(MEMBERS).unwrap();
     let least = *received.iter().min()?;
-    println!("{held:?}: {worst} from the even part, at least {least} of {even}");
+    println!("{held:?}: {worst} from an equal share, at least {least} of {even}");
     Some(Unevenness { worst, least, even })
 }
 
@@ -191,11 +191,12 @@ fn is_even(held: Held) {
         return;
     };
     if held.cpus > 1 {
-        // On a loaded machine the CPUs of a target differ in what they give it.
+        // On a loaded host the target receives different amounts of time on its CPUs.
         assert!(least * 2 >= even, "{least} of {even}: {held:?}");
         return;
     }
-    // Stops that are late. What is received beyond slices is shared as ordinary threads share it.
+    // The tolerance covers late stops. Without a hard limit it also covers slack, which the members
+    // share as ordinary threads.
     let more = Span::from_ms(if held.is_exact { 5 } else { 20 });
     assert!(worst <= held.slice + more, "{worst}: {held:?}");
 }
@@ -222,7 +223,8 @@ fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
     is_even(Held { nice_step: 4, kind: "threads", ..HELD });
     let held = Held { nice_step: 4, is_exact: false, ..HELD };
     let Unevenness { least, .. } = unevenness(held).unwrap();
-    // The rest of the CPU goes by nice values. The slices do not: each member has 6 of 32.
+    // Slack is divided by nice values, and slices are not. The run has 23 slices, so each of the
+    // five members receives at least four slices.
     assert!(least >= held.slice * 4, "{least}");
 }
 
