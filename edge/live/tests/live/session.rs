@@ -15,7 +15,7 @@ use slackline_live::session::{
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuId, CpuSet, Span, Time};
 
-/// A session in a test, with its records so far and the folder of its journal.
+/// A session in a test, with all records that it has returned and the folder of its journal.
 struct Open {
     session: Session,
     records: Vec<Entry>,
@@ -33,7 +33,7 @@ impl Open {
         self.session.join(vec![request]).unwrap()[0]
     }
 
-    /// Continues the session for a length of time. Returns the members that ended in that time.
+    /// Polls the session for a length of time. Returns the members that ended in that time.
     fn go_on(&mut self, length: Span) -> Vec<JoinId> {
         let until = self.session.now() + length;
         let mut ended = Vec::new();
@@ -98,11 +98,11 @@ fn vcpu_in_a_session_is_limited_to_its_share_until_it_leaves() {
     let (from, before) = (open.session.now(), target.used());
     assert_eq!(open.go_on(Span::from_secs(1)), []);
     let (used, length) = (target.used() - before, open.session.now() - from);
-    // A fifth. A busy test machine may give less.
+    // The share is a fifth of the CPU. On a busy test machine the target may get less.
     assert!(used <= length / 5 + LATE, "{used} in {length}");
     assert!(used >= length / 50, "{used} in {length}");
     let told = open.ran(id, from).0;
-    assert!(told <= used + Span::from_ms(5), "{told} was told, {used} were used");
+    assert!(told <= used + Span::from_ms(5), "records say {told}, the target used {used}");
     open.session.leave(id).unwrap();
     target.is_given_back();
     target.runs();
@@ -123,7 +123,7 @@ fn second_session_on_a_cpu_that_is_already_managed_is_refused() {
     open.join(target.as_one(share(2_000, 10_000, true)));
     let state = tempfile::tempdir().unwrap();
     let second = Session::open(&options(cpus(1), state.path()));
-    let Err(error) = second else { panic!("it is scheduled twice") };
+    let Err(error) = second else { panic!("the second session opened on a managed CPU") };
     assert!(matches!(error, SessionError::Claim(NotOwned::Taken { .. })), "{error}");
     assert_eq!(open.go_on(Span::from_ms(50)), []);
     assert!(!open.session.is_over());
@@ -144,16 +144,16 @@ fn share_change_refused_by_admission_keeps_the_old_share() {
     assert!(matches!(refused, Err(RequestError::Declined(_))), "{refused:?}");
     let shares: Vec<_> = open.session.members().map(|member| member.share.clone()).collect();
     assert_eq!(shares, [share(4_000, 10_000, true), share(3_000, 10_000, false)]);
-    // A member that may use slack is limited to its slice from now on.
+    // This change gives the second member, which could use slack, a hard limit.
     open.session.change(second, share(1_000, 10_000, true), NOW).unwrap();
     open.go_on(Span::from_ms(200));
     let (from, before) = (open.session.now(), other.used());
     open.go_on(Span::from_secs(1));
     let (used, length) = (other.used() - before, open.session.now() - from);
     assert!(used <= length / 10 + LATE, "{used} in {length}");
-    // And then no longer.
+    // This change lets the second member use slack again.
     open.session.change(second, share(1_000, 10_000, false), NOW).unwrap();
-    wait_until("the second to run on", || {
+    wait_until("the second target to run without being stopped", || {
         open.go_on(Span::from_ms(100));
         !other.is_stopped()
     });
@@ -256,7 +256,7 @@ fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
     let target = Target::spinner();
     let mut open = Open::on(real.clone());
     let only = |cpu| CpuSet::one(CpuId::new(cpu));
-    // Limited from the start, and free to use slack there.
+    // The target joins on one CPU only, and may use slack on that CPU.
     let mut request = target.as_one(share(1_000, 10_000, false));
     request.cpus = Some(only(1));
     let id = open.join(request);
@@ -265,13 +265,13 @@ fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
         assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
         let since = open.session.now();
         open.go_on(Span::from_ms(200));
-        // Records that were still due for the CPU before began earlier.
+        // Records that arrive late for the previous CPU start before this time.
         assert_eq!(open.ran(id, since + Span::from_ms(20)).1, only(cpu));
         assert_eq!(get_affinity(target.pid()).unwrap(), CpuSet::one(real[cpu]));
     }
     let nowhere = open.session.move_to(id, only(2), NOW);
     assert!(matches!(nowhere, Err(RequestError::NoSuchCpus { .. })), "{nowhere:?}");
-    // It is not moved to a CPU without enough available capacity.
+    // The session refuses to move the target to a CPU without enough available capacity.
     let other = Target::spinner();
     let mut request = other.as_one(share(8_500, 10_000, false));
     request.cpus = Some(only(0));
@@ -298,7 +298,8 @@ fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
     let ordered = get_affinity(target.pid()).unwrap();
     let mut found = Vec::new();
     wait_until("a change of class to be noticed", || {
-        // While it is entitled it is real-time, otherwise it may have its original class.
+        // An entitled target is real-time. Otherwise it may have its original class, so the test
+        // sets a class that is neither.
         let ordinary = SchedulingOf { class: Scheduling::Batch { nice: 3 }, reset_on_fork: false };
         set_scheduling(target.pid(), &ordinary).unwrap();
         found = open.undone();
@@ -350,13 +351,13 @@ fn failed_join_restores_its_threads_and_affects_no_other_vcpu() {
     let (one, two) = (Target::spinner(), Target::threaded());
     let mut open = Open::on(cpus(1));
     let id = open.join(one.as_one(share(5_000, 10_000, true)));
-    // The target is held already.
+    // The target is already a member.
     let again = open.session.join(vec![one.as_one(share(1_000, 10_000, true))]).unwrap_err();
     assert!(
         matches!(again.error, RequestError::Fence(FenceError::HeldAlready { .. })),
         "{again:?}"
     );
-    // The second of a group does not fit, so the first has not joined either.
+    // The second request of the group exceeds the capacity, so the first does not join either.
     let request = |who| request(who, share(3_000, 10_000, false));
     let group: Vec<Request> = two.by_thread().into_iter().map(request).collect();
     let declined = open.session.join(group).unwrap_err();
@@ -421,24 +422,24 @@ fn session_reports_ended_vcpus_and_replaces_dead_keeper_processes() {
     let second = open.join(goes.as_one(share(1_000, 10_000, true)));
     drop(goes);
     let mut ended = Vec::new();
-    wait_until("the end to be noticed", || {
+    wait_until("the session to report the ended member", || {
         ended.extend(open.go_on(Span::from_ms(50)));
         !ended.is_empty()
     });
     assert_eq!(ended, [second]);
     let members: Vec<JoinId> = open.session.members().map(|member| member.id).collect();
     assert_eq!(members, [first]);
-    // The next request notices that there is no keeper.
+    // The next request finds that the keeper is dead, and the session starts another.
     let keeper = i32::try_from(open.session.keeper_id()).unwrap();
     kill(keeper, Signal::KILL);
     let_pass(Duration::from_millis(50));
     let other = Target::spinner();
     let third = open.join(other.as_one(share(1_000, 10_000, true)));
     assert_ne!(i32::try_from(open.session.keeper_id()).unwrap(), keeper);
-    // A poll notices it as well.
+    // A poll also finds that the keeper is dead.
     let keeper = open.session.keeper_id();
     kill(i32::try_from(keeper).unwrap(), Signal::KILL);
-    wait_until("another keeper", || {
+    wait_until("another keeper to start", || {
         nap();
         let seen = open.session.poll(&mut Vec::new()).unwrap();
         seen.keeper_replaced
@@ -468,7 +469,7 @@ fn target_stays_limited_after_one_of_its_threads_exits() {
         }
     });
     let (from, before) = (open.session.now(), target.used());
-    wait_until("it to run in spite of that", || {
+    wait_until("the target to run after one of its threads has exited", || {
         open.go_on(Span::from_ms(100));
         target.used() > before + Span::from_ms(20)
     });
@@ -485,7 +486,8 @@ fn target_stays_limited_after_one_of_its_threads_exits() {
 #[test]
 fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
     let Some(_alone) = begin() else { return };
-    // Opened first: a keeper that starts beside a hundred spinners may take too long.
+    // The session is opened first, because a keeper that starts while a hundred spinners run may
+    // take too long.
     let mut open = Open::on(cpus(1));
     let targets: Vec<Target> = (0..100).map(|_| Target::spinner()).collect();
     let group = targets.iter().map(|target| target.as_one(share(500, 100_000, true))).collect();
@@ -493,8 +495,8 @@ fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
     assert_eq!(open.session.members().count(), 100);
     let (from, before) = (open.session.now(), targets.iter().map(Target::used).collect::<Vec<_>>());
     assert_eq!(open.go_on(Span::from_secs(2)), []);
-    // A busy test machine may take long until the last one has had a timeslice.
-    wait_until("everybody to run", || {
+    // On a busy test machine it may take long until every target has run once.
+    wait_until("every target to run", || {
         open.go_on(Span::from_ms(100));
         targets.iter().zip(&before).all(|(target, &before)| target.used() > before)
     });
@@ -510,10 +512,10 @@ fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
     }
 }
 
-/// A member with 100 ms in every second changes its slice by a millisecond up and down, ten times a
-/// second. It receives its reservation and at most one additional slice. With a whole slice at each
-/// change it would receive half of the CPU. A tolerance of 50 % allows for a test machine that
-/// stops it late.
+/// A member with 100 ms in every second increases and reduces its slice by a millisecond in turn,
+/// ten times a second. It receives its reservation and at most one additional slice. If each change
+/// granted a whole slice, the member would receive several times that. A tolerance of 50 % allows
+/// for a test machine that stops the member late.
 #[test]
 fn vcpu_that_changes_its_slice_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };

@@ -24,17 +24,19 @@ use slackline_units::{CpuId, CpuSet, Span};
 /// Environment variable with the length of the test in seconds. If it is not set, the test has its
 /// default length.
 const LENGTH: &str = "SLACKLINE_SOAK_SECONDS";
-/// Environment variables that tell the owner the processes to schedule, and the folder of its
-/// journal.
+/// Environment variable with the ids of the processes that the owner schedules, separated by
+/// commas.
 const TARGETS: &str = "SLACKLINE_SOAK_TARGETS";
+/// Environment variable with the folder of the owner's journal.
 const STATE: &str = "SLACKLINE_SOAK_STATE";
+/// Environment variable with the seed of the owner's random requests.
 const SEED: &str = "SLACKLINE_SOAK_SEED";
 
 /// Number of target processes.
 const PROCESSES: usize = 50;
 
-/// Opens a session and sends requests to it all the time, if a test has started this program for
-/// that.
+/// Opens a session and sends requests to it until this process is killed. Does nothing unless the
+/// soak test has started this process for that.
 #[test]
 fn helper_process_runs_as_scheduler() {
     if !plays("scheduler") {
@@ -46,9 +48,9 @@ fn helper_process_runs_as_scheduler() {
     let options = options(cpus(2), Path::new(&text(STATE)));
     let session = Session::open(&options).expect("a session");
     println!("@keeper {}", session.keeper_id());
-    let dice = Dice(text(SEED).parse().expect("a number"));
+    let dice = Dice(text(SEED).parse().expect("the seed is a number"));
     let mut owner =
-        Owner { session, targets, there: BTreeMap::new(), dice, cpus: options.cpus.len() };
+        Owner { session, targets, members: BTreeMap::new(), dice, cpus: options.cpus.len() };
     owner.ask();
 }
 
@@ -56,18 +58,24 @@ fn helper_process_runs_as_scheduler() {
 struct Dice(u64);
 
 impl Dice {
+    /// Returns a number from 0 to `count` - 1.
     fn below(&mut self, count: usize) -> usize {
-        // Knuth's linear congruential generator. Its high bits are the good ones.
+        // Knuth's linear congruential generator. Its low bits repeat after a few numbers, so only
+        // the high bits are used.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-        usize::try_from(self.0 >> 33).expect("31 bits") % count
+        usize::try_from(self.0 >> 33).expect("31 bits fit into a usize") % count
     }
 }
 
+/// The process that owns the session and sends random requests to it.
 struct Owner {
     session: Session,
+    /// The target processes. Some are members of the session at any time.
     targets: Vec<Tid>,
-    there: BTreeMap<Tid, JoinId>,
+    /// Members of the session, by the process id of the target.
+    members: BTreeMap<Tid, JoinId>,
     dice: Dice,
+    /// Number of managed CPUs.
     cpus: usize,
 }
 
@@ -81,8 +89,8 @@ impl Owner {
                 self.ask_about(target);
                 asked += 1;
             }
-            let seen = self.session.poll(&mut records).expect("the session goes on");
-            self.there.retain(|_, id| !seen.ended.contains(id));
+            let seen = self.session.poll(&mut records).expect("the session continues");
+            self.members.retain(|_, id| !seen.ended.contains(id));
             if self.session.keeper_id() != keeper {
                 keeper = self.session.keeper_id();
                 println!("@keeper {keeper}");
@@ -92,20 +100,21 @@ impl Owner {
         }
     }
 
+    /// Sends one random request about a target. A target that is not a member joins.
     fn ask_about(&mut self, target: Tid) {
         let now = self.session.now();
-        // A hundredth to a fiftieth of a CPU each, some with a hard limit.
+        // Each target gets a hundredth or a fiftieth of a CPU, and half of them a hard limit.
         let exact = self.dice.below(2) == 0;
         let share = share(500 + 500 * self.dice.below(2) as u64, 50_000, exact);
         let cpus = match self.dice.below(self.cpus + 1) {
             cpu if cpu < self.cpus => CpuSet::one(CpuId::new(cpu)),
             _ => CpuSet::first_n(self.cpus),
         };
-        let Some(&id) = self.there.get(&target) else {
+        let Some(&id) = self.members.get(&target) else {
             let request =
                 Request { cpus: Some(cpus), ..request(JoinTarget::Process(target), share) };
             match self.session.join(vec![request]) {
-                Ok(ids) => drop(self.there.insert(target, ids[0])),
+                Ok(ids) => drop(self.members.insert(target, ids[0])),
                 Err(error) => expected(&error.error),
             }
             return;
@@ -116,7 +125,7 @@ impl Owner {
             2 | 3 => self.session.resume(id, now),
             4 => self.session.move_to(id, cpus, now),
             _ => {
-                self.there.remove(&target);
+                self.members.remove(&target);
                 self.session.leave(id)
             }
         };
@@ -136,8 +145,11 @@ fn expected(error: &RequestError) {
 /// Handle of a process that owns a session and that the test kills.
 struct Running {
     child: Child,
+    /// Lines that the owner has printed and the test has not read.
     said: std::sync::mpsc::Receiver<String>,
+    /// Process id of the keeper, as the owner last printed it.
     keeper: Option<i32>,
+    /// Number of requests that the owner has sent, as it last printed it.
     asked: u64,
 }
 
@@ -164,6 +176,7 @@ impl Running {
         running
     }
 
+    /// Reads the lines that the owner has printed. Panics if the owner has ended.
     fn hear(&mut self) {
         for line in self.said.try_iter() {
             let mut words = line.rsplit('@').next().unwrap_or_default().split(' ');
@@ -173,17 +186,17 @@ impl Running {
                 _ => {}
             }
         }
-        let status = self.child.try_wait().expect("the owner is our child");
+        let status = self.child.try_wait().expect("the owner is a child of this process");
         assert!(status.is_none(), "the owner ended by itself: {status:?}");
     }
 
-    /// Lets the owner continue for a length of time, and asserts that it sends requests in that
-    /// time.
+    /// Lets the owner continue for at least a length of time, and until it has sent another
+    /// request.
     fn go_on(&mut self, length: Duration) {
         self.hear();
         let before = self.asked;
         let_pass(length);
-        wait_until("the owner to ask", || {
+        wait_until("the owner to send a request", || {
             self.hear();
             self.asked > before
         });
@@ -193,9 +206,10 @@ impl Running {
         i32::try_from(self.child.id()).expect("a process id")
     }
 
+    /// Kills the owner. Returns the number of requests that it had sent.
     fn kill(mut self) -> u64 {
         kill(self.pid(), Signal::KILL);
-        self.child.wait().expect("the owner is our child");
+        self.child.wait().expect("the owner is a child of this process");
         self.asked
     }
 }
@@ -203,8 +217,11 @@ impl Running {
 /// Processes that the test kills in one round.
 #[derive(Clone, Copy, Debug)]
 enum Whom {
+    /// The owner. The keeper restores the targets.
     Owner,
+    /// The keeper, and the owner after it has started another keeper.
     KeeperThenOwner,
+    /// The keeper and the owner immediately after it. The test restores the targets.
     Both,
 }
 
@@ -213,9 +230,10 @@ fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);
-    // When owner and keeper are dead, the targets may be left real-time and never block.
+    // While owner and keeper are dead, targets may be real-time and never block, so the test itself
+    // must be real-time to get a CPU.
     let _punctual = Punctual::begin().expect("root may become real-time");
-    let state = tempfile::tempdir().expect("a folder");
+    let state = tempfile::tempdir().expect("a folder for the journal");
     let mut dice = Dice(length);
     let kind = |number: usize| match number % 5 {
         0 => Target::threaded(),
@@ -224,20 +242,20 @@ fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
     };
     let mut targets: Vec<Target> = (0..PROCESSES).map(kind).collect();
     let (mut rounds, mut asked) = (0_usize, 0);
-    // Each kind of death happens at least once.
+    // Three rounds kill each selection of processes at least once.
     while rounds < 3 || Instant::now() < deadline {
         let whom = [Whom::Owner, Whom::KeeperThenOwner, Whom::Both][rounds % 3];
         let seed = dice.below(1 << 30) as u64;
         let mut running = Running::start(&targets, state.path(), seed);
         running.go_on(Duration::from_millis(400 + dice.below(800) as u64));
-        // Some targets end by themselves, and others take their place.
+        // Some targets end during the session, and new targets replace them.
         for _ in 0..3 {
             let place = dice.below(PROCESSES);
             targets[place] = kind(place);
         }
         running.go_on(Duration::from_millis(100 + dice.below(200) as u64));
         asked += end(running, whom, state.path());
-        println!("{whom:?} died, {asked} requests so far");
+        println!("killed {whom:?}, {asked} requests so far");
         for target in &targets {
             target.is_given_back();
         }
@@ -246,7 +264,7 @@ fn soak_test_that_kills_scheduler_and_keeper_leaves_all_targets_restored() {
         assert!(left.threads.is_empty() && left.unread.is_empty(), "{left:?}");
         rounds += 1;
     }
-    println!("{rounds} deaths, {asked} requests");
+    println!("{rounds} rounds, {asked} requests");
     assert!(asked > 50 * rounds as u64, "{asked} requests in {rounds} rounds");
 }
 
@@ -263,7 +281,7 @@ fn everybody_may_run(targets: &[Target]) {
             return;
         }
         let how = || kept.iter().map(|&place| targets[place].says()).collect::<String>();
-        assert!(Instant::now() < deadline, "{kept:?} are kept from running: {}", how());
+        assert!(Instant::now() < deadline, "targets {kept:?} are still stopped: {}", how());
         crate::common::nap();
     }
 }
@@ -276,7 +294,7 @@ fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
         Whom::Owner => running.kill(),
         Whom::KeeperThenOwner => {
             kill(keeper, Signal::KILL);
-            wait_until("another keeper", || {
+            wait_until("another keeper to start", || {
                 running.hear();
                 running.keeper != Some(keeper)
             });
@@ -285,9 +303,10 @@ fn end(mut running: Running, whom: Whom, state: &Path) -> u64 {
         }
         Whom::Both => {
             kill(keeper, Signal::KILL);
-            // If there is another keeper already, it restores the same by itself.
+            // The owner may have started another keeper, which then restores the targets at the
+            // same time as the test.
             let asked = running.kill();
-            wait_until("what is left to be given back", || {
+            wait_until("all targets in the journal to be restored", || {
                 let left = leftovers(state);
                 left.threads.iter().for_each(|thread| drop(give_back(thread)));
                 left.threads.is_empty()

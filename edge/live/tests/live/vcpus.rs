@@ -22,7 +22,7 @@ const EVENT: &str = r#"{"timestamp": {"seconds": 1, "microseconds": 2}, "event":
 enum Step {
     /// Sends a line of text.
     Say(String),
-    /// Waits for a line from the client that contains this text.
+    /// Reads one line from the client. The test fails if the line does not contain this text.
     Hear(&'static str),
     /// Sends bytes without a line break.
     Begin(Vec<u8>),
@@ -53,8 +53,10 @@ impl Monitor {
         Self { folder, thread }
     }
 
+    /// Queries this monitor for its vCPU threads.
     fn ask(self) -> Result<Vec<VcpuThread>, QmpError> {
-        // Beside tests that keep the CPUs busy in the real-time class, an answer may come too late.
+        // Other tests run real-time threads that never block. While they run, an answer may come
+        // too late, so this test waits for them to end.
         let _alone = begin();
         let socket = self.folder.path().join("qmp");
         let answer = find_by_qmp(&socket);
@@ -64,11 +66,12 @@ impl Monitor {
                 assert_eq!(asked, socket);
                 source
             }
-            other => panic!("not about QMP: {other}"),
+            other => panic!("the error is not about QMP: {other}"),
         })
     }
 }
 
+/// Performs the steps of a script on a connection.
 fn follow(script: &[Step], mut stream: UnixStream) {
     let mut lines = BufReader::new(stream.try_clone().expect("a second handle"));
     let mut line = String::new();
@@ -81,7 +84,7 @@ fn follow(script: &[Step], mut stream: UnixStream) {
             Step::Hear(wanted) => {
                 line.clear();
                 lines.read_line(&mut line).expect("a line");
-                assert!(line.contains(wanted), "heard {line:?}, not {wanted:?}");
+                assert!(line.contains(wanted), "the client sent {line:?}, not {wanted:?}");
             }
         }
     }
@@ -128,7 +131,7 @@ fn vcpus_that_share_a_thread_according_to_qmp_are_returned_once() {
 #[test]
 fn error_after_a_qmp_refusal_quotes_the_refusal() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
-    let error = answering(refusal).ask().expect_err("declined");
+    let error = answering(refusal).ask().expect_err("the monitor refuses the query");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
     assert_eq!(awaited, "an answer to query-cpus-fast");
     assert_eq!(received, r#"`{"class":"CommandNotFound","desc":"no query-cpus-fast"}`"#);
@@ -143,7 +146,7 @@ fn error_after_a_malformed_qmp_answer_quotes_the_answer() {
         r#"{"return":[{"cpu-index":0,"thread-id":4294967296}]}"#,
         r#"{"something":"else"}"#,
     ] {
-        let error = answering(answer).ask().expect_err("not what was asked for");
+        let error = answering(answer).ask().expect_err("the answer is malformed");
         let QmpError::Unexpected { received, .. } = &error else { panic!("{error}") };
         assert!(answer.contains(received.trim_matches('`')), "{received} is not from {answer}");
     }
@@ -151,20 +154,20 @@ fn error_after_a_malformed_qmp_answer_quotes_the_answer() {
 
 #[test]
 fn invalid_greeting_of_a_qmp_monitor_is_an_error() {
-    let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("not JSON");
+    let error = Monitor::with(vec![say("220 mail \u{1b}[2J")]).ask().expect_err("no JSON");
     let QmpError::NotJson { awaited: "the greeting", received, .. } = error else {
         panic!("{error}")
     };
     assert_eq!(received, "`220 mail \u{fffd}[2J`");
 
-    let error = Monitor::with(vec![say(r#"{"hello":1}"#)]).ask().expect_err("not a greeting");
+    let error = Monitor::with(vec![say(r#"{"hello":1}"#)]).ask().expect_err("no greeting");
     assert!(matches!(error, QmpError::Unexpected { awaited: "the greeting", .. }), "{error}");
 }
 
 #[test]
-fn line_of_a_qmp_monitor_without_end_is_an_error_at_the_size_limit() {
+fn endless_line_of_a_qmp_monitor_is_an_error_at_the_size_limit() {
     let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
-    let error = endless.ask().expect_err("too long");
+    let error = endless.ask().expect_err("the line is too long");
     let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
     assert_eq!(received, format!("`{}…`", "x".repeat(160)));
 }
@@ -173,7 +176,7 @@ fn line_of_a_qmp_monitor_without_end_is_an_error_at_the_size_limit() {
 fn qmp_request_times_out_if_the_monitor_stops_answering() {
     let half = Step::Begin(br#"{"return": "#.to_vec());
     let script = vec![say(GREETING), say(EVENT), Step::Hear("qmp_cap"), half, Step::Silence];
-    let error = Monitor::with(script).ask().expect_err("silence");
+    let error = Monitor::with(script).ask().expect_err("the monitor sends no answer");
     let QmpError::TooLate { awaited, events, received } = error else { panic!("{error}") };
     assert_eq!(awaited, "an answer to qmp_capabilities");
     assert_eq!((events, received.as_str()), (1, r#"`{"return":`"#));
@@ -182,14 +185,14 @@ fn qmp_request_times_out_if_the_monitor_stops_answering() {
 #[test]
 fn qmp_request_times_out_if_the_monitor_sends_only_events() {
     let error = Monitor::with(vec![say(GREETING), Step::Repeat(EVENT)]).ask();
-    let error = error.expect_err("nothing but events");
+    let error = error.expect_err("the monitor sends only events");
     assert!(matches!(error, QmpError::TooLate { events: 2.., .. }), "{error}");
 }
 
 #[test]
 fn qmp_connection_that_the_monitor_closes_causes_a_specific_error() {
     let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
-    let error = error.expect_err("hung up");
+    let error = error.expect_err("the monitor closes the connection");
     assert!(
         matches!(&error, QmpError::Closed { received, .. } if received == "nothing"),
         "{error}"
@@ -201,17 +204,17 @@ fn qmp_monitor_with_a_full_connection_queue_is_reported_as_busy() {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).expect("a socket");
-    // The queue has space for one client, and that one is there.
+    // The queue has space for one client, and another client takes it.
     rustix::net::listen(&listener, 0).expect("a shorter queue");
-    let _other = UnixStream::connect(&socket).expect("the client before us");
-    let error = find_by_qmp(&socket).expect_err("in use");
+    let _other = UnixStream::connect(&socket).expect("the other client");
+    let error = find_by_qmp(&socket).expect_err("the queue is full");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Busy, .. }), "{error:?}");
 }
 
 #[test]
-fn data_read_from_a_socket_that_is_no_qmp_monitor_is_in_no_error_message() {
+fn qmp_error_messages_never_quote_data_that_was_read_from_the_socket() {
     for answer in ["220 ROOT-ONLY-SECRET", r#"{"ROOT-ONLY-SECRET":1}"#] {
-        let error = Monitor::with(vec![say(answer)]).ask().expect_err("no monitor");
+        let error = Monitor::with(vec![say(answer)]).ask().expect_err("the socket is no monitor");
         let mut text = error.to_string();
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
@@ -221,13 +224,13 @@ fn data_read_from_a_socket_that_is_no_qmp_monitor_is_in_no_error_message() {
         assert!(!text.contains("SECRET"), "{text}");
     }
     let declined = r#"{"error":{"class":"A","desc":"ROOT-ONLY-SECRET"}}"#;
-    let error = answering(declined).ask().expect_err("declined");
+    let error = answering(declined).ask().expect_err("the monitor refuses the query");
     assert!(!error.to_string().contains("SECRET"), "{error}");
 }
 
 #[test]
 fn error_about_a_missing_qmp_socket_states_its_path() {
-    let error = find_by_qmp(Path::new("no/such/socket")).expect_err("nothing there");
+    let error = find_by_qmp(Path::new("no/such/socket")).expect_err("no socket");
     assert!(error.to_string().contains("no/such/socket"), "{error}");
     assert!(matches!(error, FindError::Qmp { source: QmpError::Connect(_), .. }), "{error:?}");
 }
@@ -235,6 +238,7 @@ fn error_about_a_missing_qmp_socket_states_its_path() {
 /// Threads of this process that only wait until the test ends them.
 struct Threads {
     threads: Vec<(i32, JoinHandle<()>)>,
+    /// One sender for each thread. The thread ends when its sender is dropped.
     end: Vec<Sender<()>>,
 }
 
@@ -246,7 +250,7 @@ impl Threads {
             let (sender, wait): (Sender<()>, Receiver<()>) = channel();
             let body = move || {
                 up.send(rustix::thread::gettid().as_raw_nonzero().get()).expect("a listener");
-                let _ = wait.recv(); // Fails once the sender is gone, which is the end.
+                let _ = wait.recv(); // Returns an error when the sender is dropped.
             };
             let thread = thread::Builder::new().name(name.into()).spawn(body).expect("a thread");
             threads.push((is_up.recv().expect("the thread sends its id"), thread));
@@ -275,9 +279,10 @@ fn this_process() -> i32 {
 /// threads are examined.
 #[test]
 fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
-    // In reverse order, so that neither age nor the alphabet puts vCPU 10 after vCPU 9.
+    // The threads are created in reverse order, so that vCPU 10 follows vCPU 9 neither by age nor
+    // in the alphabet.
     let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
-    let found = find(this_process()).expect("they are named");
+    let found = find(this_process()).expect("the threads have names of vCPUs");
     let expected = threads.tids().into_iter().rev().zip(0..);
     let expected =
         expected.map(|(tid, index)| VcpuThread { tid, index, how: RecognitionSource::Qemu });
@@ -307,7 +312,7 @@ fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
     }
 
     let threads = Threads::named(["vcpu0", "CPU 0/KVM"]);
-    let error = find(this_process()).expect_err("one vCPU twice");
+    let error = find(this_process()).expect_err("two threads have the name of vCPU 0");
     assert!(matches!(error, FindError::SameIndex { index: 0, .. }), "{error}");
     threads.end();
 }
@@ -327,15 +332,16 @@ fn thread_of_another_process_that_a_qmp_monitor_reports_is_refused() {
     let monitor = answering(&cpus.replace("TID", &this_process().to_string()));
     let socket = monitor.folder.path().join("qmp");
     let option = format!("unix:{},server=on,wait=off", socket.display());
-    // A process with QEMU's arguments. It prints a line when it is up, since the kernel shows no
-    // arguments for a moment while a program is loaded. Then it waits for its input to end.
+    // A shell that has QEMU's arguments. While the kernel loads a program it shows no arguments, so
+    // the shell prints a line when it runs. Then it waits for a line of input.
     let mut process = Command::new("sh");
     process.args(["-c", "echo up; read line", "qemu", "-qmp", &option]);
     process.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut process = process.spawn().expect("a process");
     let output = process.stdout.as_mut().expect("a pipe");
-    BufReader::new(output).read_line(&mut String::new()).expect("the process is up");
-    let error = find(i32::try_from(process.id()).expect("a process id")).expect_err("not its own");
+    BufReader::new(output).read_line(&mut String::new()).expect("the process runs");
+    let error =
+        find(i32::try_from(process.id()).expect("a process id")).expect_err("a foreign thread");
     process.kill().and_then(|()| process.wait()).expect("the process can be reaped");
     let FindError::NotItsThread { tid, index: 0, .. } = error else { panic!("{error}") };
     monitor.thread.join().expect("the monitor was asked");
@@ -363,12 +369,12 @@ impl Qemu {
         let folder = tempfile::tempdir().expect("a folder for the socket");
         let mut qemu = Command::new("qemu-system-x86_64");
         qemu.args(["-S", "-nodefaults", "-no-user-config", "-display", "none", "-m", "16"]);
-        // This monitor shows the test that QEMU is up. It is on no socket.
+        // The test uses this monitor, which has no socket, to find out when QEMU is ready.
         qemu.args(["-machine", "pc", "-qmp", "stdio"]);
         for argument in arguments {
             qemu.arg(argument.replace("SOCKET", "a,,b"));
         }
-        // QEMU takes the first of several that works: the caller's, if it names one.
+        // QEMU uses the first accelerator that works, so one in `arguments` has precedence.
         qemu.args(["-accel", "tcg"]);
         qemu.current_dir(folder.path()).stdin(Stdio::piped()).stdout(Stdio::piped());
         let process = match qemu.spawn() {
@@ -379,18 +385,18 @@ impl Qemu {
             started => started.expect("QEMU starts"),
         };
         let mut qemu = Self { process, folder };
-        qemu.wait_until_up();
+        qemu.wait_until_ready();
         Some(qemu)
     }
 
     /// Waits until QEMU answers a command. It does so only after the whole VM has been created.
-    fn wait_until_up(&mut self) {
+    fn wait_until_ready(&mut self) {
         let input = self.process.stdin.as_mut().expect("a pipe");
         input.write_all(b"{\"execute\":\"qmp_capabilities\"}\n").expect("QEMU listens");
         let output = self.process.stdout.as_mut().expect("a pipe");
         let mut lines = BufReader::new(output).lines();
         let is_answer = |line: &String| line.contains("\"return\"");
-        assert!(lines.by_ref().map_while(Result::ok).any(|line| is_answer(&line)), "QEMU is up");
+        assert!(lines.by_ref().map_while(Result::ok).any(|line| is_answer(&line)), "no answer");
     }
 
     fn pid(&self) -> i32 {
@@ -402,6 +408,7 @@ impl Qemu {
     }
 }
 
+/// Returns the vCPU index and the thread id of each thread.
 fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
     threads.iter().map(|thread| (thread.index, thread.tid)).collect()
 }
@@ -453,12 +460,12 @@ fn real_qemu_process_with_single_threaded_emulation_has_one_vcpu_thread() {
 fn real_qemu_process_without_thread_names_or_qmp_monitor_is_an_error() {
     for options in [
         [].as_slice(),
-        // A monitor for people, and one that prints prettily.
+        // A monitor for people, and a QMP monitor that spreads each message over several lines.
         &["-monitor", "unix:SOCKET,server=on,wait=off"],
         &["-qmp-pretty", "unix:SOCKET,server=on,wait=off"],
     ] {
         let Some(qemu) = Qemu::with(options) else { return };
-        let error = find(qemu.pid()).expect_err("nothing tells");
+        let error = find(qemu.pid()).expect_err("no source names the vCPU threads");
         assert!(matches!(error, FindError::NotFound { .. }), "{options:?}: {error}");
     }
 }

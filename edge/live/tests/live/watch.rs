@@ -31,10 +31,11 @@ const PATIENCE: Span = Span::from_secs(60);
 /// during a switch.
 const SWITCH: Span = Span::from_us(50);
 
-/// Event rings of all CPUs, and the threads whose events are kept.
+/// A watch with the event rings of all CPUs.
 struct Watch {
     opened: PerfWatch,
     rings: Vec<PerfRing>,
+    /// Threads whose events the test keeps.
     tids: Vec<Tid>,
     /// Events that were read but whose order is not final: an earlier event may still be in a ring
     /// that was read before.
@@ -50,6 +51,7 @@ impl Watch {
         Ok(())
     }
 
+    /// Drops all later events of a thread. The thread stays in the opened watch.
     fn remove(&mut self, tid: Tid) {
         self.tids.retain(|&other| other != tid);
     }
@@ -60,8 +62,8 @@ impl Watch {
 
     /// Appends the events of all CPUs in order of time. Returns the number of lost events.
     fn drain(&mut self, into: &mut Vec<Event>) -> u64 {
-        // The kernel records a block before it allows the wake. So all predecessors of events
-        // earlier than this have been read.
+        // The kernel records a block before it allows the wake-up. So when the rings have been
+        // read, every event that led to an event before this time has been read too.
         let until = monotonic();
         let Watch { rings, tids, unripe, .. } = self;
         let mut lost = 0;
@@ -84,6 +86,7 @@ fn watch() -> Option<Watch> {
     unless_skipped(PerfWatch::open())
 }
 
+/// Returns the opened watch. `None` if the host does not allow it: the test is then skipped.
 fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Option<Watch> {
     match opened {
         Ok((opened, rings)) => Some(Watch { opened, rings, tids: Vec::new(), unripe: Vec::new() }),
@@ -93,7 +96,7 @@ fn unless_skipped(opened: Result<(PerfWatch, Vec<PerfRing>), WatchError>) -> Opt
             | WatchError::NoTracepoint(_)
             | WatchError::Namespace { .. }),
         ) => {
-            println!("skipped: needs perf events ({why})");
+            println!("skipped: needs perf events: {why}");
             None
         }
         Err(why) => panic!("{why}"),
@@ -128,6 +131,7 @@ impl Worker {
         self.go.as_ref().unwrap().send(()).unwrap();
     }
 
+    /// Waits until the worker has performed its action.
     fn finished(&self) {
         self.done.recv_timeout(Duration::from_nanos(PATIENCE.ns())).unwrap();
     }
@@ -171,7 +175,7 @@ fn drain_until(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid, what: Threa
     }
 }
 
-/// Returns the blocks, wakes and switches of one thread, oldest first.
+/// Returns the blocks, wake-ups and switches of one thread, oldest first.
 fn of(events: &[Event], tid: Tid) -> Vec<Event> {
     let is_of = |event: &Event| event.tid == tid && !is_of_life(event.what);
     events.iter().copied().filter(is_of).collect()
@@ -193,20 +197,20 @@ const PREEMPTED: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 fn check_order(events: &[Event]) {
     for pair in events.windows(2) {
         let [first, second] = pair else { unreachable!() };
-        assert!(first.at <= second.at, "time goes back: {first:?}, {second:?}");
+        assert!(first.at <= second.at, "not in order of time: {first:?}, {second:?}");
         let possible = match first.what {
-            // A wake that ends no block is recorded too.
+            // A wake-up that ends no block is recorded too.
             ThreadEventKind::SwitchedIn => second.what != ThreadEventKind::SwitchedIn,
             ThreadEventKind::SwitchedOut { ready: true } | ThreadEventKind::Woke => {
                 !matches!(second.what, ThreadEventKind::SwitchedOut { .. })
                     || first.what == ThreadEventKind::Woke
             }
-            // A wake on an idle CPU may go unrecorded.
+            // A wake-up on an idle CPU may have no record.
             ThreadEventKind::SwitchedOut { ready: false } => {
                 matches!(second.what, ThreadEventKind::Woke | ThreadEventKind::SwitchedIn)
             }
             ThreadEventKind::Forked { .. } | ThreadEventKind::Ending => {
-                unreachable!("left out before")
+                unreachable!("`of` leaves out starts and exits")
             }
         };
         assert!(possible, "{first:?} cannot be followed by {second:?}");
@@ -229,6 +233,8 @@ fn stretches(events: &[Event]) -> Vec<(Time, Time)> {
     stretches
 }
 
+/// Waits until one of the file descriptors is readable, for at most `patience`. Returns false after
+/// a timeout.
 fn readable(fds: &[BorrowedFd<'_>], patience: Span) -> bool {
     let mut polled: Vec<_> = fds.iter().map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
     let seconds = i64::try_from(patience / Span::from_secs(1)).unwrap();
@@ -241,8 +247,8 @@ fn pipe() -> (OwnedFd, OwnedFd) {
     rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).unwrap()
 }
 
-/// The start of a process is reported before it runs, and its exit before it is switched out for
-/// the last time. So all events of the process lie between the two reports.
+/// The start of a process is reported before the process runs, and its exit before the process is
+/// switched out for the last time.
 #[test]
 fn fork_is_reported_before_the_child_runs_and_exit_before_its_last_event() {
     let Some(mut watch) = watch() else { return };
@@ -288,11 +294,11 @@ fn thread_that_sleeps_is_reported_to_block_and_wake_in_turn() {
     drain(&mut watch, &mut events);
     let events = of(&events, sleeper.tid);
     check_order(&events);
-    // A thread kept off its CPU between setting its timer and going to sleep does not block: each
-    // sleep is a block or a preemption.
+    // A thread that is preempted between setting its timer and going to sleep may find the timer
+    // expired and not block. So each sleep is a block or a preemption.
     let blocked = count(&events, ASLEEP);
     assert!(blocked + count(&events, PREEMPTED) >= 20, "{events:?}");
-    // The first wake may end a block before it was watched.
+    // The first wake-up may end a block from before the thread was watched.
     assert!(count(&events, ThreadEventKind::Woke) <= blocked + 1, "{events:?}");
 }
 
@@ -305,13 +311,13 @@ fn wake_on_the_cpu_of_the_waker_is_recorded_and_notified_once() {
         pin_to(cpu);
         while read(&from, &mut [0; 1]).unwrap() == 1 {}
     });
-    // On the same CPU, so that the CPU never idles while a wake is carried out.
+    // The test runs on the CPU of the worker, so that this CPU is never idle during a wake-up.
     pin_to(cpu);
     watch.add(sleeper.tid).unwrap();
     sleeper.start();
     let mut events = Vec::new();
     drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
-    // The worker may have blocked elsewhere first. This wakes it on the CPU of the test.
+    // The worker may have started on another CPU. The first byte wakes it on the CPU of the test.
     write(&to, b"x").unwrap();
     drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
     for _ in 0..20 {
@@ -321,20 +327,20 @@ fn wake_on_the_cpu_of_the_waker_is_recorded_and_notified_once() {
         let fds = watch.wake_fds();
         while readable(&fds, Span::ZERO) {}
         write(&to, b"x").unwrap();
-        assert!(readable(&fds, PATIENCE), "a wake that nobody is notified of");
+        assert!(readable(&fds, PATIENCE), "the wake-up caused no notification");
         drain_until(&mut watch, &mut events, sleeper.tid, ASLEEP);
         check_order(&events);
         assert_eq!(count(&events, ThreadEventKind::Woke), 1, "{events:?}");
         assert!(events.iter().all(|event| event.cpu == cpu), "{events:?}");
         let fds = watch.wake_fds();
-        assert!(!readable(&fds, Span::ZERO), "switches have notified");
+        assert!(!readable(&fds, Span::ZERO), "switches caused a notification");
     }
     drop(to);
     sleeper.finished();
 }
 
-/// Reads events until a thread that waits in a read is idle. It counts as idle when procfs shows it
-/// as sleeping twice, with no event between.
+/// Reads events until a thread is idle. A thread counts as idle when procfs shows it as sleeping
+/// twice, with no event between.
 fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
     let start = monotonic();
     let asleep = || {
@@ -373,17 +379,19 @@ fn run_intervals_of_a_thread_add_up_to_its_cpu_time() {
     let stretches = stretches(&events);
     let sum: Span = stretches.iter().map(|&(from, to)| to - from).sum();
     let (scheduler, perf) = (after.0 - before.0, after.1 - before.1);
-    // Each run interval may be off by a switch at either end. The clocks of the scheduler and of
-    // perf are free of the adjustment of CLOCK_MONOTONIC, at most 500 millionths.
+    // The error of each run interval is at most one switch at either end. Unlike the clocks of the
+    // scheduler and of perf, CLOCK_MONOTONIC is adjusted, by at most 500 millionths.
     let switches = SWITCH * (2 * stretches.len() as u64);
     let give = switches + sum / 2_000;
     let apart = |a: Span, b: Span| a.left_after(b) + b.left_after(a);
-    assert!(apart(sum, perf) <= give, "{sum} noted, {perf} by perf's clock, give {give}");
-    // The scheduler's clock leaves out the time that it knows the hypervisor and interrupts to have
-    // taken. Three kinds are counted, and rounding may hide one hundredth of a second of each.
+    assert!(apart(sum, perf) <= give, "run intervals {sum}, perf's clock {perf}, tolerance {give}");
+    // The scheduler's clock leaves out the time that it knows was used by interrupts and by the
+    // hypervisor. The kernel counts three kinds of such time, and rounding may hide a hundredth of
+    // a second of each.
     let taken = Span::from_ms(10) * (taken_from_threads() - taken + 3);
-    assert!(scheduler <= sum + give, "{sum} noted, {scheduler} used, give {give}");
-    assert!(sum <= scheduler + give + taken, "{sum} noted, {scheduler} used, give {give}+{taken}");
+    let figures = format!("run intervals {sum}, scheduler's clock {scheduler}");
+    assert!(scheduler <= sum + give, "{figures}, tolerance {give}");
+    assert!(sum <= scheduler + give + taken, "{figures}, tolerance {give} + {taken}");
 }
 
 /// Returns the time that interrupts and the hypervisor have taken since the host booted, in
@@ -425,8 +433,8 @@ fn perf_ring_that_is_full_reports_the_number_of_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
-    // On one CPU each round makes both threads switch. That is at least 96 bytes a round, so these
-    // rounds do not fit into a page, which is the minimum size of a ring.
+    // Both threads run on one CPU, so each round switches between them and records at least 96
+    // bytes. The records of all rounds do not fit into a page, which is the minimum size of a ring.
     let rounds = page_size() / 64;
     let echo = Worker::new(move || {
         pin_to(cpu);
@@ -456,7 +464,7 @@ fn page_size() -> usize {
         .chunks_exact(size_of::<usize>())
         .map(|word| usize::from_ne_bytes(word.try_into().unwrap()))
         .collect();
-    // AT_PAGESZ
+    // 6 is AT_PAGESZ, the page size.
     words.chunks_exact(2).find(|pair| pair[0] == 6).unwrap()[1]
 }
 
@@ -499,12 +507,13 @@ fn process_that_is_stopped_is_reported_blocked_until_it_continues() {
     watch.drain(&mut events);
 }
 
-/// The resumed thread has a real-time priority. Its wake must not wake the dispatcher that resumes
-/// it.
+/// If the resumed thread has a real-time priority, its wake-up must not wake the dispatcher that
+/// resumes it.
 #[test]
 fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
     let Some(mut watch) = watch() else { return };
-    // One of them is watched. The other keeps its CPU from idling.
+    // The test watches the first process. The second runs on the same CPU, so that this CPU is
+    // never idle.
     let spinners = [(); 2].map(|()| {
         let mut command = Command::new("sh");
         command.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
@@ -542,7 +551,8 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
 fn watch_of_a_thread_that_has_exited_is_refused_with_the_thread_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
-    // Joining returns when the kernel clears the thread's id, just before the thread is gone.
+    // `join` returns when the kernel has cleared the thread's id, a short time before the thread
+    // has exited. Until then the watch accepts the thread.
     let start = monotonic();
     loop {
         match watch.add(tid) {
