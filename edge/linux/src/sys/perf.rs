@@ -165,9 +165,9 @@ pub fn open_all_hits(tracepoint: u64, cpu: CpuId, tell: Tell) -> io::Result<Owne
 /// # Errors
 /// `ENOTTY` if the descriptor is not a perf event.
 pub fn switch_on(event: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of ours.
+    // SAFETY: PERF_EVENT_IOC_ENABLE takes a number by value and touches no memory of this process.
     let enable = unsafe { IntegerSetter::<{ opcode::none(b'$', 0) }>::new_usize(0) };
-    // SAFETY: as above; on a descriptor that is no event it is refused.
+    // SAFETY: as above. The kernel refuses a descriptor that is no event.
     Ok(unsafe { ioctl(event, enable) }?)
 }
 
@@ -182,9 +182,9 @@ fn number(cpu: CpuId) -> i32 {
 /// `EINVAL` if the two events have different CPUs or clocks.
 pub fn share_ring(event: BorrowedFd<'_>, ring: BorrowedFd<'_>) -> io::Result<()> {
     let ring = usize::try_from(ring.as_raw_fd()).map_err(|_| malformed())?;
-    // SAFETY: PERF_EVENT_IOC_SET_OUTPUT takes a descriptor by value and touches no memory of ours.
+    // SAFETY: PERF_EVENT_IOC_SET_OUTPUT takes a descriptor by value and no pointer.
     let set = unsafe { IntegerSetter::<{ opcode::none(b'$', 5) }>::new_usize(ring) };
-    // SAFETY: as above; on a descriptor that is no event it is refused.
+    // SAFETY: as above. The kernel refuses a descriptor that is no event.
     Ok(unsafe { ioctl(event, set) }?)
 }
 
@@ -262,9 +262,9 @@ pub fn open_use(counted: CountTarget<'_>, cpu: CpuId, every: Span) -> io::Result
 /// # Errors
 /// `ENOTTY` if the descriptor is not a perf event.
 pub fn switch_off(event: BorrowedFd<'_>) -> io::Result<()> {
-    // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of ours.
+    // SAFETY: PERF_EVENT_IOC_DISABLE takes a number by value and touches no memory of this process.
     let disable = unsafe { IntegerSetter::<{ opcode::none(b'$', 1) }>::new_usize(0) };
-    // SAFETY: as above; on a descriptor that is no event it is refused.
+    // SAFETY: as above. The kernel refuses a descriptor that is no event.
     Ok(unsafe { ioctl(event, disable) }?)
 }
 

@@ -36,7 +36,7 @@ pub fn try_bpf_map() -> io::Result<()> {
 pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
     const GET_API_VERSION: libc::c_ulong = 0xAE00;
     const NOTHING: libc::c_ulong = 0;
-    // SAFETY: this request touches no memory of ours.
+    // SAFETY: this request touches no memory of this process.
     let result = unsafe { libc::ioctl(kvm.as_raw_fd(), GET_API_VERSION as _, NOTHING) };
     check(result.into())
 }
@@ -48,7 +48,7 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
 pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     const CREATE_VM: libc::c_ulong = 0xAE01;
     const DEFAULT_KIND: libc::c_ulong = 0;
-    // SAFETY: this request takes a number and touches no memory of ours.
+    // SAFETY: this request takes a number and touches no memory of this process.
     let result = unsafe { libc::ioctl(kvm.as_raw_fd(), CREATE_VM as _, DEFAULT_KIND) };
     close(check(result.into())?)
 }

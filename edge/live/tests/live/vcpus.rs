@@ -129,7 +129,7 @@ fn vcpus_that_share_a_thread_according_to_qmp_are_returned_once() {
 }
 
 #[test]
-fn error_after_a_qmp_refusal_quotes_the_refusal() {
+fn error_after_a_qmp_refusal_has_the_refusal_in_a_field() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("the monitor refuses the query");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -138,7 +138,7 @@ fn error_after_a_qmp_refusal_quotes_the_refusal() {
 }
 
 #[test]
-fn error_after_a_malformed_qmp_answer_quotes_the_answer() {
+fn error_after_a_malformed_qmp_answer_has_the_answer_in_a_field() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,
