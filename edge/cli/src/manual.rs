@@ -17,7 +17,7 @@ const NAME: &str = "slackline";
 
 pub(crate) fn completions(args: &Completions) -> Result<(), Problem> {
     let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut people_s(), NAME, &mut text);
+    clap_complete::generate(args.shell, &mut visible_commands(), NAME, &mut text);
     // Topics of `help` are not commands, so they are not completed.
     let text = String::from_utf8_lossy(&text).into_owned();
     terminal::print(&(banner(args.shell) + &text))

@@ -8,6 +8,7 @@ use slackline_trace::{
 };
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
+use crate::cost::Samples;
 use crate::others::ThreadCollector;
 use crate::{Change, ChangeKind, CpuTimes, Demand, Job, RecordedReservation, VcpuDemand};
 
@@ -110,6 +111,7 @@ impl Collector {
             starts_on: None,
             changes: Vec::new(),
             jobs: Vec::new(),
+            overruns: Samples::default(),
         });
     }
 
@@ -263,7 +265,7 @@ impl Collector {
                 std::mem::replace(overrun, limit.map(|limit| used.left_after(limit)))
             }
         };
-        ended.into_iter().for_each(|overrun| self.demand.costs.overruns.add(overrun));
+        ended.into_iter().for_each(|overrun| demand.overruns.add(overrun));
     }
 
     fn declined(&mut self) {

@@ -19,8 +19,6 @@ pub struct Costs {
     pub balancing: Samples,
     /// Time by which each timer expired late. Zero for a timer that was on time.
     pub lateness: Samples,
-    /// Overrun of each reserved timeslice that reached its limit: CPU time used beyond the limit.
-    pub overruns: Samples,
 }
 
 /// Lengths of time, in the order in which they were recorded.
@@ -57,6 +55,12 @@ impl Costs {
 }
 
 impl Samples {
+    /// Returns the values of several lists as one list.
+    #[must_use]
+    pub fn joined<'a>(all: impl Iterator<Item = &'a Samples>) -> Samples {
+        Samples { values: all.flat_map(|samples| &samples.values).copied().collect() }
+    }
+
     pub(crate) fn add(&mut self, value: Span) {
         self.values.push(value.ns());
     }

@@ -332,5 +332,6 @@ fn competitor(jobs: Vec<Job>, begin: Time) -> VcpuDemand {
         starts_on: None,
         changes: Vec::new(),
         jobs,
+        overruns: Samples::default(),
     }
 }

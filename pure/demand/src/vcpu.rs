@@ -3,6 +3,8 @@
 use slackline_trace::WrittenTerms;
 use slackline_units::{CpuId, Enforcement, Reservation, Span, Time, VcpuId};
 
+use crate::cost::Samples;
+
 /// Demand of a vCPU during one stay on the host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VcpuDemand {
@@ -28,6 +30,8 @@ pub struct VcpuDemand {
     pub changes: Vec<Change>,
     /// Jobs of the vCPU in order of time. All but the last have ended.
     pub jobs: Vec<Job>,
+    /// Overrun of each reserved timeslice that reached its limit: CPU time used beyond the limit.
+    pub overruns: Samples,
 }
 
 /// Job: work of a vCPU from the time at which it becomes runnable until it blocks.

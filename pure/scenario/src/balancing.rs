@@ -78,6 +78,7 @@ impl Scenario {
             system: None,
             dispatch: Span::ZERO,
             cache: Span::ZERO,
+            stop_lateness: None,
             cpus: Some(CpuSet::one(cpu)),
             live: None,
             agent: None,

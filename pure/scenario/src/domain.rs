@@ -80,6 +80,7 @@ impl DomainReader<'_> {
         }
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
+        let stop_lateness = table.maybe("stop_lateness", |item| item.draw())?;
         let stay = self.stay(table)?;
         let shares = parameters::shares(table, ShareOwner::Domain(vcpus))?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
@@ -110,6 +111,7 @@ impl DomainReader<'_> {
             system,
             dispatch: dispatch.unwrap_or(Span::ZERO),
             cache: cache.unwrap_or(Span::ZERO),
+            stop_lateness,
             cpus,
             live,
             agent,

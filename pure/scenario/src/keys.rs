@@ -97,6 +97,11 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
              0s; simulated only",
         ),
         key("cache", "CPU time that a vCPU needs to refill its cache; default 0s; simulated only"),
+        key(
+            "stop_lateness",
+            "random time by which a vCPU stops later than its timeslice ends; default \
+             `timer_lateness` of the host; simulated only",
+        ),
         key("live", "process of the domain in a live run; default a process that does `work`"),
         key("joins", "when the domain joins, from the start of the run; default 0s"),
         key("leaves", "when the domain leaves, from the start of the run; default never"),

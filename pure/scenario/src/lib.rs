@@ -250,6 +250,9 @@ pub struct Domain {
     pub dispatch: Span,
     /// CPU time that a vCPU needs to refill its cache.
     pub cache: Span,
+    /// Time by which a vCPU stops later than its timeslice ends. `None` for the lateness of the
+    /// host's timers.
+    pub stop_lateness: Option<Draw>,
     /// CPUs on which the domain's vCPUs may run. `None` for all CPUs.
     cpus: Option<CpuSet>,
     /// Target on a live host. `None` for a load process that runs `program`.

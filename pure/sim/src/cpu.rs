@@ -7,7 +7,7 @@
 
 use slackline_host::policy::{Level, Topology};
 use slackline_host::{CpuUse, Hardware, Order, Outcome};
-use slackline_scenario::{Draw, FairSlack, MigrationCost, Purpose, Scenario, Stream};
+use slackline_scenario::{Domain, Draw, FairSlack, MigrationCost, Purpose, Scenario, Stream};
 use slackline_trace::{OverheadKind, Record};
 use slackline_units::{CpuId, Span, Time, VcpuId};
 
@@ -53,6 +53,9 @@ pub(crate) struct Cpus {
     firsts: Tournament,
     moves: DispatchCosts,
     timers: Timers,
+    /// Distribution of the time by which each vCPU stops late, by slot. Empty if all vCPUs stop by
+    /// the host's timers.
+    stop_lateness: Vec<Option<Draw>>,
     refuse_ppm: u32,
     account: Account,
     /// Model of the kernel's ordinary scheduling, which divides slack. `None` if the policy divides
@@ -108,6 +111,7 @@ impl Cpus {
                 owing: vec![VcpuOverhead::default(); vcpus],
             },
             timers: Timers::new(host),
+            stop_lateness: stop_lateness(scenario),
             refuse_ppm: host.refuse,
             fair: host.fair.map(|FairSlack { slice, tick, phase }| {
                 Box::new(FairClass::new((slice, tick, phase), host.cpus, vcpus))
@@ -463,7 +467,7 @@ impl<'a> VirtualHardware<'a> {
     #[inline(always)]
     pub(crate) fn carry_out_exactly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let Cpus { cpus, moves, timers, refuse_ppm, account, .. } = &mut self.cpus;
+        let Cpus { cpus, moves, timers, stop_lateness, refuse_ppm, account, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
         let was_busy = this.occupant.is_some();
         let mut outcome = Outcome::Done;
@@ -486,7 +490,8 @@ impl<'a> VirtualHardware<'a> {
                 if outcome == Outcome::Done {
                     let taken = this.taken.until(self.now) - self.now;
                     let until = until.map_or(Time::NEVER, |until| until.after(taken));
-                    timers.arm(&mut this.limit, until, self.now, &mut this.lateness);
+                    let own = stop_lateness.get(vcpu.slot()).and_then(Option::as_ref);
+                    timers.arm_with(own, &mut this.limit, (until, self.now), &mut this.lateness);
                 }
             }
         }
@@ -527,6 +532,14 @@ impl Hardware for VirtualHardware<'_> {
             self.cpus.refresh(cpu);
         }
     }
+}
+
+/// Returns the distribution of the time by which each vCPU stops late, by slot. Empty if no domain
+/// has such a distribution.
+fn stop_lateness(scenario: &Scenario) -> Vec<Option<Draw>> {
+    let of_vcpus = |domain: &Domain| vec![domain.stop_lateness; domain.vcpus.len()];
+    let all: Vec<_> = scenario.domains.iter().flat_map(of_vcpus).collect();
+    if all.iter().any(Option::is_some) { all } else { Vec::new() }
 }
 
 /// Returns a migration cost that is the same between any two CPUs.

@@ -46,16 +46,33 @@ impl Timers {
     /// lateness that was drawn for it. Arming a timer for `NEVER` turns it off.
     #[inline]
     pub(crate) fn arm(&self, timer: &mut ArmedTimer, due: Time, now: Time, lateness: &mut Stream) {
+        self.arm_with(None, timer, (due, now), lateness);
+    }
+
+    /// Arms a timer as [`Timers::arm`] does. `own` is the distribution of the timer's lateness, if
+    /// it is not that of all timers.
+    #[inline]
+    pub(crate) fn arm_with(
+        &self,
+        own: Option<&Draw>,
+        timer: &mut ArmedTimer,
+        (due, now): (Time, Time),
+        lateness: &mut Stream,
+    ) {
         if timer.due == due {
             return;
         }
-        let rings = if self.are_exact { due } else { self.inexact(due, lateness) };
+        let rings = match own {
+            None if self.are_exact => due,
+            None => self.inexact(due, &self.lateness, lateness),
+            Some(own) => self.inexact(due, own, lateness),
+        };
         // A timer that became due before now expires at once.
         *timer = ArmedTimer { due, rings: rings.max(now) };
     }
 
     #[inline(never)]
-    fn inexact(&self, due: Time, lateness: &mut Stream) -> Time {
+    fn inexact(&self, due: Time, lateness: &Draw, stream: &mut Stream) -> Time {
         if due == Time::NEVER {
             return due;
         }
@@ -65,6 +82,6 @@ impl Timers {
             let past = (due - Time::START) % self.resolution;
             if past.is_zero() { due } else { due.after(self.resolution - past) }
         };
-        ticks.after(lateness.draw(&self.lateness))
+        ticks.after(stream.draw(lateness))
     }
 }

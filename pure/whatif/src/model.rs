@@ -22,6 +22,9 @@ const SHORTEST_SLICE: Span = Span::from_us(700);
 /// lengthen it further.
 const MOST_SCALED: usize = 8;
 
+/// Minimum number of recorded stops of a VM's vCPUs from which their lateness is fitted.
+const LEAST_STOPS: usize = 20;
+
 /// Reason why no model of a recording can be made.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum ModelError {
@@ -127,6 +130,9 @@ pub(crate) struct ModelDomain {
     pub(crate) name: String,
     pub(crate) joined: Time,
     pub(crate) left: Option<Time>,
+    /// Distribution of the time by which a vCPU stops later than its timeslice ends. `None` for the
+    /// lateness of the host's timers.
+    pub(crate) stop_lateness: Option<Draw>,
     pub(crate) vcpus: Vec<ModelVcpu>,
 }
 
@@ -292,10 +298,9 @@ impl HostCosts {
             migrate: costs.migration.mean(),
             interrupt: costs.interrupt.mean(),
             tick,
-            lateness: match recording.header.machine.as_str() {
-                // A live dispatcher sets a timer so that it expires when the slice is used up.
-                "live" => distribution(&costs.overruns, costs.overruns.mean()),
-                _ => lateness(&costs.lateness),
+            lateness: match is_live(recording) {
+                true => distribution(&costs.lateness, costs.lateness.mean()),
+                false => lateness(&costs.lateness),
             },
             fair: fair(recording).filter(|_| !is_ordinary(recording)),
             passes: passes(&recording.demand),
@@ -308,6 +313,11 @@ impl HostCosts {
 fn is_ordinary(recording: &Recording) -> bool {
     let name = recording.header.policy.split_whitespace().next().unwrap_or_default();
     find(name).is_some_and(is_simulated_only)
+}
+
+/// Returns true if the recorded host was a live host.
+fn is_live(recording: &Recording) -> bool {
+    recording.header.machine == "live"
 }
 
 /// Returns the parameters of ordinary scheduling: the slice that Linux uses for this number of
@@ -324,7 +334,7 @@ fn ordinary(recording: &Recording, spec: &'static Spec) -> Values {
 /// Returns the period of the kernel's tick on a live host, and the time of its first tick in the
 /// model.
 fn fair(recording: &Recording) -> Option<(Span, Span)> {
-    let is_live = recording.header.machine == "live" && recording.header.knows.stretches;
+    let is_live = is_live(recording) && recording.header.knows.stretches;
     let (tick, phase) = recording.demand.others.tick.unwrap_or((USUAL_TICK, Span::ZERO));
     let begin = recording.begin.since(Time::START) % tick;
     is_live.then_some((tick, (tick + phase - begin) % tick))
@@ -399,6 +409,7 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
                 name: stay.domain.clone(),
                 joined: stay.joined,
                 left: stay.left,
+                stop_lateness: None,
                 vcpus: Vec::new(),
             });
             domains.len() - 1
@@ -415,7 +426,22 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
         domain.left = domain.left.zip(stay.left).map(|(one, other)| one.max(other));
         domain.vcpus.push(vcpu(index, stay, spec)?);
     }
+    if is_live(recording) {
+        for domain in &mut domains {
+            let sources = domain.vcpus.iter().map(|vcpu| &recording.demand.vcpus[vcpu.source]);
+            domain.stop_lateness = stop_lateness(sources);
+        }
+    }
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
+}
+
+/// Fits the time by which the vCPUs of a VM stop later than their timeslices end. The CPU time that
+/// a vCPU receives while it is being stopped depends on what the vCPU does, so it differs between
+/// VMs. `None` if the recording has few such stops of these vCPUs.
+fn stop_lateness<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>) -> Option<Draw> {
+    let overruns = Samples::joined(vcpus.map(|vcpu| &vcpu.overruns));
+    let is_enough = overruns.count() >= LEAST_STOPS;
+    is_enough.then(|| distribution(&overruns, overruns.mean())).flatten()
 }
 
 /// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time. `None` if

@@ -144,6 +144,9 @@ impl Writer<'_> {
         if let Some(left) = domain.left {
             let _ = writeln!(self.text, "leaves = \"{}\"", left - begin);
         }
+        if let Some(lateness) = domain.stop_lateness {
+            let _ = writeln!(self.text, "stop_lateness = \"{lateness}\"");
+        }
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
             let full = match domain.vcpus.len() {
                 1 => name.clone(),

@@ -364,7 +364,7 @@ pub(crate) struct Count {
     pub(crate) count: Option<u64>,
 }
 
-/// Parses `DOMAIN.NUMBER`.
+/// Parses the id of a vCPU, `DOMAIN.NUMBER`.
 fn who(text: &str) -> Result<(u32, u16), String> {
     let parts = text
         .split_once('.')

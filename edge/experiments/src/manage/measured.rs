@@ -204,7 +204,7 @@ impl PeriodPredictor {
 
 #[cfg(test)]
 mod tests {
-    use slackline_demand::Job;
+    use slackline_demand::{Job, Samples};
     use slackline_units::DomId;
 
     use super::*;
@@ -232,6 +232,7 @@ mod tests {
             starts_on: None,
             changes: Vec::new(),
             jobs: jobs.iter().map(job).collect(),
+            overruns: Samples::default(),
         }
     }
 

@@ -284,7 +284,7 @@ pub(crate) struct Account {
     pub(crate) slot: usize,
     /// Start of the period.
     pub(crate) period: Time,
-    /// CPU time received.
+    /// CPU time that the vCPU received.
     pub(crate) had: Span,
     /// Sum of the slices.
     pub(crate) owed: Span,
