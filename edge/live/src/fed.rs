@@ -57,11 +57,14 @@ struct RecordingEnforcement {
     front: std::sync::Mutex<Vec<Tid>>,
     /// vCPUs for which the enforcement refuses orders to run, as a test requested.
     refuses: std::sync::Mutex<Vec<VcpuId>>,
+    /// Events that happen while the next orders are carried out, each with the queue of its CPU.
+    during: std::sync::Mutex<Vec<(FedEvents, Event)>>,
 }
 
 impl Way for Arc<RecordingEnforcement> {
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>) {
         self.orders.fetch_add(order.len() as u64, Ordering::Relaxed);
+        locked(&self.during).drain(..).for_each(|(events, event)| events.put(event));
         for assignment in order {
             let vcpu = assignment.handle.vcpu;
             let told = match assignment.place {
@@ -183,6 +186,13 @@ impl FedHost {
     pub fn note_thread(&self, on: CpuId, at: Time, number: i32, what: ThreadEventKind) {
         let Some(tid) = Tid::new(number) else { return };
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
+    }
+
+    /// Adds an event of a vCPU on CPU `on`, which happens while the next orders are carried out. The
+    /// pass that makes these orders cannot have read the event.
+    pub fn note_during_orders(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
+        let event = Event { at, tid: tid_of(vcpu), cpu: on, what };
+        locked(&self.way.during).push((self.events[on.index()].clone(), event));
     }
 
     /// Drops the events of a CPU that were not read yet, as a full ring does.

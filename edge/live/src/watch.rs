@@ -64,6 +64,9 @@ pub trait EventSource: Send {
     /// [`WatchError::Garbled`] if a record cannot be parsed. Events that were read before the error
     /// are delivered.
     fn drain(&mut self, each: &mut dyn FnMut(Event)) -> Result<DrainReport, WatchError>;
+
+    /// Returns true if there are events that were not delivered yet.
+    fn has_unread(&self) -> bool;
 }
 
 /// Result of reading the events of one CPU.

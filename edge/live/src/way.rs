@@ -71,6 +71,11 @@ impl Place {
     pub(crate) const fn is_stop(self) -> bool {
         matches!(self, Place::Held | Place::Stopping)
     }
+
+    /// Returns true if the vCPU may run, but not in the real-time class.
+    pub(crate) const fn is_ordinary(self) -> bool {
+        matches!(self, Place::First | Place::Original | Place::Behind)
+    }
 }
 
 /// Order that the kernel refused, with the error.

@@ -29,11 +29,17 @@ pub struct Collector {
     others: ThreadCollector,
     /// Kind and end of the last recorded overhead of each CPU.
     spent: BTreeMap<CpuId, (OverheadKind, Time)>,
+    /// Time of the last block of each CPU after which no vCPU has run there.
+    blocked: BTreeMap<CpuId, Time>,
 }
 
 /// Divisor of a slice. A timeslice that is shorter than the slice divided by this number is the
 /// rest of a slice whose timer expired early.
 const REST: u64 = 8;
+
+/// Longest time from a block to the next run interval of the same CPU in which the kernel alone has
+/// chosen the next vCPU. A dispatcher pass takes longer.
+const KERNEL_SWITCH: Span = Span::from_us(5);
 
 /// Overhead of a CPU, as one record of the trace describes it.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +78,7 @@ impl Collector {
             timers: 0,
             others: ThreadCollector::default(),
             spent: BTreeMap::new(),
+            blocked: BTreeMap::new(),
         }
     }
 
@@ -268,6 +275,15 @@ impl Collector {
         ended.into_iter().for_each(|overrun| demand.overruns.add(overrun));
     }
 
+    /// Does not count the overrun of the timeslice that has reached its limit. The kernel began the
+    /// timeslice when another vCPU blocked, and the dispatcher noticed the block later. So the
+    /// overrun is not the lateness of a stop.
+    fn drop_overrun(&mut self, vcpu: VcpuId) {
+        if let Some((stay, _)) = self.stay(vcpu) {
+            stay.overrun = None;
+        }
+    }
+
     fn declined(&mut self) {
         if let Some(vcpu) = self.changing.take()
             && let Some((_, demand)) = self.stay(vcpu)
@@ -292,10 +308,18 @@ impl Sink for Collector {
     fn record(&mut self, record: &Record) {
         self.others.record(record, self.fit_until);
         match *record {
-            Record::Ran { vcpu, cpu, to, used, granted, end, due, .. } => {
+            Record::Ran { vcpu, cpu, from, to, used, granted, end, due, .. } => {
+                let follows_block = self.blocked.remove(&cpu);
+                let follows_block = follows_block.is_some_and(|at| from.since(at) < KERNEL_SWITCH);
+                if end == RanEnd::Blocked {
+                    self.blocked.insert(cpu, to);
+                }
                 if to <= self.fit_until {
                     let limit = granted.filter(|_| due && end == RanEnd::Limit);
-                    self.overran(vcpu, used, due, limit);
+                    match limit.filter(|_| follows_block) {
+                        Some(_) => self.drop_overrun(vcpu),
+                        None => self.overran(vcpu, used, due, limit),
+                    }
                 }
                 self.demand.beyond.yields += u64::from(end == RanEnd::Yielded);
                 self.ran(vcpu, cpu, used);

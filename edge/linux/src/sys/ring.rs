@@ -83,6 +83,12 @@ impl Ring {
         self.data
     }
 
+    /// Returns true if the ring has records that were not read yet.
+    #[must_use]
+    pub fn has_unread(&self) -> bool {
+        self.counter(HEAD).load(Ordering::Acquire) != self.counter(TAIL).load(Ordering::Relaxed)
+    }
+
     /// Passes all records in the ring to `each`, oldest first, and frees their space for the
     /// kernel. Returns the size of that space in bytes.
     ///

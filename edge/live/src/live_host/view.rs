@@ -149,6 +149,11 @@ impl CpuView {
         Ok(news)
     }
 
+    /// Returns true if the CPU has events that were not read yet.
+    pub(super) fn has_unread(&self) -> bool {
+        self.seen().source.has_unread()
+    }
+
     fn seen(&self) -> MutexGuard<'_, ViewedThreads> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }

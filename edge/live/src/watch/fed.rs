@@ -42,4 +42,8 @@ impl EventSource for FedEvents {
         fed.events.drain(..).for_each(each);
         Ok(DrainReport { lost: std::mem::take(&mut fed.lost) })
     }
+
+    fn has_unread(&self) -> bool {
+        !self.fed().events.is_empty()
+    }
 }

@@ -401,6 +401,10 @@ impl EventSource for PerfRing {
         }
         Ok(DrainReport { lost })
     }
+
+    fn has_unread(&self) -> bool {
+        self.ring.has_unread()
+    }
 }
 
 const RECORD_LOST: u32 = 2;

@@ -100,6 +100,10 @@ impl<S: EventSource> EventSource for TappedSource<S> {
         }
         drained
     }
+
+    fn has_unread(&self) -> bool {
+        self.source.has_unread()
+    }
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use slackline_live::watch::ThreadEventKind;
 use slackline_trace::{Entry, Exchange, Fact, Record};
 use slackline_units::{CpuId, DomId, Span, Time, VcpuId};
 
-const ASLEEP: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
+pub(crate) const ASLEEP: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: false };
 const PREEMPTED: ThreadEventKind = ThreadEventKind::SwitchedOut { ready: true };
 
 fn edf() -> &'static Spec {
     find("edf").unwrap()
 }
 
-fn host(cpus: usize) -> FedHost {
+pub(crate) fn host(cpus: usize) -> FedHost {
     host_of(&Topology::flat(cpus))
 }
 
@@ -23,7 +23,7 @@ fn host_of(topology: &Topology) -> FedHost {
     FedHost::new(edf(), &values, topology).unwrap()
 }
 
-fn share(slice: &str, period: &str) -> Values {
+pub(crate) fn share(slice: &str, period: &str) -> Values {
     let given = [
         ("slice", RawValue::Text(slice)),
         ("period", RawValue::Text(period)),
@@ -32,7 +32,7 @@ fn share(slice: &str, period: &str) -> Values {
     Values::read(edf().share_fields, given.into_iter()).unwrap()
 }
 
-fn vcpu(slot: u32) -> VcpuId {
+pub(crate) fn vcpu(slot: u32) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
@@ -40,18 +40,18 @@ fn ms(ms: u64) -> Time {
     Time::START + Span::from_ms(ms)
 }
 
-fn us(us: u64) -> Time {
+pub(crate) fn us(us: u64) -> Time {
     Time::START + Span::from_us(us)
 }
 
-const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
+pub(crate) const CPUS: [CpuId; 2] = [CpuId::new(0), CpuId::new(1)];
 
 /// Returns the class of the last order for a vCPU. `None` if there was no order.
-fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
+pub(crate) fn last_told(host: &FedHost, of: VcpuId) -> Option<OrderedClass> {
     host.told().into_iter().rfind(|&(told, _)| told == of).map(|(_, told)| told)
 }
 
-fn ran(records: &[Record], of: VcpuId) -> Span {
+pub(crate) fn ran(records: &[Record], of: VcpuId) -> Span {
     let ran = records.iter().map(|record| match *record {
         Record::Ran { vcpu, used, .. } if vcpu == of => used,
         _ => Span::ZERO,
@@ -61,7 +61,7 @@ fn ran(records: &[Record], of: VcpuId) -> Span {
 
 /// Returns a host with two vCPUs that are pinned to different CPUs. The second vCPU has been chosen
 /// on CPU 1, and is blocked.
-fn pair() -> FedHost {
+pub(crate) fn pair() -> FedHost {
     let mut host = host(2);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("6ms", "10ms"), true).unwrap();
@@ -118,59 +118,6 @@ fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
     let expected = [(997, 1010, 13), (3000, 5000, 2000)];
     let expected = expected.map(|(from, to, used)| (us(from), us(to), Span::from_us(used)));
     assert_eq!(stretches.collect::<Vec<_>>(), expected);
-}
-
-#[test]
-fn wake_recorded_on_another_cpu_is_dispatched_on_the_cpu_of_the_vcpu() {
-    let host = pair();
-    host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
-    host.at(us(50));
-    host.reschedule(CPUS[0]).unwrap();
-    assert_eq!(last_told(&host, vcpu(1)), None, "CPU 0 gives no orders for CPU 1");
-    host.reschedule(CPUS[1]).unwrap();
-    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
-    let woke = host.records().into_iter().rfind(|it| matches!(it, Record::Woke { .. }));
-    assert_eq!(woke, Some(Record::Woke { at: us(40), vcpu: vcpu(1) }));
-}
-
-#[test]
-fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
-    let host = pair();
-    host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
-    host.note(CPUS[1], us(41), vcpu(1), ThreadEventKind::SwitchedIn);
-    host.at(us(42));
-    host.reschedule(CPUS[1]).unwrap();
-    let _ = (host.records(), host.told());
-    // The vCPU blocks on CPU 1. A wake-up on CPU 0 ends the block, and CPU 0 is read first.
-    host.note(CPUS[1], us(50), vcpu(1), ASLEEP);
-    host.note(CPUS[0], us(60), vcpu(1), ThreadEventKind::Woke);
-    host.count(vcpu(1), Span::from_us(9));
-    host.at(us(70));
-    host.reschedule(CPUS[0]).unwrap();
-    host.reschedule(CPUS[1]).unwrap();
-    let records = host.records();
-    assert_eq!(ran(&records, vcpu(1)), Span::from_us(9), "{records:?}");
-    assert!(records.contains(&Record::Blocked { at: us(50), vcpu: vcpu(1) }), "{records:?}");
-    assert!(records.contains(&Record::Woke { at: us(60), vcpu: vcpu(1) }), "{records:?}");
-    assert_eq!(last_told(&host, vcpu(1)), Some(OrderedClass::InLine));
-}
-
-#[test]
-fn block_event_that_is_read_after_a_later_wake_is_ignored() {
-    let host = pair();
-    // For a vCPU without a home, the events of every CPU are processed.
-    let mut host = host;
-    host.join(vcpu(2), &share("1ms", "10ms"), true).unwrap();
-    host.note(CPUS[0], us(60), vcpu(2), ThreadEventKind::Woke);
-    host.at(us(70));
-    host.reschedule(CPUS[0]).unwrap();
-    host.note(CPUS[1], us(50), vcpu(2), ASLEEP);
-    host.reschedule(CPUS[1]).unwrap();
-    let records = host.records();
-    let told = |wanted: &dyn Fn(&Record) -> bool| records.iter().filter(|it| wanted(it)).count();
-    let of = vcpu(2);
-    assert_eq!(told(&|it| matches!(it, Record::Woke { vcpu, .. } if *vcpu == of)), 1);
-    assert_eq!(told(&|it| matches!(it, Record::Blocked { vcpu, .. } if *vcpu == of)), 0);
 }
 
 #[test]
