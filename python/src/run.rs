@@ -211,18 +211,22 @@ fn simulate(py: Python<'_>, job: &Job) -> PyResult<RunResults> {
 
 /// Simulates with a policy written in Python. The first exception of the policy ends the run.
 fn simulate_python(py: Python<'_>, job: &Job, python: &PythonRun) -> PyResult<RunResults> {
+    let mut signal = None;
     let finished = python.with(|| {
-        job.simulate(|_| match python.has_failed() || py.check_signals().is_err() {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        job.simulate(|_| {
+            signal = py.check_signals().err();
+            match python.has_failed() || signal.is_some() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
         })
     });
-    if let Some(raised) = python.take_error() {
+    if let Some(raised) = python.take_error().or(signal) {
         return Err(raised);
     }
     match finished {
         Ok(Some(finished)) => finished.into_run(py),
-        Ok(None) => Err(SlacklineError::new_err("the run was stopped by a signal")),
+        Ok(None) => Err(SlacklineError::new_err("the run was stopped")),
         Err(error) => Err(error::of_run(py, &error)),
     }
 }

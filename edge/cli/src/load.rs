@@ -20,7 +20,7 @@ use slackline_units::{DomId, Time, VcpuId};
 
 use crate::input;
 use crate::problem::Problem;
-use crate::signals::stop_signal;
+use crate::signals::{cannot_set_up, stop_signal};
 use crate::terminal;
 use args::{Kind, LoadArgs, PingTo};
 
@@ -98,8 +98,7 @@ fn with_devices(
         return body(options).map(drop);
     }
     let (stop, _raised) = stop_signal()?;
-    let source = |source| Problem::Unreadable { file: "a socket pair".into(), source };
-    let stopped = OwnedFd::from(stop.try_clone().map_err(source)?);
+    let stopped = OwnedFd::from(stop.try_clone().map_err(cannot_set_up)?);
     let done = body(Options { stop: Some(stop.into()), ..options })?;
     let text = if args.json { show::json(&done) } else { show::line(&done) };
     terminal::say(&text)?;

@@ -8,15 +8,19 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::problem::Problem;
 
+/// Returns the error for a signal handler that cannot be set up.
+pub(crate) fn cannot_set_up(source: std::io::Error) -> Problem {
+    Problem::HostCannot { message: format!("cannot set up signal handlers: {source}"), hint: None }
+}
+
 /// Returns a flag that becomes true when a signal asks to stop. A second signal ends the program at
 /// once.
 pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
-    let cannot = |source| Problem::Unreadable { file: "a signal".into(), source };
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The order matters: at the first signal the flag must not be set yet.
-        signal_hook::flag::register_conditional_default(signal, flag.clone()).map_err(cannot)?;
-        signal_hook::flag::register(signal, flag.clone()).map_err(cannot)?;
+        signal_hook::flag::register_conditional_default(signal, flag.clone()).map_err(cannot_set_up)?;
+        signal_hook::flag::register(signal, flag.clone()).map_err(cannot_set_up)?;
     }
     Ok(flag)
 }
@@ -34,11 +38,10 @@ pub(crate) fn daemon_signals() -> Result<[(UnixStream, UnixStream); 2], Problem>
 }
 
 fn raised_by(signals: &[i32]) -> Result<(UnixStream, UnixStream), Problem> {
-    let cannot = |source| Problem::Unreadable { file: "a socket pair".into(), source };
-    let (read, write) = UnixStream::pair().map_err(cannot)?;
+    let (read, write) = UnixStream::pair().map_err(cannot_set_up)?;
     for &signal in signals {
-        let write = write.try_clone().map_err(cannot)?;
-        signal_hook::low_level::pipe::register(signal, write).map_err(cannot)?;
+        let write = write.try_clone().map_err(cannot_set_up)?;
+        signal_hook::low_level::pipe::register(signal, write).map_err(cannot_set_up)?;
     }
     Ok((read, write))
 }

@@ -76,7 +76,7 @@ pub struct SimResults {
     pub done: Vec<(Time, VcpuId)>,
 }
 
-/// `goes_on` is called when the number of handled events is a multiple of this number.
+/// Number of handled events from one call of `goes_on` to the next.
 const OFTEN: u64 = 1 << 14;
 
 /// Simulates the scenario from its start to its end.
@@ -89,8 +89,7 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunEr
 }
 
 /// Simulates the scenario until its end, or until `goes_on` returns `Break`. `goes_on` is called
-/// from time to time with the current simulated time, when the number of handled events is a
-/// multiple of 16,384. A run that is stopped early closes its trace as a complete run does.
+/// with the current simulated time at the start, and then after every 16,384 handled events. A run that is stopped early closes its trace as a complete run does.
 ///
 /// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
 /// crate and not in each crate that runs it.
@@ -177,12 +176,16 @@ impl<'a> Sim<'a> {
         self.start_ticks();
         self.start_interference();
         let scenario = self.scenario;
+        let mut next_call = 0;
         while let Some((now, event)) = self.next() {
             self.outcome.events += u64::from(!matches!(event, NextStep::Settle));
-            if self.outcome.events.is_multiple_of(OFTEN) && goes_on(now).is_break() {
-                self.outcome.stopped = Some(now);
-                self.end = now;
-                self.find_next_stop();
+            if self.outcome.events >= next_call {
+                next_call = self.outcome.events + OFTEN;
+                if goes_on(now).is_break() {
+                    self.outcome.stopped = Some(now);
+                    self.end = now;
+                    self.find_next_stop();
+                }
             }
             match event {
                 NextStep::Settle => self.step(now, Fact::Settled, sink)?,

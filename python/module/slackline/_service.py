@@ -19,7 +19,7 @@ SOCKET = "/run/slackline/slackline.sock"
 
 #: Time limit for an answer in seconds. The daemon itself has 5 s. For a prediction it has 17 s, of
 #: which the simulation takes at most 10 s.
-_ANSWER_WITHIN = 15.0
+_ANSWER_WITHIN = 20.0
 
 #: Number of reservations that the daemon lists at once.
 _PAGE = 500

@@ -20,7 +20,7 @@ use slackline_units::{CpuId, CpuShare, Span, Time};
 use crate::args::Alert;
 use crate::busy::BusyProcess;
 use crate::problem::Problem;
-use crate::signals::stop_signal;
+use crate::signals::{cannot_set_up, stop_signal};
 use crate::terminal::{self, Progress};
 
 /// Time after a limit is applied that is left out of the results.
@@ -96,8 +96,7 @@ impl LivePlan {
             drop(may.map_err(|error| Problem::Live(LiveError::Session(error)))?);
         }
         let (stop, _raised) = stop_signal()?;
-        let no_stop = |source| Problem::Unreadable { file: "a socket pair".into(), source };
-        stop.set_nonblocking(true).map_err(no_stop)?;
+        stop.set_nonblocking(true).map_err(cannot_set_up)?;
         let each = u64::try_from(self.targets.len() * self.ways.len()).unwrap_or(u64::MAX);
         let mut watch = Watch {
             stop,

@@ -85,9 +85,11 @@ impl Access {
         let line = |(name, uid): &(String, Option<u32>)| {
             let own = uid.map(Principal::User);
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
+            let reservations = if others == 1 { "reservation" } else { "reservations" };
             format!(
                 "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
-                 tenant, who can neither see the log nor change the {others} reservations of others"
+                 tenant, who can neither see the log nor change the {others} {reservations} of \
+                 others"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -378,7 +380,7 @@ mod tests {
         assert_eq!(lines.len(), 1, "{lines:?}");
         assert!(
             lines[0].starts_with("ann ")
-                && lines[0].ends_with("change the 1 reservations of others"),
+                && lines[0].ends_with("change the 1 reservation of others"),
             "{lines:?}"
         );
         access.migrate();

@@ -17,7 +17,7 @@ use slackline_service::{JoiningDomain, Name, Seats, Terms, WorldError};
 use slackline_trace::{Entry, Record};
 use slackline_units::{CpuShare, DomId, Reservation, Span};
 
-use super::kernel::{SeatedThread, cannot_pause};
+use super::kernel::SeatedThread;
 use super::scheduler::{Place, Scheduler, ShrunkDomain};
 use super::shares::FRONT_PERIOD;
 
@@ -233,7 +233,10 @@ impl Scheduler {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };
         let ids: Vec<JoinId> = known.places.iter().filter_map(|place| place.id).collect();
         if self.session.members().any(|member| member.is_paused && ids.contains(&member.id)) {
-            return Err(cannot_pause());
+            return Err(WorldError::Host {
+                says: "cannot change the mechanism of a paused VM".into(),
+                hint: Some("resume the VM first".into()),
+            });
         }
         let (before, identity) = (known.terms, known.identity);
         let name: Name = known.name.parse().map_err(|_| WorldError::Gone)?;

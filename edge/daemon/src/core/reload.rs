@@ -99,15 +99,21 @@ impl Core {
             }
             Err(says) => tell(&format!("cannot reload prices, which stay as they were: {says}")),
         }
-        match people {
-            Ok(people) => self.access.set_people(people),
-            Err(error) => tell(&format!("cannot reload groups, which stay as they were: {error}")),
-        }
+        let reloaded = match people {
+            Ok(people) => {
+                self.access.set_people(people);
+                "groups and certificates"
+            }
+            Err(error) => {
+                tell(&format!("cannot reload groups, which stay as they were: {error}"));
+                "certificates"
+            }
+        };
         match tls {
             Ok(()) => {
                 if let Some(front) = &mut self.host.front {
                     front.renew();
-                    tell("reloaded groups and certificates, with a new front");
+                    tell(&format!("reloaded {reloaded}, with a new front"));
                 }
             }
             Err(says) => {
