@@ -19,7 +19,8 @@ pub(crate) fn stop_flag() -> Result<Arc<AtomicBool>, Problem> {
     let flag = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         // The order matters: at the first signal the flag must not be set yet.
-        signal_hook::flag::register_conditional_default(signal, flag.clone()).map_err(cannot_set_up)?;
+        signal_hook::flag::register_conditional_default(signal, flag.clone())
+            .map_err(cannot_set_up)?;
         signal_hook::flag::register(signal, flag.clone()).map_err(cannot_set_up)?;
     }
     Ok(flag)
