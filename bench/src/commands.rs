@@ -1,6 +1,6 @@
-//! Duration of whole commands. Three things are measured: the simulated host with a driver domain
-//! compared with real time, the allocation error test on one core, and the experiments of the
-//! papers on all cores.
+//! Duration of whole commands. Three durations are measured. The first is that of the simulated
+//! host with a driver domain, compared with real time. The second is that of the allocation error
+//! test on one core. The third is that of the experiments of the papers on all cores.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,8 +1,8 @@
 //! Cost of each policy alone. The hardware of the benchmark costs nothing, and the host checks the
 //! contract.
 //!
-//! Two operations are measured. In a *pass*, a time limit is reached or a timer expires: the
-//! running vCPU is charged, its timeslice ends, and the next vCPU is picked. In a *pair*, the
+//! Two operations are measured. In a *pass*, a time limit is reached or a timer expires. The
+//! running vCPU is then charged, its timeslice ends, and the next vCPU is picked. In a *pair*, the
 //! running vCPU blocks, another vCPU is picked, and the blocked vCPU wakes.
 
 use std::hint::black_box;
