@@ -14,11 +14,11 @@ use crate::parse::{share, span};
 /// witnesses. The proof compares the demand of the tasks with the least supply of the reservation.
 /// The trace is a simulated run in which a slightly smaller reservation misses a deadline. For a VM
 /// of a scenario the simulator searches for the smallest slice with which the claims of the
-/// scenario hold with each of N seeds. The answer is then tested with N other seeds, from which
-/// its confidence is computed.
+/// scenario hold. They must hold with each of N seeds. The answer is then tested with N other
+/// seeds, from which its confidence is computed.
 ///
-/// Without FILE, --share and --delay give a reservation in closed form: a VM with this share that
-/// never waits longer than the delay for CPU time.
+/// Without FILE, --share and --delay give a reservation in closed form. A VM with this share never
+/// waits longer than the delay for CPU time.
 ///
 /// Examples:
 ///   slackline fit tasks.toml

@@ -30,8 +30,8 @@ const JSON_HELP: &str = "Print JSON: the results of every rule; with --live the 
 /// with that change. It makes the change only if the prediction is better. If the next round is
 /// worse than predicted, the manager undoes the change.
 ///
-/// With FILE, the manager is simulated and compared with other rules. FILE is a scenario, or a
-/// series of demand: a CSV file whose first line names the VMs, and whose other lines have the
+/// With FILE, the manager is simulated and compared with other rules. FILE is a scenario or a
+/// series of demand. A series is a CSV file whose first line names the VMs. Each other line has the
 /// demand of a round in % of a CPU. A batch VM takes all slack of a series.
 ///
 /// With --live, the manager measures and predicts with the daemon. By default it only prints its

@@ -1,5 +1,5 @@
-//! Report of a run as one HTML file: numbers of each vCPU, and the timeline that the page of the
-//! daemon draws, by the same script.
+//! Report of a run as one HTML file. It has the numbers of each vCPU, and the timeline of the
+//! daemon's page, drawn by the same script.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

@@ -341,8 +341,8 @@ impl Client {
         self.ask(&RepeatableRequest::get(format!("/v1/reservations{}", query.unwrap_or_default())))
     }
 
-    /// Returns the available capacity of each CPU: the largest slice in a period of length `period`
-    /// that one more vCPU could reserve on the CPU now.
+    /// Returns the available capacity of each CPU. It is the largest slice in a period of length
+    /// `period` that one more vCPU could reserve on the CPU now.
     ///
     /// # Errors
     /// If the request is refused or not answered.

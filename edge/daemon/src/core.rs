@@ -2,9 +2,9 @@
 //! discovery of VMs, input from clients) is done by other threads and processes. The core sends
 //! orders to them and never waits for one particular answer.
 //!
-//! The core is real-time, one priority below the dispatchers, so that a change takes effect within
-//! a millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core
-//! runs there, as do the ledger, the keeper and the front.
+//! The core is real-time, one priority below the dispatchers. So a change takes effect within a
+//! millisecond even if all CPUs of the host are reserved. If a CPU is left unmanaged, the core runs
+//! there, as do the ledger, the keeper and the front.
 
 mod access;
 mod alive;

@@ -2,8 +2,8 @@
 //! the caller.
 //!
 //! The front is a separate process that runs as an unprivileged user, without capabilities and
-//! without a way to get any. At its start it receives its listening sockets and a link to the core,
-//! and reads the users and groups of the host and the TLS files. It opens no files after it has
+//! without a way to get any. At its start it receives its listening sockets and a link to the core.
+//! It also reads the users and groups of the host and the TLS files. It opens no files after it has
 //! dropped its rights. All its state may be lost: when the front dies, its connections end, and the
 //! core starts another front.
 

@@ -151,8 +151,8 @@ impl LivePlan {
         Ok(results)
     }
 
-    /// Returns true if the test can go on without this mechanism after the error: the share is too
-    /// small for the mechanism, or the user did not name the mechanism.
+    /// Returns true if the test can go on without this mechanism after the error. Either the share
+    /// is too small for the mechanism, or the user did not name the mechanism.
     fn skips(&self, error: &LimitError) -> bool {
         is_too_fine(error) || self.demand == Demand::AllThereAre
     }

@@ -2,9 +2,9 @@
 //!
 //! The verdicts are those of all papers:
 //!
-//! - *reproduced*: the published value lies in the measured range over the seeds, widened by the
-//!   precision with which the value can be read in the paper. A finding in words is reproduced if
-//!   the measured one is the same.
+//! - *reproduced*: the published value lies in the measured range over the seeds. The range is
+//!   widened by the precision with which the value can be read in the paper. A finding in words is
+//!   reproduced if the measured one is the same.
 //! - *same shape*: the values differ, but have the same sign or the order that the paper states.
 //!   For a statement about an order, this is the best verdict.
 //! - *differs*: neither reproduced nor of the same shape.

@@ -540,9 +540,9 @@ pub(crate) struct WhyArgs {
 
 /// Show all VMs on a screen that is drawn again as their numbers change.
 ///
-/// Without a file, `top` asks the daemon each second for CPU time reserved and used, CPU ready,
-/// missed deadlines, and the culprit of the selected VM's waiting time. With a file, `top` plays a
-/// recording, an incident or any saved trace, with XenMon's columns for each vCPU.
+/// Without a file, `top` asks the daemon each second for CPU time reserved and used, CPU ready and
+/// missed deadlines. It also asks for the culprit of the selected VM's waiting time. With a file,
+/// `top` plays a recording, an incident or any saved trace, with XenMon's columns for each vCPU.
 ///
 /// Keys: `q` quit, `s` sort by the next column, `/` show only names with a text, arrows select a
 /// row, Enter shows who kept the selected VM from running, Space pauses, `+` and `-` play a

@@ -46,8 +46,8 @@ fn alert_test_error_over_a_whole_run_is_small_under_each_limiting_policy() {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
             let error = target["whole_time_error_percent"]["median"].as_f64().expect("an error");
-            // Over ten seconds, one timeslice or period of 30 ms too many or too few is at most 30
-            // ms of 500 ms at the smaller share.
+            // Over ten seconds there may be one timeslice or period of 30 ms too many or too few.
+            // That is at most 30 ms of 500 ms at the smaller share.
             assert!(error.abs() <= 6.0, "{policy}: {target:#}");
         }
     }

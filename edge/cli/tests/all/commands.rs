@@ -241,7 +241,7 @@ fn claims_about_busy_time_and_overhead_of_a_cpu_are_evaluated() {
 }
 
 /// The task `web/0` takes 1 ms per request. Packets of the second client travel longer than packets
-/// of the first client, and packets of the third client arrive after the end of the run. The task
+/// of the first client. Packets of the third client arrive after the end of the run. The task
 /// `web/1` has no job.
 #[test]
 fn claims_about_clients_and_guest_tasks_are_evaluated() {

@@ -41,7 +41,7 @@ on = "sim"
 "#;
 
 /// Copies the program under test. It runs `cp` to write the copy. If the test process wrote it, a
-/// child of another test could inherit the open file, and a file that is open for writing cannot be
+/// child of another test could inherit the open file. A file that is open for writing cannot be
 /// executed.
 pub fn copy_program(to: &Path) {
     let copied = Command::new("cp").arg(PROGRAM).arg(to).status().expect("cp");

@@ -184,8 +184,8 @@ fn sleep(ms: u64) {
     std::thread::sleep(Duration::from_millis(ms));
 }
 
-/// An agent claims urgency and then stops reporting, three times. Each claim ends within 200 ms:
-/// after 100 ms it expires, then each other VM may run for a timeslice, and then the guest runs for
+/// An agent claims urgency and then stops reporting, three times. Each claim ends within 200 ms.
+/// After 100 ms it expires, then each other VM may run for a timeslice, and then the guest runs for
 /// 5 ms. The claim of an agent that dies ends at once.
 #[test]
 fn urgency_claim_expires_if_its_agent_is_silent_or_dies() {

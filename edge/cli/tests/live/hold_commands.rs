@@ -16,8 +16,8 @@ use slackline_units::Span;
 /// work.
 const NAPS: &str = "SLACKLINE_TEST_NAPS";
 
-/// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn, if a test has started
-/// this program for that purpose. It reports the length of each burst.
+/// Runs as a child process that works for 5 ms and sleeps for 45 ms in turn. It does so only if a
+/// test has started this program for that purpose. It reports the length of each burst.
 #[test]
 fn helper_process_runs_as_sleeper() {
     if std::env::var_os(NAPS).is_none() {

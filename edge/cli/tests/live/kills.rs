@@ -165,8 +165,8 @@ fn kill_at(live: &Live, whom: Whom, threads: &str, delay: Duration) {
 /// restore the threads, so `doctor` finds and restores them. A keeper that had just been started
 /// can survive and restore them itself.
 ///
-/// Other remains are checked only after that. Until then the victim computes as a real-time thread,
-/// so the kernel has only a twentieth of the victim's CPU for the work of ending processes.
+/// Other remains are checked only after that. Until then the victim computes as a real-time thread.
+/// So the kernel has only a twentieth of the victim's CPU for the work of ending processes.
 fn both_are_dead(live: &Live, victim: &Victim) {
     let says = format!("of process {} ", victim.pid());
     if victim.is_held() {

@@ -258,7 +258,7 @@ fn front_process_of_the_daemon_has_no_capabilities_and_others_have_few() {
     assert!(uids.split(' ').all(|uid| uid != "0"), "{uids}");
     let gids = field(front, "Gid");
     assert!(gids.split(' ').all(|gid| gid != "0"), "{gids}");
-    // Core and keeper have the capabilities to hold and restore threads, and no others: none of
+    // Core and keeper have the capabilities to hold and restore threads, and no others. None of
     // their threads can mount file systems, load modules, trace or change the network.
     let is_there = |path: &str| std::path::Path::new(path).is_dir();
     let is_mounted =

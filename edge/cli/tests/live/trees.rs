@@ -26,8 +26,8 @@ use slackline_units::{CpuSet, Span};
 const PART: &str = "SLACKLINE_TEST_TREE";
 /// Environment variable that marks all processes of a tree.
 const MARK: &str = "SLACKLINE_TEST_TREE_OF";
-/// Environment variable with the path of the notes, a file to which the first process of a tree
-/// writes the CPU time that all its processes used.
+/// Environment variable with the path of the notes. To this file the first process of a tree writes
+/// the CPU time that all its processes used.
 const NOTES: &str = "SLACKLINE_TEST_TREE_NOTES";
 
 /// Nice value of the tree's processes before a run schedules them.

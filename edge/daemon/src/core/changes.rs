@@ -1,5 +1,5 @@
-//! Changes that other programs, or a VM's own threads, make to the scheduling of threads that the
-//! daemon schedules: for example another class, priority or affinity. The session undoes or
+//! Changes by other programs, or by a VM's own threads, to the scheduling of threads that the
+//! daemon schedules. Examples are another class, priority or affinity. The session undoes or
 //! respects each change, and this module logs it.
 
 use slackline_live::session::{ForeignChange, SessionEvents};

@@ -387,8 +387,8 @@ impl FlightThread {
         self.threads = threads;
     }
 
-    /// Draws into the timeline: the entries of the current piece from index `from` on, and the part
-    /// before `until` of run intervals that have not ended.
+    /// Draws into the timeline the entries of the current piece from index `from` on. Of run
+    /// intervals that have not ended, draws the part before `until`.
     fn draw(&mut self, from: usize, until: Time) {
         let names = &self.names;
         let name = |vcpu: VcpuId| names.get(&vcpu).map(|(name, _)| name.clone());

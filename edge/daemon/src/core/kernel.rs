@@ -42,8 +42,8 @@ impl KernelDomain {
     }
 }
 
-/// Returns the requests with which a domain of the kernel joins the session: its places on the
-/// first CPU, and then the same reservations on each further CPU.
+/// Returns the requests with which a domain of the kernel joins the session. They are its places on
+/// the first CPU, and then the same reservations on each further CPU.
 pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Request> {
     let on = |cpu: usize| Some(CpuSet::one(CpuId::new(cpu)));
     let places = 0..as_what.2.vcpus();

@@ -2,7 +2,7 @@
 //! processes.
 //!
 //! A principal has one worker at a time. After an answer the worker keeps its recording for a few
-//! seconds, so that further questions about the same seconds need neither a new recording nor a new
+//! seconds. So further questions about the same seconds need neither a new recording nor a new
 //! check of it. A worker that fails is killed, and nothing else is affected.
 
 mod process;

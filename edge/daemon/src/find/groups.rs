@@ -103,8 +103,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
 }
 
 /// Returns true if a cgroup named `of_group` can belong to a VM named `name`. Only the letters and
-/// digits of both names are compared: those of `name` must begin with those of `of_group`, and be
-/// the same if `of_group` is too short to have been cut off.
+/// digits of both names are compared. Those of `name` must begin with those of `of_group`. They
+/// must be the same if `of_group` is too short to have been cut off.
 ///
 /// The comparison detects a process in the cgroup of one VM that claims to be another VM.
 pub(super) fn fits(of_group: &[u8], name: &[u8]) -> bool {

@@ -2,9 +2,9 @@
 //!
 //! A browser sends requests of any page that its user opens, with the cookies and certificates of
 //! the user. So a request of a browser is accepted only if it comes from our own page and proves a
-//! session: by a cookie, which scripts cannot read, and by a token, which other sites and other
-//! ports of this host do not have. This holds on every socket, since `ssh -L` can forward each of
-//! them to a browser.
+//! session. The proof is a cookie, which scripts cannot read, and a token, which other sites and
+//! other ports of this host do not have. This holds on every socket, since `ssh -L` can forward
+//! each of them to a browser.
 
 use std::sync::{Mutex, PoisonError};
 

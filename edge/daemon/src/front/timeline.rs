@@ -158,8 +158,8 @@ impl Painter {
         self.send(&part(None, "vms", &rows))
     }
 
-    /// Returns the CPU ready of a VM: the part of the last 5 s in which a vCPU waited for a CPU, as
-    /// the mean of all vCPUs in millionths. `None` if it is not known.
+    /// Returns the CPU ready of a VM, as the mean of all vCPUs in millionths. It is the part of the
+    /// last 5 s in which a vCPU waited for a CPU. `None` if it is not known.
     fn ready(&self, name: &str) -> Option<u64> {
         let samples = self.waited.get(name)?;
         let ((from, before, _), (to, after, vcpus)) = (samples.first()?, samples.last()?);

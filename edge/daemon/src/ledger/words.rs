@@ -60,8 +60,8 @@ pub struct Keep {
 }
 
 impl Keep {
-    /// Default bounds: events for 90 days, a million of them and 1 GiB in total, answers for a day,
-    /// and history for 400 days in 64 MiB.
+    /// Default bounds. Events are kept for 90 days, at most a million of them and 1 GiB in total.
+    /// Answers are kept for a day, history for 400 days in 64 MiB.
     pub const USUAL: Keep = Keep {
         events: Duration::from_secs(90 * 24 * 3600),
         rows: 1_000_000,
