@@ -269,7 +269,7 @@ fn restore_one(tid: Tid, default: Original) -> Result<(), GiveBackError> {
 }
 
 /// Returns the new id of a held thread that has executed another program. Such a thread becomes the
-/// only one of its process, gets the id of the first thread, and keeps the scheduling class that
+/// only one of its process and gets the id of the first thread. It keeps the scheduling class that
 /// the fence set. `None` if the thread has not executed another program.
 fn renumbered(entry: &Entry) -> Option<Tid> {
     let pid = entry.process.id;
@@ -334,8 +334,8 @@ fn scheduling(tid: Tid, to: &SchedulingOf) -> Result<(), GiveBackError> {
     })
 }
 
-/// Continues a process, even if it does not seem to be stopped, because a stop signal may have been
-/// sent that has not taken effect yet.
+/// Continues a process, even if it does not seem to be stopped. A stop signal may have been sent
+/// that has not taken effect yet.
 fn go(process: TaskIdentity) -> Result<(), GiveBackError> {
     let pid = process.id;
     let sent = TaskFd::open(pid).and_then(|held| {

@@ -531,8 +531,8 @@ mod tests {
         assert_eq!(heard(&mut keeper, "free 10"), UNWRITTEN);
     }
 
-    /// The keeper restores a kept thread when its time has passed, or not at all if a later owner
-    /// has taken the thread out of the journal.
+    /// The keeper restores a kept thread when its time has passed. It does not restore the thread
+    /// if a later owner has taken the thread out of the journal.
     #[test]
     fn keeper_process_restores_a_kept_thread_later_unless_it_is_adopted() {
         for is_adopted in [false, true] {

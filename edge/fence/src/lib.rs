@@ -1,11 +1,11 @@
 //! The fence: restores each thread that a process has changed when the process ends or is killed.
 //!
 //! The process that holds threads is the *owner*. A thread that the owner may change is *held*.
-//! Before the owner changes it for the first time, it reports the thread's original state to its
-//! *keeper*, a child process, and waits for the answer. When the owner ends in any way, the kernel
-//! closes its end of their socket. The keeper then restores every thread still on its list. The
-//! keeper also writes the list to a journal, so that a later program can restore the threads if
-//! both were killed.
+//! Before the owner changes a thread for the first time, it reports the thread's original state to
+//! its *keeper*, a child process. The owner then waits for the answer. When the owner ends in any
+//! way, the kernel closes its end of their socket. The keeper then restores every thread still on
+//! its list. The keeper also writes the list to a journal, so that a later program can restore the
+//! threads if both were killed.
 //!
 //! - If the owner dies before it changes a thread, there is nothing to restore. If it dies later,
 //!   the keeper restores each thread that the owner has not released. It also repeats a restore
@@ -16,8 +16,8 @@
 //!   before the owner changes it for the first time.
 //!
 //! Invariant after every call: a thread that may differ from its original state is on the owner's
-//! list, on the keeper's list (unless the keeper is dead) and in the journal (unless there is
-//! none).
+//! list. It is also on the keeper's list (unless the keeper is dead) and in the journal (unless
+//! there is none).
 //!
 //! Limit: threads and processes that a *pinned* thread starts inherit its affinity, and keep it
 //! afterwards. The fence cannot tell it from an affinity that they chose themselves.

@@ -1,7 +1,7 @@
 //! Held process trees, and the handle through which a scheduler gives orders to a whole tree.
 //!
 //! All processes of a tree are in one cgroup (see [`TreePlace`]), and so are all processes that
-//! they start. An order applies to the threads in the kernel's list of the cgroup, which is read
+//! they start. An order applies to the threads in the kernel's list of the cgroup. The list is read
 //! for each order, since a copy could be out of date. Threads that a real-time thread of the tree
 //! starts inherit its class and its CPU, from their first instruction. So between a fork and the
 //! next audit no thread of the tree runs on another CPU or in another class. The threads take turns
@@ -402,8 +402,8 @@ impl HeldTree {
     }
 
     /// Returns true if the tree needs no audit now, because it has used no CPU time since all its
-    /// threads were blocked. A blocked thread that another program has moved into the tree or
-    /// changed since then is found when it runs, or at the next regular audit.
+    /// threads were blocked. Another program may have moved a blocked thread into the tree or
+    /// changed it since then. Such a thread is found when it runs, or at the next regular audit.
     #[must_use]
     pub fn is_resting(&self, used: Span) -> bool {
         self.lock().rest.as_mut().is_some_and(|rest| rest.lasts(used))

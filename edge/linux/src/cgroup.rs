@@ -269,8 +269,8 @@ impl Place {
     /// cgroup above that allows it.
     ///
     /// # Errors
-    /// If no hierarchy with the controller is mounted, the thread's cgroup is not visible, the
-    /// thread is in a cgroup that Slackline made, or no cgroup enables the controller.
+    /// If no hierarchy with the controller is mounted, no cgroup enables the controller, or the
+    /// thread's cgroup is not visible. Also if the thread is in a cgroup that Slackline made.
     pub fn find_in(
         version: Version,
         thread: &ThreadRef,

@@ -86,7 +86,7 @@ impl OwnedCpu {
 
 impl Drop for OwnedCpu {
     fn drop(&mut self) {
-        // Closing the file is not enough: a child process has a copy of the descriptor between fork
+        // Closing the file is not enough. A child process has a copy of the descriptor between fork
         // and exec, and the lock lasts until that copy is closed.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }

@@ -41,8 +41,8 @@ pub struct FifoPriority(u8);
 impl FifoPriority {
     /// Priority of dispatchers, above all threads that they schedule.
     pub const DISPATCHER: FifoPriority = FifoPriority(99);
-    /// Priority of the keeper process: lower than the priority of the dispatchers, and higher than
-    /// the priorities of all threads that the keeper may have to restore.
+    /// Priority of the keeper process. It is lower than the priority of the dispatchers, and higher
+    /// than those of all threads that the keeper may have to restore.
     pub const KEEPER: FifoPriority = FifoPriority(98);
     /// Highest priority of a vCPU, for the vCPU that the policy chose. [`Ladder`](priority::Ladder)
     /// assigns the lower priorities.
@@ -151,8 +151,8 @@ impl ActError {
     }
 
     /// Returns true if the caller can continue: it leaves the vCPU blocked and tries the order
-    /// again later. Returns false if the refused order would have resumed or restored the thread,
-    /// since a thread that stays real-time would keep all other threads from running.
+    /// again later. Returns false if the refused order would have resumed or restored the thread. A
+    /// thread that stays real-time would keep all other threads from running.
     #[must_use]
     pub fn is_refusal(&self) -> bool {
         match self {

@@ -3,7 +3,7 @@
 //!
 //! The functions of this module make single system calls: they make no decisions, keep no state and
 //! do not retry. Errors are those of the kernel, unless a function says otherwise. Threads are
-//! identified by [`Tid`]. An id is valid only as long as the thread lives, so code that keeps an id
+//! identified by [`Tid`]. An id is valid only as long as the thread lives. So code that keeps an id
 //! across a wait must keep a descriptor of the thread too.
 
 #![allow(unsafe_code)]
@@ -184,8 +184,8 @@ pub fn get_scheduling(tid: Tid) -> io::Result<SchedulingOf> {
 /// Sets the scheduling of a thread.
 ///
 /// # Errors
-/// `EPERM` without the privilege, for `SCHED_FIFO` and `SCHED_RR` also without a real-time budget
-/// in the thread's cgroup, and for `SCHED_DEADLINE` also if the thread is pinned. `EBUSY` if the
+/// `EPERM` without the privilege. `EPERM` also for `SCHED_FIFO` and `SCHED_RR` without a real-time
+/// budget in the thread's cgroup, and for `SCHED_DEADLINE` if the thread is pinned. `EBUSY` if the
 /// host has no deadline bandwidth left, `EINVAL` for values out of range, `ESRCH` if there is no
 /// such thread.
 pub fn set_scheduling(tid: Tid, to: &SchedulingOf) -> io::Result<()> {
@@ -293,7 +293,7 @@ pub fn get_affinity(tid: Tid) -> io::Result<CpuSet> {
 /// Restricts a thread to these CPUs. When the call returns, the thread has left all other CPUs.
 ///
 /// # Errors
-/// `EINVAL` if the set contains no CPU that is online and in the thread's cpuset, `EPERM` without
+/// `EINVAL` if the set contains no CPU that is online and in the thread's cpuset. `EPERM` without
 /// the privilege, `ESRCH` if there is no such thread, `EBUSY` for `SCHED_DEADLINE` threads.
 pub fn set_affinity(tid: Tid, cpus: &CpuSet) -> io::Result<()> {
     let mut kernel = thread::CpuSet::new();

@@ -3,8 +3,8 @@
 //!
 //! The kernel reuses thread ids. So a [`ThreadRef`] also has the thread's start time and
 //! descriptors of the thread and its process. The descriptors become invalid when the thread or
-//! process ends. The start time distinguishes a later thread with the same id, even for a program
-//! that has no descriptor, such as a program that was started after a crash.
+//! process ends. The start time distinguishes a later thread with the same id. It does so even for
+//! a program that has no descriptor, such as a program that was started after a crash.
 
 mod fd;
 

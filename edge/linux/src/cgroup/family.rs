@@ -113,8 +113,8 @@ mod tests {
         Tid::new(i32::try_from(child.id()).unwrap()).unwrap()
     }
 
-    /// The processes are a shell with a sleeping child, a second shell below it with another
-    /// sleeping child, and a child that has ended but is not reaped.
+    /// The processes are a shell with a sleeping child, and a second shell below it with another
+    /// sleeping child. One more child has ended but is not reaped.
     #[test]
     fn two_search_methods_find_exactly_the_live_descendants_of_a_process() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";

@@ -104,8 +104,8 @@ impl Freezer {
         Ok(opened)
     }
 
-    /// Freezes the thread. The thread stops when its CPU notices the freeze: at once if it is on
-    /// the caller's CPU, and after a few microseconds if it is on another.
+    /// Freezes the thread. The thread stops when its CPU notices the freeze. On the caller's CPU
+    /// that is at once, on another CPU after a few microseconds.
     ///
     /// # Errors
     /// If the kernel refuses.

@@ -26,8 +26,8 @@ pub struct Ladder {
 }
 
 impl Ladder {
-    /// Number of different priorities. It is larger than the usual number of threads, so that a
-    /// thread can change its place in the queue without new priorities for all others.
+    /// Number of different priorities. It is larger than the usual number of threads. So a thread
+    /// can change its place in the queue without new priorities for all others.
     const ROOM: u8 = 8;
 
     /// Lowest priority that is assigned. [`FifoPriority::CHOSEN`] is the highest.
@@ -84,8 +84,8 @@ impl Priority {
     /// Gives the thread `slice` of CPU time in every `period` by `SCHED_DEADLINE`, and no more.
     ///
     /// # Errors
-    /// If the thread has exited, or the kernel refuses for lack of privilege or bandwidth, for a
-    /// thread that may not run on every CPU, or for a slice below 1 us.
+    /// If the thread has exited, or the kernel refuses for lack of privilege or bandwidth. The
+    /// kernel also refuses a thread that may not run on every CPU, and a slice below 1 us.
     pub fn reserve(&mut self, slice: Span, period: Span) -> Result<(), ActError> {
         let class = Scheduling::Deadline { runtime: slice, deadline: period, period };
         self.set(SchedulingOf { class, reset_on_fork: true }, Act::Reserve)

@@ -71,8 +71,8 @@ const CONTEXT_SWITCH: u64 = flag(26);
 /// would remove the probe when its last event is closed, which takes tens of milliseconds.
 ///
 /// # Errors
-/// `ENODEV` if the CPU is offline, `EACCES` or `EPERM` without the privilege (events of whole CPUs
-/// need `CAP_PERFMON`), `EMFILE`, `ENOSYS` if the kernel has no perf events.
+/// `ENODEV` if the CPU is offline. `EACCES` or `EPERM` without the privilege (events of whole CPUs
+/// need `CAP_PERFMON`). `EMFILE`, or `ENOSYS` if the kernel has no perf events.
 pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
     let attr = match tracepoint {
         Some(config) => Attr { kind: TRACEPOINT, config, ..Attr::default() },
@@ -86,12 +86,12 @@ pub fn open_holder(cpu: CpuId, tracepoint: Option<u64>) -> io::Result<OwnedFd> {
 /// shares a ring.
 ///
 /// Every switch on this CPU has two records (`PERF_RECORD_SWITCH_CPU_WIDE`), one for the thread
-/// that leaves and one for the next thread. Each record has three words: the process and thread on
-/// the other side of the switch, the process and thread of this side, and the time
+/// that leaves and one for the next thread. Each record has three words. They are the process and
+/// thread on the other side of the switch, the process and thread of this side, and the time
 /// (`CLOCK_MONOTONIC`, nanoseconds). A start of a thread on this CPU has one record
 /// (`PERF_RECORD_FORK`), written before the new thread runs. An exit has one record
 /// (`PERF_RECORD_EXIT`), written before the thread leaves the CPU for the last time. The records of
-/// starts and exits have a word with the process and its parent, a word with the thread and the
+/// starts and exits have three words. They are the process and its parent, the thread and the
 /// thread that started it, and the time.
 ///
 /// # Errors
@@ -123,15 +123,15 @@ pub enum Tell {
 /// nanoseconds), a half word with the size of the data, and the data of the tracepoint.
 ///
 /// Events on the watched threads instead of the CPU would cost other threads less, but they miss
-/// wake-ups. An event of a blocked thread is off, and since a fix in 2026 (6.1.167, 6.6.130,
-/// 6.12.77, 6.18.17) the kernel records nothing for an event that is off.
+/// wake-ups. An event of a blocked thread is off. Since a fix in 2026 (6.1.167, 6.6.130, 6.12.77,
+/// 6.18.17) the kernel records nothing for an event that is off.
 ///
 /// # Errors
 /// `EINVAL` if the filter is longer than a page or malformed, otherwise as for [`open_holder`].
 pub fn open_hits(tracepoint: u64, cpu: CpuId, filter: &CStr, tell: Tell) -> io::Result<OwnedFd> {
     let event = open_all_hits(tracepoint, cpu, tell)?;
     // SAFETY: PERF_EVENT_IOC_SET_FILTER reads a string that ends in zero, though it declares itself
-    // as taking a pointer to a pointer; `filter` is one and lives until the call returns.
+    // as taking a pointer to a pointer. `filter` is such a string and lives until the call returns.
     unsafe {
         let set = IntegerSetter::<{ opcode::write::<*mut u8>(b'$', 6) }>::new_usize(
             filter.as_ptr().expose_provenance(),
@@ -233,9 +233,9 @@ pub enum CountTarget<'a> {
 }
 
 /// Opens an event for the CPU time of threads. Once it shares a ring and is switched on, it
-/// notifies the reader of the ring each time the threads have received `every` of CPU time on this
-/// CPU. Each time it also writes an empty record. The kernel's minimum for `every` is 10 us. The
-/// event costs nothing while none of the threads runs.
+/// notifies the reader of the ring. It does so each time the threads have received `every` of CPU
+/// time on this CPU. Each time it also writes an empty record. The kernel's minimum for `every` is
+/// 10 us. The event costs nothing while none of the threads runs.
 ///
 /// # Errors
 /// `ESRCH` if there is no such thread, `EBADF` or `EINVAL` if the kernel cannot count for such a
@@ -282,7 +282,7 @@ fn open_by(way: libc::c_ulong, tid: i32, cpu: i32, mut attr: Attr) -> io::Result
     attr.size = u32::try_from(mem::size_of::<Attr>()).map_err(|_| malformed())?;
     let (no_group, flags) = (-1, CLOSE_ON_EXEC | way);
     // SAFETY: the kernel reads as many bytes of `attr` as its field `size` says, which is the size
-    // of `attr`, and keeps no pointer to it.
+    // of `attr`. The kernel keeps no pointer to `attr`.
     let result = unsafe {
         libc::syscall(libc::SYS_perf_event_open, &raw mut attr, tid, cpu, no_group, flags)
     };

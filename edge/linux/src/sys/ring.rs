@@ -136,14 +136,14 @@ impl Ring {
         let mask = self.data as u64 - 8;
         let offset = usize::try_from(at & mask).expect("an offset is below the size of the ring");
         // SAFETY: the mask keeps `offset` word-aligned and at least a word below the end of the
-        // data pages, which lie behind the first page and are mapped as long as `self` lives.
+        // data pages. These pages lie behind the first page and are mapped as long as `self` lives.
         // Volatile because the kernel writes here.
         unsafe { self.base.add(self.page + offset).cast::<u64>().read_volatile() }
     }
 
     fn counter(&self, offset: usize) -> &AtomicU64 {
         // SAFETY: both offsets are aligned and inside the first page, which is mapped and writable
-        // as long as `self` lives; the kernel uses these words atomically too.
+        // as long as `self` lives. The kernel uses these words atomically too.
         unsafe { AtomicU64::from_ptr(self.base.add(offset).cast().as_ptr()) }
     }
 }

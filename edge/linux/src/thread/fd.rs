@@ -4,12 +4,12 @@
 //! file in procfs is used instead. Reading it fails with `ESRCH` once the thread has ended, even if
 //! another thread has got its id. From Linux 5.3 on, a pidfd of the process is used in addition.
 //!
-//! Some actions are not possible by descriptor and use the thread's id: signals to a thread before
-//! 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and affinity.
-//! Before each of them, the descriptor and the start time are checked. The action could affect
-//! another thread only if the thread exited, was reaped and had its id reused in the few
-//! microseconds between check and call. The kernel assigns ids in turn, so it would have to assign
-//! all other ids (at least 32,767) in that time.
+//! Some actions are not possible by descriptor and use the thread's id. These are signals to a
+//! thread before 6.9, signals to a process before 5.3, and on all kernels changes of scheduling and
+//! affinity. Before each of them, the descriptor and the start time are checked. The action could
+//! affect another thread only if the id were reused in the few microseconds between check and call.
+//! The thread would also have to exit and be reaped in that time. The kernel assigns ids in turn,
+//! so it would have to assign all other ids (at least 32,767) in that time.
 
 use std::fs::File;
 use std::io;
