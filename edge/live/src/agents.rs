@@ -4,8 +4,8 @@
 //! passed to the host as hints from vCPUs.
 //!
 //! One thread reads the reports of all agents, on unmanaged CPUs if there are any. It reads at most
-//! 4 KiB from an agent at a time, and does not read from an agent that exceeds the permitted rate
-//! of reports. Such an agent only fills the buffer of its own socket.
+//! 4 KiB from an agent at a time. It does not read from an agent that exceeds the permitted rate of
+//! reports. Such an agent only fills the buffer of its own socket.
 
 mod hearing;
 

@@ -9,8 +9,7 @@ use slackline_units::{Span, Time};
 const LEAST: Span = Span::from_us(10);
 
 /// Upper limit of the minimum wait and of the margin. If the running vCPU has more than this left
-/// of its slice when the timer expires, the host stalled, and the clock does not learn from that
-/// timer.
+/// of its slice when the timer expires, the host stalled. The clock does not learn from that timer.
 const MOST: Span = Span::from_us(100);
 
 /// Increase of the margin after a timer that expired before the slice was used up. With this value
@@ -32,8 +31,9 @@ pub(crate) struct PassTimes {
     pub(crate) limit: Option<Time>,
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check for two conditions: a lower real-time vCPU on this CPU has been running in
-    /// place of the chosen vCPU, or the CPU's debt to ordinary threads is paid.
+    /// Time of a check for two conditions. One is that a lower real-time vCPU on this CPU has been
+    /// running in place of the chosen vCPU. The other is that the CPU's debt to ordinary threads is
+    /// paid.
     pub(crate) glance: Option<Time>,
 }
 
@@ -131,8 +131,8 @@ mod tests {
         assert_eq!(waits, [10, 20, 40, 20, 10]);
     }
 
-    /// In the model, a vCPU starts to run 20 us after the dispatcher pass, and the timer for the
-    /// end of its slice is late by 0 to 15 us.
+    /// In the model, a vCPU starts to run 20 us after the dispatcher pass. The timer for the end of
+    /// its slice is late by 0 to 15 us.
     #[test]
     fn timer_margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
         let mut clock = AlarmClock::new();

@@ -5,12 +5,13 @@
 //! not received the remaining 5 % for a second, the kernel gives them 50 ms at once. Since Linux
 //! 6.12 the fair server does that. In older kernels the limit `sched_rt_runtime_us` had the same
 //! effect. No reservation on the CPU is delivered in those 50 ms. This can happen even if
-//! reservations take less than 95 %: dispatchers are real-time too, and a hypervisor below the host
+//! reservations take less than 95 %. Dispatchers are real-time too, and a hypervisor below the host
 //! can take time from ordinary threads.
 //!
-//! So if ordinary threads have received too little, a vCPU that should be real-time runs for a
-//! while as the ordinary thread with the highest priority. This pays the debt: the vCPU receives
-//! nearly all of the time, and the kernel counts the time as CPU time of ordinary threads.
+//! So if ordinary threads have received too little, a vCPU that should be real-time becomes an
+//! ordinary thread for a while. It then has the highest priority of the ordinary threads. This pays
+//! the debt: the vCPU receives nearly all of the time, and the kernel counts the time as CPU time
+//! of ordinary threads.
 
 use slackline_units::{Span, Time};
 

@@ -58,7 +58,7 @@ pub(crate) struct Pcpus {
     /// Total length of each vCPU's run intervals that events have shown and that were not reported
     /// yet, by slot. The kernel's count in `unreported` is the sum for all these intervals.
     pub(crate) ahead: Vec<Span>,
-    /// vCPUs for which the kernel refused an order, each with the CPU on which the order is tried
+    /// vCPUs for which the kernel refused an order. Each has the CPU on which the order is tried
     /// again, and the time of the next attempt.
     pub(crate) refused: Vec<(VcpuId, CpuId, Time)>,
 }
@@ -99,11 +99,11 @@ impl Pcpus {
     ///
     /// The kernel charges a switch to the thread that comes in, and records the switch when it is
     /// done. So if the counted CPU time exceeds the length, the interval is extended backwards by
-    /// the excess, but not into an interval that was reported before. Without this correction, a
-    /// vCPU with a hard limit and a hundred short timeslices a second would receive some
-    /// microseconds too much in each timeslice, and no record would show that. CPU time that
-    /// belongs to later intervals, such as CPU time of other threads of a tree, is not counted in
-    /// this interval.
+    /// the excess. It is not extended into an interval that was reported before. Without this
+    /// correction, a vCPU with a hard limit and a hundred short timeslices a second would receive
+    /// too much. The excess would be some microseconds in each timeslice, and no record would show
+    /// it. CPU time that belongs to later intervals, such as CPU time of other threads of a tree,
+    /// is not counted in this interval.
     pub(crate) fn cut(&mut self, cpu: CpuId, now: Time) -> Option<CpuUse> {
         let pcpu = &mut self.all[cpu.index()];
         let (vcpu, since) = pcpu.running?;

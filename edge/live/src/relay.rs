@@ -259,7 +259,7 @@ impl Relay {
     }
 
     /// Returns the descriptors to wait for. A connection that is to be neither read nor written is
-    /// left out, because the wait would end at once, again and again, if the peer has closed it.
+    /// left out. If the peer has closed it, the wait would end at once, again and again.
     fn polled(&self) -> Vec<PollFd<'_>> {
         let wants = |reads: bool, writes: bool| {
             let flag = |is: bool, flag| if is { flag } else { PollFlags::empty() };

@@ -147,7 +147,7 @@ pub struct Session {
 }
 
 /// Largest difference between the CPU time of a run interval and its length. It is about the time
-/// of two context switches: the kernel can charge a switch to one thread, and record it as part of
+/// of two context switches. The kernel can charge a switch to one thread, and record it as part of
 /// the other thread's run interval.
 const RESOLUTION: Span = Span::from_us(5);
 
@@ -162,7 +162,7 @@ impl Session {
     /// Opens a session without vCPUs.
     ///
     /// # Errors
-    /// If another Slackline process schedules one of the CPUs, if the kernel refuses real-time
+    /// If another Slackline process schedules one of the CPUs. Also if the kernel refuses real-time
     /// scheduling, locked memory or a descriptor, or if the keeper cannot be started. Nothing has
     /// changed then.
     pub fn open(options: &Options) -> Result<Session, SessionError> {
@@ -287,7 +287,7 @@ impl Session {
         self.host.keep_exchanges();
     }
 
-    /// Does the regular work of the session: replaces the contents of `records` by the records
+    /// Does the regular work of the session. Replaces the contents of `records` by the records
     /// since the last call, removes members that have ended, and replaces a keeper that died. It
     /// must be called several times a second. Scheduling goes on between calls.
     ///
@@ -340,7 +340,7 @@ impl Session {
     }
 
     /// Returns the longest time since the latest pass of any dispatcher. A dispatcher sleeps for at
-    /// most 20 ms, so up to 20 ms is normal, and a little more on a host whose hypervisor is busy.
+    /// most 20 ms. So up to 20 ms is normal, and a little more on a host whose hypervisor is busy.
     #[must_use]
     pub fn unlooked(&self) -> Span {
         self.host.unlooked()
@@ -401,8 +401,8 @@ impl Session {
 
     /// Returns the largest real-time budget that the cgroup of a member needs. The budget is the
     /// member's slice in every period. If vCPUs of its VM can borrow budget from each other, the
-    /// budget is the slice times the number of these vCPUs, up to the whole period. `None` if the
-    /// member has no reservation.
+    /// slice counts once for each of these vCPUs, up to the whole period. `None` if the member has
+    /// no reservation.
     fn most_of(&self, id: JoinId) -> Option<Reservation> {
         self.most(id, &self.members.get(id)?.share)
     }

@@ -22,9 +22,9 @@ use slackline_linux::sys::Tid;
 
 /// Mechanism that enforces the host's orders on threads.
 pub(crate) trait Way: Send + Sync {
-    /// Carries out orders for one CPU in the given sequence: first for vCPUs that lose the CPU,
-    /// then for the chosen vCPU, then for the vCPUs in line after it. Appends orders that the
-    /// kernel refused to `failed`. All other vCPUs are then in the ordered state.
+    /// Carries out orders for one CPU in the given sequence. vCPUs that lose the CPU come first,
+    /// then the chosen vCPU, then the vCPUs in line after it. Appends orders that the kernel
+    /// refused to `failed`. All other vCPUs are then in the ordered state.
     fn enforce_orders(&self, order: &[Assignment], failed: &mut Vec<FailedAssignment>);
 }
 

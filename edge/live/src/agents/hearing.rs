@@ -23,7 +23,8 @@ pub const RATE: u64 = 1_000;
 /// Minimum average interval between two reports of an agent, `1 / RATE`.
 const EACH: Span = Span::from_us(1_000_000 / RATE);
 /// Burst allowance. An agent that has sent fewer reports than [`RATE`] allows may later send the
-/// missing reports at once, but at most as many as [`RATE`] allows in this time, which is 32.
+/// missing reports at once. It may send at most as many as [`RATE`] allows in this time, which
+/// is 32.
 const SAVED: Span = Span::from_ms(32);
 
 /// Counts of an agent's frames and losses since the session connected to it.

@@ -1,5 +1,5 @@
-//! The decider: it reports each event of a vCPU to the host (run states and policy), one at a time,
-//! and collects the resulting orders for the kernel.
+//! The decider reports each event of a vCPU to the host (run states and policy), one at a time. It
+//! collects the resulting orders for the kernel.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -141,7 +141,7 @@ impl Vcpu {
     }
 
     /// Returns true if a dispatcher has stopped this vCPU or it is paused by request. While it is
-    /// stopped, the reported states of its threads are not valid: the kernel reports a stopped
+    /// stopped, the reported states of its threads are not valid. The kernel reports a stopped
     /// thread as blocked, and a thread that blocked earlier may have become runnable.
     pub(super) const fn is_stopped(&self) -> bool {
         self.held_since.is_some() || self.is_paused
@@ -408,8 +408,8 @@ impl Decider {
         stretches
     }
 
-    /// Processes one event of a thread: reports the CPU time used before the event to the host and,
-    /// if the vCPU blocks or wakes with the event, the change of its state.
+    /// Processes one event of a thread. Reports the CPU time used before the event to the host.
+    /// Also reports the change of state if the vCPU blocks or wakes with the event.
     fn follow(&mut self, cpu: Option<CpuId>, sighting: &Sighting) -> Result<(), LiveHostError> {
         let Sighting { at: seen, thread, what } = sighting;
         let vcpu = thread.vcpu;

@@ -127,8 +127,8 @@ impl Decider {
     }
 
     /// Charges the CPU time of each vCPU whose home is `cpu` but whose threads run on unmanaged
-    /// CPUs, as if they had run on `cpu` since that CPU's last pass. So the timeslice ends when the
-    /// slice is used up, on any CPU. `now` is the monotonic time.
+    /// CPUs. The vCPU is charged as if they had run on `cpu` since that CPU's last pass. So the
+    /// timeslice ends when the slice is used up, on any CPU. `now` is the monotonic time.
     pub(super) fn count_elsewhere(&mut self, cpu: CpuId, now: Time) -> Result<(), LiveHostError> {
         let mut away = std::mem::take(&mut self.away);
         away.retain(|&vcpu| {

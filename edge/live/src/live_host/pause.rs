@@ -33,9 +33,9 @@ impl LiveHost {
         self.finish(decider)
     }
 
-    /// Requests notifications for a vCPU with a hard limit and this slice: its dispatcher wakes at
-    /// once if the vCPU receives CPU time while it counts as blocked. With `None`, ends the
-    /// notifications.
+    /// Requests notifications for a vCPU with a hard limit and this slice. Its dispatcher then
+    /// wakes at once if the vCPU receives CPU time while it counts as blocked. With `None`, ends
+    /// the notifications.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,

@@ -32,8 +32,8 @@ impl LiveHost {
     /// Passes a hint about a vCPU to the policy. A hint about a vCPU that is not present is
     /// ignored.
     pub(crate) fn tell(&self, vcpu: VcpuId, told: &VcpuHint) -> Result<(), LiveHostError> {
-        // The events of the vCPU's CPU are read first, so that the CPU time that the vCPU has used
-        // is charged before the hint is reported.
+        // The events of the vCPU's CPU are read first. So the CPU time that the vCPU has used is
+        // charged before the hint is reported.
         let cpu = self.decider().host.moment().cpu_of(vcpu);
         let news = cpu.map(|cpu| self.drain_view(&self.views[cpu.index()])).transpose()?;
         let mut decider = self.decider();

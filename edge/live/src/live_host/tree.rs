@@ -174,8 +174,9 @@ impl Vcpu {
     /// empty if fewer than two threads are runnable.
     ///
     /// Among the threads that have run since they woke, one thread is chosen for each CPU of the
-    /// tree: the thread that has received the least CPU time. Threads that have received even less,
-    /// but have not run since they woke, come before the chosen threads, at most [`MOST_WOKEN`].
+    /// tree. The chosen threads have received the least CPU time. Threads that have received even
+    /// less, but have not run since they woke, come before the chosen threads, at most
+    /// [`MOST_WOKEN`].
     ///
     /// The reason for that number: thawing a cgroup wakes every thread in it, and a thread that was
     /// blocked blocks again at once. If only one such thread were returned, an arbitrary thread
@@ -270,8 +271,8 @@ impl Decider {
     }
 
     /// Applies the result of an audit to a tree. The state of a thread that was read from the
-    /// kernel is not applied if the tree was stopped at that time, or if the thread had a later
-    /// event.
+    /// kernel is not applied in two cases. Either the tree was stopped at that time, or the thread
+    /// had a later event.
     fn audited(&mut self, vcpu: VcpuId, audit: Audit<'_>) -> Result<(), LiveHostError> {
         let was_awake = self.host.moment().is_awake(vcpu);
         let gone = audit.gone.iter().filter(|thread| self.knows(thread)).map(|thread| thread.tid);

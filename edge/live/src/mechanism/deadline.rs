@@ -7,8 +7,8 @@
 //! affinity is widened to all CPUs. A cpuset can still restrict the thread. The kernel then accepts
 //! the thread only if the cpuset is a root partition.
 //!
-//! The flag that lets a deadline thread reclaim unused bandwidth is never set, because a thread
-//! with 5 % could then receive most of a CPU.
+//! The flag that lets a deadline thread reclaim unused bandwidth is never set. With the flag, a
+//! thread with 5 % could receive most of a CPU.
 
 use std::io;
 

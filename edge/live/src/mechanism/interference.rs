@@ -2,11 +2,12 @@
 //!
 //! The kernel runs a deadline thread before every `SCHED_FIFO` thread, so before all vCPUs of the
 //! dispatcher. In a window of length `t`, a deadline thread with slice `C` runs for at most `C` at
-//! the end of one period, `C` at the start of the next, and `C` in each period after that. A
-//! deadline thread is not pinned, so each CPU must have time for all deadline threads.
+//! the end of one period. It runs for at most `C` at the start of the next, and `C` in each period
+//! after that. A deadline thread is not pinned, so each CPU must have time for all deadline
+//! threads.
 //!
-//! Dispatcher reservations of a CPU with the total share `U` need at most `U * t` in a window that
-//! begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
+//! Dispatcher reservations of a CPU have the total share `U`. They need at most `U * t` in a window
+//! that begins and ends with their periods [Baruah 1990]. The shortest such window is the shortest
 //! period. So the CPU serves all reservations if `U * t + interference(t) <= t` for each window `t`
 //! from the shortest period on. The test is sufficient, not necessary.
 

@@ -27,8 +27,8 @@ const PERIODS: [Span; 2] = [Span::from_ms(1), Span::from_secs(1)];
 /// Default quota period of the kernel.
 const USUAL: Span = Span::from_ms(100);
 
-/// Returns the default period of a quota for this share of a CPU: 100 ms, the kernel's default, or
-/// more if the quota of a small share would fall below the kernel's minimum.
+/// Returns the default period of a quota for this share of a CPU. It is 100 ms, the kernel's
+/// default, or more if the quota of a small share would fall below the kernel's minimum.
 #[must_use]
 pub fn usual_period(share: CpuShare) -> Span {
     let least = LEAST.ns() * 1_000_000 / u64::from(share.ppm().max(1));

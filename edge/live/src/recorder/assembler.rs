@@ -251,8 +251,8 @@ impl<I: Identify> Assembler<I> {
         }
     }
 
-    /// Returns each CPU whose running thread is known, with the thread and the start of the part of
-    /// its run interval that is not recorded yet.
+    /// Returns each CPU whose running thread is known, with the thread. The time is the start of
+    /// the part of the thread's run interval that is not recorded yet.
     pub fn occupants(&self) -> impl Iterator<Item = (CpuId, HostThreadId, Time)> {
         self.cpus.values().filter_map(|cpu| {
             let (tid, since) = cpu.occupant?;

@@ -9,7 +9,7 @@ pub const WAITS: Span = Span::from_ms(100);
 /// Minimum average time between two reports about pending data. The rate is limited because guest
 /// and client are not trusted.
 const EACH: Span = Span::from_ms(1);
-/// Burst allowance: after a time without reports, as many reports may follow each other at once as
+/// Burst allowance. After a time without reports, as many reports may follow each other at once as
 /// the rate allows in this time, which is 32.
 const SAVED: Span = Span::from_ms(32);
 
@@ -66,8 +66,9 @@ impl Waiting {
         Some(news)
     }
 
-    /// Returns the time when a report may be due even if no data arrives: pending data expires, or
-    /// the rate limit permits a report that was delayed. `None` if no report can be due.
+    /// Returns the time when a report may be due even if no data arrives. At that time pending data
+    /// expires, or the rate limit permits a report that was delayed. `None` if no report can be
+    /// due.
     pub(super) fn due(&self) -> Option<Time> {
         let is_late = (self.items, self.asked) != self.told;
         let late = is_late.then(|| self.paid - SAVED.min(self.paid - Time::START));

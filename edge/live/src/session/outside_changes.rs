@@ -2,8 +2,8 @@
 //! undoes or respects such a change.
 //!
 //! The kind of a change decides whether it counts as an administrator's change or as the target's
-//! own. These are an administrator's changes: a change of cpuset or cgroup that the target's user
-//! may not make, a freeze, a limit, a stop, and any change to a vCPU of libvirt. All other changes
+//! own. An administrator's change is a freeze, a limit, a stop, or any change to a vCPU of libvirt.
+//! A change of cpuset or cgroup also is one if the target's user may not make it. All other changes
 //! count as the target's own, even if root has made them.
 //!
 //! - The target's own change is undone. A target that leaves its CPUs repeatedly is stopped for

@@ -1,11 +1,11 @@
 //! Context switches and wake-ups of all threads of a host, for a recorder. The events need two
 //! descriptors per CPU, none per thread, and no filter.
 //!
-//! Switches come from side-band records of perf events and not from a tracepoint, since on some
-//! virtual hosts tracepoints do not fire when a CPU leaves idle. Wake-ups come from the tracepoint
-//! `sched_waking`, which fires on the CPU of the waker. So a wake-up is not lost if the CPU of the
-//! woken thread is idle. The kernel does not notify the recorder, which reads the rings
-//! periodically.
+//! Switches come from side-band records of perf events and not from a tracepoint. The reason is
+//! that on some virtual hosts tracepoints do not fire when a CPU leaves idle. Wake-ups come from
+//! the tracepoint `sched_waking`, which fires on the CPU of the waker. So a wake-up is not lost if
+//! the CPU of the woken thread is idle. The kernel does not notify the recorder, which reads the
+//! rings periodically.
 
 use std::os::fd::{AsFd, OwnedFd};
 

@@ -533,7 +533,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
     (received, as_ordinary.into_iter().max().unwrap())
 }
 
-/// While a vCPU uses a slice of several seconds as a real-time thread, ordinary threads would
+/// A vCPU may use a slice of several seconds as a real-time thread. Ordinary threads would then
 /// receive nothing for so long that the kernel would stop the vCPU.
 #[test]
 fn exact_vcpu_receives_only_its_slices_while_fair_server_debt_is_repaid() {

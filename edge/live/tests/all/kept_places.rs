@@ -217,8 +217,8 @@ fn begins(clock: &WallClock, session: &mut Session) -> [Span; 2] {
     })
 }
 
-/// Asserts that the first VM begins to run at the start of its period, and the second VM when the
-/// first VM has used up its slice.
+/// Asserts that the first VM begins to run at the start of its period. The second VM must begin to
+/// run when the first VM has used up its slice.
 fn are_in_phase(begins: [Span; 2]) {
     let (first, second) = (begins[0].min(begins[1]), begins[0].max(begins[1]));
     assert!(first < Span::from_ms(3), "{begins:?}");

@@ -34,8 +34,8 @@ const COSTLY: Timers = Timers {
     unsteady: 8,
 };
 
-/// Virtual host with measured values: half of the timers are at least 34 us late, one in a hundred
-/// is 60 to 70 us late, and a pass takes 23 us.
+/// Virtual host with measured values. Half of the timers are at least 34 us late, and one in a
+/// hundred is 60 to 70 us late. A pass takes 23 us.
 const MEASURED: Timers = Timers {
     look: 23,
     late: |round| match round * 7919 % 100 {
@@ -140,8 +140,8 @@ fn vcpu(slot: usize) -> VcpuId {
     VcpuId::new(slot, DomId::new(slot), 0)
 }
 
-/// Asserts that each vCPU receives its whole slice in every period, and that its total over many
-/// periods exceeds the slices by at most half a percent, or by the usual lateness of timers.
+/// Asserts that each vCPU receives its whole slice in every period. Its total over many periods may
+/// exceed the slices by at most half a percent, or by the usual lateness of timers.
 fn are_held(name: &str, timers: Timers, promises: &[(u64, u64)]) {
     let until = Time::START + Span::from_secs(3);
     let mut kernel = Kernel::new(timers, promises).unwrap();

@@ -52,8 +52,8 @@ impl Drop for CpuGroup {
     }
 }
 
-/// Asserts that a session notices a change in time, that the target runs as ordinary threads until
-/// the change is undone, and that it is scheduled again afterwards.
+/// Asserts that a session notices a change in time. The target must run as ordinary threads until
+/// the change is undone, and must be scheduled again afterwards.
 #[track_caller]
 fn contests_until_undone(
     target: &Target,

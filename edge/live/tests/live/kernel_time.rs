@@ -28,8 +28,8 @@ fn used_by_group(target: &Target) -> Option<Span> {
 
 /// The tree starts programs in a loop. Each program reads 16 MiB with one system call and exits.
 /// The tree reserves 2 ms in 10 ms. Stops are late by milliseconds, and the tree pays overruns back
-/// later. So the excess is at most 250 us per period, plus 50 ms, plus the largest debt, which is
-/// the tree's share of a second, 200 ms.
+/// later. So the excess is at most 250 us per period, plus 50 ms, plus the largest debt. The
+/// largest debt is the tree's share of a second, 200 ms.
 #[test]
 fn exact_tree_in_the_kernel_has_a_bounded_excess_and_true_records() {
     let Some(_alone) = begin() else { return };
