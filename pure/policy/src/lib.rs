@@ -52,8 +52,8 @@ pub use slackline_units::{Entitlement, VcpuHint};
 ///   lists the CPU in `timer_charges`. Before the `on_wake` of a vCPU that has not run yet, the
 ///   occupants of all CPUs that its affinity allows are charged.
 /// - The CPU of the event and the CPUs that a handler returned are rescheduled after all events of
-///   the instant, in order of CPU number. If the running vCPU blocks or yields, its CPU is
-///   rescheduled at once.
+///   the instant. They are rescheduled in order of CPU number. If the running vCPU blocks or
+///   yields, its CPU is rescheduled at once.
 ///
 /// The policy guarantees:
 /// - `pick` returns only a vCPU that `at` calls eligible for that CPU.
@@ -160,7 +160,7 @@ pub trait Policy: Send {
     }
 
     /// Returns true if the policy divides slack by weight, false if equally. If true, only the
-    /// picked vCPU of a CPU can receive slack on a shared host; the other vCPUs of that CPU receive
+    /// picked vCPU of a CPU can receive slack on a shared host. The other vCPUs of that CPU receive
     /// none until they are picked.
     fn weighs_slack(&self) -> bool {
         false

@@ -78,7 +78,7 @@ impl Demand {
     }
 
     /// Compares demand with time at deadlines, from the horizon backwards. If the demand due by a
-    /// time t is d < t, no deadline between d and t can be missed, so the next time to examine is
+    /// time t is d < t, no deadline between d and t can be missed. So the next time to examine is
     /// d. [QPA, theorem 5]
     fn meets_deadlines(&self, more: TaskDemand, seen: impl Fn(TaskDemand) -> TaskDemand) -> bool {
         let all = || self.all.iter().copied().map(&seen).chain([more]);

@@ -1,8 +1,8 @@
 //! CPU time of dispatches, added to each reservation in admission.
 //!
 //! If the host states the CPU time of one dispatch, a reservation demands two dispatches per period
-//! besides its slice: one at the start of the period, one when the budget is exhausted. A split
-//! reservation demands two dispatches per period on each of its CPUs.
+//! besides its slice. One is at the start of the period, the other when the budget is exhausted. A
+//! split reservation demands two dispatches per period on each of its CPUs.
 
 use slackline_units::{CpuShare, Reservation, Span};
 

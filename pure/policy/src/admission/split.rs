@@ -1,4 +1,4 @@
-//! Split reservations: a vCPU that fits on no CPU as a whole has a part of its slice on each of
+//! Split reservations. A vCPU that fits on no CPU as a whole has a part of its slice on each of
 //! several CPUs, one after the other. Each part is a subtask. Source: Burns, Davis, Wang and Zhang,
 //! Partitioned EDF scheduling for multiprocessors using a C=D scheme, Real-Time Systems 48, 2012,
 //! cited as [C=D].

@@ -7,7 +7,7 @@
 //! deadlines. So when a share shrinks, migrates or ends, the old share is *held* until the
 //! *zero-lag time*. At that time the vCPU has accrued all CPU time that it used, and leaving
 //! changes nothing for others (Stoica, Abdel-Wahab and Jeffay, 1996). If the CPU, or set of CPUs,
-//! is quiescent, no vCPU waits for time that was used in excess, and the share is free at once.
+//! is quiescent, no vCPU waits for time that was used in excess. The share is then free at once.
 //!
 //! A vCPU that rejoins before the zero-lag time continues with the excess that is left. The vCPU is
 //! identified by its domain and its number in the domain, not by its slot.
@@ -391,8 +391,8 @@ mod tests {
         Time::START.after(Span::from_ms(ms))
     }
 
-    /// Books the reservation `to` for a vCPU that reserved 5 of 10 ms at place 1 before and is 4 ms
-    /// ahead of the fluid rate.
+    /// Books the reservation `to` for a vCPU. The vCPU reserved 5 of 10 ms at place 1 before and is
+    /// 4 ms ahead of the fluid rate.
     fn settled(to: Option<Booking<u8>>) -> (Holds<u8>, Notes) {
         let (mut holds, mut notes) = (Holds::new(), Notes(alloc::vec![(1, tenths(5))]));
         let lifted = holds.lift(vcpu(0), Some((1, tenths(5))), &mut notes);

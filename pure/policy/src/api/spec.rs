@@ -30,7 +30,7 @@ pub struct Spec {
     /// slice per period.
     pub promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
     /// Returns true if the policy delivers every admitted slice in every period, with these
-    /// parameters and on this host, provided that the host adds no costs. Periods count from
+    /// parameters and on this host. The host is assumed to add no costs. Periods count from
     /// admission, for vCPUs that stay runnable throughout. Rules copied from a real scheduler may
     /// give no such guarantee.
     pub keeps: fn(&Values, &Topology) -> bool,

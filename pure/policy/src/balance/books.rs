@@ -247,7 +247,8 @@ impl LoadSamples {
     }
 
     /// Updates the lead of each vCPU of a group. It grows by the CPU time received since the last
-    /// run of the balancer, less the vCPU's share by weight of what the whole group received.
+    /// run of the balancer. It falls by the vCPU's share by weight of what the whole group
+    /// received.
     pub(crate) fn note_leads(&mut self, group: &[VcpuId]) {
         let (mut received, mut weights) = (0_u128, 0_u128);
         for (time, weight) in group.iter().map(|&vcpu| self.vcpus[vcpu].in_run) {

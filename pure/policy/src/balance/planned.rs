@@ -46,8 +46,8 @@ pub(crate) struct Piece {
     pub(crate) cpu: CpuId,
     /// CPU time that the vCPU receives on the CPU, in ns of each sample.
     pub(crate) quota: u64,
-    /// Rate at which the vCPU receives the quota while it is on this CPU: its own rate, or the
-    /// CPU's available time if that is less.
+    /// Rate at which the vCPU receives the quota while it is on this CPU. It is the vCPU's own
+    /// rate, or the CPU's available time if that is less.
     pub(crate) rate: u64,
 }
 
@@ -81,8 +81,8 @@ pub(crate) fn plan(loads: &[BalancerCpu], groups: &[Vec<usize>], before: Option<
 }
 
 impl Plan {
-    /// Returns true if the plan still holds for these rates: the vCPUs and affinities are the same,
-    /// and no rate has moved by more than the tolerance.
+    /// Returns true if the plan still holds for these rates. The vCPUs and affinities must be the
+    /// same, and no rate may have moved by more than the tolerance.
     fn holds_for(&self, wanted: &[PlannedRate]) -> bool {
         let is_near = |(before, now): (&PlannedRate, &PlannedRate)| {
             let moved = before.rate.abs_diff(now.rate);

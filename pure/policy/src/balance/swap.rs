@@ -22,23 +22,23 @@ pub(crate) struct SwapRules {
     /// Least difference of the taus (CPU time per weight) of two CPUs that may swap, as a fraction
     /// of the group's tau. [balancer A3]
     pub(crate) least: Ratio,
-    /// True if more than the ideal weight may migrate when no other swap is possible and the hot
-    /// CPU, which has less CPU time per weight, gains by it. If true, no swap may leave either CPU
+    /// True if more than the ideal weight may migrate when no other swap is possible. The hot CPU,
+    /// which has less CPU time per weight, must gain by it. If true, no swap may leave either CPU
     /// with less CPU time per weight than the hot CPU has before. [balancer §1.8, 1; trap 13]
     pub(crate) improves: bool,
     /// True if vCPUs of equal weight are not exchanged for each other, since that does not change
     /// the weight of either CPU. [balancer §4.2]
     pub(crate) thrift: bool,
-    /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs,
-    /// where a lead is CPU time received beyond the fair share. [balancer §1.8, 2]
+    /// True if CPUs with equal CPU time per weight are ordered by the greatest lead of their vCPUs.
+    /// A lead is CPU time received beyond the fair share. [balancer §1.8, 2]
     pub(crate) by_lead: bool,
     /// True if a CPU that found no vCPUs to swap with one CPU can try another CPU in the same run.
     /// [balancer §1.8, 3]
     pub(crate) retries: bool,
 }
 
-/// vCPUs that migrate from the hot CPU to the idle CPU (`there`) and from the idle CPU to the hot
-/// CPU (`back`), in order of id.
+/// vCPUs that migrate between two CPUs, in order of id. Those in `there` migrate from the hot CPU
+/// to the idle CPU, those in `back` from the idle CPU to the hot CPU.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swap {
     pub(crate) there: Vec<VcpuId>,
@@ -161,15 +161,16 @@ impl<'a> Pair<'a> {
         Tau { weight, ..self.idle }
     }
 
-    /// Returns true if a migration of the weight `total` does not leave the idle CPU with less CPU
-    /// time per weight than the hot CPU has now. Always true without the rule `improves`.
+    /// Returns true if a migration of the weight `total` does not harm the idle CPU. It then keeps
+    /// at least as much CPU time per weight as the hot CPU has now. Always true without the rule
+    /// `improves`.
     fn is_harmless(&self, total: i128) -> bool {
         !self.rules.improves || total == 0 || self.idle_with(total).compare(self.hot).is_ge()
     }
 
     /// Phases 1 and 2 of the swap: starts with all vCPUs that may migrate. Drops the vCPU nearest
-    /// to the group's CPU time per weight, on the side that has too much weight, until the weight
-    /// that migrates is close to w_ideal. O(n).
+    /// to the group's CPU time per weight, on the side that has too much weight. Repeats this until
+    /// the weight that migrates is close to w_ideal. O(n).
     fn drop_in_order(&self, under: &[&'a Member], over: &[&'a Member]) -> Option<MarkedVcpus<'a>> {
         let (mut there, mut back) = (under, over);
         let mut total = sum(there) - sum(back);

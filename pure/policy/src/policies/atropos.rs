@@ -4,13 +4,13 @@
 //!
 //! Each vCPU has a *natural* slice and period. Of the vCPUs with budget left the one with the
 //! earliest deadline runs, and the deadline is the end of the current period [Diestelhorst §3.1.1].
-//! A vCPU that wakes after its deadline (a *long block*) starts with a shorter period: the length
-//! is its latency hint, and the slice is prorated. When that budget is exhausted or the shorter
-//! period ends, the next period is twice as long, until the natural period ends. So the vCPU runs
-//! soon after its wake, and demands at most its share in any interval [Diestelhorst §3.2.3]. A vCPU
-//! that wakes before its deadline (a *short block*) is *unblocked*: it gets the rest of its budget
-//! when no other vCPU has budget left, before any slack is used. Slack is divided in turns among
-//! the vCPUs with the extra-time flag.
+//! A vCPU that wakes after its deadline (a *long block*) starts with a shorter period. Its length
+//! is the vCPU's latency hint, and the slice is prorated. When that budget is exhausted or the
+//! shorter period ends, the next period is twice as long, until the natural period ends. So the
+//! vCPU runs soon after its wake, and demands at most its share in any interval
+//! [Diestelhorst §3.2.3]. A vCPU that wakes before its deadline (a *short block*) is *unblocked*.
+//! It gets the rest of its budget when no other vCPU has budget left, before any slack is used.
+//! Slack is divided in turns among the vCPUs with the extra-time flag.
 //!
 //! Holds after every call:
 //! - A runnable vCPU is in one of its CPU's queues: ready, unblocked, or waiting with its budget
@@ -20,9 +20,9 @@
 //! - CPU time beyond the budget, in a timeslice that ran on budget, is deducted from the next
 //!   slices.
 //!
-//! A full CPU has no deadline misses for this reason: by the end of each of its shorter periods, a
-//! vCPU that woke demands at most slice/period of the time since the wake. It demands nothing for
-//! the time before.
+//! A full CPU has no deadline misses for the following reason. By the end of each of its shorter
+//! periods, a vCPU that woke demands at most slice/period of the time since the wake. It demands
+//! nothing for the time before.
 //!
 //! Departs from Xen's Atropos:
 //! - Natural periods do not move when a vCPU wakes, so that a reservation can be verified from
@@ -495,8 +495,8 @@ impl AtroposServer {
     }
 
     /// Handles a wake if natural periods begin at wakes. The vCPU keeps its natural period if its
-    /// budget is at most its share of the rest of that period. Otherwise a natural period begins:
-    /// the vCPU has used less than its share of the period that it gives up, so no other vCPU
+    /// budget is at most its share of the rest of that period. Otherwise a natural period begins.
+    /// The vCPU has used less than its share of the period that it gives up, so no other vCPU
     /// misses a deadline.
     fn wake_anew(&mut self, now: Time) {
         let used = self.granted - self.remaining;
@@ -551,7 +551,7 @@ impl AtroposServer {
         self.is_unblocked = false;
     }
 
-    /// Begins periods that are each twice as long as the one before, until the vCPU has budget
+    /// Begins periods that are each twice as long as the one before. Stops when the vCPU has budget
     /// before a future deadline or the natural period ends.
     fn next_period(&mut self, now: Time) {
         while self.deadline < self.period_end && (self.remaining.is_zero() || self.deadline <= now)

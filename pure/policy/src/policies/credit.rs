@@ -508,7 +508,7 @@ impl Credit {
         }
     }
 
-    /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined, so an idle CPU
+    /// Starts the ticks. Xen ran a pass on each CPU before the first vCPU joined. So an idle CPU
     /// runs its next pass after one slice (section 15 of the reference on Credit, item 13).
     fn begin(&mut self, now: Time) {
         if core::mem::replace(&mut self.has_begun, true) {

@@ -23,27 +23,27 @@
 //! debt is paid from slack of the CPU, which the vCPUs that had to wait receive first. Over time
 //! that slack is the unreserved share of the CPU. When the CPU is quiescent, no vCPU has to wait.
 //!
-//! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt: in each
-//! period a quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up, to at
-//! most 40. Within that limit none of its slices is short, and per period its mean excess over the
-//! slice is the mean lateness of stops less the least lateness. Debt beyond that limit is deducted
+//! A vCPU with a hard limit (`exact`) is forgiven a limited amount of this other debt. In each
+//! period this is a quarter of a slice, at least 50 us and at most 250 us. Unused amounts add up,
+//! to at most 40. Within that limit none of its slices is short. Its mean excess over the slice per
+//! period is the mean lateness of stops less the least lateness. Debt beyond that limit is deducted
 //! from the next slices, which can be short. The debt is at most ten slices or the share of a
 //! second, whichever is more. With `repay` nothing is forgiven: the share is exact over time.
 //!
 //! New parameters start a new period at once and yield no CPU time. CPU time used of the old slice
-//! beyond `slice × elapsed / period` is excess over the fluid rate, and is deducted from the first
-//! new slices. The same holds for a vCPU that leaves and rejoins.
+//! beyond `slice × elapsed / period` is excess over the fluid rate. The excess is deducted from the
+//! first new slices. The same holds for a vCPU that leaves and rejoins.
 //!
 //! With a phase, periods begin at fixed times. The first period is shorter, and a period that is
 //! cut short has a prorated budget. So for any phase a vCPU demands at most slice/period of the
 //! time since the start of a period. Admission need not know phases, and a phase yields no CPU
 //! time.
 //!
-//! With placement by splitting (`split`), a vCPU that fits on no CPU as a whole runs the subtasks
-//! of its slice one after the other, each on one CPU. A subtask has its own deadline, which gives
-//! it precedence. If a late timer leaves a subtask incomplete, its remaining budget is added to the
-//! next subtask. On CPUs with subtasks a vCPU that wakes keeps only the budget that it would have
-//! left had it run while it was blocked.
+//! With placement by splitting (`split`), a vCPU may fit on no CPU as a whole. It then runs the
+//! subtasks of its slice one after the other, each on one CPU. A subtask has its own deadline,
+//! which gives it precedence. If a late timer leaves a subtask incomplete, its remaining budget is
+//! added to the next subtask. On CPUs with subtasks a vCPU that wakes keeps only the budget that it
+//! would have left had it run while it was blocked.
 //!
 //! Budget that vCPUs of a VM leave unused can be lent to siblings (`borrowing`). A loan comes out
 //! of the unreserved share of the borrower's CPU, as a larger slice of one period.

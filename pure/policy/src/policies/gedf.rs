@@ -10,10 +10,11 @@
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
-//!   the timer of one CPU: the one it runs or ran on last, or the one rescheduled when it woke.
+//!   the timer of one CPU. It is the CPU where the vCPU runs or ran last, or the CPU rescheduled
+//!   when the vCPU woke.
 //! - Periods follow each other from admission or the last change of parameters, even while the vCPU
 //!   is blocked.
-//! - A deadline before the end of the current period means that the vCPU is tardy: it was runnable
+//! - A deadline before the end of the current period means that the vCPU is tardy. It was runnable
 //!   and did not receive the budget of an earlier period.
 //!
 //! Departs from RTDS by default. A budget that was not used by its deadline is kept with that

@@ -10,8 +10,8 @@
 //! is divided in quanta. First in slack are the vCPUs in the *penalty* queue, which lost some of a
 //! slice by blocking. The vCPUs in the *extra* queue follow, by weight. A vCPU is bound to one CPU
 //! at admission, and CPUs do not interact. A balancer may migrate vCPUs that only use slack. With
-//! placement by splitting, a vCPU that fits on no CPU as a whole runs its subtasks one after the
-//! other, each on one CPU (`split`).
+//! placement by splitting (`split`), a vCPU may fit on no CPU as a whole. It then runs its subtasks
+//! one after the other, each on one CPU.
 //!
 //! Like the original this scheduler works in passes, which events request. A pass settles the
 //! timeslice that has ended, moves vCPUs whose periods begin or end, and decides which vCPU runs

@@ -59,7 +59,7 @@ fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
     assert_eq!(projected(Span::from_ms(30), Span::from_ms(120)), 25_000_000);
 }
 
-/// Case N9 of the reference on balancers: a vCPU runs for 40 ms, and the other thread of the core
+/// Case N9 of the reference on balancers. A vCPU runs for 40 ms, and the other thread of the core
 /// is idle for 10 of them.
 #[test]
 fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {

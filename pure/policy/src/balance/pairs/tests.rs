@@ -72,8 +72,8 @@ fn moves(loads: &[BalancerCpu], rules: &SwapRules) -> String {
     }
 }
 
-/// Cases N1 to N5 of the reference on balancers: the weight that should migrate (w_ideal), and the
-/// CPU time per weight of the whole group (tau_ideal).
+/// Cases N1 to N5 of the reference on balancers. They give the weight that should migrate
+/// (w_ideal), and the CPU time per weight of the whole group (tau_ideal).
 #[test]
 fn balancer_ideal_weight_and_time_per_weight_equal_reference_values() {
     type Case = ((u64, u64), (u64, u64), (i128, i128), (u64, u64));

@@ -20,8 +20,8 @@ fn atropos_runs_the_vcpu_with_the_earliest_deadline_first() {
     );
 }
 
-/// [Diestelhorst §3.2.3, figure 3.13]: a vCPU that reserves 8 ms of 20 ms, with a latency hint of 5
-/// ms, gets 2 ms within 5 ms after a long block, then 4 ms within 10 ms. The last 2 ms follow in
+/// Figure 3.13 of [Diestelhorst §3.2.3]. A vCPU reserves 8 ms of 20 ms, with a latency hint of 5
+/// ms. After a long block it gets 2 ms within 5 ms, then 4 ms within 10 ms. The last 2 ms follow in
 /// the rest of the natural period.
 #[test]
 fn atropos_latency_hint_shortens_the_first_period_after_a_wake() {

@@ -111,7 +111,7 @@ impl BvtRules {
     }
 
     /// Returns the end of a timeslice that began at `from`. The vCPU runs until its clock has
-    /// caught up with the next vCPU, whose clock is ahead by `lead`, and then for the context
+    /// caught up with the next vCPU, whose clock is ahead by `lead`. It then runs for the context
     /// switch allowance.
     #[inline(always)]
     pub(super) fn turn_end<S: Source>(&self, from: Time, pace: Pace, lead: VirtualSpan) -> Time {

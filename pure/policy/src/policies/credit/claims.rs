@@ -249,8 +249,9 @@ impl Claims {
     }
 
     /// Returns true if a timeslice of a vCPU with a claim counts against its VM's limit for
-    /// preceding others, even if the vCPU was first in the queue anyway. Otherwise a guest that
-    /// claims all its work to be urgent would have timeslices that no other vCPU can precede.
+    /// preceding others. It then counts even if the vCPU was first in the queue anyway. Otherwise a
+    /// guest that claims all its work to be urgent would have timeslices that no other vCPU can
+    /// precede.
     fn are_turns_paid_for(&self) -> bool {
         self.belief.bound.is_some() && self.keeps_places()
     }
@@ -281,8 +282,8 @@ impl Claims {
     }
 
     /// Returns the claim of a vCPU, or `NONE` if the claim does not count. If the time to precede
-    /// others is limited, work of ordinary urgency claims nothing: it would use up the time that
-    /// its VM needs for urgent work.
+    /// others is limited, work of ordinary urgency claims nothing. A claim would use up the time
+    /// that its VM needs for urgent work.
     #[inline]
     fn counted(&self, vcpu: VcpuId) -> Claim {
         let Claimant { domain, effective, .. } = self.vcpus[vcpu];

@@ -352,9 +352,10 @@ impl Credit {
         }
     }
 
-    /// Returns the CPU where a vCPU runs best: its home, or an idle CPU that has more idle
-    /// neighbours (section 7.4 of the reference on Credit, item 5). With placement at wake-up, a
-    /// vCPU whose home is busy gets an idle CPU, or else a CPU that runs a vCPU of a lower class.
+    /// Returns the CPU where a vCPU runs best. It is the vCPU's home, or an idle CPU that has more
+    /// idle neighbours (section 7.4 of the reference on Credit, item 5). With placement at wake-up,
+    /// a vCPU whose home is busy gets an idle CPU. If there is none, the vCPU gets a CPU that runs
+    /// a vCPU of a lower class.
     pub(super) fn better_cpu(&self, at: &Moment, vcpu: VcpuId) -> CpuId {
         let (home, allowed) = (self.vcpus[vcpu].home, at.allowed(vcpu));
         let cyclic = |from: CpuId, set: &CpuSet| set.iter_after(from).next();

@@ -108,7 +108,7 @@ pub(super) enum Floor {
     Turns,
 }
 
-/// Treatment of a vCPU that has more than a period's credit: it loses all credit, or it loses only
+/// Treatment of a vCPU that has more than a period's credit. It loses all credit, or it loses only
 /// the excess and only if it is blocked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CreditOverflow {
@@ -251,7 +251,7 @@ fn worth(credits: Option<i64>, tick: Span) -> (i64, i64) {
 }
 
 /// Returns the length of a timeslice. A timeslice of a whole period would be too long. For example,
-/// three vCPUs with caps of 66 % each on two CPUs would not reach their caps: the two that run
+/// three vCPUs with caps of 66 % each on two CPUs would not reach their caps. The two that run
 /// first leave too little of the period for the third.
 fn slice(values: &Values, by_rules: Span) -> Span {
     match values.span(&SLICE) {

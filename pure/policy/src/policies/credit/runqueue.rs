@@ -224,9 +224,9 @@ impl RunQueues {
         self.order.as_ref().map_or(Claim::NONE, |order| order.claim(vcpu))
     }
 
-    /// Returns the vCPU with the most urgent claim in the list of a CPU, among those that may run,
-    /// whose claims count and for which `holds` is true. Of several vCPUs with equal claims,
-    /// returns the first in the list. `None` if no such vCPU has a claim.
+    /// Returns the vCPU with the most urgent claim in the list of a CPU. Candidates are vCPUs that
+    /// may run, whose claims count and for which `holds` is true. Of several vCPUs with equal
+    /// claims, returns the first in the list. `None` if no such vCPU has a claim.
     pub(super) fn most_urgent(
         &self,
         cpu: CpuId,

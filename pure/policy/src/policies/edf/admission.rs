@@ -30,8 +30,8 @@ impl Edf {
         }
     }
 
-    /// Returns true if a vCPU that wakes on this CPU forfeits budget: a vCPU is split on the CPU,
-    /// or one was split there and the CPU has not been quiescent since.
+    /// Returns true if a vCPU that wakes on this CPU forfeits budget. Either a vCPU is split on the
+    /// CPU, or one was split there and the CPU has not been quiescent since.
     #[inline(never)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         if self.promised.is_left_over(cpu) && self.rests(at.now(), cpu) {

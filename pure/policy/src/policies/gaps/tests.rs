@@ -139,7 +139,7 @@ fn gaps_no_vcpu_starves_under_bounded_rules() {
 /// By the paper's rule the first of four vCPUs precedes the fourth at 210 ms, for a whole
 /// timeslice. With a boost depth of 400 us it precedes the fourth for 400 us. Then it returns to
 /// its old place behind the fourth, or to the tail. With its old place it has also run for 400 us
-/// before its own timeslices at 90 and 240 ms, and pays for those claims too.
+/// before its own timeslices at 90 and 240 ms. It pays for those claims too.
 #[test]
 fn gaps_vcpu_precedes_others_for_boost_depth_and_returns_to_its_place() {
     let begins = |policy: &str| {
@@ -271,7 +271,7 @@ fn gaps_pending_io_reported_by_a_vms_own_devices_takes_effect_at_once() {
     assert_eq!(claims(&drivers, 2).last().map(String::as_str), Some("0"));
 }
 
-/// I/O was completed for a VM. Any task that I/O has woken can be its receiver, so all vCPUs of the
+/// I/O was completed for a VM. Any task that I/O has woken can be its receiver. So all vCPUs of the
 /// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
 /// of all.
 #[test]

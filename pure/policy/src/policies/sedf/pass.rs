@@ -1,5 +1,5 @@
-//! Scheduling pass of a CPU, as in Xen [Xen 3.0, §6.4]: charge the last run interval, advance vCPUs
-//! whose periods begin or end, and decide which vCPU runs next and until when.
+//! Scheduling pass of a CPU, as in Xen [Xen 3.0, §6.4]. It charges the last run interval and
+//! advances vCPUs whose periods begin or end. It then decides which vCPU runs next and until when.
 
 use slackline_units::{CpuId, Span, Time, VcpuId};
 

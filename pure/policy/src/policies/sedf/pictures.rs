@@ -123,9 +123,9 @@ fn sedf_unblocking_rule_decides_the_budget_after_a_short_block() {
     );
 }
 
-/// The vCPU blocks beyond its deadline. The rule of unblocking decides when the next period begins:
-/// at its fixed time, at the wake with full length, or at the wake and short. Or a part of the
-/// current period is left.
+/// The vCPU blocks beyond its deadline. The rule of unblocking decides when the next period begins.
+/// It begins at its fixed time, at the wake with full length, or at the wake and short. Or a part
+/// of the current period is left.
 #[test]
 fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
     picture(
@@ -222,9 +222,9 @@ fn sedf_first_period_begins_one_slice_after_the_wake_under_xen_rules() {
     }
 }
 
-/// With `extra-support` a wake-up after a short block ends a quantum of slack early, even if slack
-/// is divided by weight only and compensates no loss. From then on `a` receives slack, since it has
-/// the larger share.
+/// With `extra-support` a wake-up after a short block ends a quantum of slack early. This holds
+/// even if slack is divided by weight only and compensates no loss. From then on `a` receives
+/// slack, since it has the larger share.
 #[test]
 fn sedf_vcpu_that_wakes_under_extra_support_ends_a_slack_quantum_early() {
     picture(

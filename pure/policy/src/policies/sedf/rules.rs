@@ -148,8 +148,8 @@ pub(super) enum Unblocking {
     /// As `Conservative`, but after a long block the period is as short as the latency hint. It
     /// doubles until it has its full length.
     LatencyHint,
-    /// As `ShortResume`, but if a short block leaves less than a quantum of budget, the next
-    /// period is as long as the time between the last two wake-ups.
+    /// As `ShortResume`, with one exception. If a short block leaves less than a quantum of budget,
+    /// the next period is as long as the time between the last two wake-ups.
     Burst,
     /// As `Conservative`, and slack compensates the budget lost by blocking.
     ExtraSupport,

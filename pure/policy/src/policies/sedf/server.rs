@@ -112,8 +112,8 @@ impl SedfServer {
         self.seen = full;
     }
 
-    /// Returns the budget that the vCPU is still to receive from slack: the budget that it lost by
-    /// blocking, and the budget that it had not received at its deadlines.
+    /// Returns the budget that the vCPU is still to receive from slack. It is the budget that it
+    /// lost by blocking, and the budget that it had not received at its deadlines.
     pub(super) fn due_from_slack(&self) -> Span {
         self.loss + self.missed
     }

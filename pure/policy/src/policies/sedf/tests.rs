@@ -360,9 +360,9 @@ impl Script {
     }
 }
 
-/// Three slices by weight have 25 of 100 ms each. If two vCPUs left after using theirs and the
-/// third grew at once, it would get another 12.5 and 37.5 ms in the same 100 ms. The reservation of
-/// 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
+/// Three slices by weight have 25 of 100 ms each. Assume that two vCPUs left after using theirs and
+/// the third grew at once. The third would get another 12.5 and 37.5 ms in the same 100 ms. The
+/// reservation of 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
 fn sedf_vcpus_with_weight_that_leave_cause_no_deadline_miss_of_a_reservation() {
     let mut script = Script::new("");

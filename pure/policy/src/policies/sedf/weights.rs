@@ -121,8 +121,8 @@ impl Sedf {
         })
     }
 
-    /// Returns the time in 100 ms that is free for slices by weight, without slices that were given
-    /// up and whose excess is not accrued yet.
+    /// Returns the time in 100 ms that is free for slices by weight. Slices that were given up and
+    /// whose excess is not accrued yet are not free.
     fn left(&mut self, now: Time, cpu: CpuId) -> Span {
         let held: Span = self.holds.beyond(cpu, now, |slice| slice.over(WEIGHT_PERIOD)).sum();
         let held = held + self.leavings.on(cpu, now);

@@ -98,9 +98,9 @@ impl Claims {
         Some(Span::from_ns(left.max(0).unsigned_abs()))
     }
 
-    /// Grants all VMs CPU time for which they may precede others by their urgency claims: a part of
-    /// the time of `cpus` CPUs in `span`, by weight. Returns the VMs that had no such time left and
-    /// have some again.
+    /// Grants all VMs CPU time for which they may precede others by their urgency claims. It is a
+    /// part of the time of `cpus` CPUs in `span`, by weight. Returns the VMs that had no such time
+    /// left and have some again.
     pub(super) fn renew(&mut self, cpus: usize, span: Span) -> Vec<usize> {
         let Some(bound) = self.belief.bound else { return Vec::new() };
         if self.room.weight > 0 {
@@ -156,7 +156,7 @@ mod tests {
 
     const PERIOD: Span = Span::from_ms(30);
 
-    /// Example of the reference on GAPS, section 7.4: each of five VMs may precede others for 1500
+    /// Example of the reference on GAPS, section 7.4. Each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
     fn gaps_each_of_five_vms_may_precede_others_1500_us_a_period_and_save_10_ms() {

@@ -20,8 +20,8 @@ const ENOUGH: u32 = 8;
 pub(super) struct ResponseHistory {
     /// CPU time for which the vCPUs of the VM have been charged.
     pub(super) ran: Span,
-    /// CPU time of the VM, charged or not, at the latest of three events: an I/O item arrived for
-    /// it, it noticed an item, or it answered an item.
+    /// CPU time of the VM, charged or not, at the latest of three events. An I/O item arrived for
+    /// the VM, it noticed an item, or it answered an item.
     since: Span,
     /// Number of I/O items that the VM has noticed and not answered yet.
     owed: u32,
@@ -37,7 +37,7 @@ impl ResponseHistory {
     pub(super) const UNKNOWN: ResponseHistory =
         ResponseHistory { ran: Span::ZERO, since: Span::ZERO, owed: 0, asked: 0, answers: 0 };
 
-    /// Handles a report about a VM: the number of its waiting I/O items changed from `before` to
+    /// Handles a report about a VM. The number of its waiting I/O items changed from `before` to
     /// `items`, and it has sent `asked` I/O requests in total. `ran` is the CPU time of the VM up
     /// to now.
     pub(super) fn hear(&mut self, ran: Span, (before, items): (u32, u32), asked: u32) {
@@ -57,7 +57,7 @@ impl ResponseHistory {
     }
 
     /// Charges the CPU time `ran`. If the VM has an I/O item and has used `within` without
-    /// answering it, that item counts as answered late, since the VM does other work.
+    /// answering it, that item counts as answered late. The reason is that the VM does other work.
     #[inline]
     pub(super) fn run(&mut self, ran: Span, has_items: bool, within: Span) {
         self.ran += ran;

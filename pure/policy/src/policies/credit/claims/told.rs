@@ -135,9 +135,8 @@ mod tests {
         core::array::from_fn(|index| of.get(index).map(task))
     }
 
-    /// Returns the urgency claim of a vCPU by four rules: by its runnable tasks only, with the list
-    /// of recently woken tasks, with all blocked tasks, and with the tasks that the driver VM
-    /// names.
+    /// Returns the urgency claim of a vCPU by four rules. They use its runnable tasks only, the
+    /// list of recently woken tasks, all blocked tasks, and the tasks that the driver VM names.
     fn claims(
         runnable: &[(u16, u8)],
         blocked: &[(u16, u8)],

@@ -31,7 +31,7 @@ const VISITS: usize = 8;
 /// Number of binary places of the credit level and of its pace.
 const PLACES: u32 = 20;
 
-/// Largest rise of the credit level at one accounting: 2.4 hours of CPU time for each unit of
+/// Largest rise of the credit level at one accounting. It is 2.4 hours of CPU time for each unit of
 /// weight, far beyond any credit that may be kept. So a VM that is visited in time can compute the
 /// rise of the level although the level wraps.
 const HIGHEST_RISE: u64 = 1 << 63;
@@ -356,8 +356,8 @@ mod tests {
     use crate::{Policy, Topology, Values};
 
     /// If credit and debt are at most a period's credit, closing a vCPU's account after a grant
-    /// changes only its class, and a boosted vCPU stays boosted. Beyond that, the credit is cut or
-    /// the vCPU becomes inactive.
+    /// changes only its class. A boosted vCPU stays boosted. Beyond that, the credit is cut or the
+    /// vCPU becomes inactive.
     #[test]
     fn credit_accounting_changes_only_the_class_if_credit_is_within_a_period() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");

@@ -1,6 +1,6 @@
-//! Distribution of a period's credits as in Xen (section 7.3 of the reference on Credit): one VM
-//! after the other, by weight, and none gets more than it can use. Credits that a VM cannot use go
-//! to the VMs after it. All division rounds up. Amounts are in credits.
+//! Distribution of a period's credits as in Xen (section 7.3 of the reference on Credit). VMs get
+//! credits one after the other, by weight, and none gets more than it can use. Credits that a VM
+//! cannot use go to the VMs after it. All division rounds up. Amounts are in credits.
 
 /// Credits to distribute to all active VMs at one accounting.
 #[derive(Clone, Copy, Debug)]

@@ -9,7 +9,7 @@
 //! wakes, it has its equal share.
 //!
 //! So at any time the vCPUs of a VM together have received at most their slices since they joined,
-//! plus one slice each: only unused budget is lent.
+//! plus one slice each. The reason is that only unused budget is lent.
 //!
 //! Split vCPUs lend and borrow nothing, and nothing is lent on a CPU with subtasks. On such a CPU
 //! the demand before the end of a period exceeds slice/period.

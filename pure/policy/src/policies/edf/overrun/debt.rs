@@ -6,9 +6,9 @@ use crate::policies::edf::overrun::history::UNTOLD;
 use crate::policies::edf::{EdfServer, SpareTime};
 
 /// Maximum debt of a vCPU with a hard limit, in slices. If the vCPU's share of [`MOST_DEBT_TIME`]
-/// is more than these slices, that share is the maximum. So after a single long overrun, for
-/// example by a thread that the kernel cannot stop, the vCPU is throttled for at most ten periods
-/// or one second.
+/// is more than these slices, that share is the maximum. So a single long overrun, for example by a
+/// thread that the kernel cannot stop, has a limited effect. The vCPU is throttled for at most ten
+/// periods or one second.
 const MOST_DEBT: u64 = 10;
 const MOST_DEBT_TIME: Span = Span::from_secs(1);
 
@@ -96,9 +96,9 @@ impl EdfServer {
         if self.exact { self.leniency.take(forgiven, now) } else { forgiven }
     }
 
-    /// Returns the excess that a vCPU with a hard limit owes when it rejoins: its debt, plus the
-    /// part of its leniency that is used up. So the vCPU gains nothing by leaving. Zero for other
-    /// vCPUs.
+    /// Returns the excess that a vCPU with a hard limit owes when it rejoins. It is the vCPU's
+    /// debt, plus the part of its leniency that is used up. So the vCPU gains nothing by leaving.
+    /// Zero for other vCPUs.
     pub(in crate::policies::edf) fn owed_on_leave(&self, now: Time) -> Span {
         let spent = if self.repays { Span::ZERO } else { self.leniency.spent(now) };
         if self.exact { self.debt + spent } else { Span::ZERO }

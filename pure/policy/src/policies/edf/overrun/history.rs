@@ -26,8 +26,8 @@ pub(in crate::policies::edf) struct OverrunHistory {
 
 impl OverrunHistory {
     /// Number of periods per block. The usual lateness is unknown before the first block is
-    /// complete. If stops are late by 0 to 10 us at random, the probability that all of 64 stops
-    /// are late by 1 us or more is one in a thousand.
+    /// complete. Assume that stops are late by 0 to 10 us at random. The probability that all of 64
+    /// stops are late by 1 us or more is then one in a thousand.
     const BLOCK: u8 = 64;
 
     /// Records the overrun of a period in which the vCPU was stopped.

@@ -100,8 +100,8 @@ fn edf_exact_vcpu_that_rejoins_still_owes_its_overrun() {
 }
 
 proptest! {
-    /// In any window of whole periods, a vCPU receives at most its slices, a refill per period, the
-    /// 40 refills of the bucket and 10 slices of debt.
+    /// In any window of whole periods, the CPU time of a vCPU is bounded. It is at most its slices,
+    /// a refill per period, the 40 refills of the bucket and 10 slices of debt.
     #[test]
     fn edf_exact_vcpu_receives_its_share_and_a_bounded_overrun_in_any_window(
         overruns in prop::collection::vec(0..80_000_u64, 300),

@@ -74,8 +74,8 @@ impl EdfServer {
 
     /// Handles a wake. The vCPU keeps the larger of two amounts of budget that cannot cause
     /// deadline misses of other vCPUs (see the head of `edf`). If `is_strict`, it keeps the budget
-    /// that it would have left had it run while it was blocked, so that split vCPUs of its CPU are
-    /// not delayed either.
+    /// that it would have left had it run while it was blocked. So split vCPUs of its CPU are not
+    /// delayed either.
     pub(in crate::policies::edf) fn wake(
         &mut self,
         now: Time,

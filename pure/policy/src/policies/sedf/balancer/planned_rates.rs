@@ -1,4 +1,4 @@
-//! Execution of the balancer's plan: a split vCPU migrates from one of its CPUs to the next in
+//! Execution of the balancer's plan. A split vCPU migrates from one of its CPUs to the next in
 //! time, and receives its planned rate on each. [balancer §4.4]
 //!
 //! The queue for slack (*extra*) enforces the rate. While a vCPU is on a CPU as planned, its weight
@@ -72,8 +72,8 @@ impl Sedf {
         cpus
     }
 
-    /// Sets the slack weights of those split vCPUs that are on one of `cpus` as the plan says, so
-    /// that each receives slack at its planned rate.
+    /// Sets the slack weights of those split vCPUs that are on one of `cpus` as the plan says. So
+    /// each receives slack at its planned rate.
     pub(in crate::policies::sedf) fn set_paces(&mut self, at: &Moment, cpus: CpuSet) {
         let Some(mut balancer) = self.balancer.take() else { return };
         if let Some(mut planned) = balancer.planned.take() {

@@ -1,13 +1,13 @@
 //! vCPU that is charged for balancing: the service vCPU, or mini-domain, of the thesis.
 //! [Diestelhorst §4.4]
 //!
-//! The service vCPU has a slice of CPU 0 like any vCPU, wakes when a call of the balancer is due,
-//! and runs for the cost of the call. The call is made when it blocks again. So EDF determines the
-//! time of the call: with admission, it is before the deadline of the service vCPU.
+//! The service vCPU has a slice of CPU 0 like any vCPU. It wakes when a call of the balancer is
+//! due, and runs for the cost of the call. The call is made when it blocks again. So EDF determines
+//! the time of the call: with admission, it is before the deadline of the service vCPU.
 //!
 //! Without a service vCPU the balancer is called when a call is due, and the call costs no time. A
-//! share of CPU 0 as large as that of the service vCPU then stays free, so that the real cost of a
-//! call makes no reservation tardy.
+//! share of CPU 0 as large as that of the service vCPU then stays free. So the real cost of a call
+//! makes no reservation tardy.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -229,7 +229,7 @@ mod tests {
         }
     }
 
-    /// The last vCPU that is admitted to CPU 0 is a service vCPU, so the share kept for balancing
+    /// The last vCPU that is admitted to CPU 0 is a service vCPU. So the share kept for balancing
     /// is available to it and to no other vCPU. After it leaves, the share is kept again.
     #[test]
     fn sedf_balancer_slice_of_cpu_0_is_available_only_to_balancer_vcpus() {

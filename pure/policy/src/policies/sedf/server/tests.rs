@@ -203,9 +203,9 @@ fn sedf_slack_compensates_deadline_misses_before_losses_by_blocking() {
     }
 }
 
-/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the larger of two amounts:
-/// the budget that it would have left had it run, or a fifth of the remaining 75 ms. The loss is
-/// compensated until the period ends.
+/// The vCPU blocks at 10 ms with 20 ms of 100 left. At 25 ms it keeps the larger of two amounts.
+/// One is the budget that it would have left had it run, the other a fifth of the remaining 75 ms.
+/// The loss is compensated until the period ends.
 #[test]
 fn sedf_proportional_unblocking_keeps_the_larger_of_two_safe_budgets() {
     let best = rules("");
