@@ -167,8 +167,8 @@ pub enum NotEligible {
     Barred,
 }
 
-/// Checks that a report of CPU time names a known vCPU and CPU, and that the CPU time exceeds
-/// neither its interval nor the current time.
+/// Checks that a report of CPU time names a known vCPU and CPU. The CPU time must exceed neither
+/// its interval nor the current time.
 #[inline]
 pub(crate) fn used(used: &CpuUse, moment: &Moment) -> Result<(), Box<Fault>> {
     member(used.vcpu, moment)?;

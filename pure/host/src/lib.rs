@@ -209,8 +209,8 @@ impl Host {
     }
 
     /// Lists all vCPUs in the order in which they would be picked for `cpu`, on reserved time or
-    /// slack, if each vCPU blocked after its pick. The list can contain every runnable vCPU, so the
-    /// call costs more than [`Host::in_line`].
+    /// slack. The order assumes that each vCPU blocks after its pick. The list can contain every
+    /// runnable vCPU, so the call costs more than [`Host::in_line`].
     pub fn in_turn(&mut self, cpu: CpuId, into: &mut Vec<NextInLine>) {
         self.line(cpu, usize::MAX, |_| true, into);
     }

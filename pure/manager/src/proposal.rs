@@ -111,9 +111,9 @@ pub(crate) struct Proposal {
 }
 
 impl Memory {
-    /// Returns true if the reservation may rise. A rise that takes back the last fall needs a
-    /// reason: the VM is below its smallest share, has a goal for its use, or misses more periods
-    /// than the prediction and chance explain.
+    /// Returns true if the reservation may rise. A rise that takes back the last fall needs one of
+    /// three reasons. The VM is below its smallest share, has a goal for its use, or misses more
+    /// periods than the prediction and chance explain.
     fn may_rise(&self, vm: &VmRound) -> bool {
         let Some(fall) = self.fall.as_ref().filter(|fall| fall.to == vm.share) else { return true };
         vm.share < vm.least() || vm.goals.use_ppm.is_some() || fall.is_refuted()

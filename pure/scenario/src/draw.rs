@@ -249,7 +249,8 @@ impl Stream {
     }
 
     /// Creates the stream of a vCPU for one purpose. The stream depends on the domain of the vCPU
-    /// and on its number in the domain, but not on the numbers of vCPUs in other domains.
+    /// and on its number in the domain. It does not depend on the numbers of vCPUs in other
+    /// domains.
     #[must_use]
     pub fn of_vcpu(seed: u64, vcpu: VcpuId, purpose: Purpose) -> Stream {
         let entity = u64::from(vcpu.domain().number()) << 16 | u64::from(vcpu.number());

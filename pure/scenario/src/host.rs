@@ -163,7 +163,7 @@ fn warm(item: &Item<'_>) -> Result<WarmCache, Mistake> {
     let part = |key| table.maybe(key, |item| item.percentage());
     let cache = part("cache")?.unwrap_or(0);
     // By default, a migration within a core keeps as much of the cache as a migration between
-    // cores, because the threads of a core share all caches.
+    // cores. The reason is that the threads of a core share all caches.
     Ok(WarmCache { core: part("core")?.unwrap_or(cache), cache })
 }
 

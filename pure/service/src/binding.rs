@@ -105,7 +105,7 @@ impl BindingKind {
         }
     }
 
-    /// Returns true if bindings of this kind are persistent: after the VM has ended, the binding
+    /// Returns true if bindings of this kind are persistent. After the VM has ended, such a binding
     /// refers to the next VM that is started under that name.
     #[must_use]
     pub const fn lasts(self) -> bool {

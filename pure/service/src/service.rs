@@ -263,8 +263,8 @@ impl Service {
         self.overloads.iter()
     }
 
-    /// Returns the health of the service: the number of all reservations, the number of waiting
-    /// reservations, and the reason why the ledger cannot be written, if it cannot.
+    /// Returns the health of the service. It has the number of all reservations, the number of
+    /// waiting reservations, and the reason why the ledger cannot be written, if it cannot.
     #[must_use]
     pub fn health(&self) -> Health {
         Health {

@@ -279,9 +279,9 @@ impl Terms {
         self.vcpus
     }
 
-    /// Returns true if these terms need no more capacity than `other`: the share is not larger, the
-    /// period is not shorter, and there are not more vCPUs. They fit wherever `other` fits. Phases
-    /// and end times do not matter.
+    /// Returns true if these terms need no more capacity than `other`. The share may not be larger,
+    /// the period may not be shorter, and there may not be more vCPUs. They fit wherever `other`
+    /// fits. Phases and end times do not matter.
     #[must_use]
     pub fn is_within(self, other: Terms) -> bool {
         !self.each.is_more_than(other.each)

@@ -1,12 +1,12 @@
-//! Costs of dispatching a domain on a CPU after other domains ran there: the context switch, and
-//! the refill of the cache content that those domains evicted.
+//! Costs of dispatching a domain on a CPU after other domains ran there. They are the context
+//! switch, and the refill of the cache content that those domains evicted.
 //!
 //! The model assumes that other vCPUs evict cache content as fast as a cache can be filled. So the
-//! refill of a vCPU that returns to its CPU takes as long as other vCPUs have run there since, and
-//! at most as long as filling its whole working set. A vCPU that moves to another CPU finds its
-//! content in a cache that both CPUs share (of a core, or a last-level cache), less what other
-//! vCPUs have evicted from that cache. All run intervals that have ended on any CPU that shares the
-//! cache count as eviction.
+//! refill of a vCPU that returns to its CPU takes as long as other vCPUs have run there since. It
+//! takes at most as long as filling its whole working set. A vCPU that moves to another CPU finds
+//! its content in a cache that both CPUs share (of a core, or a last-level cache). Content that
+//! other vCPUs have evicted from that cache is missing. All run intervals that have ended on any
+//! CPU that shares the cache count as eviction.
 
 use slackline_host::policy::Level;
 use slackline_scenario::{Scenario, WarmCache};

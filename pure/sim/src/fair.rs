@@ -1,6 +1,6 @@
-//! Ordinary scheduling of slack, as a live host does it: the kernel, and not the policy, divides it
-//! among all runnable vCPUs of a CPU that may have more than their reservation. Source: EEVDF in
-//! Linux 6.12 and later. An entity (a vCPU in the queue) that leaves keeps its lag, the time by
+//! Ordinary scheduling of slack, as a live host does it. The kernel, and not the policy, divides
+//! slack among all runnable vCPUs of a CPU that may have more than their reservation. Source: EEVDF
+//! in Linux 6.12 and later. An entity (a vCPU in the queue) that leaves keeps its lag, the time by
 //! which its virtual time is behind the average. It has the same lag when it returns. Of the
 //! entities that are not ahead of the average, the one with the earliest deadline runs. It runs at
 //! least until a tick finds that its slice is used.

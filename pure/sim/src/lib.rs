@@ -82,8 +82,8 @@ const OFTEN: u64 = 1 << 14;
 /// Simulates the scenario from its start to its end.
 ///
 /// # Errors
-/// If the vCPUs cannot be admitted together, a share is missing, a recording has changed since it
-/// was checked, or host and policy break their contract.
+/// If the vCPUs cannot be admitted together, a share is missing, or a recording has changed since
+/// it was checked. Also if host and policy break their contract.
 pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunError> {
     run_while(scenario, sink, &mut |_| ControlFlow::Continue(()))
 }

@@ -192,7 +192,7 @@ impl Service {
     }
 }
 
-/// Returns the row to report in an answer: the row in the ledger if it belongs to the same
+/// Returns the row to report in an answer. It is the row in the ledger if that belongs to the same
 /// reservation, otherwise the row of the change.
 fn committed_row(deed: &UncommittedChange, written: Option<&Row>) -> Row {
     let written = written.filter(|row| row.since == deed.row.since && deed.kind != Kind::Ended);

@@ -59,8 +59,8 @@ pub(crate) fn all(service: &Service, model: &mut Model, history: &History) -> Ch
     Ok(())
 }
 
-/// Checks that admission never overbooks the host: slice/period, summed over the vCPUs of all
-/// reservations, is at most the number of CPUs × (1 - [`RESERVE`]). The sum is computed in whole
+/// Checks that admission never overbooks the host. The sum of slice/period over the vCPUs of all
+/// reservations is at most the number of CPUs × (1 - [`RESERVE`]). The sum is computed in whole
 /// [`PARTS`], without the policy's own arithmetic.
 fn capacity(model: &Model) -> Checked {
     let mut sum = 0;
@@ -125,7 +125,7 @@ fn in_force(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Check
     Ok(())
 }
 
-/// Checks that a `pid:` binding refers to the right process: the one that had the process id when
+/// Checks that a `pid:` binding refers to the right process. This process had the process id when
 /// the reservation was made or got this binding.
 fn identities(listed: &BTreeMap<DomId, ListedReservation>, model: &Model) -> Checked {
     for one in listed.values().filter(|one| !one.row.binding.lasts()) {

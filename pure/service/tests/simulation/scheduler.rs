@@ -42,8 +42,8 @@ pub(crate) struct Meter {
     /// Largest reserved slice. If the VM had several reservations at one time, the sum of their
     /// largest slices.
     pub(crate) slice: u128,
-    /// Four values of the current step: received time, reserved time, time still reserved after the
-    /// VM left, and the sum of one slice of each reservation.
+    /// Four values of the current step. They are received time, reserved time, time still reserved
+    /// after the VM left, and the sum of one slice of each reservation.
     step: (u128, u128, u128, u128),
 }
 

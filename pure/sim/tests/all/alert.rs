@@ -51,9 +51,9 @@ fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
 /// The allocation error of Credit is below 1 % in any phase of an accounting period. It is below
 /// 0.3 % in the settled window, which leaves out the first minute.
 ///
-/// In the phases of the last tick of a period, the error would be 25 % if an idle CPU rescheduled
-/// before the timeslice on another CPU ended. In those phases the first half minute has an error of
-/// up to 7 %, so the error over ten minutes is 0.33 %.
+/// An idle CPU must not reschedule before the timeslice on another CPU ends. Otherwise the error
+/// would be 25 % in the phases of the last tick of a period. In those phases the first half minute
+/// has an error of up to 7 %, so the error over ten minutes is 0.33 %.
 #[test]
 fn credit_error_in_the_alert_test_on_two_cpus_is_below_one_percent() {
     for starts_on in ["", "starts_on = 0\n"] {

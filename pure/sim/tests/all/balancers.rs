@@ -137,7 +137,7 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
     }
 }
 
-/// Case R11 of the reference on balancers, figure 4.3 of the thesis: a vCPU on CPU 1 may also run
+/// Case R11 of the reference on balancers, figure 4.3 of the thesis. A vCPU on CPU 1 may also run
 /// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
 /// without affinity to CPU 2 never run there.
 #[test]

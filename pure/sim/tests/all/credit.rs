@@ -1,6 +1,6 @@
-//! Credit on the simulated host: properties of this project's rules for random sets of vCPUs, and
-//! the rules of Xen compared with the numbers of this project's reference on Credit. Numbers are in
-//! nanoseconds.
+//! Credit on the simulated host. Properties of this project's rules are tested for random sets of
+//! vCPUs. The rules of Xen are compared with the numbers of this project's reference on Credit.
+//! Numbers are in nanoseconds.
 
 #![allow(clippy::cast_possible_truncation)] // A run has few windows.
 
@@ -431,9 +431,9 @@ fn usage(rules: &str, cap: u64, phase: u64) -> Usage {
     Usage { long_run: seconds.iter().sum::<u64>() / SECONDS, seconds }
 }
 
-/// Expected results of a hog with a cap, alone on its CPU: its CPU time in the long run, and the
-/// smallest and largest error of a second in percent of the cap. All results are over all phases of
-/// timeslices, ticks and seconds.
+/// Expected results of a hog with a cap, alone on its CPU. They are its CPU time in the long run,
+/// and the smallest and largest error of a second in percent of the cap. All results are over all
+/// phases of timeslices, ticks and seconds.
 struct Expected {
     rules: &'static str,
     cap: u64,
@@ -453,9 +453,9 @@ const fn expected(
 }
 
 /// Table of the reference on Credit, section 7.8 with section 15, item 7. If the phase decides the
-/// result, the table of the reference has means over random phases: 27.3 % for 25 % and 68.2 % for
-/// 75 %. One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the reference,
-/// while no phase yields less than the whole cap in this simulator.
+/// result, the table of the reference has means over random phases. They are 27.3 % for 25 % and
+/// 68.2 % for 75 %. One number differs. The smallest error for 25 % under 3.0.3 is -4 % in the
+/// reference. In this simulator, no phase yields less than the whole cap.
 const TABLE: [Expected; 21] = [
     expected("xen-3.0.3", 1, &[33_333], (200, 500)),
     expected("xen-3.0.3", 2, &[33_333], (50, 200)),

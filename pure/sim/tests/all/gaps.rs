@@ -180,8 +180,8 @@ impl Outcome {
         }
     }
 
-    /// Checks that the CPU time of each guest is within this many thousandths of an equal share,
-    /// and that no guest waits for more than 400 ms.
+    /// Checks that the CPU time of each guest is within this many thousandths of an equal share. No
+    /// guest may wait for more than 400 ms.
     #[track_caller]
     fn assert_fair(&self, within: u64, who: &str) {
         let fair = 1_000 - within..=1_000 + within;
@@ -199,8 +199,8 @@ fn less(this: Span, than: Span) -> i64 {
     100 - i64::try_from(this * 100 / than).expect("the percentage is small")
 }
 
-/// Response time of a server beside one always runnable task: the wire twice, the driver domain
-/// twice and the guest once, each with its dispatch cost.
+/// Response time of a server beside one always runnable task. It is the wire twice, the driver
+/// domain twice and the guest once, each with its dispatch cost.
 #[test]
 fn gaps_response_time_beside_a_busy_guest_is_the_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {

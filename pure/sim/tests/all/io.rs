@@ -152,8 +152,8 @@ fn packet_that_arrives_at_a_full_ring_is_lost_and_sent_again() {
     assert!(narrow.iter().any(|&span| span > again));
 }
 
-/// Without costs, a window of the stream takes a round trip of two milliseconds, plus at most ten
-/// packets on the wire (12.304 us each) and an acknowledgement (0.72 us).
+/// Without costs, a window of the stream takes a round trip of two milliseconds. At most ten
+/// packets on the wire (12.304 us each) and an acknowledgement (0.72 us) are added.
 #[test]
 fn simulated_stream_transfers_one_window_per_round_trip() {
     let window = 10 * 1448;
@@ -216,7 +216,7 @@ fn simulated_client_rate_may_be_below_one_request_per_second() {
     }
 }
 
-/// Without costs, each of three connections is answered after two round trips of 2 ms each, and the
+/// Without costs, each of three connections is answered after two round trips of 2 ms each. The
 /// next request on it begins 6 ms later. So there are three requests every 10 ms. The last answers
 /// arrive after 996 ms; the next answers would arrive at 1,006 ms.
 #[test]
@@ -257,8 +257,8 @@ fn simulated_disk_read_takes_its_seek_time_and_transfer_time() {
 }
 
 /// Two jobs of 50 ms each share a CPU that no other vCPU wants. They end after 100 ms, plus those
-/// waits for the disk in which the other job does not compute: at most one round trip for each of
-/// five bursts.
+/// waits for the disk in which the other job does not compute. These waits are at most one round
+/// trip for each of five bursts.
 #[test]
 fn simulated_compile_jobs_end_after_they_computed_their_total() {
     let records = run(&scenario(

@@ -312,9 +312,9 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
     Got::of(&trace, 4).within(Time::START, Time::START + Span::from_secs(1))
 }
 
-/// The CPU time of the busy vCPU is the least of three amounts: a whole CPU, the domain's share,
-/// and the vCPU's equal share plus the available capacity of its CPU. A domain's 1.5 CPUs give
-/// 0.375 to each of four vCPUs, and 0.65 with the 0.275 that a CPU has available. 0.4 of a CPU
+/// The CPU time of the busy vCPU is the least of three amounts. They are a whole CPU, the domain's
+/// share, and the vCPU's equal share plus the available capacity of its CPU. A domain's 1.5 CPUs
+/// give 0.375 to each of four vCPUs, and 0.65 with the 0.275 that a CPU has available. 0.4 of a CPU
 /// gives 0.1 to each, and the busy vCPU receives all of it. In the first period nothing can be
 /// borrowed yet.
 #[test]
@@ -356,7 +356,7 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 }
 
 /// A vCPU borrows 4 ms for its period from 20 to 30 ms, and uses the loan from 24 to 28 ms. The
-/// loan accrues evenly until 30 ms. A newcomer that joins at 21 or 22 ms is admitted: the borrower
+/// loan accrues evenly until 30 ms. A newcomer that joins at 21 or 22 ms is admitted. The borrower
 /// keeps the part of the loan that has accrued, and the rest is cut. At 27 and 28 ms the borrower
 /// has used more of the loan than has accrued. So a newcomer at these times is refused, and a
 /// newcomer at 30 ms is admitted.

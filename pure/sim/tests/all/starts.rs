@@ -64,7 +64,7 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
     }
 }
 
-/// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule, so the
+/// By Xen's rules, vCPUs that wake together on an idle CPU make only that CPU reschedule. So the
 /// other CPU idles for a slice of 30 ms. Then the CPUs reschedule in order of their number. If both
 /// vCPUs are on CPU 0, it takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both are
 /// on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.

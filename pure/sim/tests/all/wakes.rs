@@ -66,9 +66,9 @@ fn vcpu_that_is_mostly_blocked_runs_without_preemption_after_each_wake() {
     }
 }
 
-/// A vCPU that blocks for a microsecond just before its slice is used up wakes with less budget
-/// than its share of the rest of the period. If a new period began instead, it would receive two
-/// slices before the first deadline of its neighbour, which has no slack for that.
+/// A vCPU blocks for a microsecond just before its slice is used up. It wakes with less budget than
+/// its share of the rest of the period. If a new period began instead, it would receive two slices
+/// before the first deadline of its neighbour, which has no slack for that.
 #[test]
 fn vcpu_that_blocks_for_a_microsecond_causes_no_deadline_miss() {
     let task = |slice, period, sleeps| {
@@ -103,9 +103,9 @@ proptest! {
     }
 
     /// From any wake on, a vCPU with a hard limit receives at most its share of the time plus 2 ×
-    /// slice × (1 - share). This is the bound of a constant bandwidth server: a slice at the end of
-    /// a period can be followed by a part of the next slice, a block, and a whole slice of the
-    /// period that begins at the wake.
+    /// slice × (1 - share). This is the bound of a constant bandwidth server. A slice at the end of
+    /// a period can be followed by a part of the next slice and a block. After these comes a whole
+    /// slice of the period that begins at the wake.
     #[test]
     fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {

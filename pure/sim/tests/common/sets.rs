@@ -206,9 +206,9 @@ impl Got {
         periods
     }
 
-    /// Returns the excess of the vCPU over the fluid rate at the first change of its reservation,
-    /// counted from the start of the period in which the change occurred. Returns zero if the
-    /// reservation never changed.
+    /// Returns the excess of the vCPU over the fluid rate at the first change of its reservation.
+    /// The excess counts from the start of the period in which the change occurred. Returns zero if
+    /// the reservation never changed.
     pub(crate) fn advance(&self) -> Span {
         let [(from, old), (at, _), ..] = self.promises[..] else { return Span::ZERO };
         let clock = GridClock::default();

@@ -48,8 +48,8 @@ fn follows(at: Time, paid: &[Time]) -> bool {
     paid.iter().any(|&paid| paid <= at && at.since(paid) <= quantum)
 }
 
-/// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second,
-/// each of 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The balancer
+/// Figure 4.4 of the thesis [Diestelhorst], with costs. The balancer makes 20 calls per second.
+/// Each takes 5 us, plus 200 ns for each of two CPUs and 50 ns for each of four vCPUs. The balancer
 /// vCPU uses exactly that CPU time. Once a balancing run has been paid, it migrates as many vCPUs
 /// as without costs.
 #[test]
