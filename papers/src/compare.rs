@@ -2,8 +2,8 @@
 //! measured values.
 //!
 //! The verdicts:
-//! - *reproduced*: our value is within the tolerance that the experiment declares, or within the
-//!   precision to which the published value can be read if that is wider. A finding without a
+//! - *reproduced*: our value is within the tolerance that the experiment declares. If it is wider,
+//!   the precision to which the published value can be read is the tolerance. A finding without a
 //!   number is reproduced if our results have it too. A finding about a direction only, and a
 //!   number that is off by more than 25 %, can at best have the *same shape*.
 //! - *same shape*: our value is not within the tolerance. If two published values of the group
@@ -230,8 +230,8 @@ impl ComparisonContext<'_> {
         Ok(self.stats(&self.moved(cells)))
     }
 
-    /// Returns one statistic for the points that each text selects: their mean, the largest of
-    /// them, or the limit up to which a value stays small.
+    /// Returns one statistic for the points that each text selects. It is their mean, the largest
+    /// of them, or the limit up to which a value stays small.
     fn made(
         &self,
         spec: &RowSpec,

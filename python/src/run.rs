@@ -326,8 +326,8 @@ impl RunResults {
     }
 
     /// Returns the metric with this name, in the notation of claims, such as "wake to run p99 of
-    /// web": nanoseconds, parts per million, or a count. None if the run has no value of the
-    /// metric. Raises KeyError for an unknown name.
+    /// web". The value is in nanoseconds, parts per million, or a count. None if the run has no
+    /// value of the metric. Raises KeyError for an unknown name.
     fn metric(&self, name: &str) -> PyResult<Option<i64>> {
         let words = name.split_whitespace().collect::<Vec<_>>().join(" ");
         let (metric, of) = match words.rsplit_once(" of ") {

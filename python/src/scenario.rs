@@ -181,8 +181,8 @@ impl Scenario {
         admitted.map_err(NotAdmitted::new_err)
     }
 
-    /// Returns the largest slice that each CPU can still admit with this period, for a VM that
-    /// joins beside the others and stays until the end.
+    /// Returns the largest slice that each CPU can still admit with this period. It is for a VM
+    /// that joins beside the others and stays until the end.
     ///
     /// The answer has the fields of `Service.room`: `period_ns`, and `cpus` with `cpu` and
     /// `slice_ns` for each CPU. `slice_ns` is 0 if the CPU admits nothing. `policy` is a built-in

@@ -195,8 +195,8 @@ impl Layer {
         Layer { over: Some(name.into()), ..self }
     }
 
-    /// Returns the name that decides where the layer is drawn on an axis of names: its own name, or
-    /// the name of the layer over which it is drawn.
+    /// Returns the name that decides where the layer is drawn on an axis of names. It is the
+    /// layer's own name, or the name of the layer over which it is drawn.
     pub(crate) fn slot(&self) -> &str {
         self.over.as_deref().unwrap_or(&self.name)
     }

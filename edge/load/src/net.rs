@@ -3,8 +3,8 @@
 //! A request is an HTTP/1.0 request on its own connection. The header of the answer has the length
 //! of the answer, and the server closes the connection. A ping is a datagram of eight bytes that is
 //! sent back unchanged. A stream is a connection with data in one direction only. A request to a
-//! file server is two numbers of eight bytes, little-endian: the number of requested bytes, and the
-//! nanoseconds after which the server should send them.
+//! file server is two numbers of eight bytes, little-endian. They are the number of requested
+//! bytes, and the nanoseconds after which the server should send them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};

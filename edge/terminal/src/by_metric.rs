@@ -29,7 +29,7 @@ const NOT_KNOWN: &str = "some runs do not have this metric";
 ///
 /// Cases are ordered by policy, then by point. With several policies, each case of a later policy
 /// also shows its difference from the first policy's case at the same point. With several seeds the
-/// difference is the mean of the differences between runs with the same seed, which varies less
+/// difference is the mean of the differences between runs with the same seed. This mean varies less
 /// than the difference of the means.
 #[must_use]
 pub fn by_metric(

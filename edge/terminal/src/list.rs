@@ -1,5 +1,5 @@
-//! Lists of a trace: run intervals as lines of text, and the run and block times of a vCPU as a
-//! table that a workload can replay.
+//! Lists of a trace. One has run intervals as lines of text, the other the run and block times of a
+//! vCPU as a table that a workload can replay.
 
 use std::io::{self, Write};
 
@@ -189,7 +189,8 @@ pub enum RunListError {
 }
 
 /// Writes run and block times of a vCPU as CSV, `run_ns,block_ns`. There is one line for each block
-/// of the vCPU: the CPU time that it used since it woke, and the time until it woke again.
+/// of the vCPU. It has the CPU time that the vCPU used since it woke, and the time until it woke
+/// again.
 ///
 /// If the vCPU wakes and blocks again without using CPU time, the whole time counts as one block.
 /// An incomplete line at the end of the run is left out.

@@ -95,7 +95,7 @@ pub(crate) struct Period {
 
 impl Period {
     /// Returns true if a vCPU was runnable for the whole period and received less than its slice. A
-    /// shortfall of up to a hundredth does not count: it would not be visible in a column, and
+    /// shortfall of up to a hundredth does not count. It would not be visible in a column, and
     /// timers of a live host are not exact.
     pub(crate) fn is_short(&self) -> bool {
         self.awake == self.end - self.from && self.used < part(self.slice, (99, 100))
@@ -232,8 +232,8 @@ impl Timeline {
         }
     }
 
-    /// Adds the time until `at` since a vCPU woke, or since the last call if that is later, to the
-    /// time in which the vCPU was runnable.
+    /// Adds a time until `at` to the time in which the vCPU was runnable. It begins when the vCPU
+    /// woke or at the last call, whichever is later.
     fn settle(&mut self, vcpu: VcpuId, at: Time) {
         let window = self.window;
         let Some(row) = self.row(vcpu) else { return };

@@ -131,8 +131,8 @@ fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
     assert_eq!(verdicts("table-1", "table-1.gaps."), gaps);
 }
 
-/// With the paper's rule, the least urgent of four guests is starved for at least one start phase:
-/// it receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
+/// With the paper's rule, the least urgent of four guests is starved for at least one start phase.
+/// It receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
 /// bound that Slackline adds, it receives its share for every phase.
 #[test]
 fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {

@@ -14,7 +14,7 @@ const MOST_POINTS: usize = 1_000_000;
 /// reservations that are too small already miss one of these deadlines.
 const FIRST_DEADLINES: usize = 500;
 
-/// A step of a proof under EDF: in every interval whose length is between `from` and `until`, the
+/// A step of a proof under EDF. In every interval whose length is between `from` and `until`, the
 /// demand of the tasks is at most `demand`. An interval of length `from` already supplies that CPU
 /// time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

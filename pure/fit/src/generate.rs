@@ -47,8 +47,8 @@ pub struct SetRecipe {
 }
 
 impl Default for SetRecipe {
-    /// Returns the recipe of the project's own tests: 2 to 8 tasks, periods of 1 ms to 1 s, and a
-    /// utilisation of 0.1 to 0.9.
+    /// Returns the recipe of the project's own tests. It has 2 to 8 tasks, periods of 1 ms to 1 s,
+    /// and a utilisation of 0.1 to 0.9.
     fn default() -> SetRecipe {
         SetRecipe {
             tasks: 2..=8,

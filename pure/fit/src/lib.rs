@@ -1,14 +1,14 @@
-//! Reservations that fit a task set: the smallest slice, or the largest period, with which all jobs
-//! of periodic tasks in a VM meet their deadlines.
+//! Reservations that fit a task set. They have the smallest slice, or the largest period, with
+//! which all jobs of periodic tasks in a VM meet their deadlines.
 //!
-//! A vCPU has a reservation (slice, period) with a hard limit, and the guest schedules its tasks on
-//! the vCPU by deadline (EDF) or by fixed priority. The supply of the reservation is bounded from
-//! below by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). In
-//! the worst phase one slice comes as early as possible in its period, and the next slice comes as
-//! late as possible. Between these two slices the VM is without CPU time for `2 × (period -
-//! slice)`. For EDF the demand bound function of Baruah, Mok and Rosier (RTSS 1990) is compared
-//! with the supply at the points of QPA (Zhang and Burns 2009). For fixed priorities the response
-//! times come from the crate `response-time-analysis`.
+//! A vCPU has a reservation (slice, period) with a hard limit. The guest schedules its tasks on the
+//! vCPU by deadline (EDF) or by fixed priority. The supply of the reservation is bounded from below
+//! by the supply bound function of the periodic resource model (Shin and Lee, RTSS 2003). In the
+//! worst phase one slice comes as early as possible in its period, and the next slice comes as late
+//! as possible. Between these two slices the VM is without CPU time for `2 × (period - slice)`. For
+//! EDF the demand is the demand bound function of Baruah, Mok and Rosier (RTSS 1990). It is
+//! compared with the supply at the points of QPA (Zhang and Burns 2009). For fixed priorities the
+//! response times come from the crate `response-time-analysis`.
 //!
 //! Both tests are exact for tasks that can be released together. If a test fails, a common release
 //! of all tasks in the worst phase of the supply leads to a missed deadline. All arithmetic is in

@@ -85,8 +85,8 @@ pub fn find(tasks: &TaskSet, goal: Goal, step: Span) -> Result<Fit, NoFit> {
     }
 }
 
-/// Returns the usual periods for a task set, shortest first: an eighth, a quarter, a half, one and
-/// two times the shortest period of a task. Each is a whole number of microseconds.
+/// Returns the usual periods for a task set, shortest first. They are an eighth, a quarter, a half,
+/// one and two times the shortest period of a task. Each is a whole number of microseconds.
 #[must_use]
 pub fn usual_periods(tasks: &TaskSet) -> Vec<Span> {
     let eighths = [1, 2, 4, 8, 16];

@@ -88,8 +88,8 @@ impl PeriodicTask {
         self.deadline
     }
 
-    /// Returns the CPU time of all jobs that are released in the interval from 0 to `length`, if
-    /// the first job is released at time zero. A job that is released exactly at `length` does not
+    /// Returns the CPU time of all jobs that are released in the interval from 0 to `length`. The
+    /// first job is released at time zero. A job that is released exactly at `length` does not
     /// count.
     #[must_use]
     pub fn requested_in(&self, length: Span) -> Span {
@@ -97,7 +97,7 @@ impl PeriodicTask {
     }
 
     /// Returns the CPU time of all jobs whose release and deadline are both in the interval from 0
-    /// to `length`, if the first job is released at time zero. This is the task's demand bound
+    /// to `length`. The first job is released at time zero. This is the task's demand bound
     /// function.
     #[must_use]
     pub fn demand_in(&self, length: Span) -> Span {

@@ -1,7 +1,7 @@
 //! Deadlines of a reservation, met or missed. A deadline is the end of a period.
 //!
 //! - A period *counts* if it begins after the warm-up and the vCPU was runnable in it without a
-//!   break, either until it had received its budget or until the deadline.
+//!   break. The vCPU must be runnable until it has received its budget or until the deadline.
 //! - The *budget* is one slice less excess of earlier periods. If a grid cuts the period short, the
 //!   slice is prorated.
 //! - *Excess* is CPU time beyond the budget and beyond the shortfall of the period before. Under a

@@ -7,8 +7,8 @@
 //!   last CPU are counted separately from wakes after which it runs on another CPU.
 //! - *Preemption wait*: from losing the CPU, though runnable, until the vCPU runs again.
 //! - *Slice*: time on one CPU without a break.
-//! - *Imbalance*: the busiest CPU's part of all busy time, the spread of the CPUs' busy times, and
-//!   the time in which a vCPU waited for one CPU while another was idle.
+//! - *Imbalance*: the busiest CPU's part of all busy time, and the spread of the CPUs' busy times.
+//!   Also the time in which a vCPU waited for one CPU while another was idle.
 //!
 //! A run is divided into [`BLOCKS`] blocks of equal length. A sample counts for the block in which
 //! it ends. A wait of a vCPU with a hard limit is not counted as imbalance, because the budget of

@@ -9,10 +9,10 @@
 //! - The *long run* is all whole periods that begin after the warm-up. Both *delivered* and
 //!   *promised*, in parts of a CPU, cover this time. So the error of a vCPU with a hard limit is
 //!   (delivered - promised)/promised. A period that the warm-up or the end of the run cuts is left
-//!   out, because the slice can be received in any part of the period.
-//! - If the reservation changed after the warm-up, or if there is no whole period, *delivered* and
-//!   *promised* cover all time that the vCPU was joined. Each change cuts a period, so whole
-//!   periods alone would not represent the run.
+//!   out. The reason is that the slice can be received in any part of the period.
+//! - In two cases *delivered* and *promised* cover all time that the vCPU was joined. Either the
+//!   reservation changed after the warm-up, or there is no whole period. Each change cuts a period,
+//!   so whole periods alone would not represent the run.
 //! - The *error* is (CPU time received - CPU time reserved) / CPU time reserved. With a hard limit,
 //!   both too little and too much are errors. For a work-conserving vCPU the reservation is a lower
 //!   bound, so too much is no error.

@@ -9,9 +9,9 @@
 //!   when it joins has not woken: its first timeslice depends on the policy's plan. A wake does not
 //!   count if the vCPU blocks again before it runs. A wake after which the vCPU still waits at the
 //!   end of the run counts until the end.
-//! - A *switch* is a run interval that does not continue the previous run interval on its CPU:
-//!   another vCPU ran in between, or there is a gap. A *migration* is a switch to a vCPU that ran
-//!   on another CPU before.
+//! - A *switch* is a run interval that does not continue the previous run interval on its CPU.
+//!   Either another vCPU ran in between, or there is a gap. A *migration* is a switch to a vCPU
+//!   that ran on another CPU before.
 //! - A *job* counts if it was released after the warm-up, and was finished or its deadline has
 //!   passed. A job is late if it was not finished by its deadline. Only late jobs have a lateness.
 //!   The lateness of a job that is never finished lasts until the vCPU leaves or the run ends.

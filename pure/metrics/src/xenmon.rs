@@ -15,9 +15,9 @@
 //! The collector of [XenMon] has these rules, which decide the meaning of the numbers and are kept
 //! here:
 //!
-//! - A *switch-in* is a run interval that does not continue the previous one on its CPU: another
-//!   vCPU ran in between, or there was a gap. If the running vCPU gets another slice, this is no
-//!   switch-in. Neither *allocated* nor *execution count* includes that slice.
+//! - A *switch-in* is a run interval that does not continue the previous one on its CPU. Either
+//!   another vCPU ran in between, or there was a gap. If the running vCPU gets another slice, this
+//!   is no switch-in. Neither *allocated* nor *execution count* includes that slice.
 //! - A wait is counted in full at the switch-in that ends it. A vCPU that is never switched in has
 //!   not waited. Throttled time counts as waiting if the vCPU stays runnable, and as blocked if it
 //!   is paused.

@@ -8,21 +8,22 @@
 //! - 6 and 7: number of the vCPU, within its guest, that sends the frame;
 //! - 8 to 11: sequence number. It grows with each frame of the same kind and wraps to zero;
 //! - 12 to 31: four bytes for each of five classes, most urgent first. They are the urgency, the
-//!   number of runnable tasks, the number of blocked tasks (255 means 255 or more), and 1 if an I/O
-//!   completion has recently woken one of the tasks, else 0. A class without a task is four zeros;
+//!   number of runnable tasks, and the number of blocked tasks (255 means 255 or more). The last
+//!   byte is 1 if an I/O completion has recently woken one of the tasks, else 0. A class without a
+//!   task is four zeros;
 //! - 32 to 35: the CRC-32 of IEEE 802.3 over all bytes before.
 //!
 //! A frame of pending I/O is sent by the domain that does I/O for the guest, and begins with
-//! `SLGP`. Bytes 4 to 11 are as above, 12 to 15 are the number of pending items, 16 to 19 count the
-//! guest's own requests since it started, 20 to 31 are zeros, and the CRC follows. The encoding is
-//! canonical: each frame has exactly one valid encoding.
+//! `SLGP`. Bytes 4 to 11 are as above, and bytes 12 to 15 are the number of pending items. Bytes 16
+//! to 19 count the guest's own requests since it started, 20 to 31 are zeros, and the CRC follows.
+//! The encoding is canonical: each frame has exactly one valid encoding.
 //!
 //! A stream may be full after part of a frame; the rest of that frame is then never sent. The CRC
 //! keeps such a fragment and the bytes after it from being read as a frame. The CRC does not
 //! protect against forgery. Version 1 had no CRC and was 32 bytes long.
 //!
-//! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4, who keep five
-//! tasks of each kind in memory shared by guest and host. The wire format is ours.
+//! Source: the classes are those of Kim, Kim, Jeon, Seo and Lee, 2008, section 3.4. There, guest
+//! and host share memory that has five tasks of each kind. The wire format is ours.
 
 use crate::{DomId, Pending, TASKS, Task, TaskId, Tasks, Urgency, VcpuHint};
 

@@ -21,8 +21,8 @@ pub struct Periods {
 ///
 /// The clock may be set at any time, for example when its offset is measured more exactly. Current
 /// periods are not changed. The next period ends at the point of the new grid nearest to its former
-/// end, so it is between half and one and a half periods long. Its budget is prorated if it is
-/// shorter than a period, and a full slice if it is longer: setting the clock never yields extra
+/// end. So it is between half and one and a half periods long. Its budget is prorated if it is
+/// shorter than a period, and a full slice if it is longer. So setting the clock never yields extra
 /// CPU time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GridClock {

@@ -22,8 +22,8 @@ pub enum Cause {
     Dispatcher(u64),
     /// Overhead differed between the first and the second half of the recording.
     CostsChanged(u64),
-    /// A CPU-bound vCPU with a hard limit received another share in the second half of the
-    /// recording than in the first, although no parameter was changed.
+    /// A CPU-bound vCPU with a hard limit received different shares in the two halves of the
+    /// recording, although no parameter was changed.
     HalvesDiffer(SharesOfHalves),
     /// vCPUs slowed each other through shared cores or memory.
     Slowed(u64),
@@ -108,9 +108,10 @@ impl Cause {
 }
 
 impl SharesOfHalves {
-    /// Finds the vCPU with the largest error in this form. `None` unless the vCPU is CPU-bound,
-    /// has a hard limit, kept its parameters, and its shares in the halves differ by at least half
-    /// of the error. The share of a vCPU without a hard limit may also change with other vCPUs.
+    /// Finds the vCPU with the largest error in this form. `None` unless the vCPU is CPU-bound, has
+    /// a hard limit and kept its parameters. Its shares in the halves must also differ by at least
+    /// half of the error. The share of a vCPU without a hard limit may also change with other
+    /// vCPUs.
     fn find(recording: &Recording, form: &FormGate) -> Option<SharesOfHalves> {
         let failed = form.rows.iter().filter(|row| !row.has_share());
         let row = failed.max_by_key(|row| row.share_error_ppm())?;

@@ -85,7 +85,7 @@ impl GateRow {
         simulated.abs_diff(self.recorded.share_ppm)
     }
 
-    /// Returns true if the recorded and the simulated share are close enough: they differ by at
+    /// Returns true if the recorded and the simulated share are close enough. They may differ by at
     /// most 0.1 percentage points, or by one point under ordinary scheduling.
     #[must_use]
     pub fn has_share(&self) -> bool {

@@ -53,20 +53,20 @@ pub(crate) struct FitArguments {
 ///
 /// `source` is a TaskSet, a Scenario, or the path of a task set, a scenario or a recording.
 ///
-/// - For a task set the answer has two witnesses: a proof that the reservation suffices, and a
-///   trace of a run in which a slightly smaller reservation misses a deadline. `period` ("5ms")
-///   asks for the smallest slice, `share` ("30%") for the largest period, and `most_vms=True` for
-///   the period with most equal VMs on a CPU. The default is the smallest slice for half of the
-///   shortest task period.
+/// - For a task set the answer has two witnesses. One is a proof that the reservation suffices, the
+///   other a trace of a run in which a slightly smaller reservation misses a deadline. `period`
+///   ("5ms") asks for the smallest slice, `share` ("30%") for the largest period, and
+///   `most_vms=True` for the period with most equal VMs on a CPU. The default is the smallest slice
+///   for half of the shortest task period.
 /// - Without a source, `share` and `delay` give a reservation with this share that never waits
 ///   longer than `delay` for CPU time.
 /// - For the VM `vm` of a scenario, the simulator searches the smallest slice with which all claims
-///   hold with each of `seeds` seeds (default 60), and then with as many fresh seeds. `vm` can be
-///   left out if the scenario has one VM.
+///   hold. They must hold with each of `seeds` seeds (default 60), and then with as many fresh
+///   seeds. `vm` can be left out if the scenario has one VM.
 /// - For a recording (a trace of `slackline record`, `run` or `sim`), `claims` are pairs of a
-///   metric and a test, such as [("waiting of web", "below 2s")]. By default the VM must receive
-///   99 % of the CPU time that it received in the recording. One seed is used, since recorded work
-///   is not random.
+///   metric and a test. An example is [("waiting of web", "below 2s")]. By default the VM must
+///   receive 99 % of the CPU time that it received in the recording. One seed is used, since
+///   recorded work is not random.
 ///
 /// `step` is the step of the slice: 1 us, or 1 % of the period for a scenario. `reserve` is the
 /// part of a CPU that is never reserved. `save` is the path to which the trace is written.

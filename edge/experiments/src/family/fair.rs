@@ -226,8 +226,9 @@ mod tests {
         assert!(found.len() == wanted.len() && found.iter().zip(wanted).all(near), "{found:?}");
     }
 
-    /// The cases have known solutions: three guests on two CPUs, one heavy guest, weights 3, 2 and
-    /// 2 on two CPUs, and two guests on CPUs with different capacities.
+    /// The cases have known solutions. They are three guests on two CPUs, one heavy guest, and
+    /// weights 3, 2 and 2 on two CPUs. The last case has two guests on CPUs with different
+    /// capacities.
     #[test]
     fn fair_rates_equal_known_solutions_of_weighted_max_min_fairness() {
         close(&fair_rates(&[1.0; 3], &[1.0, 1.0]), &[2.0 / 3.0; 3]);

@@ -2,7 +2,7 @@
 //!
 //! The VM has the CPU alone in its first period, so its slice comes at once. From the second period
 //! on, a rival VM uses the remaining CPU time. Its deadlines are equal to those of the VM and it
-//! has precedence, so every slice of the VM comes at the end of its period. All tasks are released
+//! has precedence. So every slice of the VM comes at the end of its period. All tasks are released
 //! together when the first slice is exhausted. One more task of the guest computes whenever no
 //! other task is runnable, so the VM uses up each slice.
 

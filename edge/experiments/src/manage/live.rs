@@ -191,8 +191,8 @@ impl Replay {
     /// if the decisions are equal.
     ///
     /// # Errors
-    /// If the name of a VM is not allowed as the name of a reservation, if a number exceeds its
-    /// limit, or if the number of the round is not larger than the previous number.
+    /// If the name of a VM is not allowed as the name of a reservation, or a number exceeds its
+    /// limit. Also if the number of the round is not larger than the previous number.
     pub fn round(
         &mut self,
         saved: &SavedRound,

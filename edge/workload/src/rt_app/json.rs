@@ -1,5 +1,5 @@
-//! JSON as rt-app and workgen read it: with comments, commas at the end of lists, and keys that
-//! occur several times in one object, whose order counts.
+//! JSON as rt-app and workgen read it. It has comments, commas at the end of lists, and keys that
+//! occur several times in one object. The order of such keys counts.
 
 use std::fmt;
 

@@ -107,7 +107,7 @@ fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
 }
 
 /// Records of three vCPUs that wake, run over several periods, change reservations, block and
-/// finish jobs in an arbitrary order that depends on the seed only.
+/// finish jobs. The order is arbitrary and depends on the seed only.
 fn busy(seed: u64) -> Script {
     let mut draw = seed;
     let mut below = |limit: u64| {

@@ -307,8 +307,8 @@ fn why_command_lists_the_known_vms_if_the_vm_is_unknown() {
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
 }
 
-/// A step of a random recording of one CPU: the thread that runs next, its run time, and the way in
-/// which it leaves the CPU.
+/// A step of a random recording of one CPU. It has the thread that runs next, its run time, and the
+/// way in which it leaves the CPU.
 fn steps() -> impl Strategy<Value = Vec<(u32, u64, u64, bool, u8)>> {
     proptest::collection::vec((0_u32..6, 0_u64..50, 1_u64..3_000, any::<bool>(), 0_u8..12), 1..80)
 }

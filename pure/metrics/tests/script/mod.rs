@@ -196,9 +196,9 @@ impl Script {
     }
 }
 
-/// Summary of two seconds with five vCPUs: two web servers that block (the second is starved once),
-/// a work-conserving batch job, a player with a hard limit that does jobs, and a VM without a
-/// reservation.
+/// Summary of two seconds with five vCPUs. Two web servers block, and the second is starved once.
+/// The others are a work-conserving batch job, a player with a hard limit that does jobs, and a VM
+/// without a reservation.
 pub fn web_servers() -> Summary {
     let mut script = Script::new(&["web.0", "web.1", "batch", "player", "idle"]);
     script = script.promised(0, 0, 2_000, 10_000).promised(1, 0, 2_000, 10_000);
