@@ -224,9 +224,8 @@ impl PythonPolicy {
         known.ok_or_else(|| PyValueError::new_err(format!("there is no vCPU {slot}")))
     }
 
-    /// Reads a pick: Reads a pick. It is None for an idle CPU, a vCPU, or a tuple. A tuple has a
-    /// vCPU, the limit of its timeslice in nanoseconds or None, and optionally whether the time is
-    /// reserved.
+    /// Reads a pick. It is None for an idle CPU, a vCPU, or a tuple. A tuple has a vCPU, the limit
+    /// of its timeslice in nanoseconds or None, and optionally whether the time is reserved.
     fn read_pick(&self, answer: &Bound<'_, PyAny>) -> PyResult<Pick> {
         if answer.is_none() {
             return Ok(Pick::Idle);

@@ -1,10 +1,10 @@
 //! Real-time budgets of cgroups.
 //!
-//! With `RT_GROUP_SCHED` in the kernel, a thread in a cgroup of the version 1 controller `cpu` can
-//! be real-time only while the cgroup has budget left: `cpu.rt_runtime_us` in every
-//! `cpu.rt_period_us` on each CPU. A new cgroup, such as libvirt's for each vCPU, has no budget.
-//! The budgets of a cgroup's children may add up to at most the cgroup's own budget. So budgets are
-//! raised from the top, and restored from the bottom.
+//! With `RT_GROUP_SCHED`, a thread in a cgroup of the version 1 controller `cpu` can be real-time
+//! only while the cgroup has budget left: `cpu.rt_runtime_us` in every `cpu.rt_period_us` on each
+//! CPU. A new cgroup, such as libvirt's for each vCPU, has no budget. The budgets of a cgroup's
+//! children may add up to at most the cgroup's own budget. So budgets are raised from the top, and
+//! restored from the bottom.
 //!
 //! Before the first budget is raised, the original budget of each cgroup is written to the file
 //! `PID-START.budgets` beside the journal, one line per cgroup. The file is removed once all

@@ -1,5 +1,5 @@
-//! Lists of a trace. One has run intervals as lines of text, the other the run and block times of a
-//! vCPU as a table that a workload can replay.
+//! Lists of a trace. One has run intervals as lines of text. The other has the run and block times
+//! of a vCPU as a table that a workload can replay.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,6 @@
-//! Gangs of vCPUs. The vCPUs of a VM with `gang = true` run at the same time or not at all, if that
-//! takes no CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3.
-//! There, the progress of vCPUs relative to each other decides; here, timeslices do.
+//! Gangs of vCPUs. The vCPUs of a VM with `gang = true` run together or not at all, if that takes
+//! no CPU time from other VMs. Source: relaxed co-scheduling, so called since VMware ESX 3. There,
+//! the progress of vCPUs relative to each other decides; here, timeslices do.
 //!
 //! When a vCPU of a gang is chosen, its waiting siblings are *invited*: each to a CPU whose vCPU
 //! does not precede it by class. The timeslice of an invited sibling ends with that of the first
