@@ -10,8 +10,7 @@
 //!
 //! Holds after every call:
 //! - A runnable vCPU runs, or waits if it has budget left (`order`). The end of its period is in
-//!   the timer of one CPU. It is the CPU where the vCPU runs or ran last, or the CPU rescheduled
-//!   when the vCPU woke.
+//!   one CPU's timer: the CPU where it runs or ran last, or the CPU rescheduled when it woke.
 //! - Periods follow each other from admission or the last change of parameters, even while the vCPU
 //!   is blocked.
 //! - A deadline before the end of the current period means that the vCPU is tardy. It was runnable
