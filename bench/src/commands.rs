@@ -24,7 +24,7 @@ const PAPERS: f64 = 120.0;
 /// Measures every command `rounds` times. Slow commands run only once. Returns Markdown.
 pub(crate) fn run(rounds: u32) -> Result<String> {
     let mut rows = Vec::new();
-    // The first policy is that of the scenario.
+    // The first policy is the policy of the scenario.
     for policy in ["bvt", "edf", "sedf"] {
         let length = format!("{SIMULATED}s");
         let words = ["sim", "scenarios/web-server.toml", "--length", &length, "--policy", policy];

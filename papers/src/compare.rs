@@ -409,8 +409,8 @@ impl Case<'_> {
         Some(OverSeeds { median: made(one.median, other.median), lowest, highest })
     }
 
-    /// Returns the measured values as numbers, in order. Each is a median, or a median combined
-    /// with that of the point with which it is compared.
+    /// Returns the measured values as numbers, in order. Each value is a median, or a median
+    /// combined with the median of the point with which it is compared.
     fn series(&self) -> Option<Vec<f64>> {
         let medians = |stats: &[Option<OverSeeds>]| -> Option<Vec<f64>> {
             stats.iter().map(|stat| stat.map(|stat| stat.median)).collect()

@@ -92,7 +92,7 @@ pub(crate) struct RepeatRule {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Quick {
-    /// Number of seeds in the quick form. `None` for that of the full experiment.
+    /// Number of seeds in the quick form. `None` for as many seeds as in the full experiment.
     seeds: Option<u64>,
     /// Points that the quick form keeps, by axis. All points of other axes are kept.
     #[serde(default)]

@@ -30,8 +30,8 @@ impl Experiment {
             .map_err(|error| self.bad(point, as_it_became(&text, &error), error.hint()))
     }
 
-    /// Returns an error about a point. Its position is that of the point's value on the last axis
-    /// in the file.
+    /// Returns an error about a point. The error's position is the position of the point's value on
+    /// the last axis in the file.
     pub(crate) fn bad(&self, point: &[usize], message: String, hint: Option<String>) -> PaperError {
         let place = last_place(&self.axes, point);
         let point = self.title_of(point);

@@ -90,8 +90,8 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// Returns an error about the scenario of this point. Its position in the file is that of the
-    /// point's value on the last axis.
+    /// Returns an error about the scenario of this point. The error's position in the file is the
+    /// position of the point's value on the last axis.
     pub(crate) fn wrong(&self, file: &Path, what: &str, hint: &str) -> Problem {
         let ((line, column), hint) = (self.at, Some(hint.into()));
         let message = format!("at point `{}`: {what}", self.name);
@@ -140,8 +140,8 @@ pub(crate) struct VariedPoint {
 }
 
 impl VariedPoint {
-    /// Returns an error about this point. Its position in the file is that of the point's value on
-    /// the last axis.
+    /// Returns an error about this point. The error's position in the file is the position of the
+    /// point's value on the last axis.
     pub(crate) fn wrong(&self, file: &Path, message: &str, hint: Option<String>) -> Problem {
         let (line, column) = self.at;
         let message = format!("at point `{}`: {message}", self.name);

@@ -39,7 +39,7 @@ pub(crate) use place::place;
 
 /// Pause before a request that exceeded a rate limit is repeated.
 const RATE_PAUSE: Duration = Duration::from_millis(50);
-/// Maximum number of times that such a request is repeated.
+/// Maximum number of times that a request is repeated after it exceeded a rate limit.
 const RATE_RETRIES: u32 = 100;
 
 /// Interval of checks for signals, and of attempts to reconnect to a daemon.
@@ -502,7 +502,7 @@ impl ReceivedEvents<'_> {
     }
 }
 
-/// Connects to the daemon of this host, or to that of the host that the options name.
+/// Connects to the daemon of the host that the options name, or else to the daemon of this host.
 fn open(at: &DaemonArgs) -> Result<Client, ClientError> {
     let Some(url) = &at.host else { return Client::connect(&at.socket) };
     Client::connect_to(&at.trust.at(url))

@@ -190,11 +190,11 @@ pub struct Apply {
     /// Parameters of each reservation, by name. At most 1,000 reservations. A new reservation needs
     /// `for` and `vcpus`. The binding of an existing reservation cannot be changed by a list.
     pub reservations: BTreeMap<String, ReservationParameters>,
-    /// True to release reservations that are not in the list. Only administrators can release
+    /// True if reservations that are not in the list are released. Only administrators can release
     /// reservations of other owners.
     #[serde(default, skip_serializing_if = "is_false")]
     pub prune: bool,
-    /// True to return the changes without making them. Capacity is then not checked.
+    /// True if the changes are only returned and not made. Capacity is then not checked.
     #[serde(default, skip_serializing_if = "is_false")]
     pub dry_run: bool,
     /// Changes one VM first, and watches it. Cannot be combined with `dry_run`. Default: all

@@ -55,8 +55,8 @@ pub struct Machine {
     /// Id of the user that owns the machine. A process with several user ids belongs to root, and a
     /// cgroup to the owner of its folder.
     pub owner: u32,
-    /// True if only root can have set the name: either libvirt created the cgroup, or the cgroup is
-    /// below a folder of root.
+    /// True if only root can have set the name: either libvirt created the cgroup, or the parent
+    /// folder of the cgroup belongs to the user root.
     pub is_vouched: bool,
     /// Identity of the machine, unique until the host is rebooted.
     pub identity: Identity,

@@ -15,7 +15,7 @@ pub struct OutputRequest<W> {
     pub trace: Option<W>,
     /// Writer for the trace in Perfetto's format. `None` for no such file.
     pub perfetto: Option<W>,
-    /// True to compute XenMon's metrics of each domain.
+    /// True if XenMon's metrics of each domain are computed.
     pub xenmon: bool,
 }
 

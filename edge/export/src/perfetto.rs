@@ -137,7 +137,8 @@ impl<W: Write> Perfetto<W> {
     /// Ends the file and flushes the writer.
     ///
     /// # Errors
-    /// The first error of the writer.
+    /// If any write or the flush failed. Errors of earlier writes are kept until here, and the
+    /// first error is returned.
     pub fn finish(mut self) -> io::Result<()> {
         for index in 0..self.cpus.len() {
             let cpu = CpuId::new(index);

@@ -202,8 +202,8 @@ impl Budgets {
     /// Restores the original budget of every cgroup.
     ///
     /// # Errors
-    /// The error of the first cgroup whose budget could not be restored. The file still lists all
-    /// original budgets.
+    /// If the budget of a cgroup could not be restored. The error is about the first such cgroup.
+    /// The file still lists all original budgets.
     pub(super) fn give_back(&mut self) -> Result<(), BudgetError> {
         if self.before.is_empty() {
             return Ok(());
@@ -329,7 +329,8 @@ fn beside_of(parent: &Path, group: &Path) -> u64 {
 /// the file. Does nothing if the file does not exist, so the call can be repeated.
 ///
 /// # Errors
-/// The error of the first cgroup whose budget could not be restored. All cgroups have been tried.
+/// If the budget of a cgroup could not be restored. The error is about the first such cgroup. All
+/// cgroups have been tried.
 pub(super) fn restore(journal: &Path) -> Result<(), BudgetError> {
     /// Time for which a failing write is retried. The kernel may count a thread as real-time for a
     /// moment after it was made ordinary.

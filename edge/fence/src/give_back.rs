@@ -100,7 +100,7 @@ pub enum GiveBackError {
 /// order, it could run as a real-time thread and keep this process from finishing.
 ///
 /// # Errors
-/// The error of the first step that failed. All steps have been tried.
+/// If a step failed. All steps have been tried, and the first error is returned.
 pub(super) fn give_back(entry: &Entry) -> Result<GivenBack, GiveBackError> {
     let tid = entry.thread.id;
     // The cpuset is removed before the affinity is restored. A thread that moves to another cpuset
@@ -197,7 +197,7 @@ pub(super) fn is_ours(class: Scheduling) -> bool {
 /// original state is known only for the tree's first thread, so all threads get that state.
 ///
 /// # Errors
-/// The first error. All threads are tried before it is returned.
+/// If a thread could not be restored. All threads are tried before the first error is returned.
 fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
     let mut result = Ok(());
     let mut done = BTreeSet::new();
@@ -222,7 +222,7 @@ fn restore(place: &TreePlace, default: Original) -> Result<(), GiveBackError> {
 /// scheduling class that the fence gives to trees. Their nice values are kept.
 ///
 /// # Errors
-/// The first refusal of the kernel. All threads have been tried.
+/// If the kernel refused a step. All threads are tried before the first error is returned.
 pub(super) fn leaver_back(tid: Tid, original: Original) -> Result<(), GiveBackError> {
     if !is_as_ours(tid) {
         return Ok(());

@@ -274,7 +274,7 @@ impl HeldThread {
     /// Restores the thread: undoes all orders, and refuses further orders.
     ///
     /// # Errors
-    /// The error of the first step that failed. Orders are refused even then.
+    /// If a step failed. The first error is returned. Orders are refused even then.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;

@@ -413,7 +413,7 @@ fn is_there(entry: &Entry) -> bool {
 }
 
 /// Returns an entry for a thread of a process tree. With it, the thread can be restored after it
-/// has left the tree. Its original state is that of the tree's entry. `None` if the thread has
+/// has left the tree. The original state is copied from the tree's entry. `None` if the thread has
 /// ended.
 fn member_of(tree: &Entry, tid: Tid) -> Option<Entry> {
     let pid = process_of(tid).ok()?;

@@ -423,7 +423,8 @@ impl Fence {
     /// Restores all held threads, beginning with the threads of process trees.
     ///
     /// # Errors
-    /// One error for each thread that is not completely restored. These threads stay on the list.
+    /// If threads are not completely restored. There is one error for each such thread, and these
+    /// threads stay on the list.
     pub fn release_all(&mut self) -> Result<(), Vec<GiveBackError>> {
         let trees: Vec<Tid> = self.trees.keys().copied().collect();
         let others = self.held.keys().copied().filter(|tid| !self.trees.contains_key(tid));

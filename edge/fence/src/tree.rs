@@ -65,7 +65,7 @@ struct TreeOrders {
     /// Threads that run for a whole timeslice without taking turns.
     alone: Vec<Tid>,
     given_back: bool,
-    /// Last audit that found all threads blocked and as ordered. `None` if there was no such audit.
+    /// Last audit that found all threads blocked, with ordered class and CPUs. `None` if none did.
     rest: Option<QuietRecord>,
 }
 
@@ -412,7 +412,7 @@ impl HeldTree {
     /// Restores the tree: undoes all orders, and refuses further orders.
     ///
     /// # Errors
-    /// The error of the first step that failed. Orders are refused even then.
+    /// If a step failed. The first error is returned. Orders are refused even then.
     pub(super) fn give_back(&self, entry: &Entry) -> Result<GivenBack, GiveBackError> {
         let mut orders = self.lock();
         orders.given_back = true;

@@ -39,7 +39,7 @@ pub(crate) struct Scale {
     whole: bool,
 }
 
-/// Factors of powers of ten to which the ends of ranges and the steps between ticks are rounded.
+/// Ends of ranges and steps between ticks are rounded to one of these numbers times a power of ten.
 const NICE: [f64; 4] = [1.0, 2.0, 5.0, 10.0];
 
 impl Scale {

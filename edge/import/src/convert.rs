@@ -38,7 +38,8 @@ pub struct Import {
     recognised: RecognisedVcpus,
     /// CPUs of the recording, in order of number.
     cpus: Vec<CpuId>,
-    /// CPUs on which each thread ran, by their numbers in the trace. The key is the thread id.
+    /// CPUs on which each thread ran, as CPU numbers of the written trace. The key is the thread
+    /// id.
     homes: BTreeMap<i32, CpuSet>,
 }
 

@@ -175,8 +175,8 @@ impl FedHost {
         self.host.leave(vcpu)
     }
 
-    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A wake-up that happens on
-    /// `on` can be that of a vCPU whose home is another CPU.
+    /// Adds an event of a vCPU, which happens on CPU `on` at time `at`. A vCPU whose home is
+    /// another CPU can also wake on `on`.
     pub fn note(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         self.events[on.index()].put(Event { at, tid: tid_of(vcpu), cpu: on, what });
     }

@@ -211,8 +211,9 @@ impl VcpuHandle {
         }
     }
 
-    /// Stops the vCPU and cancels all orders up to `number`. Every thread of a process gets a
-    /// signal of its own, which it takes before its next instruction.
+    /// Stops the vCPU and cancels all orders up to `number`. If the vCPU is a process, each of its
+    /// threads gets its own stop signal, so that each thread stops before its next instruction. A
+    /// process tree is frozen as a whole.
     pub(crate) fn stop(&self, number: u64) -> Result<(), ActError> {
         let mut state = self.state();
         state.is_news(number);

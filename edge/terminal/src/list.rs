@@ -62,7 +62,7 @@ impl<W: Write> Listing<W> {
     /// number.
     ///
     /// # Errors
-    /// The first error of the writer.
+    /// If any write failed. The first error is returned.
     pub fn finish(mut self) -> io::Result<()> {
         self.outcome?;
         if self.left_out > 0 {
@@ -169,8 +169,8 @@ fn ms(span: Span) -> String {
 pub enum RunListError {
     /// The host that made the trace could not observe when vCPUs block.
     #[error(
-        "cannot list runs of `{vcpu}`: this trace of a `{machine}` run does not record when it \
-         blocks"
+        "cannot list runs of `{vcpu}`: this trace of a `{machine}` run does not record when \
+         vCPUs block"
     )]
     SleepUnknown {
         /// Kind of the host that made the trace: `sim` or `live`.
@@ -235,7 +235,7 @@ impl<W: Write> RunList<W> {
     /// Ends the table and flushes the writer.
     ///
     /// # Errors
-    /// The first error of the writer.
+    /// If any write failed. The first error is returned.
     pub fn finish(mut self) -> io::Result<()> {
         self.write_slept();
         self.outcome?;

@@ -318,7 +318,7 @@ fn promised(vcpu: &VcpuSummary) -> Option<String> {
     let sign = if vcpu.exact { "  " } else { " +" };
     let last = u64::from(promise.share().ppm());
     let average = vcpu.promised_share_ppm.unwrap_or(last);
-    // Computing an average loses less than a millionth.
+    // Both shares are rounded to millionths, so the average of an unchanged share may differ by 1.
     if average.abs_diff(last) <= 1 {
         return Some(format!("{promise} = {} %{sign}", percent(last)));
     }

@@ -6,7 +6,7 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum WorkloadError {
     /// Several files were given for a kind that takes one file.
-    #[error("cannot convert {count} files of kind {kind} together: a scenario is made from one")]
+    #[error("cannot convert {count} files of kind {kind}: this kind takes exactly one file")]
     Count {
         /// Name of the kind.
         kind: &'static str,

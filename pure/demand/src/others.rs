@@ -78,7 +78,7 @@ struct ThreadRow {
     open: Option<OpenJob>,
     jobs: Vec<(CpuId, Job)>,
     used: Span,
-    /// CPU time of the thread while a vCPU with budget left waited for its CPU.
+    /// CPU time of the thread while a vCPU with budget left waited for the same CPU.
     above: Span,
 }
 

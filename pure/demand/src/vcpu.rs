@@ -100,7 +100,7 @@ impl VcpuDemand {
 
     /// Returns each job with the think time before it: from the end of the previous job, or from
     /// the vCPU's join for the first job. Jobs without work are left out, and their think time is
-    /// added to that of the next job.
+    /// added to the think time of the next job.
     pub fn thinking(&self) -> impl Iterator<Item = (Span, Span)> + '_ {
         let mut since = self.joined;
         let mut pending = Span::ZERO;

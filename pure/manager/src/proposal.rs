@@ -159,8 +159,8 @@ pub(crate) fn proposals(
 }
 
 /// Limits a rise to the capacity that can be reserved. If too little capacity is left, proposes a
-/// fall of another VM first. Its target must be below its share, or its priority below that of the
-/// VM that rises.
+/// fall of another VM first. The falling VM must have a target below its share, or a lower priority
+/// than the VM that rises.
 fn fit(
     round: &Round,
     memory: &BTreeMap<Name, Memory>,

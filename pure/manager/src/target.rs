@@ -15,7 +15,7 @@ const FULL_PPM: u64 = 950_000;
 /// Shares are multiples of a thousandth of a CPU.
 const STEP_PPM: u64 = 1_000;
 
-/// Returns the smallest CPU time that the demand of at most `allowed` periods exceeds.
+/// Returns the smallest CPU time such that at most `allowed` periods have a demand above it.
 #[must_use]
 pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     let mut above = 0;

@@ -59,7 +59,7 @@ pub(crate) struct VcpuMeter {
     has_changed: bool,
     /// Entitlement of all reservations so far: the sum of slice / period × time in force.
     entitled: Span,
-    /// Last reservation that the vCPU had. A change to no reservation does not clear it.
+    /// Last reservation that the vCPU had. The value is kept when the vCPU loses its reservation.
     last_promised: Option<TimedReservation>,
     was_present: bool,
     deliveries: Option<Box<Deliveries>>,

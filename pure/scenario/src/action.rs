@@ -67,7 +67,8 @@ pub fn actions(scenario: &Scenario) -> Vec<Action> {
 #[derive(Clone, Debug)]
 pub struct SharesInForce<'a> {
     scenario: &'a Scenario,
-    /// Parameters of the vCPUs that have changed since they joined, by vCPU slot.
+    /// Current parameters of each vCPU whose parameters changed after the vCPU joined, by vCPU
+    /// slot.
     changed: BTreeMap<usize, Values>,
 }
 

@@ -241,8 +241,8 @@ impl Stream {
         Stream(Pcg64::new(state, stream))
     }
 
-    /// Creates the stream of a program's release times from the program's own stream. Nothing may
-    /// have been drawn from the program's own stream yet.
+    /// Creates the random stream of a program's release times from the program's own stream. Must
+    /// be called before the first draw from the program's own stream.
     #[must_use]
     pub(crate) fn of_arrivals(&self) -> Stream {
         Stream::new(self.clone().0.next_u64(), 0, Purpose::Arrival)

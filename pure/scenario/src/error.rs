@@ -430,14 +430,14 @@ pub enum ErrorKind {
         /// Reason why the recording cannot be read.
         reason: String,
     },
-    /// The title line of a recording is wrong.
+    /// The header line of a recording of run and block times is not valid.
     #[error("`{path}`, line {line}: the header must be `run_ns,block_ns`, not `{written}`")]
     BadTitle {
         /// Path of the recording.
         path: String,
         /// Line in the recording, counted from 1.
         line: usize,
-        /// Title line as written in the recording.
+        /// Header line as written in the recording.
         written: String,
     },
     /// A line of a recording is not valid.
@@ -460,7 +460,7 @@ pub enum ErrorKind {
         path: String,
         /// Line in that file, counted from 1.
         line: usize,
-        /// Title line as written in the file of jobs.
+        /// Header line as written in the file of jobs.
         written: String,
     },
     /// A line of a file of jobs is not a job.

@@ -46,7 +46,7 @@ impl FileBytes for String {
 const LONGEST_TEXT: usize = 1 << 28;
 /// Size of a piece of a file, in bytes. No line may be longer.
 const PIECE: usize = 1 << 14;
-/// Title line that a recording may have.
+/// Header line that a recording may have.
 const HEADING: &str = "run_ns,block_ns";
 
 /// Returns the text of a file.

@@ -11,8 +11,8 @@ use crate::mechanism::MechanismChoice;
 use crate::name::Name;
 use crate::row::{Reason, Row, State};
 
-/// Minimum time between two events about one VM which report that changes by another program to its
-/// threads were undone.
+/// Minimum time between two `meddled` events of one VM. Such an event reports that another program
+/// changed the VM's threads, and that the daemon undid the change.
 const MEDDLED_INTERVAL: Span = Span::from_secs(10);
 
 /// A reservation, with the state that says which part of it is in force.

@@ -78,7 +78,7 @@ impl Seats {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LookError {
     /// The VM does not exist on this host.
-    #[error("it does not exist on this host")]
+    #[error("the VM does not exist on this host")]
     Absent,
     /// The VM must never be scheduled: process 1, a kernel thread, or a process of Slackline.
     #[error("{0}")]

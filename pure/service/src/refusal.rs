@@ -156,7 +156,10 @@ pub enum Refusal {
         verb: Verb,
     },
     /// The VM belongs to a user whose VMs the caller may not reserve for.
-    #[error("{binding} belongs to uid {user}, and {principal} may not reserve for it")]
+    #[error(
+        "cannot reserve for {binding}: the VM belongs to uid {user}, and {principal} may not \
+         reserve for VMs of that user"
+    )]
     NotYours {
         /// Binding of the VM.
         binding: Binding,

@@ -132,7 +132,7 @@ pub enum Request {
         targets: Vec<Request>,
         /// True if reservations that are not in the list are released.
         prune: bool,
-        /// True to return the changes without making them.
+        /// True if the changes are only returned and not made.
         dry_run: bool,
     },
     /// Makes all reservations match a list like [`Request::Apply`], but changes one VM first (the
@@ -182,7 +182,7 @@ pub enum Request {
         /// Start of the shown time, in nanoseconds since 1970. The hour that contains this time is
         /// included.
         since_ns: u64,
-        /// True to add up the hours of each day.
+        /// True if the hours of each day are added up.
         by_day: bool,
     },
     /// Shows the VMs of this host.

@@ -50,7 +50,7 @@ impl Timers {
     }
 
     /// Arms a timer as [`Timers::arm`] does. `own` is the distribution of the timer's lateness, if
-    /// it is not that of all timers.
+    /// it differs from the distribution for all timers.
     #[inline]
     pub(crate) fn arm_with(
         &self,

@@ -142,8 +142,8 @@ impl SharesOfHalves {
     }
 }
 
-/// Returns the four causes that are measured as a part of a CPU. For the first three, the value is
-/// that of the CPU with the largest part.
+/// Returns the four causes that are measured as a part of a CPU. The value of each of the first
+/// three causes is the largest value of any CPU.
 fn parts_of(demand: &Demand, recording: &Recording) -> [Cause; 4] {
     let part = |of: fn(&CpuTimes) -> Span| {
         demand.cpus.iter().map(|cpu| parts(of(cpu), cpu.accounted)).max().unwrap_or(0)

@@ -99,7 +99,7 @@ pub(crate) fn fit(
         delay: optional("delay", delay)?,
         most_vms,
         step: optional("step", step)?,
-        reserve: reserved(reserve)?,
+        reserve: parse_reserve(reserve)?,
         vm,
         seeds,
         claims,
@@ -117,8 +117,9 @@ pub(crate) fn fit(
     }
 }
 
-/// Reads the part of a CPU that is never reserved: from 0 to below one CPU.
-fn reserved(text: &str) -> PyResult<CpuShare> {
+/// Parses the argument `reserve`: the share of a CPU that no reservation may use, at least 0 and
+/// below one CPU.
+fn parse_reserve(text: &str) -> PyResult<CpuShare> {
     let reserve = share("reserve", text, CpuShare::NONE)?;
     if reserve >= CpuShare::ONE {
         return Err(error::of_value(

@@ -216,7 +216,7 @@ fn measure(
 }
 
 /// Measures the target for whole seconds. Returns the largest error of a second, the longest time
-/// without CPU time, and the CPU time of this program without that of the measurement.
+/// without CPU time, and the CPU time of this program without the CPU time of the measurement.
 fn watch(tid: Tid, trial: &mut Trial) -> Result<(u64, Span, u64), String> {
     let says = |error: &dyn std::error::Error| error.to_string();
     let _urgent = Punctual::begin().map_err(|error| says(&error))?;

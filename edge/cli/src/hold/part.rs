@@ -7,8 +7,8 @@ use slackline_units::{Span, Time, VcpuId};
 /// Parts of a target of `hold`: its vCPUs, or the target as a whole.
 pub(super) struct Parts {
     all: Vec<Part>,
-    /// Number of CPUs on which each part runs at once. The session's records count their CPU time
-    /// as that of one CPU.
+    /// Number of CPUs on which each part runs at once. The session's records count the CPU time of
+    /// these CPUs as the time of one CPU.
     width: u64,
     /// True if the host can observe when threads block.
     knows_sleep: bool,

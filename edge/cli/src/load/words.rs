@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_of_a_load_process_are_unchanged_if_passed_on_a_command_line() {
+    fn client_settings_survive_a_round_trip_through_command_line_words() {
         let (every, gap) = (Draw::Exponential { mean: Span::from_us(1052) }, Span::from_us(3));
         let (timeout, retry) = (Span::from_secs(5), Span::from_secs(3));
         for kind in [

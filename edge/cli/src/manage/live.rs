@@ -250,7 +250,7 @@ impl LiveManager<'_> {
         };
         let (name, now) = self.revisions.iter().find(is_other)?;
         let known = before[name];
-        // The change of another client has replaced that of this manager.
+        // The change of another client has replaced the change of this manager.
         self.last.take_if(|(last, ..)| last.name == *name);
         Some(format!("held: {name} was changed meanwhile: revision {now}, not {known}"))
     }

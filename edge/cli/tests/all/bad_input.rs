@@ -11,7 +11,7 @@ fn wrong(from: &str, to: &str, at: &str, says: &str) {
     let place = Place::with(&GOOD.replacen(from, to, 1));
     for command in ["check", "sim", "run", "compare"] {
         let ran = place.run(&[command, "it.toml"]);
-        // A message that lists all valid values needs no hint.
+        // A message that gives the valid range, or says that the file is not TOML, has no hint.
         let is_plain = ran.err.contains(" must be from ") || ran.err.contains("not TOML");
         let ran = if is_plain { ran.ended_with(2) } else { ran.refused(2) };
         assert_eq!(ran.out, "");

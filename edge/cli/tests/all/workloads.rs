@@ -105,7 +105,7 @@ fn import_command_refuses_options_of_other_kinds_and_writes_nothing() {
     );
     refused(
         &["simso", "simso.xml", "rt-app.json", "out.toml"],
-        "cannot convert 2 files of kind simso together: a scenario is made from one",
+        "cannot convert 2 files of kind simso: this kind takes exactly one file",
     );
     refused(&["rt-app", "simso.xml", "out.toml"], "name a JSON file of rt-app");
     refused(&["eva", "out.toml"], "cannot import out.toml: no file to write is named");

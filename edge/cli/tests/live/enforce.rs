@@ -70,7 +70,8 @@ fn doctor_free_ends_enforcement_by_the_kernel_after_hold_and_keeper_are_killed()
         let victim = Victim::start();
         let holding = hold(&live, &victim, way);
         let_pass(Duration::from_millis(100));
-        // The keeper dies first. Its owner may replace it before it dies too.
+        // The keepers are stopped before `hold` is killed, so that they cannot restore the victim.
+        // They are killed last, because `hold` would replace a keeper that dies.
         let keepers = live.processes_of("keep");
         keepers.iter().for_each(|pid| live::kill(*pid, Signal::STOP));
         holding.signal(Signal::KILL);

@@ -172,7 +172,9 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
     };
     for binding in [format!("qemu:{}", name("theirs")), format!("pid:{}", other.0.id())] {
         let asked = ask(&format!("reserve web --slice 1ms --period 10ms --for {binding}"));
-        asked.refused(5).says("belongs to uid 0, and uid 65534 may not reserve for it");
+        asked
+            .refused(5)
+            .says("belongs to uid 0, and uid 65534 may not reserve for VMs of that user");
     }
     // A VM that does not run yet cannot be claimed for another user either.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");

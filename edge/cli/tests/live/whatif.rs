@@ -148,7 +148,8 @@ fn service_predicts_over_http_in_a_process_without_rights() {
     for bad in [json!({ "since": "61s" }), json!({ "remove": ["nobody"] }), json!({ "x": 1 })] {
         assert_eq!(ask(bad.clone()).0, 400, "{bad}");
     }
-    // A change of a reservation needs another recording.
+    // After a change of a reservation, `whatif` makes a new recording and answers with a new
+    // worker.
     daemon.run("change web --slice 3ms").ended_with(0);
     assert_eq!(ask(asked).0, 200);
     assert_ne!(workers(&daemon), [worker]);

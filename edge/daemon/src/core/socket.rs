@@ -177,7 +177,8 @@ mod tests {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }
-        // Not every file system has access control lists. That of sockets, `/run`, has.
+        // Not every file system supports access control lists. The file system of `/run`, where the
+        // daemon's sockets are, supports them.
         let folder = tempfile::tempdir_in("/run").or_else(|_| tempfile::tempdir()).unwrap();
         set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
         let path = folder.path().join("service.sock");

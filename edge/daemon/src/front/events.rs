@@ -53,7 +53,7 @@ struct MissedEvents {
 #[serde(deny_unknown_fields)]
 #[cfg_attr(feature = "openapi", into_params(parameter_in = Query))]
 pub(super) struct Following {
-    /// True to also send all reservations every second.
+    /// True if all reservations are also sent every second.
     reservations: Option<bool>,
 }
 

@@ -158,8 +158,8 @@ fn version_of(path: &Path) -> Option<u32> {
     version(&old, &place, NEWEST).ok().flatten()
 }
 
-/// Builds a new ledger from the tables in `sources`. `of` is its version, that of the first source
-/// whose version can be read. Opening the ledger later migrates it.
+/// Builds a new ledger from the tables in `sources`. `of` is the version of the new ledger: the
+/// version of the first source whose version can be read. Opening the ledger later migrates it.
 fn build(whole: &Path, of: u32, sources: &[(PathBuf, Source)]) -> Result<Vec<Table>, LedgerError> {
     let failed = |error| LedgerError::of(whole, error);
     let files = |source| LedgerError::files(whole, source);

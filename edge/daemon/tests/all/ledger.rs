@@ -373,8 +373,8 @@ fn ledger_locked_by_another_program_is_retried_before_an_error_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
-    // The lock is held by another process, like that of an administrator. Within one process, locks
-    // are shared.
+    // Another process holds the lock, as a process of an administrator may. Within one process,
+    // locks are shared.
     let script = format!(
         "import sqlite3, sys\nc = sqlite3.connect('{}', isolation_level=None)\n\
          c.execute('BEGIN IMMEDIATE')\nprint('@', flush=True)\nsys.stdin.read()",

@@ -154,7 +154,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_session_has_the_rights_of_the_creator_of_its_code() {
+fn browser_session_has_the_rights_of_the_creator_of_its_login_code() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();

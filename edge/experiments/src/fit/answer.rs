@@ -106,7 +106,7 @@ pub enum FitError {
         least: Option<CpuShare>,
     },
     /// Admission refuses the reservation on every CPU.
-    #[error("a CPU does not admit {reservation}")]
+    #[error("no CPU can admit {reservation}")]
     OverCapacity {
         /// Smallest reservation that was found.
         reservation: Reservation,

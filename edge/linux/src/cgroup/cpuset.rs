@@ -84,11 +84,12 @@ impl Place {
         }
     }
 
-    /// Creates the cgroup without members. It allows the CPUs in `cpus` that the cgroup above
-    /// allows too.
+    /// Creates the cgroup without members. The cgroup allows the CPUs that are in `cpus` and that
+    /// its parent allows.
     ///
     /// # Errors
-    /// If the kernel refuses, or the cgroup above has none of the CPUs. No cgroup is left behind.
+    /// If the kernel rejects an operation, or the parent allows no CPU in `cpus`. A cgroup whose
+    /// CPUs cannot be set is removed again.
     pub fn make_cpuset(&self, cpus: CpuSet) -> Result<(), CgroupError> {
         self.make()?;
         let set = || {

@@ -214,7 +214,8 @@ impl TreePlace {
     /// if the cgroup does not exist, so the call can be repeated.
     ///
     /// # Errors
-    /// The error of the first step that the kernel refused. All other steps have been tried.
+    /// If the kernel refused a step. All other steps have been tried, and the first error is
+    /// returned.
     pub fn dissolve(&self) -> Result<(), CgroupError> {
         if !self.is_made() {
             return Ok(());

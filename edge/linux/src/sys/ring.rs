@@ -17,7 +17,7 @@ use super::malformed;
 const HEAD: usize = 1024;
 const TAIL: usize = 1032;
 
-/// Number of words of each record that are read. The largest requested record is that of the
+/// Number of words of each record that are read. The largest requested record is the record of the
 /// tracepoint of context switches. It has the time, the size and 64 bytes of data.
 const WORDS: usize = 10;
 

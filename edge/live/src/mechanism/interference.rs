@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_thread_runs_for_two_slices_in_a_row_and_then_once_a_period() {
+    fn deadline_thread_can_take_two_slices_in_a_row_and_then_one_a_period() {
         let of = |window| taken_in(each(3, 10), Span::from_ms(window)).ns() / 1_000_000;
         let windows = [0, 2, 3, 6, 10, 13, 14, 16, 20, 26].map(of);
         assert_eq!(windows, [0, 2, 3, 6, 6, 6, 7, 9, 9, 12]);

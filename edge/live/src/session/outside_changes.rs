@@ -422,8 +422,8 @@ impl Session {
         match self.host.leave_to_others(id.vcpu(), by_cpuset) {
             Ok(changed) => {
                 for (tid, original) in changed {
-                    // If the keeper cannot record the new state, it restores the state before the
-                    // change.
+                    // The error is ignored. If the keeper cannot record the new state, it will
+                    // later restore the state that the thread had before the change.
                     let _ = self.fenced(|fence| fence.amend(tid, original));
                 }
             }

@@ -79,12 +79,12 @@ fn policy_that_reschedules_forever_at_one_instant_is_an_error() {
 #[test]
 fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     let wake = Fact::Woke(vcpu(2));
-    // At its first wake: the first idle CPU.
+    // At its first wake, the vCPU is offered to the first idle CPU.
     let mut story = one_runs();
     story.join(2, &[]);
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU1]);
-    // At a later wake: the CPU on which the vCPU ran last, if that CPU is idle.
+    // At a later wake, the vCPU is offered to the CPU on which it ran last, if that CPU is idle.
     let mut story = one_runs();
     story.wants(CPU2, run(2, 1));
     story.wake_new(2);
@@ -92,7 +92,7 @@ fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
     story.step(Fact::Blocked(vcpu(2)));
     story.answers().ask = CpuSet::NONE;
     assert_eq!(story.asked_by(wake), [CPU2]);
-    // Never a CPU that its affinity excludes, and no CPU twice.
+    // The vCPU is never offered to a CPU that its affinity excludes, nor twice to the same CPU.
     for (ask, asked) in [(CpuSet::NONE, [CPU2].as_slice()), (CpuSet::one(CPU2), &[CPU2])] {
         let mut story = one_runs();
         let (share, cpus) = (no_share(), Some([CPU0, CPU2].into_iter().collect()));

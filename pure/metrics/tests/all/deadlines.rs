@@ -184,9 +184,10 @@ fn deadlines_of_periods_that_begin_in_the_warm_up_are_not_counted() {
 
 #[test]
 fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
-    // The change to 3 ms in 20 ms takes effect at 5 ms, and is recorded before the run interval. By
-    // 5 ms the vCPU has received all 2 ms of its old period. One of them is excess and is deducted
-    // from the new slice. The vCPU receives 5 ms under the new reservation and then nothing, so it
+    // The reservation is 2 ms in 10 ms. At 5 ms it changes to 3 ms in 20 ms, and the change is
+    // recorded before the run interval. By 5 ms the vCPU has used its whole budget of 2 ms. It was
+    // entitled to 1 ms by then (half a period), so 1 ms of excess is deducted from the new slice.
+    // From 5 to 10 ms the vCPU runs under the new reservation. It then receives nothing, so it
     // misses the second period.
     let script = awake().promised(0, 5_000, 3_000, 20_000).ran(0, 0, 10_000);
     let vcpu = script.first_ended(45_000);
@@ -196,8 +197,8 @@ fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
 
 #[test]
 fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
-    // By 5 ms the vCPU has received all 2 ms of its period, which is 1 ms too much. So its next
-    // budget is 1 ms, and a microsecond less is a miss.
+    // The reservation is 2 ms in 10 ms. By 5 ms the vCPU has received 2 ms, but was entitled to 1
+    // ms. So its next budget is 1 ms, and a microsecond less is a miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
         let script = awake().ran(0, 0, 2_000).promised(0, 5_000, 2_000, 10_000);
         let script = script.ran(0, 5_000, until).ran(0, 15_000, 17_000);
@@ -248,7 +249,7 @@ fn each_of_200_deadline_misses_is_counted_with_its_tardiness() {
 }
 
 #[test]
-fn overrun_of_a_vcpu_is_not_deducted_after_it_leaves_and_rejoins() {
+fn vcpu_that_rejoins_has_no_deduction_for_its_earlier_overrun() {
     let script = awake().ran_late(0, 0, 9_000, 7_000).left(0, 9_000);
     let joined = Record::Joined { at: Time::START + us(15_000), vcpu: vcpu(0) };
     let script = script.with(joined).promised(0, 15_000, 2_000, 10_000).woke(0, 15_000);

@@ -402,8 +402,8 @@ impl PlacementSearch<'_> {
     }
 }
 
-/// Reservations for policies that bind them to sets of CPUs. The capacity of a set is that of all
-/// its CPUs together.
+/// Reservations for policies that bind them to sets of CPUs. The capacity of a set is the total
+/// capacity of its CPUs.
 #[derive(Clone, Debug)]
 pub(crate) struct SetBooks {
     /// Sets with their loads. The first set is all CPUs.

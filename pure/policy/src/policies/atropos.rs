@@ -1,6 +1,6 @@
-//! Atropos: a slice in every period, an early first period after a block for vCPUs with a latency
-//! hint, and slack in turns. Source: Atropos of Nemesis as in Xen 2.0, from its rules, and as
-//! Diestelhorst's thesis of 2007 describes it, cited as [Diestelhorst §n].
+//! Atropos: a slice in every period, a shorter first period after a long block for vCPUs with a
+//! latency hint, and slack divided in turns. Source: the rules of Atropos in Xen 2.0 (originally of
+//! Nemesis), as Diestelhorst's thesis of 2007 describes them, cited as [Diestelhorst §n].
 //!
 //! Each vCPU has a *natural* slice and period. Of the vCPUs with budget left the one with the
 //! earliest deadline runs, and the deadline is the end of the current period [Diestelhorst §3.1.1].
@@ -30,7 +30,8 @@
 //! - The next shorter period begins as soon as a budget is exhausted, not only when the period
 //!   ends.
 //! - A timeslice can be shorter than the quantum of slack.
-//! - Debt survives a long block.
+//! - CPU time used beyond the budget is still deducted after a long block, so that blocking does
+//!   not cancel the deduction.
 //! - There is admission control.
 //! - The faults for which Xen removed Atropos are not reproduced.
 

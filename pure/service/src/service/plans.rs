@@ -173,7 +173,7 @@ impl Service {
     /// Returns the current row of a reservation.
     ///
     /// # Errors
-    /// If its revision is not that of `known`.
+    /// If the reservation's revision differs from the revision of `known`.
     fn unmoved(&self, known: &Row) -> Result<Row, Refusal> {
         let (name, asked) = (&known.name, known.revision);
         let row = self.book.row(name);

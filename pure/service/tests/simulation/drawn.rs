@@ -325,8 +325,8 @@ impl Drawn {
     }
 }
 
-/// Draws an amount of CPU time. Its slice is different from that of every other request, so that
-/// the effect can be traced to the request.
+/// Draws an amount of CPU time. No two requests get the same slice, so that the effect can be
+/// traced to the request.
 fn amount(draw: &mut Draw, number: u64) -> Amount {
     let period = Span::from_ms(draw.one_of(&[5, 10, 20, 50]));
     if draw.percent(8) {

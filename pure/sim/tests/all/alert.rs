@@ -14,8 +14,8 @@ const WHOLE: (u64, u64) = (2 * SECOND, 602 * SECOND);
 const SETTLED: (u64, u64) = (60 * SECOND, 602 * SECOND);
 
 /// Returns the allocation errors of three domains that join `phase` nanoseconds after a tick, in
-/// millionths of the limit. For each domain, the first error is that of the window `WHOLE`, and the
-/// second that of `SETTLED`.
+/// millionths of the limit. For each domain, the first error is over the window `WHOLE`, and the
+/// second over the window `SETTLED`.
 fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
     // Ticks begin with the first vCPU that joins. It stays blocked, so it causes no scheduling
     // pass.

@@ -137,9 +137,9 @@ fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
     assert_eq!(jobs(&records), [(2, 2, 5), (0, 0, 10), (1, 1, 14)]);
 }
 
-/// A packet takes 0.72 us on the wire and 100 us to the host, and the answer the same. Computing
-/// takes 100 us. Nothing else has a cost, and the driver has its own CPU. So only tasks of the same
-/// or a higher priority can delay the answer.
+/// A packet and its answer each take 0.72 us on the wire and 100 us between client and host. The
+/// server computes for 100 us. Nothing else has a cost, and the driver has its own CPU. So only
+/// tasks of the same or a higher priority can delay the answer.
 #[test]
 fn guest_task_woken_by_io_preempts_a_busy_task_of_lower_priority() {
     let responses = |hog: u8| -> Vec<Span> {

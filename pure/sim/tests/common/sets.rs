@@ -19,7 +19,8 @@ pub(crate) struct Task {
     pub(crate) is_exact: bool,
     /// Times to compute and to sleep, in turn. Empty for a vCPU that is always runnable.
     pub(crate) sleeps: Vec<(u64, u64)>,
-    /// Time at which the slice changes, and the new slice. `None` if the slice never changes.
+    /// Time at which the slice changes, and the new slice, both in nanoseconds. `None` if the slice
+    /// never changes.
     pub(crate) change: Option<(u64, u64)>,
 }
 

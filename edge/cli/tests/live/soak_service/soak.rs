@@ -63,12 +63,13 @@ impl Dice {
     }
 }
 
-/// Start of a comparison for a VM whose reservation never changes: its CPU time as the kernel and
-/// the daemon count it, and the time.
+/// State of a VM at the start of a comparison. The reservation of this VM never changes.
 #[derive(Clone, Copy)]
 struct Baseline {
     used: Used,
+    /// CPU time of the VM as the daemon counts it, in nanoseconds.
     listed: u64,
+    /// Total lateness of all timers plus stolen time so far, in seconds.
     late: f64,
     at: Instant,
 }

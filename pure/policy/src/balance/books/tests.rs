@@ -104,9 +104,9 @@ fn balancer_average_per_run_changes_more_slowly_than_average_per_sample() {
     assert_eq!(read[29], [500, 571]);
 }
 
-/// A newcomer's first sample begins at its first wake.
+/// A newcomer that runs from its first wake to the end of the sample is not counted as starved.
 #[test]
-fn balancer_does_not_see_a_vcpu_that_woke_within_a_sample_as_starved() {
+fn balancer_sample_of_a_newcomer_begins_at_its_first_wake() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), ms(10));
     books.sample(ms(50), |_| Weight(1 << PLACES), &[vcpu(0)]);

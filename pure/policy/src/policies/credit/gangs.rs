@@ -337,8 +337,8 @@ mod tests {
         }
     }
 
-    /// The VM on the other CPU has more than a period's credit: as much as the invited sibling, or
-    /// more.
+    /// The waiting gang sibling has credit for two periods. If the vCPU on the other CPU has as
+    /// much, the sibling gets that CPU. If that vCPU has more credit, it keeps its CPU.
     #[test]
     fn vcpu_with_more_credit_than_a_waiting_gang_sibling_keeps_its_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {

@@ -273,9 +273,10 @@ fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_field_is_round_robin() {
     );
 }
 
-/// With `slack=weighted`, slack is divided by slice/period: 1/5, 3/10, 1/10.
+/// With `slack=weighted`, each vCPU's part of the slack is proportional to slice/period: 1/5, 3/10
+/// and 1/10.
 #[test]
-fn sedf_slack_is_divided_by_slice_over_period_if_slack_field_is_weighted() {
+fn sedf_weighted_slack_is_proportional_to_slice_over_period() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=weighted",
         "

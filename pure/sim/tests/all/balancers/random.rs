@@ -165,7 +165,7 @@ fn two_runs_of_a_balancer_with_an_equal_seed_have_equal_traces() {
 
 /// Hundreds of vCPUs migrate at one instant, and each migration can make every idle CPU reschedule.
 #[test]
-fn vcpus_miss_no_slice_if_hundreds_migrate_at_one_instant_on_256_cpus() {
+fn no_slice_is_missed_while_hundreds_of_vcpus_migrate_at_one_instant() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(256, 1);
         let host = Host { cpus: 256, balancer, length: 700 * MS, ..Host::default() };

@@ -60,8 +60,8 @@ mod tests {
         }
     }
 
-    /// The minimum covers the current and the previous block. It is zero before the first block is
-    /// complete.
+    /// The steady overrun is the minimum over the current and the previous block of 64 overruns
+    /// each. It is zero before the first block is complete.
     #[test]
     fn edf_steady_overrun_is_the_minimum_over_the_last_two_blocks_of_overruns() {
         let mut stops = OverrunHistory::default();

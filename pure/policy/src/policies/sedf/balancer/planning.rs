@@ -52,14 +52,14 @@ impl PlanState {
         self.coming.drain(..due).map(|(_, going)| going).collect()
     }
 
-    /// Returns the cost of a quantum of slack for a split vCPU. `None` if the vCPU is not on a CPU
-    /// where the plan has it.
+    /// Returns the cost of a quantum of slack for a split vCPU. `None` if the plan does not place
+    /// the vCPU on its current CPU.
     pub(in crate::policies::sedf) fn cost(&self, vcpu: VcpuId) -> Option<Cost> {
         self.costs.get(vcpu).copied()
     }
 
     /// Returns the rate at which a split vCPU should receive slack on `cpu`, corrected for past
-    /// usage. `None` if the plan does not have the vCPU on that CPU.
+    /// usage. `None` if the plan does not place the vCPU on `cpu`.
     pub(in crate::policies::sedf) fn pace(&self, split: &Split, cpu: CpuId) -> Option<u64> {
         let piece = split.pieces.iter().find(|piece| piece.cpu == cpu)?;
         let most = i64::try_from(split.rate).unwrap_or(i64::MAX) / MOST_CORRECTION;

@@ -164,7 +164,7 @@ fn sedf_excess_cpu_time_of_a_split_vcpu_is_deducted_when_it_rejoins() {
 /// would make one of them tardy, so it is refused. At time zero the subtask fits. It also fits
 /// after the two vCPUs have received CPU time, whether that has been charged or not.
 #[test]
-fn sedf_subtask_is_refused_if_a_vcpu_on_that_cpu_would_miss_its_deadline() {
+fn sedf_subtask_that_would_make_another_vcpu_tardy_is_refused() {
     for (now, runs, has_room) in [(0, false, true), (4, false, false), (4, true, true)] {
         let mut host = Host::new("place=split");
         for slot in [0, 1] {
