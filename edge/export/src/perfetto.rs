@@ -10,10 +10,10 @@
 //! in the order of the file if they are in the same queue. Between queues their order is undefined.
 //! Therefore:
 //!
-//! - A run interval is kept until the next one on its CPU is known. Only then is it known if the
-//!   CPU switched to another vCPU or became idle. So one run interval per CPU is kept in memory.
-//!   Adjacent run intervals of a vCPU are merged, unless one is reserved time and the other slack,
-//!   since an interval has only one priority.
+//! - A run interval is kept in memory until the next run interval on the same CPU is known. Only
+//!   then is it known whether the CPU switched to another vCPU or became idle. So one run interval
+//!   per CPU is kept in memory. Adjacent run intervals of a vCPU are merged, unless one is reserved
+//!   time and the other slack, since an interval has only one priority.
 //! - A wake-up is put into the queue of the CPU on which the vCPU last ran. There it follows the
 //!   event with which the vCPU blocked, even if both have the same time. It is kept until the
 //!   earlier events of that CPU are written. At most one wake-up per vCPU is kept at a time.

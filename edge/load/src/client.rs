@@ -56,7 +56,7 @@ pub fn port_for(kind: &ClientKind, ports: Ports) -> u16 {
     }
 }
 
-/// Runs the client until all its requests are answered or lost, or until it is told to end.
+/// Runs the client until all its requests are answered or lost, or until it is requested to end.
 ///
 /// # Errors
 /// If a stream has no server, or the kernel refuses to wait.

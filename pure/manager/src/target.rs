@@ -28,9 +28,10 @@ pub fn quantile(demand: &DemandCounts, allowed: u64) -> Span {
     Span::ZERO
 }
 
-/// Returns the share that suits the goals of a VM. If the VM missed more than half of its periods,
-/// it demands more than can be measured. Its target is then 1.5 times its share. The same holds if
-/// it missed more than a third of its periods although no measured demand exceeds its reservation.
+/// Returns the share that suits the goals of a VM. The target is at least 1.5 times the share, up
+/// to the VM's ceiling, if the VM demands more than can be measured. This is so if the VM missed
+/// more than half of its periods, or more than a third of its periods although no measured demand
+/// exceeds its reservation.
 #[must_use]
 pub fn target(vm: &VmRound) -> CpuShare {
     let goals = vm.goals;

@@ -41,8 +41,8 @@ pub(crate) struct Entry {
 /// Time limit of a gang member whose capacity is reserved, but whose VM is not scheduled yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// Time at which the member ends if it has not been told to begin. The ledger has no row for
-    /// it.
+    /// Time at which the member ends if it has not received the order to begin. The ledger has no
+    /// row for it.
     Ends(Time),
     /// Time at which the member begins.
     Begins(Time),
@@ -118,7 +118,7 @@ impl Entry {
         }
     }
 
-    /// Returns true if capacity is held for a gang member that has not been told to begin.
+    /// Returns true if capacity is held for a gang member that has not received the order to begin.
     pub(crate) const fn is_lent(&self) -> bool {
         matches!(self.lease, Some(Lease::Ends(_)))
     }

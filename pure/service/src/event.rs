@@ -25,7 +25,7 @@ pub struct Event {
     pub before: Option<Row>,
     /// The reservation after the change. `None` if it has ended.
     pub after: Option<Row>,
-    /// True if the ledger could not be written at that time. No caller was told then that the
+    /// True if the ledger could not be written at that time. No caller was informed then that the
     /// change is durable.
     pub was_late: bool,
 }

@@ -15,7 +15,7 @@ use slackline_units::Span;
 
 use crate::name::Name;
 
-/// Time for which the capacity of a gang member is held before the member is told to begin.
+/// Time for which the capacity of a gang member is held before the member is ordered to begin.
 pub const LEASE: Span = Span::from_secs(10);
 
 /// Largest time from now to the begin of a gang member. A longer time is refused, because it shows
@@ -68,12 +68,12 @@ pub trait Hosts {
 pub enum GangStart {
     /// All members begin together.
     All,
-    /// No member was told to begin, because the hosts of some members refused or did not reply.
+    /// No member was ordered to begin, because the hosts of some members refused or did not reply.
     None {
         /// Members whose host refused or did not reply.
         because: Vec<usize>,
-        /// Members whose hosts could not be told that the gang is broken. They may still be held,
-        /// or may begin.
+        /// Members whose hosts could not be notified that the gang is broken. They may still be
+        /// held, or may begin.
         untold: Vec<usize>,
     },
 }
@@ -87,8 +87,8 @@ pub fn start(hosts: &mut impl Hosts, members: usize) -> GangStart {
         let because: Vec<usize> =
             all.iter().copied().filter(|member| is(member) != GangReply::Yes).collect();
         let Some(&lost) = because.first() else { continue };
-        // A host that refused to hold its member holds nothing. A host that was told to begin may
-        // still have its member, whatever it replied.
+        // A host that refused to hold its member holds nothing. A host that was ordered to begin
+        // may still have its member, whatever it replied.
         let may_be = |member: &usize| word == GangMessage::Begin || is(member) != GangReply::No;
         let concerned: Vec<usize> = all.iter().copied().filter(may_be).collect();
         let told = hosts.tell(GangMessage::Break { lost }, &concerned);

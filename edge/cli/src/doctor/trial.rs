@@ -252,7 +252,8 @@ const NEEDS: [(&str, &str); 3] = [
 ];
 
 /// Returns the mechanisms that serve a need, best first. Mechanisms that guarantee CPU time come
-/// before weight and quota, which do not. For exact shares only the former are ranked.
+/// before weight and quota, which do not. For exact shares only mechanisms that guarantee CPU time
+/// are ranked.
 fn ranked(need: &str, tried: &[Tried]) -> Vec<Enforcement> {
     let of = |enforcement: Enforcement| mechanism(enforcement).abilities();
     let there = tried.iter().filter_map(|(_, result)| result.as_ref().ok());

@@ -213,8 +213,8 @@ impl<'a> Calls<'a> {
         Ok(())
     }
 
-    /// Returns the start of the first period for which all hosts can be told in time, in
-    /// nanoseconds since 1970.
+    /// Returns the start of the first period for which the start order can reach all hosts in time,
+    /// in nanoseconds since 1970.
     fn first_period(&self) -> u64 {
         let ahead = self.clocks.iter().map(|reading| reading.ahead).max().unwrap_or(0);
         let now = i128::try_from(since_1970().as_nanos()).unwrap_or(i128::MAX) + ahead;

@@ -18,8 +18,8 @@
 //! Times are `CLOCK_MONOTONIC`, read by the kernel when the event happens. The events of one CPU
 //! are in the order in which they happened. These are the limits of the kernel's reports:
 //!
-//! - A wake-up is recorded on the CPU on which it happens. That is often the CPU of the waker, and
-//!   not the CPU of the woken thread. So a wake-up may be read before the block that it ends.
+//! - A wake-up is recorded on the CPU on which it happens, often the waker's CPU, and not on the
+//!   CPU of the woken thread. So a wake-up may be read before the block that it ends.
 //! - A thread that is stopped, traced or frozen is switched out and not runnable, as if it blocked,
 //!   and is woken when it continues. Before it stops it runs for a moment, even if it was blocked.
 //! - The state of a thread before its first event is unknown.

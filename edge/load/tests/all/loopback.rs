@@ -41,7 +41,7 @@ fn serving(work: &str, from: SystemClients) -> SystemParameters {
     }
 }
 
-/// A server that runs on a thread of the test until it is told to end.
+/// A server that runs on a thread of the test until it is requested to end.
 struct Server {
     ports: Ports,
     stop: OwnedFd,

@@ -386,7 +386,8 @@ fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
 
 #[test]
 fn kernel_accounting_that_spans_the_warm_up_end_is_counted_in_proportion() {
-    // Half of the first 100 ms is after the warm-up, and so is half of their idle time.
+    // Half of the first 100 ms is after the warm-up. So half of the idle time in these 100 ms
+    // counts.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));
     let script = script.ran(0, 0, 60_000).with(books(0, 100_000, 40_000, 0, 0));
     let run = script.with(books(100_000, 150_000, 50_000, 0, 0)).ended(150_000);

@@ -3,7 +3,8 @@
 //! A policy says which CPUs can take the vCPU and which of two CPUs is better. These rules are
 //! common to all policies:
 //! - Only CPUs that the affinity allows are candidates.
-//! - A bound vCPU stays on its CPU if its affinity allows the CPU and the CPU can take it.
+//! - A bound vCPU stays on its CPU if the vCPU's affinity allows the CPU and the CPU has enough
+//!   capacity.
 //! - Of equally good CPUs the CPU with the lowest number is chosen.
 
 use alloc::vec::Vec;

@@ -50,9 +50,9 @@
 //!
 //! Departs from [VSched]: a block within a period never causes a deadline miss of another vCPU. A
 //! vCPU that woke with its whole slice late in the period would demand more than slice/period until
-//! its deadline. Two amounts are harmless: the budget it would have left had it run while it was
-//! blocked, and `slice/period` of the rest of the period. It keeps the larger one. So a short block
-//! costs no more than its length.
+//! its deadline. Two amounts of budget are harmless: the budget that the vCPU would have left had
+//! it run while it was blocked, and `slice/period` of the rest of the period. The vCPU keeps the
+//! larger amount. So a short block costs no more than its length.
 
 mod admission;
 mod borrowing;

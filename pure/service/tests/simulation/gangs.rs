@@ -37,7 +37,7 @@ struct Starter {
     is_strict: bool,
     /// True if a host refused to hold its member.
     refused: bool,
-    /// Number of members that were told to begin.
+    /// Number of members that were ordered to begin.
     begun: usize,
     at: Option<Time>,
     wrong: Option<String>,

@@ -83,7 +83,8 @@ fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
 }
 
 /// A gang over three hosts begins on all hosts or on none. If the starter dies, held members expire
-/// and their capacity is freed. A host that was told that the gang is broken keeps no member of it.
+/// and their capacity is freed. A host that was notified that the gang is broken keeps no member of
+/// the gang.
 #[test]
 fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
     let mut count = gangs::Count::default();
@@ -197,8 +198,8 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
     }
 }
 
-/// A process has ended, but the service has not been told, as after a restart of the service. The
-/// name of its reservation is free.
+/// A process has ended, but the service has not been notified, as after a restart of the service.
+/// The name of its reservation is free.
 #[test]
 fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
     let mut run = Run::new(1, None, false);

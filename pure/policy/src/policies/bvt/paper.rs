@@ -1,11 +1,12 @@
 //! Borrowed virtual time by the papers' rules.
 //!
-//! - The vCPU with the earliest effective virtual time runs, until it is the context switch
-//!   allowance C ahead of the next vCPU. C is in real time, so it means the same for all weights
-//!   [BVT].
+//! - The vCPU with the earliest effective virtual time runs, until that time is the context switch
+//!   allowance C ahead of the next vCPU's. C is in real time, so C has the same length for all
+//!   weights [BVT].
 //! - Actual time advances by the CPU time used divided by the weight [BVT].
-//! - A vCPU that wakes with an actual time before the scheduler virtual time starts from the latter
-//!   [BVT]. Scheduler virtual time is the earliest actual time of the runnable vCPUs.
+//! - A vCPU that wakes with an actual time before the scheduler virtual time starts from the
+//!   scheduler virtual time [BVT]. Scheduler virtual time is the earliest actual time of the
+//!   runnable vCPUs.
 //! - A warp is limited by the CPU time used in it, and then pauses for a given time [BVT].
 
 use slackline_units::{CpuId, Pace, Span, Time, VcpuId, VirtualSpan, VirtualTime, Weight};

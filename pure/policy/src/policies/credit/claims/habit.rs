@@ -20,8 +20,8 @@ const ENOUGH: u32 = 8;
 pub(super) struct ResponseHistory {
     /// CPU time for which the vCPUs of the VM have been charged.
     pub(super) ran: Span,
-    /// CPU time of the VM, charged or not, at the latest of three events. An I/O item arrived for
-    /// the VM, it noticed an item, or it answered an item.
+    /// CPU time of the VM, charged or not, at the latest of three events: an I/O item arrived for
+    /// the VM, the VM noticed an item, or the VM answered an item.
     since: Span,
     /// Number of I/O items that the VM has noticed and not answered yet.
     owed: u32,
