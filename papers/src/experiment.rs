@@ -49,7 +49,7 @@ pub struct Experiment {
     pub(crate) may_decline: bool,
     pub(crate) again: Option<RepeatRule>,
     pub(crate) quick: Option<Quick>,
-    /// True for the quick form of the experiment. Comparisons can then refer to points that are
+    /// True if the experiment has its quick form. Comparisons can then refer to points that are
     /// left out.
     pub(crate) is_quick: bool,
     pub(crate) source: Source,

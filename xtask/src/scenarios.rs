@@ -14,7 +14,7 @@ use crate::step;
 ///
 /// # Errors
 ///
-/// The errors of [`run`], and if the program cannot be built.
+/// As for [`run`], and if the program cannot be built.
 pub fn run_released(metadata: &Metadata) -> Result<String> {
     let mut cargo = step::cargo();
     step::run(cargo.args(["build", "--release", "--quiet", "--locked", "--package", "slackline"]))?;

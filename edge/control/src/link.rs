@@ -160,7 +160,7 @@ pub enum Request {
         /// Start of the history, in nanoseconds since 1970. The first entry is the hour or day that
         /// contains this time.
         since_ns: u64,
-        /// True for one entry per day instead of one per hour.
+        /// True if the history has one entry per day instead of one per hour.
         by_day: bool,
     },
     /// Lists the access of every principal that has a grant: [`Answer::Access`].

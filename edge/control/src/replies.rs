@@ -101,7 +101,7 @@ pub struct Reservation {
     pub period: Length,
     /// The period in nanoseconds.
     pub period_ns: u64,
-    /// True for a hard limit: the VM gets no CPU time beyond the reservation.
+    /// True if the reservation is a hard limit: the VM gets no CPU time beyond the reservation.
     pub exact: bool,
     /// True if vCPUs of the VM may use reserved CPU time that other vCPUs of the VM leave unused.
     #[serde(default)]

@@ -44,7 +44,7 @@ pub struct ReservationParameters {
     /// Total CPU for all vCPUs, in place of `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// True for a hard limit: the VM gets no CPU time beyond the reservation.
+    /// True if the reservation is a hard limit: the VM gets no CPU time beyond the reservation.
     #[serde(default, skip_serializing_if = "is_false")]
     pub exact: bool,
     /// Offset of the periods, less than a period: each period starts this long after a multiple of
@@ -146,7 +146,7 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns true for the dispatcher, which is the default mechanism.
+    /// Returns true if the mechanism is the dispatcher, which is the default.
     #[must_use]
     pub const fn is_dispatcher(&self) -> bool {
         matches!(self, Mechanism::Dispatcher)
@@ -217,7 +217,7 @@ pub struct Change {
     /// New total CPU for all vCPUs, in place of `slice`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu: Option<Share>,
-    /// True for a hard limit, false to allow slack.
+    /// True if the reservation becomes a hard limit, false if it allows slack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exact: Option<bool>,
     /// New offset of the periods: each period starts this long after a multiple of the period on

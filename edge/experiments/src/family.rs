@@ -32,7 +32,7 @@ const MOST_GUESTS_A_CPU: f64 = 64.0;
 /// simulation. `plan` must be given if the host is random.
 ///
 /// # Errors
-/// The errors of [`simulate`](crate::simulate).
+/// As for [`simulate`](crate::simulate).
 pub fn measure(
     scenario: &Scenario,
     plan: Option<&Plan>,

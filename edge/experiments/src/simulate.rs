@@ -53,7 +53,7 @@ pub fn simulate(scenario: &Scenario) -> Result<SimulationResults, SimulateError>
 /// and may stop the run. The result is `None` if the run was stopped.
 ///
 /// # Errors
-/// The errors of [`simulate`].
+/// As for [`simulate`].
 pub fn simulate_while(
     scenario: &Scenario,
     watch: impl FnMut(Time) -> ControlFlow<()>,
@@ -64,7 +64,7 @@ pub fn simulate_while(
 /// Simulates a scenario like [`simulate_while`], and computes the results with `meters`.
 ///
 /// # Errors
-/// The errors of [`simulate`].
+/// As for [`simulate`].
 pub fn simulate_into(
     scenario: &Scenario,
     mut meters: Meters,

@@ -185,7 +185,7 @@ pub(super) const ROUNDS: usize = 16;
 
 /// Returns true if the fence gives this scheduling class to process trees: `SCHED_RR` or
 /// `SCHED_FIFO` at a priority that Slackline uses, or `SCHED_OTHER` at nice -20. Other threads
-/// rarely have such a class.
+/// rarely have one of these classes.
 pub(super) fn is_ours(class: Scheduling) -> bool {
     let ladder = Ladder::LEAST.number()..=FifoPriority::CHOSEN.number() + 1;
     matches!(class, Scheduling::RoundRobin { priority } | Scheduling::Fifo { priority }

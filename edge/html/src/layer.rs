@@ -5,7 +5,7 @@
 pub struct Layer {
     pub(crate) name: String,
     pub(crate) shape: Shape,
-    /// True for published values. They are drawn hollow, in the colour of the text.
+    /// True if the layer shows published values. They are drawn hollow, in the colour of the text.
     pub(crate) is_published: bool,
     /// On an axis of names: name of the layer over which this layer is drawn. `None` if the layer
     /// is drawn beside the other layers.

@@ -40,7 +40,7 @@ pub enum ImportError {
         what: &'static str,
         /// Number of bytes that the part has.
         found: u64,
-        /// Minimum number of bytes of such a part.
+        /// Minimum number of bytes of a part of this kind.
         least: u64,
     },
     /// The text ends in the middle of a line.

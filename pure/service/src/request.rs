@@ -26,7 +26,7 @@ pub enum Request {
         name: Name,
         /// Amount of CPU time.
         amount: Amount,
-        /// True for a hard limit.
+        /// True if the reservation is a hard limit.
         exact: bool,
         /// Offset of the periods from whole periods of the wall clock. If `None`, the first period
         /// begins when the reservation is made.
@@ -78,7 +78,7 @@ pub enum Request {
         name: Name,
         /// New amount of CPU time.
         amount: Option<Amount>,
-        /// True for a hard limit.
+        /// True if the reservation is a hard limit.
         exact: Option<bool>,
         /// New offset of the periods from whole periods of the wall clock. With `Some(None)`,
         /// periods begin at the time of the change.

@@ -86,7 +86,7 @@ pub(super) fn visitor<B>(
     session.map(|session| Visitor::Session(Box::new(session))).ok_or_else(no_session)
 }
 
-/// Returns true for a path that needs no session: the files of the page, and the login.
+/// Returns true if the path needs no session: the files of the page, and the login.
 fn is_public(path: &str) -> bool {
     path == "/" || path == "/favicon.ico" || path.starts_with("/page/")
 }

@@ -14,8 +14,8 @@ use super::remotes::{REMOTE, Remotes};
 /// Maximum number of connections through the socket and from other hosts, together.
 const CONNECTIONS: usize = 64;
 
-/// Number of these connections that only local administrators may use. One administrator may have
-/// as many connections.
+/// Number of connections, out of [`CONNECTIONS`], that only local administrators may use. One
+/// administrator may have as many connections.
 const KEPT: usize = 8;
 
 /// Maximum number of connections of one principal that is no local administrator, or of one address

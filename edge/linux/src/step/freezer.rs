@@ -48,7 +48,7 @@ impl Version {
 /// cgroup does not exist, so the call can be repeated.
 ///
 /// # Errors
-/// The error of the first step that the kernel refused. All other steps have been tried.
+/// If the kernel refused a step. All other steps have been tried, and the first error is returned.
 pub fn clear(place: &Place) -> Result<(), CgroupError> {
     if !place.is_made() {
         return Ok(());

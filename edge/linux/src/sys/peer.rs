@@ -10,7 +10,7 @@ const MOST_GROUPS: usize = 65_536;
 /// connected (`SO_PEERGROUPS`).
 ///
 /// # Errors
-/// The errors of `getsockopt`.
+/// If `getsockopt` fails.
 pub fn peer_groups(socket: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
     let mut capacity = 64;
     loop {

@@ -211,8 +211,8 @@ impl TaskClock {
     /// kernel interrupts its CPU for the reading.
     ///
     /// # Errors
-    /// The errors of the system call `read`. If the thread has exited, the call succeeds and
-    /// returns the final time.
+    /// If the system call `read` fails. If the thread has exited, the call succeeds and returns the
+    /// final time.
     pub fn read(&self) -> io::Result<Span> {
         // The first word is the count, which is always zero for a dummy event.
         let mut words = [[0_u8; 8]; 2];

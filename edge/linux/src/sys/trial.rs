@@ -44,7 +44,7 @@ pub fn kvm_api_version(kvm: BorrowedFd<'_>) -> io::Result<i64> {
 /// Creates a virtual machine without vCPUs and memory, and removes it.
 ///
 /// # Errors
-/// The error of the kernel, if the processor or the host's own hypervisor does not allow a VM.
+/// If the processor or the host's own hypervisor does not allow a VM.
 pub fn try_kvm_machine(kvm: BorrowedFd<'_>) -> io::Result<()> {
     const CREATE_VM: libc::c_ulong = 0xAE01;
     const DEFAULT_KIND: libc::c_ulong = 0;

@@ -108,7 +108,7 @@ impl TaskFd {
     /// Returns true if the thread has exited, even if its parent has not reaped it yet.
     ///
     /// # Errors
-    /// The errors of `poll`, or of reading procfs.
+    /// If `poll` fails or procfs cannot be read.
     pub fn has_exited(&self) -> io::Result<bool> {
         match &self.0 {
             Descriptor::Thread(fd) => is_ready(fd),

@@ -31,7 +31,7 @@ pub enum Topic {
     Tick,
     /// CPU time that a hypervisor below this host gave to other guests.
     Steal,
-    /// Number of CPUs, and those that this process may use.
+    /// Number of CPUs, and the CPUs that this process may use.
     Cpus,
     /// CPUs that share a core.
     Smt,

@@ -66,7 +66,8 @@ pub(super) struct Vcpu {
     pub(super) vcpu: VcpuId,
     pub(super) handle: Arc<VcpuHandle>,
     pub(super) threads: BTreeMap<Tid, ThreadRecord>,
-    /// True for a process tree, whose threads can start and end while it is scheduled.
+    /// True if the vCPU is a process tree, whose threads can start and end while the tree is
+    /// scheduled.
     pub(super) is_tree: bool,
     /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
     /// came from one CPU.
