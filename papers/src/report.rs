@@ -570,7 +570,7 @@ mod tests {
     use super::so_far;
 
     #[test]
-    fn accumulated_cpu_time_is_plotted_at_the_end_of_each_window() {
+    fn accumulated_cpu_time_is_plotted_at_each_window_end() {
         assert_eq!(so_far(0.5, &[1.0, 0.5, 0.0]), [(0.5, 0.5), (1.0, 0.75), (1.5, 0.75)]);
     }
 }

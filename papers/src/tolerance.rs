@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_tolerance_never_covers_an_error_of_more_than_a_quarter() {
+    fn relative_tolerance_counts_no_error_above_a_quarter_as_reproduced() {
         for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
             assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
             assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));

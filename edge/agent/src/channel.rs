@@ -135,7 +135,7 @@ mod tests {
     /// If the host does not read, a frame that does not fit into the channel is dropped. The agent
     /// does not block.
     #[test]
-    fn agent_drops_a_report_instead_of_blocking_if_the_channel_is_full() {
+    fn agent_drops_report_instead_of_blocking_if_channel_is_full() {
         let folder = std::env::temp_dir().join(format!("slackline-agent-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let path = folder.join("socket");

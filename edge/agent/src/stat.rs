@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn urgency_of_a_task_follows_its_scheduling_class_priority_and_nice_value() {
+    fn task_urgency_follows_scheduling_class_priority_and_nice_value() {
         let urgency = |policy, real_time, nice| {
             let stat = Stat::parse(&stat(policy, real_time, nice, 0)).expect("a task");
             (stat.urgency.0, stat.is_real_time)
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn proc_stat_of_the_running_thread_is_parsed_as_a_runnable_task() {
+    fn proc_stat_of_running_thread_is_parsed_as_runnable_task() {
         let text = std::fs::read_to_string("/proc/thread-self/stat").expect("procfs");
         let task = Stat::parse(&text).expect("a task");
         assert_eq!((task.state, task.is_kernels), (State::Wants, false));

@@ -127,7 +127,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn agent_removes_only_the_trace_instances_of_agents_that_were_killed() {
+    fn agent_removes_only_trace_instances_of_killed_agents() {
         let folder = std::env::temp_dir().join(format!("{PREFIX}trace-{}", std::process::id()));
         // No process has an id above 2^22.
         let own = format!("{PREFIX}{}", std::process::id());

@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_list_of_numbers_and_ranges_is_parsed_and_malformed_text_refused() {
+    fn cpu_list_is_parsed_and_malformed_list_is_refused() {
         assert_eq!(&*cpu_list("0-3,6").expect("a list"), [0, 1, 2, 3, 6]);
         assert_eq!(&*cpu_list("5").expect("a list"), [5]);
         assert_eq!(&*cpu_list("1, 3").expect("a list"), [1, 3]);

@@ -24,7 +24,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn number_of_days_since_1970_is_converted_to_a_calendar_date() {
+    fn days_since_1970_are_converted_to_calendar_date() {
         let dates = [0, 58, 59, 11_016, 13_786].map(date);
         assert_eq!(dates, ["1970-01-01", "1970-02-28", "1970-03-01", "2000-02-29", "2007-09-30"]);
     }

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn word_that_is_longer_than_the_terminal_width_gets_its_own_line() {
+    fn word_longer_than_terminal_width_gets_own_line() {
         assert_eq!(folded("see /a/long/path/to/it now", 10), "see\n  /a/long/path/to/it\n  now");
     }
 

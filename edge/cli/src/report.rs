@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_columns_divide_run_intervals_and_name_vcpus_as_the_page_does() {
+    fn report_columns_divide_run_intervals_and_name_vcpus_like_page() {
         let vcpu = VcpuId::new(0, DomId::new(1), 0);
         let mut columns = Columns::new(Time::START.after(Span::from_ms(5_000)));
         let (at, name) = (Time::START, "a </script>".to_owned());

@@ -9,6 +9,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::problem::Problem;
 
 /// Returns the error for a signal handler that cannot be set up.
+#[allow(clippy::needless_pass_by_value, reason = "`map_err` passes its error by value")]
 pub(crate) fn cannot_set_up(source: std::io::Error) -> Problem {
     Problem::HostCannot { message: format!("cannot set up signal handlers: {source}"), hint: None }
 }

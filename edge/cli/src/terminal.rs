@@ -234,7 +234,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn progress_line_estimates_time_left_only_from_runs_of_this_command() {
+    fn remaining_time_is_estimated_only_from_runs_of_current_command() {
         let counter = Counter::with_done("sweep", 40);
         let line =
             |runs, of, took| counter.line(GridProgress { runs, of }, Duration::from_secs(took));

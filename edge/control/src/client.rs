@@ -598,7 +598,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_name_in_a_url_is_escaped_as_one_path_segment() {
+    fn reservation_name_in_url_is_escaped_as_one_path_segment() {
         assert_eq!(of("web-1.a_b"), "/v1/reservations/web-1.a_b");
         assert_eq!(of("../host?x=1&y#ü"), "/v1/reservations/..%2Fhost%3Fx%3D1%26y%23%C3%BC");
     }

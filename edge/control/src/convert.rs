@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_for_lack_of_capacity_states_both_shares_and_the_largest_slice() {
+    fn refusal_for_lack_of_capacity_states_shares_and_largest_slice() {
         let refusal = Refusal::NoRoom {
             asked: each(5, 10),
             promised: CpuShare::from_ppm(600_000),

@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn message_between_daemon_processes_is_refused_once_it_is_too_long() {
+    fn overlong_message_between_daemon_processes_is_refused() {
         let mut lines = Lines::new(100);
         lines.push(&[b'x'; 100]);
         assert_eq!(lines.next_line(), Ok(None));

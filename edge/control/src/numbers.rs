@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn histogram_counts_a_duration_in_the_lowest_bucket_that_contains_it() {
+    fn histogram_counts_duration_in_lowest_containing_bucket() {
         let mut late = Histogram::default();
         for length in [Span::ZERO, BOUNDS[0], BOUNDS[0] + Span::from_ns(1), Span::from_secs(9)] {
             late.observe(length);

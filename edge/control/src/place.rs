@@ -112,7 +112,7 @@ mod tests {
     /// capacity of the hosts. The reservations are placed one after another. The total that fits is
     /// compared with the optimum, which is computed with knowledge of all sizes.
     #[test]
-    fn placement_of_reservations_one_by_one_reaches_80_percent_of_optimum() {
+    fn sequential_placement_of_reservations_reaches_80_percent_of_optimum() {
         for (fit, least_percent) in [(Fit::First, 90), (Fit::Best, 90), (Fit::Worst, 80)] {
             let (mut placed, mut optimum, mut state) = (0, 0, 1);
             for _ in 0..100 {

@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_problem_kind_is_written_as_a_word_with_an_http_error_status() {
+    fn every_problem_kind_has_a_word_and_http_error_status() {
         for kind in Kind::ALL {
             assert_eq!(serde_json::to_value(kind).unwrap(), kind.word());
             assert!((400..600).contains(&kind.about().1), "{kind:?}");

@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn request_to_apply_1000_vms_with_the_longest_names_is_within_the_limit() {
+    fn apply_request_of_1000_vms_with_longest_names_fits_limit() {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_a_request_with_an_unknown_json_key_names_the_key() {
+    fn refusal_of_unknown_json_key_in_request_names_the_key() {
         let wanted = |text: &str| {
             serde_json::from_str::<ReservationParameters>(text).map_err(|e| e.to_string())
         };

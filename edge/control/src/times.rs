@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn json_duration_or_share_without_a_unit_is_refused_with_a_hint() {
+    fn json_duration_or_share_without_unit_is_refused_with_hint() {
         let length = |text: &str| serde_json::from_str::<Length>(text).map_err(|e| e.to_string());
         assert_eq!(length("\"2.5ms\""), Ok(Length(Span::from_us(2_500))));
         assert!(length("\"2\"").unwrap_err().contains("`2` has no unit; write it as `4ms`"));

@@ -181,7 +181,6 @@ pub fn serve(
     let not_started = |what| move |source| ServeError::NotStarted { what, source };
     let helpers = helpers(options)?;
     let reader = Reader::start(reload, options.listen.clone());
-    let reader = reader.map_err(not_started("the reader of files"));
     let tally = Tally::new(POLICY, cpus.len(), knowledge());
     let scheduler = Scheduler::new(session, cpus, options.keeper.keep_for.is_some());
     let mut host = Host::new(scheduler, (ledger, boot.clone(), history), helpers, tally);
@@ -210,7 +209,7 @@ pub fn serve(
         service,
         host,
         access,
-        reader: reader?,
+        reader: reader.map_err(not_started("the reader of files"))?,
         systemd: Systemd::new(),
         next_around: now,
         next_second: now,

@@ -251,7 +251,7 @@ fn talk(path: &Path, sent: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn samples_of_the_fuzz_tests_are_valid_before_they_are_changed() {
+fn fuzz_test_samples_are_valid_before_mutation() {
     // Otherwise the changes would apply to meaningless input.
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/find/lines");
     assert_eq!(fs::read_dir(folder).unwrap().count(), LINES.len());

@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notice_is_sent_to_the_systemd_journal_with_its_id_and_priority() {
+    fn notice_is_sent_to_systemd_journal_with_id_and_priority() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let journal = UnixDatagram::bind(&path).unwrap();
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn stderr_is_the_systemd_journal_only_if_journal_stream_names_it() {
+    fn stderr_is_systemd_journal_only_if_named_by_journal_stream() {
         assert!(!is_stderr("1:2") && !is_stderr(""));
         let stat = rustix::fs::fstat(io::stderr().as_fd()).unwrap();
         assert!(is_stderr(&format!("{}:{}", stat.st_dev, stat.st_ino)));

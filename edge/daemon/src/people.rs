@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn role_of_a_user_is_set_by_groups_and_root_is_administrator() {
+    fn user_role_is_set_by_groups_and_root_is_administrator() {
         let people = People::of("root:x:0:\nslackline:x:990:ann\nslackline-admin:x:991:\n");
         assert_eq!(people, People { operators: Some(990), administrators: Some(991) });
         assert_eq!(people.role(1000, &[100]), None);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn group_members_include_users_that_have_the_group_as_primary_group() {
+    fn group_members_include_users_with_matching_primary_group() {
         let groups = "slackline:x:990:ann,bob\nslackline-admin:x:991:eve\n";
         let users = "ann:x:1000:100::/:\ncarl:x:1002:990::/:\nslackline:x:990:990::/:\n";
         let known = |name: &str, uid| (name.to_owned(), uid);

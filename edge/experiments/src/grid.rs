@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn results_of_an_experiment_grid_are_sorted_by_case_and_seed() {
+    fn experiment_grid_results_follow_order_of_cases_and_seeds() {
         let one = |case: &u64, seed| Ok::<u64, ()>(case * 10 + seed);
         let found = run(&[1, 2, 3], &[7, 5], &to_the_end, one);
         assert_eq!(found, Ok(vec![vec![17, 15], vec![27, 25], vec![37, 35]]));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn experiment_grid_with_failed_runs_returns_the_first_failure_by_case() {
+    fn experiment_grid_with_failed_runs_returns_first_failure_by_case() {
         let cases: Vec<u64> = (0..40).collect();
         let one = |case: &u64, seed| match (case, seed) {
             (17, 2) | (5, 3) | (39, 1) => Err(*case),
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_callback_of_an_experiment_grid_is_called_per_run_and_may_stop_it() {
+    fn experiment_grid_reports_progress_per_run_and_can_be_stopped() {
         let seen = AtomicUsize::new(0);
         let count = |_| {
             seen.fetch_add(1, Ordering::Relaxed);

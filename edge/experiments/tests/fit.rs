@@ -117,7 +117,7 @@ fn check_witnesses(seed: u64) -> CaseResult {
 }
 
 #[test]
-fn smallest_slice_of_95_percent_of_random_task_sets_has_a_proof_and_a_trace() {
+fn task_set_fits_have_proof_and_trace_in_95_percent() {
     let sets = std::env::var(SETS).ok().map_or(FEW_SETS, |text| text.parse().expect("a number"));
     let results: Vec<CaseResult> = (0..sets).into_par_iter().map(check_witnesses).collect();
     let both = results.iter().filter(|result| result.has_both).count() as u64;

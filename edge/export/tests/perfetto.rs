@@ -184,7 +184,7 @@ fn perfetto_file_can_be_decoded_by_the_official_python_package() {
 }
 
 #[test]
-fn perfetto_file_shows_two_vcpus_of_one_slot_on_separate_tracks() {
+fn perfetto_file_shows_vcpus_of_one_slot_on_separate_tracks() {
     let late = VcpuId::new(0, DomId::new(9), 0);
     let mut file = Vec::new();
     let mut perfetto = begun(&mut file);
@@ -200,7 +200,7 @@ fn perfetto_file_shows_two_vcpus_of_one_slot_on_separate_tracks() {
 }
 
 #[test]
-fn perfetto_file_shows_a_block_that_ends_at_once_before_its_wake() {
+fn perfetto_file_shows_immediately_ending_block_before_wake() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);
@@ -299,7 +299,7 @@ impl Story {
 /// The exporter writes while records arrive, so its memory does not grow with the length of the
 /// run.
 #[test]
-fn memory_for_a_perfetto_export_does_not_grow_with_the_trace() {
+fn perfetto_export_memory_does_not_grow_with_trace_length() {
     let written = std::cell::Cell::new(0);
     let mut perfetto = begun(Counted(&written));
     let mut most_held = 0;

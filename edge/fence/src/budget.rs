@@ -395,7 +395,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_budget_of_a_parent_cgroup_covers_all_child_cgroups() {
+    fn parent_cgroup_real_time_budget_covers_all_child_cgroups() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -421,7 +421,7 @@ mod tests {
 
     /// The largest budget that `room` returns is also the largest budget that `plan` accepts.
     #[test]
-    fn reported_available_real_time_budget_is_the_largest_that_is_accepted() {
+    fn reported_available_real_time_budget_is_largest_accepted_budget() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -465,7 +465,7 @@ mod tests {
 
     /// A daemon schedules the same VM many times, with different reservations.
     #[test]
-    fn real_time_budgets_shrink_if_a_thread_leaves_or_a_reservation_shrinks() {
+    fn real_time_budgets_shrink_if_thread_leaves_or_reservation_shrinks() {
         let root = groups(&[
             ("", 950_000),
             ("machine", 0),
@@ -509,7 +509,7 @@ mod tests {
     }
 
     #[test]
-    fn real_time_budget_for_a_reservation_is_share_plus_slice_plus_margin() {
+    fn reservation_real_time_budget_is_share_plus_slice_plus_margin() {
         let of = |slice, period| Reservation::new(Span::from_ms(slice), Span::from_ms(period)).ok();
         assert_eq!(needed(of(2, 10), 1_000_000, 950_000), 212_000);
         assert_eq!(needed(of(9, 10), 1_000_000, 950_000), 919_000);

@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keeper_process_keeps_the_journal_until_it_knows_all_threads() {
+    fn new_keeper_process_keeps_journal_until_all_threads_are_known() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -505,7 +505,7 @@ mod tests {
     /// The owner is killed while its keeper starts. The keeper then restores the threads in the
     /// journal.
     #[test]
-    fn keeper_process_restores_threads_if_the_scheduler_died_before_it_started() {
+    fn keeper_restores_threads_if_scheduler_died_before_keeper_started() {
         let directory = tempfile::tempdir().unwrap();
         let (sleeper, entry) = held_sleeper();
         let owner = held_sleeper().1.process; // Killed by now.
@@ -534,7 +534,7 @@ mod tests {
     /// The keeper restores a kept thread when its time has passed. It does not restore the thread
     /// if a later owner has taken the thread out of the journal.
     #[test]
-    fn keeper_process_restores_a_kept_thread_later_unless_it_is_adopted() {
+    fn keeper_process_restores_kept_thread_later_unless_adopted() {
         for is_adopted in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();

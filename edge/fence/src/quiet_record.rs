@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_process_tree_is_audited_every_tenth_time_and_a_busy_tree_every_time() {
+    fn idle_tree_skips_nine_of_ten_audits_unlike_busy_tree() {
         let used = Span::from_ms(3);
         let mut record = QuietRecord::since(used);
         let skipped = (0..20).map(|_| record.lasts(used));

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_axis_of_a_chart_has_a_round_range_and_round_labels() {
+    fn linear_chart_axis_has_round_range_and_round_labels() {
         let scale = Scale::around(Kind::Linear, &[-97.0, 412.0], None);
         assert_eq!(scale.range, Range { from: -100.0, to: 500.0 });
         assert_eq!(labels(&scale, 6), ["\u{2212}100", "0", "100", "200", "300", "400", "500"]);
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_of_a_chart_with_only_integers_has_no_labels_between_integers() {
+    fn chart_axis_of_integers_has_no_labels_between_integers() {
         let said = Some(Range { from: 4.0, to: 8.0 });
         let scale = Scale::around(Kind::Linear, &[4.0, 5.0, 8.0], said);
         assert_eq!(labels(&scale, 9), ["4", "5", "6", "7", "8"]);
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn axis_of_a_chart_with_one_or_no_value_still_has_a_range() {
+    fn chart_axis_with_at_most_one_value_has_a_range() {
         let scale = Scale::around(Kind::Linear, &[7.0], None);
         assert!(scale.range.from < 7.0 && scale.range.to > 7.0);
         let scale = Scale::around(Kind::Linear, &[0.0, 0.0], None);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_axis_of_a_chart_has_a_round_range_and_round_labels() {
+    fn logarithmic_chart_axis_has_round_range_and_round_labels() {
         let scale = Scale::around(Kind::Log, &[1.3, 90.0], None);
         assert_eq!(scale.range, Range { from: 1.0, to: 100.0 });
         assert_eq!(labels(&scale, 6), ["1", "2", "5", "10", "20", "50", "100"]);
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn symlog_axis_of_a_chart_shows_magnitudes_on_both_sides_of_zero() {
+    fn symlog_chart_axis_shows_magnitudes_on_both_sides_of_zero() {
         let scale = Scale::around(Kind::Symlog(1.0), &[-40.0, 370.0], None);
         assert_eq!(scale.range, Range { from: -50.0, to: 500.0 });
         // The labels come in the order of the axis, including its ends.
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn logarithmic_axis_of_a_chart_places_values_by_logarithm_and_omits_zero() {
+    fn logarithmic_chart_axis_places_values_by_logarithm_and_omits_zero() {
         let scale = Scale::around(Kind::Log, &[1.0, 100.0], None);
         assert!((scale.place(10.0).unwrap() - 0.5).abs() < 1e-12, "half of two decades");
         assert_eq!(scale.place(0.0), None);

@@ -70,7 +70,7 @@ fn assert_well_formed(text: &str) {
 }
 
 #[test]
-fn user_text_in_an_html_page_is_never_interpreted_as_markup() {
+fn user_text_in_html_page_is_never_interpreted_as_markup() {
     let html = page().html();
     assert_well_formed(&html);
     assert!(!html.contains("<script"), "the page contains no script");
@@ -98,7 +98,7 @@ fn chart_values_that_are_not_finite_are_not_drawn() {
 }
 
 #[test]
-fn series_of_a_chart_has_one_colour_in_all_panels_of_a_figure() {
+fn chart_series_has_one_colour_in_all_panels_of_figure() {
     let plot = |names: [&str; 2]| {
         let layer = |name: &str| Layer::bars(name, [(0.0, 1.0)]);
         let plot = Plot::new(Axis::names("x", ["a"]), Axis::linear("y", ""));
@@ -171,7 +171,7 @@ fn label_of_a_chart_region_does_not_overlap_lines() {
 }
 
 #[test]
-fn label_of_a_bar_value_is_above_the_marker_of_the_published_value() {
+fn bar_value_label_is_above_marker_of_published_value() {
     let bar = |published: f64| {
         let x = Axis::names("x", ["a"]);
         let plot = Plot::new(x, Axis::linear("y", "").range((0.0, 100.0)));
@@ -224,7 +224,7 @@ fn legend_and_title_of_an_html_chart_wrap_as_text() {
 }
 
 #[test]
-fn footer_of_an_html_page_shows_the_command_without_folder_names() {
+fn html_page_footer_shows_command_without_folder_names() {
     let line = |command: &str| FigureOrigin::by(command).line();
     let typed = "slackline sweep /some/ann/a.toml --csv=/srv/x/b.csv --page ~/c.html sub/d.toml";
     assert_eq!(line(typed), "slackline sweep a.toml --csv=b.csv --page c.html d.toml");

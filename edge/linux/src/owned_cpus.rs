@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn refusal_of_a_cpu_that_is_in_use_names_the_process_that_uses_it() {
+    fn refusal_of_cpu_in_use_names_the_using_process() {
         let folder = tempfile::tempdir().unwrap();
         let take = |index| OwnedCpu::take_in(folder.path(), CpuId::new(index));
         let one = take(1).unwrap();
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_cannot_be_owned_if_its_lock_file_cannot_be_created() {
+    fn cpu_without_creatable_lock_file_cannot_be_owned() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let error = OwnedCpu::take_in(file.path(), CpuId::new(0)).unwrap_err();
         assert!(matches!(error, NotOwned::NotNoted { .. }), "{error}");

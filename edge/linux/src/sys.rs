@@ -503,14 +503,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_list_of_the_kernel_is_parsed_if_empty_or_with_gaps() {
+    fn kernel_cpu_list_is_parsed_if_empty_or_with_gaps() {
         assert_eq!(cpu_list("0-3,8\n"), Some(vec![0, 1, 2, 3, 8]));
         assert_eq!(cpu_list("\n"), Some(vec![]));
         assert_eq!(cpu_list("0-"), None);
     }
 
     #[test]
-    fn scheduling_class_of_a_thread_is_unchanged_if_set_and_read() {
+    fn thread_scheduling_class_reads_back_as_set() {
         // The test uses a new thread, so that the changed class ends with that thread.
         std::thread::spawn(|| {
             let own = own_tid();
@@ -545,7 +545,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_of_a_thread_never_decreases_and_is_readable_for_other_users() {
+    fn thread_cpu_time_never_decreases_and_is_readable_across_users() {
         let own = own_tid();
         let before = thread_cpu_time(own).unwrap();
         assert!(thread_cpu_time(own).unwrap() >= before);

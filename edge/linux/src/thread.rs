@@ -350,7 +350,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_name_with_parentheses_and_spaces_does_not_break_stat_parsing() {
+    fn thread_name_with_parentheses_does_not_break_stat_parsing() {
         let text = b"42 (a) R 1 (b) S 7 42 42 0 -1 2097216 0 0 0 0 5 6 0 0 20 0 1 0 86743 0 0";
         let stat = Stat::parse(text).unwrap();
         assert_eq!(stat, Stat { state: b'S', kernel: true, started: StartTime(86743) });

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_of_the_wall_clock_is_detected_only_if_the_clock_is_set() {
+    fn wall_clock_step_is_detected_only_if_clock_is_set() {
         let clock = WallClock::default();
         let before = clock.offset();
         // The offset is changed by 100 us. The measured step differs by the error of the readings.
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_clock_difference_within_the_reading_error_is_not_a_step() {
+    fn wall_clock_difference_within_reading_error_is_not_a_step() {
         let at =
             |ahead, within| Offset { ahead: Span::from_us(ahead), within: Span::from_us(within) };
         assert_eq!(at(1_000, 3).step_since(at(1_007, 4)), None);

@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_doubles_while_the_picked_vcpu_does_not_start() {
+    fn minimum_timer_wait_doubles_while_picked_vcpu_does_not_start() {
         let mut clock = AlarmClock::new();
         let mut waits = Vec::new();
         for has_run in [false, false, true, true, true] {
@@ -134,7 +134,7 @@ mod tests {
     /// In the model, a vCPU starts to run 20 us after the dispatcher pass. The timer for the end of
     /// its slice is late by 0 to 15 us.
     #[test]
-    fn timer_margin_adapts_until_one_timer_in_nine_expires_before_slice_end() {
+    fn timer_margin_adapts_until_one_timer_in_nine_expires_early() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_margin_of_a_short_slice_is_reduced_and_does_not_adapt() {
+    fn timer_margin_of_short_slice_is_reduced_but_not_adapted() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_for_the_end_of_a_slice_is_not_delayed_by_costly_dispatcher_passes() {
+    fn slice_end_timer_is_not_delayed_by_costly_dispatcher_passes() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         clock.costs(MOST);

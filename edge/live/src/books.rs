@@ -122,7 +122,7 @@ mod tests {
                         cpu10 0 0 0 100 0 0 0 0 0 0\nintr 12 13 14\n";
 
     #[test]
-    fn idle_and_stolen_time_of_each_cpu_is_parsed_from_proc_stat() {
+    fn idle_and_stolen_time_per_cpu_come_from_proc_stat() {
         let read = |text, cpu| counted(text, CpuId::new(cpu), Span::from_ms(10));
         let ms = Span::from_ms;
         assert_eq!(read(STAT, 0), Some((ms(1_020), ms(400))));

@@ -122,7 +122,7 @@ mod tests {
     use slackline_linux::sys::get_affinity;
 
     #[test]
-    fn dispatch_overhead_measured_on_this_host_is_between_1_us_and_5_ms() {
+    fn measured_dispatch_overhead_is_between_1_us_and_5_ms() {
         let cpus: Vec<CpuId> = get_affinity(own_tid()).unwrap().iter().collect();
         match measure(&cpus) {
             // On any host, two context switches take more than a microsecond.

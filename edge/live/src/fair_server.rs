@@ -33,7 +33,7 @@ const URGENT: Span = Span::from_ms(15);
 /// CPU time that one CPU owes to ordinary threads.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FairServerDebt {
-    /// Current debt.
+    /// Debt to ordinary threads at present.
     owed: Span,
     /// Time up to which the debt has been computed.
     known: Time,
@@ -112,21 +112,21 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_receive_the_time_of_the_fair_server_in_every_second() {
+    fn ordinary_threads_receive_fair_server_time_in_every_second() {
         let us = Span::from_us;
         assert!(worst_second(us(900), us(50)) >= Span::from_ms(60));
         assert!(worst_second(us(1000), us(0)) >= Span::from_ms(60));
     }
 
     #[test]
-    fn fair_server_debt_is_not_repaid_while_ordinary_threads_have_enough_time() {
+    fn ordinary_threads_with_enough_time_cause_no_fair_server_repayment() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
     }
 
     #[test]
-    fn idle_time_in_one_second_reduces_no_fair_server_debt_of_later_seconds() {
+    fn idle_time_reduces_no_fair_server_debt_of_later_seconds() {
         let mut fair_server = FairServerDebt::new();
         fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
         assert!(!fair_server.is_due());

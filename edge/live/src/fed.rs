@@ -188,8 +188,8 @@ impl FedHost {
         self.events[on.index()].put(Event { at, tid, cpu: on, what });
     }
 
-    /// Adds an event of a vCPU on CPU `on`, which happens while the next orders are carried out. The
-    /// pass that makes these orders cannot have read the event.
+    /// Adds an event of a vCPU on CPU `on`, which happens while the next orders are carried out.
+    /// The pass that makes these orders cannot have read the event.
     pub fn note_during_orders(&self, on: CpuId, at: Time, vcpu: VcpuId, what: ThreadEventKind) {
         let event = Event { at, tid: tid_of(vcpu), cpu: on, what };
         locked(&self.way.during).push((self.events[on.index()].clone(), event));

@@ -349,9 +349,9 @@ impl LiveHost {
     /// Makes one dispatcher pass over a CPU. Returns the latest time of the next pass. `None` if no
     /// further pass is needed or the run is over.
     ///
-    /// The kernel notifies nobody when a real-time thread wakes. If a vCPU blocked, wakes during the
-    /// pass and is demoted by it, then only the unread event shows the wake-up. So the next pass
-    /// follows at once if the pass has demoted a vCPU and events are unread.
+    /// The kernel does not notify the dispatcher when a real-time thread wakes. If a vCPU blocked,
+    /// wakes during the pass and is demoted by the pass, only an unread event shows the wake-up. So
+    /// the next pass follows at once if the pass has demoted a vCPU and events are unread.
     pub(crate) fn reschedule(&self, cpu: CpuId) -> Result<Option<Time>, LiveHostError> {
         let woken = self.clock.now();
         self.looked[cpu.index()].store(woken.ns(), Ordering::Relaxed);

@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn measured_share_of_a_process_is_cpu_time_over_elapsed_time() {
+    fn measured_process_share_is_cpu_time_over_elapsed_time() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample = Sample { from: at(500), to: at(1504), used: Span::from_us(10_040) };
         assert_eq!(sample.share_ppm(), 10_000);
@@ -270,7 +270,7 @@ mod tests {
     /// If the kernel does not count the CPU time of a cgroup, the times of its members are added
     /// up. This test program is the only member.
     #[test]
-    fn cpu_time_of_a_cgroup_is_that_of_its_members_since_the_start() {
+    fn cgroup_meter_sums_cpu_time_of_members_since_start() {
         let folder = tempfile::TempDir::new().unwrap();
         let own = format!("{}\n", std::process::id());
         fs::write(folder.path().join("cgroup.procs"), own).unwrap();

@@ -111,7 +111,7 @@ impl Drop for Listener {
 
 /// Result of reading from one of the relay's two connections.
 enum ReadOutcome {
-    /// Data was read.
+    /// Data was read from the socket.
     Some,
     /// No data has arrived.
     None,

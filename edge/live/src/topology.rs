@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_finds_core_siblings_if_their_cpu_numbers_are_not_adjacent() {
+    fn topology_finds_core_siblings_with_non_adjacent_cpu_numbers() {
         let seen = two_sockets().arrange(&[0, 1, 2, 3, 4, 5, 6, 7]);
         let cores = [[0, 4], [1, 5], [2, 6], [3, 7]];
         assert_eq!(groups(&seen.topology, Level::Core), cores);
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_level_missing_in_sysfs_is_equal_to_the_next_wider_level() {
+    fn topology_level_missing_in_sysfs_equals_next_wider_level() {
         let host = two_sockets().without("cache/").without("node/");
         let seen = host.arrange(&[0, 1, 2, 3]);
         assert_eq!(groups(&seen.topology, Level::Cache), [[0, 1], [2, 3]]);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_is_read_from_the_file_names_that_older_kernels_use() {
+    fn topology_is_read_from_sysfs_file_names_of_older_kernels() {
         let mut old = BTreeMap::new();
         for (path, text) in two_sockets().0 {
             let path = path.replace("core_cpus_list", "thread_siblings_list");
@@ -215,7 +215,7 @@ mod tests {
     /// The kernel of a virtual machine reports that each CPU is a separate socket, and that all
     /// CPUs share one node and one cache.
     #[test]
-    fn cache_group_that_the_kernel_reports_across_sockets_is_split_by_socket() {
+    fn cache_group_reported_across_sockets_is_split_by_socket() {
         let cpus = [["0", "0-1", "0"], ["1", "0-1", "1"]];
         let seen = Host::new(&cpus, &["0-1"]).arrange(&[0, 1]);
         for level in Level::ALL {

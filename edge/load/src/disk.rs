@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn disk_load_continues_at_the_file_start_and_leaves_no_file() {
+    fn disk_load_wraps_to_file_start_and_leaves_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path()).unwrap();
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn error_about_a_missing_folder_of_a_disk_load_names_the_folder() {
+    fn error_about_missing_disk_load_folder_names_the_folder() {
         let error = Disk::new(Path::new("no such folder")).unwrap_err();
         assert!(error.to_string().contains("in no such folder: "), "{error}");
     }

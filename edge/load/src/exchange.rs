@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn bsp_nodes_do_not_wait_for_a_node_that_has_ended() {
+    fn bsp_nodes_do_not_wait_for_an_ended_node() {
         let [ends, stays] = nodes::<2>();
         let stays = std::thread::spawn(move || {
             let mut exchange = Exchange::new(stays).expect("a socket");
@@ -211,7 +211,7 @@ mod tests {
     /// A node is one round behind because it missed a message. The node that is ahead sends the
     /// message again.
     #[test]
-    fn bsp_node_that_is_behind_is_sent_the_message_of_the_current_round() {
+    fn lagging_bsp_node_is_sent_message_of_the_current_round() {
         let [ahead, behind] = nodes::<2>();
         let (to, by) =
             (ahead.socket.local_addr().expect("a bound socket has an address"), behind.socket);

@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn job_record_is_little_endian_and_missing_deadline_is_all_ones() {
+    fn little_endian_job_record_has_all_ones_for_missing_deadline() {
         let job = Job { released: Time::from_ns(0x0102), deadline: None, done: Time::from_ns(3) };
         let mut expected = [0; 32];
         expected[8..10].copy_from_slice(&[2, 1]);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn table_shows_no_number_for_a_case_that_lacks_the_metric() {
+    fn table_shows_no_number_for_case_without_the_metric() {
         let metric = MetricValues {
             name: "response p99 of web".into(),
             unit: slackline_metrics::Unit::Time,

@@ -196,7 +196,7 @@ mod tests {
     use super::weight;
 
     #[test]
-    fn weight_of_a_nice_value_changes_by_a_quarter_with_each_step() {
+    fn nice_value_weight_changes_by_a_quarter_per_step() {
         assert_eq!(weight(0), 1_024);
         assert_eq!(weight(-1), 1_280);
         assert_eq!(weight(1), 819);

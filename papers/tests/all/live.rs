@@ -212,7 +212,7 @@ fn experiment_that_is_stopped_reports_its_finished_runs() {
 }
 
 #[test]
-fn claims_about_many_points_of_an_experiment_each_get_a_verdict() {
+fn claims_about_many_experiment_points_each_get_a_verdict() {
     use Verdict::{Differs, Reproduced, SameShape};
     let folder = folder();
     let experiment = sweep(folder.path());
@@ -229,7 +229,7 @@ fn claims_about_many_points_of_an_experiment_each_get_a_verdict() {
 }
 
 #[test]
-fn quick_run_of_an_experiment_omits_points_and_gives_them_no_verdict() {
+fn quick_run_omits_points_and_omitted_points_get_no_verdict() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();
@@ -244,7 +244,7 @@ fn quick_run_of_an_experiment_omits_points_and_gives_them_no_verdict() {
 }
 
 #[test]
-fn map_of_an_experiment_in_a_report_shows_the_points_that_were_run() {
+fn experiment_map_in_report_shows_only_completed_points() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let results =

@@ -135,7 +135,7 @@ fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
 /// It receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
 /// bound that Slackline adds, it receives its share for every phase.
 #[test]
-fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {
+fn gaps_starves_a_guest_only_under_the_paper_rule() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -165,7 +165,7 @@ fn gaps_starves_a_guest_only_under_the_rule_of_the_paper() {
 /// deadline is missed if periods of days and milliseconds are combined. With Slackline's rules the
 /// possible utilisation of the slower computer is not lower.
 #[test]
-fn vsched_resolution_can_be_explained_by_the_timers_of_its_computers() {
+fn vsched_resolution_is_explained_by_timers_of_the_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");

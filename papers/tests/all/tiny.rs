@@ -60,7 +60,7 @@ fn judged_with(file: &str, good: &str, other: &str) -> Vec<VerdictGroup> {
 }
 
 #[test]
-fn agreement_of_zero_with_zero_is_given_the_verdict_nothing_to_compare() {
+fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
     // A group without a comparison has no verdict.
     let at_zero = "metric = \"misses of a\"";
     let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
@@ -74,7 +74,7 @@ fn agreement_of_zero_with_zero_is_given_the_verdict_nothing_to_compare() {
 }
 
 #[test]
-fn gain_of_more_than_twice_the_published_gain_gets_the_verdict_differs() {
+fn gain_above_twice_the_published_gain_gets_verdict_differs() {
     // Half is 150 % more than a fifth.
     for (printed, wanted) in [("80", Verdict::SameShape), ("70", Verdict::Differs)] {
         let judged = judged_with("published.toml", "\"150\"", &format!("\"{printed}\""));
@@ -141,7 +141,7 @@ fn window_of_a_run_is_measured_like_a_shorter_run() {
 }
 
 #[test]
-fn cpu_time_per_window_adds_up_to_the_share_of_the_run() {
+fn cpu_time_per_window_is_close_to_the_run_share() {
     let (_, _, results, _) = run();
     let course = &results.over_time[0];
     assert_eq!(course.lines[0].0, "a");
@@ -331,7 +331,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
 ];
 
 #[test]
-fn faulty_file_of_a_paper_is_refused_with_message_position_and_hint() {
+fn faulty_paper_file_is_refused_with_message_position_and_hint() {
     let mut wrong = String::new();
     for &(file, good, bad, says) in WRONG {
         let found = spoilt(file, good, bad);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn host_tick_interval_is_inferred_if_most_preemptions_coincide_with_ticks() {
+    fn host_tick_interval_is_inferred_if_preemptions_coincide_with_ticks() {
         let at = |us: u64| Time::START + Span::from_us(us);
         let times: Vec<Time> = (0..40_u64).map(|n| at(n * 12_000 + 1_230 + n % 7 * 10)).collect();
         let (tick, phase) = find(&times).expect("the preemptions show a tick");

@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn proof_agrees_with_definition_and_next_smaller_slice_misses_a_deadline(
+    fn proof_agrees_with_definition_and_next_smaller_slice_misses_deadline(
         seed in any::<u64>(),
         is_edf in any::<bool>(),
         divisor in 1u64..6,

@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_of_many_values_are_overestimated_by_at_most_a_thousandth() {
+    fn large_sample_quantiles_are_overestimated_by_at_most_a_thousandth() {
         let spread = tally((1..=1_000_000).map(|value| value * 12_345)).spread().unwrap();
         let exact = [500_000, 900_000, 990_000].map(|rank| rank * 12_345);
         let found = [spread.p50, spread.p90, spread.p99].map(Option::unwrap);

@@ -577,7 +577,7 @@ mod tests {
     }
 
     #[test]
-    fn every_metric_of_the_glossary_can_be_used_in_a_claim_in_its_unit() {
+    fn claims_accept_every_glossary_metric_in_the_glossary_unit() {
         let summary = made(Meter::new).view().expect("every vCPU is named");
         for term in [VCPU, CPU, RUN].concat() {
             let Some(unit) = term.unit() else { continue };

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_per_second_of_a_run_interval_of_500_years_are_computed() {
+    fn shares_per_second_are_computed_for_500_year_run_interval() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         let to = Time::START + Span::from_secs(500 * 365 * 24 * 3600);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_per_second_do_not_change_if_a_run_interval_is_recorded_in_pieces() {
+    fn splitting_a_run_interval_does_not_change_shares_per_second() {
         let counted = |parts: u64| {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_ms(300));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_used_before_the_measurement_start_counts_in_no_second() {
+    fn cpu_time_before_measurement_start_counts_in_no_second() {
         for (from, used) in [(500, 400_000), (1_000, 400_000), (1_100, 300_000)] {
             let mut seconds = Spans::new(Span::from_secs(1));
             seconds.begin(Time::START + Span::from_secs(1));

@@ -38,7 +38,7 @@ fn difference(header: &Header, entries: &[Entry]) -> Difference {
 }
 
 #[test]
-fn replay_of_every_scenario_under_every_policy_makes_the_recorded_decisions() {
+fn replay_repeats_recorded_decisions_in_every_scenario_and_policy() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let mut runs = 0;
     for entry in folder.read_dir().expect("the folder of scenarios can be read") {
@@ -137,7 +137,7 @@ fn middle(entries: &[Entry], is_so: fn(&Exchange) -> bool) -> usize {
 }
 
 #[test]
-fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
+fn replay_reports_the_trace_entry_of_an_altered_decision() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let limited = |it: &Exchange| {
@@ -169,7 +169,7 @@ fn replay_reports_the_trace_entry_of_a_decision_that_was_altered() {
 }
 
 #[test]
-fn replay_reports_the_first_later_trace_entry_if_an_event_was_removed() {
+fn replay_reports_a_later_entry_if_an_event_is_removed() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Reported { fact: Fact::Woke(_), .. }));
@@ -185,7 +185,7 @@ fn replay_reports_the_first_later_trace_entry_if_an_event_was_removed() {
 }
 
 #[test]
-fn replay_reports_a_measurement_that_the_host_does_not_ask_for() {
+fn replay_reports_a_measurement_the_host_does_not_request() {
     let (header, mut entries) =
         entries(&traced(&Scenario::read(EVENTFUL).expect("the scenario is valid")));
     let place = middle(&entries, |it| matches!(it, Exchange::Measured(_)));

@@ -491,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_random_value_over_64_bits_is_the_next_output_of_the_generator() {
+    fn uniform_64_bit_random_value_equals_the_next_generator_output() {
         let draw = Draw::Uniform { least: Span::ZERO, most: Span::MAX };
         assert_eq!(stream().draw(&draw).ns(), stream().0.next_u64());
     }
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn random_stream_does_not_advance_for_a_draw_with_a_fixed_result() {
+    fn random_stream_does_not_advance_for_draws_with_fixed_results() {
         let (mut drawing, untouched) = (stream(), stream());
         assert_eq!(drawing.draw(&Draw::Fixed(Span::from_ms(4))), Span::from_ms(4));
         let _ = (drawing.chance(0), drawing.chance(1_000_000));
@@ -583,7 +583,7 @@ mod tests {
     }
 
     #[test]
-    fn random_stream_of_a_vcpu_does_not_depend_on_its_slot_number() {
+    fn vcpu_random_stream_does_not_depend_on_slot_number() {
         let of = |slot| Stream::of_vcpu(1, VcpuId::new(slot, DomId::new(3), 1), Purpose::Work);
         assert_eq!(of(4), of(9));
         let other = Stream::of_vcpu(1, VcpuId::new(4, DomId::new(4), 1), Purpose::Work);

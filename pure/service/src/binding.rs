@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn vm_bindings_of_all_kinds_are_unchanged_if_printed_and_parsed() {
+    fn all_vm_bindings_are_unchanged_if_printed_and_parsed() {
         for text in [
             "libvirt:ubuntu22.04",
             "qemu:guest=1",

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn budget_of_a_user_counts_exactly_the_reservations_of_that_user() {
+    fn user_budget_counts_exactly_the_reservations_of_the_user() {
         let budget = Budget { cpu: Some(CpuShare::from_ppm(1_500_000)), machines: Some(3) };
         let rows = [
             row(OWNER, terms(3, 10, 2)),

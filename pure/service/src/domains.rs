@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_that_returns_within_its_longest_period_gets_its_domain_id_again() {
+    fn vm_returning_within_the_longest_period_regains_the_domain_id() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         domains.promised(web, Span::from_ms(100));
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn domain_id_that_is_in_use_is_not_given_to_a_second_reservation() {
+    fn domain_id_in_use_is_not_given_to_second_reservation() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         assert_ne!(domains.take(ms(0), &binding("qemu:web"), Some(MACHINE)), web);

@@ -503,7 +503,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_a_service_restart_within_an_hour_as_unknown_time() {
+    fn history_counts_service_restart_within_an_hour_as_unknown_time() {
         let mut history = begun(60);
         history.count(WEB, counters(600), at(10, 70));
         let rows = history.take_unwritten();
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_time_in_the_last_hour_if_the_clock_is_set_back() {
+    fn history_counts_time_in_last_hour_after_backward_clock_step() {
         let mut history = begun(130);
         history.count(WEB, counters(60), at(1, 131));
         history.count(WEB, counters(120), at(2, 12));

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn user_above_the_idempotency_key_limit_loses_the_oldest_key_of_that_user() {
+    fn user_above_idempotency_key_limit_loses_own_oldest_key() {
         let (alice, bob) = (Principal::User(1), Principal::User(2));
         let mut order = KeyOrder::default();
         assert_eq!(order.add(0, bob, key(0)), None);
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_idempotency_key_is_dropped_if_all_users_together_exceed_the_limit() {
+    fn oldest_idempotency_key_is_dropped_above_the_global_limit() {
         let mut order = KeyOrder::default();
         for number in 0..KEYS_IN_ALL {
             let who = Principal::User(u32::try_from(number / 500).unwrap());

@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn user_that_has_sent_a_burst_of_requests_is_limited_to_a_steady_rate() {
+    fn user_is_limited_to_a_steady_rate_after_request_burst() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut looks = |at, who| limits.count(at, Principal::User(who), Verb::List).is_ok();
         assert_eq!((0..200).filter(|_| looks(ms(0), 1)).count(), 100);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn refused_change_request_states_the_rate_limit_and_when_to_retry() {
+    fn refused_change_request_states_rate_limit_and_retry_time() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         let mut changes = |at| limits.count(at, Principal::User(1), Verb::Change);
         assert_eq!((0..200).filter(|_| changes(ms(0)).is_ok()).count(), 60);
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_users_are_dropped_from_the_rate_limit_table_if_it_is_full() {
+    fn full_rate_limit_table_drops_idle_users() {
         let mut limits = Limits::new(Some(Rates::USUAL));
         for uid in 0..4096 {
             limits.count(ms(0), Principal::User(uid), Verb::List).unwrap();

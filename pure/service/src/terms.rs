@@ -468,7 +468,7 @@ mod tests {
     /// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
     /// not. Terms that a change does not name stay as they are.
     #[test]
-    fn vcpus_borrow_budget_with_a_common_share_but_not_with_slices() {
+    fn vcpus_borrow_budget_with_common_share_but_not_with_slices() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -522,7 +522,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_with_a_period_of_many_seconds_is_enforced_in_each_second() {
+    fn reservation_with_period_of_many_seconds_is_enforced_each_second() {
         let terms = |slice: Span, period: Span| {
             let each = Reservation::new(slice, period).unwrap();
             Terms::new(each, true, 2).unwrap()

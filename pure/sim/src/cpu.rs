@@ -19,6 +19,7 @@ use crate::overhead::{PendingOverhead, VcpuOverhead};
 use crate::queue::{Event, Queue};
 use crate::taken::TakenTime;
 use crate::timer::{ArmedTimer, OFF, Timer, Timers};
+use crate::tournament::Tournament;
 
 /// Delay after a refused order until the vCPU may run again.
 const RETRY: Span = Span::from_ms(1);
@@ -591,46 +592,5 @@ impl DispatchCosts {
         let levels = [(Level::Core, core), (Level::Cache, cache), (Level::Node, node)];
         let shares = |level| self.topology.group_of(level, from).contains(to);
         levels.into_iter().find(|&(level, _)| shares(level)).map_or(host, |(_, cost)| cost)
-    }
-}
-
-/// CPUs ordered by the time of their next event, as a tournament tree. Setting the time of a CPU
-/// costs O(log CPUs), or nothing if the host has a single CPU.
-struct Tournament {
-    /// Winners of all matches of the tournament. The final is at index 1. The CPUs themselves start
-    /// at index `leaves`.
-    tree: Vec<((Time, Timer), CpuId)>,
-    leaves: usize,
-}
-
-impl Tournament {
-    fn new(cpus: usize) -> Tournament {
-        let leaves = cpus.next_power_of_two();
-        let cpu = |place: usize| CpuId::new((place % leaves).min(cpus - 1));
-        let tree = (0..2 * leaves).map(|place| ((Time::NEVER, Timer::Limit), cpu(place))).collect();
-        Tournament { tree, leaves }
-    }
-
-    #[inline]
-    fn first(&self) -> CpuId {
-        self.tree[1].1
-    }
-
-    /// Returns the earliest event of all CPUs except this CPU. It compares only the losers on this
-    /// CPU's path to the root.
-    fn first_but(&self, cpu: CpuId) -> Time {
-        let up = |&place: &usize| Some(place / 2);
-        let path = std::iter::successors(Some(self.leaves + cpu.index()), up);
-        let rivals = path.take_while(|&place| place > 1).map(|place| self.tree[place ^ 1].0.0);
-        rivals.min().unwrap_or(Time::NEVER)
-    }
-
-    fn set(&mut self, cpu: CpuId, first: (Time, Timer)) {
-        let mut place = self.leaves + cpu.index();
-        self.tree[place] = (first, cpu);
-        while place > 1 {
-            place /= 2;
-            self.tree[place] = self.tree[2 * place].min(self.tree[2 * place + 1]);
-        }
     }
 }

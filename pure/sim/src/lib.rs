@@ -22,6 +22,7 @@ mod steering;
 mod system;
 mod taken;
 mod timer;
+mod tournament;
 
 pub use header::trace_header;
 pub use steering::{Steering, VcpuChanges, run_steered};
@@ -89,7 +90,8 @@ pub fn run(scenario: &Scenario, sink: &mut dyn Sink) -> Result<SimResults, RunEr
 }
 
 /// Simulates the scenario until its end, or until `goes_on` returns `Break`. `goes_on` is called
-/// with the current simulated time at the start, and then after every 16,384 handled events. A run that is stopped early closes its trace as a complete run does.
+/// with the current simulated time at the start, and then after every 16,384 handled events. A run
+/// that is stopped early closes its trace as a complete run does.
 ///
 /// Both parameters are trait objects, so that the simulator is compiled and optimised only in this
 /// crate and not in each crate that runs it.

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_that_covers_too_many_periods_for_its_entries_is_refused() {
+    fn trace_with_too_many_periods_for_the_entries_is_refused() {
         let run = |period: Span, length: Span| {
             let mut effort = effort(period);
             effort.record(&Record::Ended { at: Time::START.after(length) });
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_may_cover_any_number_of_periods_while_its_vcpu_is_blocked() {
+    fn blocked_vcpu_trace_may_cover_any_number_of_periods() {
         let mut effort = effort(Span::from_us(10));
         effort.record(&Record::Blocked { at: Time::START, vcpu: vcpu() });
         let at = Time::START.after(Span::from_secs(24 * 3600));
@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_with_a_run_interval_of_centuries_is_refused_as_implausible() {
+    fn trace_with_run_interval_of_centuries_is_refused_as_implausible() {
         let mut effort = effort(Span::from_ms(10));
         effort.record(&ran(Time::START, Span::from_secs(24 * 3600)));
         assert_eq!(effort.check(), Ok(()));

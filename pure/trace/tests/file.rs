@@ -286,7 +286,7 @@ fn trace_entries_are_unchanged_if_written_and_read() {
 }
 
 #[test]
-fn trace_of_an_aborted_run_is_readable_up_to_its_last_entry() {
+fn aborted_run_trace_is_readable_up_to_last_entry() {
     let entries = &entries()[..5];
     assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
@@ -301,7 +301,7 @@ fn trace_records_a_timer_only_if_its_time_has_changed() {
 }
 
 #[test]
-fn record_in_a_trace_belongs_to_the_vcpu_last_named_for_its_slot() {
+fn trace_record_belongs_to_last_vcpu_named_for_the_slot() {
     let (first, second) = (vcpu(), VcpuId::new(0, DomId::new(9), 0));
     let next = VcpuName { at: at(7), vcpu: second, name: "next".into(), domain: "next".into() };
     let told = [
@@ -314,7 +314,7 @@ fn record_in_a_trace_belongs_to_the_vcpu_last_named_for_its_slot() {
 }
 
 #[test]
-fn error_about_an_unknown_vcpu_or_cpu_in_a_trace_states_the_entry_number() {
+fn unknown_vcpu_or_cpu_error_in_trace_states_entry_number() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -344,7 +344,7 @@ fn without_index(written: &mut Vec<u8>) {
 
 /// A version 4 trace reads like a version 6 trace that has no overhead and no index.
 #[test]
-fn trace_of_format_version_4_is_read_as_a_trace_without_overhead() {
+fn version_4_trace_is_read_as_trace_without_overhead() {
     let mut header = header();
     header.knows.overhead = false;
     let mut written = Vec::new();
@@ -365,7 +365,7 @@ fn trace_of_format_version_4_is_read_as_a_trace_without_overhead() {
 
 /// Cuts a recording at every byte. All entries before the cut are read.
 #[test]
-fn recording_that_is_cut_at_any_byte_is_readable_up_to_its_last_entry() {
+fn recording_cut_at_any_byte_is_readable_before_the_cut() {
     let all = entries();
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
@@ -405,7 +405,7 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
 }
 
 #[test]
-fn trace_that_uses_a_host_thread_before_naming_it_is_refused() {
+fn trace_using_unnamed_host_thread_is_refused() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
@@ -449,7 +449,7 @@ fn trace_with_any_single_byte_changed_is_refused() {
 }
 
 #[test]
-fn error_while_a_trace_is_written_is_returned_when_it_is_finished() {
+fn trace_write_error_is_returned_when_the_trace_is_finished() {
     struct Full;
     impl Write for Full {
         fn write(&mut self, _: &[u8]) -> io::Result<usize> {

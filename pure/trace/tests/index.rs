@@ -141,7 +141,7 @@ impl Seek for Counted<'_> {
 }
 
 #[test]
-fn trace_window_read_by_index_equals_the_window_of_the_whole_trace() {
+fn trace_window_read_by_index_equals_window_of_whole_trace() {
     let file = written(&entries());
     let blocks = file.len() >> 20;
     assert!(blocks >= 3, "{} bytes", file.len());
@@ -170,7 +170,7 @@ fn trace_window_read_by_index_equals_the_window_of_the_whole_trace() {
 }
 
 #[test]
-fn damaged_block_or_index_of_a_trace_is_detected_when_it_is_read() {
+fn damaged_trace_block_or_index_is_detected_when_read() {
     let file = written(&entries());
     let window = (at(10_000), at(20_000));
     let read = |file: &[u8]| -> Result<(), ReadError> {
@@ -191,7 +191,7 @@ fn damaged_block_or_index_of_a_trace_is_detected_when_it_is_read() {
 }
 
 #[test]
-fn trace_window_after_a_slot_is_reused_names_the_new_vcpu() {
+fn trace_window_after_slot_reuse_names_the_new_vcpu() {
     let mut all = entries();
     let next = VcpuId::new(0, DomId::new(9), 0);
     let named = VcpuName { at: at(4_000_000), vcpu: next, name: "next".into(), domain: "e".into() };

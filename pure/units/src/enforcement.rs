@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_mechanism_is_parsed_from_its_own_name_and_no_other() {
+    fn every_enforcement_mechanism_is_parsed_only_from_own_name() {
         for one in Enforcement::ALL {
             assert_eq!(one.name().parse(), Ok(one));
         }

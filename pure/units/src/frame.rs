@@ -278,7 +278,7 @@ mod tests {
     /// Encodes a blocked task at nice -20 that I/O has recently woken, and a running task at nice
     /// 0.
     #[test]
-    fn agent_frame_with_two_urgency_classes_encodes_to_the_documented_bytes() {
+    fn agent_frame_of_two_urgency_classes_has_the_documented_bytes() {
         let classes = [class(100, 0, 1, true), None, class(120, 1, 0, false), None, None];
         let frame = Frame { vcpu: 2, sequence: 0x0102_0304, says: Says::Classes(classes) };
         assert_eq!(frame.to_bytes(), SERVER_AND_HOG);
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_frame_on_pending_io_is_decoded_as_a_hint_about_its_domain() {
+    fn pending_io_agent_frame_is_decoded_as_a_domain_hint() {
         let says = Says::Pending { items: 3, asked: 258 };
         let bytes = Frame { vcpu: 0, sequence: 1, says }.to_bytes();
         let mut expected = *b"SLGP\x02\x24\x00\x00\x01\x00\x00\x00\x03\x00\x00\x00\x02\x01\x00\x00\

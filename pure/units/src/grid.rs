@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn first_period_of_a_reservation_with_phase_is_short_with_prorated_budget() {
+    fn first_period_of_a_phased_reservation_has_prorated_budget() {
         let clock = GridClock::default();
         for (phase, from, end, worth) in
             [(2, 7, 12, 2_000), (2, 2, 12, 4_000), (2, 1, 2, 400), (12, 7, 12, 2_000)]
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn period_that_begins_as_the_clock_is_set_uses_the_old_clock() {
+    fn period_beginning_at_a_clock_step_uses_the_old_clock() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn ids_of_vcpus_domains_and_cpus_are_printed_in_short_form() {
+    fn vcpu_and_cpu_ids_are_printed_in_short_form() {
         assert_eq!(VcpuId::new(7, DomId::new(2), 0).to_string(), "d2v0");
         let least = VcpuId::new(0, DomId::new(0), 0);
         let most = VcpuId::new((1 << 24) - 1, DomId::new((1 << 23) - 1), u16::MAX);

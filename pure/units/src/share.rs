@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_time_that_a_reservation_accrues_is_exact_and_does_not_overflow() {
+    fn accrued_reservation_cpu_time_is_exact_and_does_not_overflow() {
         let third = Reservation::new(Span::from_ns(1), Span::from_ns(3)).unwrap();
         assert_eq!(third.over(Span::from_ns(8)), Span::from_ns(2));
         assert_eq!(third.over_rounded_up(Span::from_ns(7)), Span::from_ns(3));
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_share_is_parsed_in_cpus_or_percent_and_refused_without_a_unit() {
+    fn cpu_share_requires_cpus_or_percent_as_unit() {
         assert_eq!("0.25cpu".parse(), Ok(CpuShare::from_ppm(250_000)));
         assert_eq!("2cpu".parse(), Ok(CpuShare::from_ppm(2_000_000)));
         assert_eq!("12.5%".parse(), Ok(CpuShare::from_ppm(125_000)));

@@ -238,7 +238,7 @@ mod tests {
         }
 
         #[test]
-        fn virtual_time_advances_half_as_fast_if_the_weight_is_doubled(
+        fn virtual_time_advances_half_as_fast_at_double_weight(
             ns in 0..1u64 << 62,
             weight in 1u16..1 << 15,
         ) {

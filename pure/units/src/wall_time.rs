@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn wall_clock_time_is_unchanged_if_converted_to_host_time_and_back() {
+    fn wall_clock_time_survives_conversion_to_host_time_and_back() {
         let (now, ahead) = (Time::from_ns(5 * SECOND_NS), Span::from_secs(1_000));
         let at = WallTime::at(now, ahead);
         assert_eq!((at, at.on(ahead)), (WallTime(1_005), now));

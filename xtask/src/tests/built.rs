@@ -158,7 +158,7 @@ mod unit {
     }
 
     #[test]
-    fn package_name_is_parsed_from_two_formats_of_a_package_id() {
+    fn package_name_is_parsed_from_both_package_id_formats() {
         let mut built = BuildResults::default();
         let id = |end: &str| format!("path+file:///slackline/edge/cli#{end}");
         for (end, kind) in [("0.1.0", "lib"), ("slackline-live@0.1.0", "test")] {

@@ -154,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn code_scanner_does_not_take_a_lifetime_for_a_character_literal() {
+    fn code_scanner_distinguishes_a_lifetime_from_a_character_literal() {
         left_of("fn f<'a>(x: &'a str, y: &'a u8) {", "fnf<'a>(x:&'astr,y:&'au8){");
     }
 

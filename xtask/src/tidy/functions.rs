@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn length_of_a_function_is_counted_from_signature_to_last_brace() {
+    fn function_length_is_counted_from_signature_to_last_brace() {
         assert_eq!(lengths("fn a() {}"), [("a".into(), 1)]);
         assert_eq!(lengths("fn a(\n    x: [u8; 4],\n) {\n    // }\n}\n"), [("a".into(), 5)]);
     }
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn function_above_70_lines_must_be_listed_and_may_not_grow() {
+    fn function_above_70_lines_must_be_listed_and_never_grow() {
         assert!(check(&[long(70)]).is_empty());
         assert_eq!(check(&[long(71)])[0].line, 1);
         assert!(check(&[long(80), list(80)]).is_empty());

@@ -201,14 +201,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn notes_in_parentheses_in_a_cell_of_the_crate_table_are_ignored() {
+    fn parenthesised_notes_in_crate_table_cells_are_ignored() {
         assert!(items("nothing").is_empty());
         assert_eq!(items("`units`, policy (specs, only)"), ["units", "policy"]);
         assert_eq!(items("anything in edge"), ["anything in edge"]);
     }
 
     #[test]
-    fn crate_table_ends_at_the_first_line_that_is_not_a_row() {
+    fn crate_table_ends_at_the_first_non_row_line() {
         let text = format!("| {} |\n|---|---|---|\n| `a` | b | |\n\n| c |", HEAD.join(" | "));
         let row = Row { line: 3, name: "a".into(), may: vec!["b".into()], never: vec![] };
         assert_eq!(table(&text), Some(vec![row]));
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn forbidden_dependency_of_a_crate_is_a_fault_even_if_indirect() {
+    fn forbidden_crate_dependency_is_a_fault_even_if_indirect() {
         let metadata =
             world(&[("edge/c", "slackline-b"), ("edge/b", "slackline-a"), ("edge/a", "")]);
         let rest = "| b | a | |\n| a | | |\n";
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn dependency_of_a_pure_crate_on_an_edge_crate_is_a_fault() {
+    fn dependency_of_pure_crate_on_edge_crate_is_a_fault() {
         let metadata = world(&[("pure/a", "slackline-b"), ("edge/b", "")]);
         assert_eq!(says("| a | b | |\n| b | | |\n", &metadata), ["pure/ depends on edge/b"]);
     }

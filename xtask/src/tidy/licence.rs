@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn licence_expression_with_or_needs_one_allowed_licence_with_and_needs_all() {
+    fn licence_conjunction_needs_all_parts_allowed_and_alternative_needs_one() {
         met("MIT", Some(true));
         met("GPL-3.0", Some(false));
         met("GPL-3.0 OR MIT", Some(true));

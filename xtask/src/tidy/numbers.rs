@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn evidence_in_the_specification_that_does_not_exist_is_a_fault() {
+    fn nonexistent_evidence_in_the_specification_is_a_fault() {
         assert!(row("held", "test: pure/sim/tests/costs.rs::a_switch_costs").is_empty());
         assert!(row("held", "`test: sim::costs::a_switch_costs`").is_empty());
         assert!(row("held", "`bench: pick`, `scenario: mixed`").is_empty());

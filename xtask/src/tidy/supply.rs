@@ -117,7 +117,7 @@ deny = [{ crate = \"bad\", reason = \"x\" }]
     }
 
     #[test]
-    fn dependency_with_a_forbidden_licence_or_banned_name_is_a_fault() {
+    fn dependency_with_forbidden_licence_or_banned_name_is_a_fault() {
         assert_eq!(says("a b", "GPL-3.0").len(), 2);
         assert!(
             says("a b bad", "MIT").contains(&"Cargo.lock:1: bad 1 is banned, see deny.toml".into())

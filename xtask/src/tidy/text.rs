@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_trailing_blank_or_unfinished_work_in_a_file_is_a_fault() {
+    fn tab_trailing_blank_or_unfinished_work_is_a_fault() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: trailing whitespace"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn absolute_path_of_a_machine_is_a_fault_but_similar_words_are_not() {
+    fn absolute_machine_path_is_a_fault_unlike_similar_words() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn banned_word_in_a_comment_or_string_is_not_a_fault() {
+    fn banned_word_in_comment_or_string_is_not_a_fault() {
         assert!(says("a.rs", "let a = \"dbg!(unsafe)\"; // unsafe todo!()\n").is_empty());
         assert_eq!(says("a.rs", "fn a() {\n    todo!()\n}\n").len(), 1);
         assert_eq!(says("a.rs", "#[ignore = \"slow\"]\nfn a() {}\n").len(), 1);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn pure_crate_that_uses_hash_maps_floats_or_serde_is_a_fault() {
+    fn hash_maps_floats_or_serde_in_pure_crate_are_faults() {
         assert_eq!(says("pure/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").len(), 2);
         assert!(says("edge/a/src/b.rs", "use x::HashMap;\nlet a: f64 = b;\n").is_empty());
         assert!(says(WITH_FLOATS[0], "let a: f64 = b;\n").is_empty());
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn width_of_a_line_is_counted_in_characters_and_not_in_bytes() {
+    fn line_width_is_counted_in_characters_not_bytes() {
         assert!(says("a.rs", &"é".repeat(100)).is_empty());
         assert_eq!(says("a.rs", &"é".repeat(101)).len(), 1);
     }

@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_with_an_equal_name_in_a_crate_is_counted() {
+    fn second_type_of_equal_name_in_a_crate_is_counted() {
         let one = Source::new("pure/a/src/x.rs", "struct Row;\n");
         let two = Source::new("pure/a/src/y.rs", "struct Row;\n");
         let three = Source::new("pure/b/src/y.rs", "struct Row;\n");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn word_count_above_or_below_the_committed_count_is_a_fault() {
+    fn word_count_other_than_the_committed_count_is_a_fault() {
         let file = |count: usize| {
             Source::new(PATH, &format!("# words\ntype-name    pure/a         {count}\n"))
         };

@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn published_results_file_has_every_value_that_the_alert_test_compares() {
+    fn published_results_file_has_every_value_the_alert_test_compares() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_names_neither_error_sign_as_typical_if_counts_are_nearly_equal() {
+    fn no_error_sign_is_typical_if_counts_are_nearly_equal() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_compares_with_the_paper_only_cases_that_use_its_rules() {
+    fn alert_case_without_paper_rules_is_not_compared_with_paper() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_chart_axis_is_broken_where_the_step_between_targets_changes() {
+    fn alert_chart_axis_is_broken_where_step_between_targets_changes() {
         let shares = |percent: &[u32]| -> Vec<CpuShare> {
             percent.iter().map(|percent| CpuShare::from_ppm(percent * 10_000)).collect()
         };

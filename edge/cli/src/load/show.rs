@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn report_of_a_load_process_omits_values_that_do_not_apply() {
+    fn load_process_report_omits_inapplicable_values() {
         let us = Span::from_us;
         let done = LoadResults {
             elapsed: Span::from_secs(2),

@@ -235,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn program_of_a_load_process_is_unchanged_if_passed_on_a_command_line() {
+    fn load_process_program_is_unchanged_if_passed_on_command_line() {
         let fixed = |ms| Draw::Fixed(Span::from_ms(ms));
         let release = Step::Release {
             period: Span::from_us(10_500),
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_of_a_load_process_are_unchanged_if_passed_on_a_command_line() {
+    fn load_process_tasks_are_unchanged_if_passed_on_command_line() {
         let draw = Draw::Uniform { least: Span::from_us(216), most: Span::from_us(401) };
         let compute = Step::Compute(draw);
         let answer = Step::Device(DeviceStep::Answer { bytes: 10_240 });

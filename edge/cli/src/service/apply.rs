@@ -338,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn star_in_a_name_pattern_matches_any_text_and_question_mark_one_character() {
+    fn pattern_star_matches_any_text_and_question_mark_one_character() {
         let is = |pattern: &str, name: &str| matches(pattern.as_bytes(), name.as_bytes());
         assert!(is("web-*", "web-1") && is("web-*", "web-") && !is("web-*", "web"));
         assert!(is("*", "db") && is("*-a-*", "x-a-b-a-c") && !is("*a", "ab"));

@@ -519,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_file_is_parsed_into_members_or_refused_with_the_reason() {
+    fn gang_file_is_parsed_into_members_or_refused_with_reason() {
         let file = parse(Path::new("gang"), GOOD).unwrap();
         assert_eq!((file.name_of(0), file.name_of(1)), ("bsp-1".into(), "other".into()));
         let wanted = file.wanted(0);
@@ -537,7 +537,7 @@ mod tests {
     }
 
     #[test]
-    fn first_period_of_a_gang_begins_after_every_host_was_notified() {
+    fn first_gang_period_begins_after_every_host_was_notified() {
         let trust = nobody();
         let calls = calls(vec![reading("a", 0, 0), reading("b", 5_000_000_000, 0)], &trust);
         let before = u64::try_from(since_1970().as_nanos()).unwrap();
@@ -548,7 +548,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_is_refused_if_host_clocks_differ_by_more_than_half_a_slice() {
+    fn gang_is_refused_if_clocks_differ_by_over_half_slice() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn history_is_printed_in_seconds_as_csv_and_with_units_as_a_table() {
+    fn csv_history_is_in_seconds_and_history_table_has_units() {
         let view = View { csv: true, ..View::default() };
         let csv = table(&[hour(), Account::default()], true).shown(&view).expect("all columns");
         assert_eq!(

@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_in_an_answer_is_shown_without_escape_and_direction_characters() {
+    fn name_in_answer_is_shown_without_escape_and_direction_characters() {
         let name = "\u{1b}[2Jweb\u{202e}gnp\u{200b}";
         assert_eq!(text(name), Cell::Text("[2Jwebgnp".into()));
         assert_eq!(crate::terminal::printable(name, &[]).matches('\u{fffd}').count(), 3);
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn time_since_1970_is_shown_as_date_and_time_in_utc() {
+    fn time_since_1970_is_shown_as_utc_date_and_time() {
         assert_eq!(moment(0), "1970-01-01 00:00:00");
         assert_eq!(moment(1_191_153_659_999_999_999), "2007-09-30 12:00:59");
     }

@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn sweep_command_continues_a_journal_written_by_an_older_program_version() {
+    fn sweep_command_continues_journal_of_older_program_version() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

@@ -46,7 +46,7 @@ fn applies(request: &Request) -> Outcome {
 }
 
 #[test]
-fn apply_command_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
+fn apply_command_sets_binding_and_vcpu_count_of_new_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n[web]\nslice = \"3ms\"\nexact = true\n");
     let file = daemon.path("list.toml");
@@ -66,7 +66,7 @@ fn apply_command_fills_in_the_binding_and_vcpu_count_of_a_new_reservation() {
 }
 
 #[test]
-fn apply_command_refuses_an_invalid_list_with_file_line_and_vm() {
+fn apply_command_refuses_invalid_list_with_file_line_and_vm() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let refused = |text: &str, code: i32| {
         daemon.write("list.toml", text);
@@ -81,7 +81,7 @@ fn apply_command_refuses_an_invalid_list_with_file_line_and_vm() {
 
 /// A reservation guarantees CPU time, which a quota or a weight cannot do alone.
 #[test]
-fn reservation_by_quota_or_weight_is_refused_with_the_command_for_limits() {
+fn reservation_by_quota_or_weight_is_refused_with_hold_hint() {
     let Some(daemon) = Daemon::new(applies) else { return };
     for by in ["quota", "weight"] {
         let says = format!("`{by}` guarantees no share of its own");
@@ -100,7 +100,7 @@ fn reservation_by_quota_or_weight_is_refused_with_the_command_for_limits() {
 /// Predictions of a plan are sent to the daemon after the reservations. A mistake in a plan is
 /// reported at its own line.
 #[test]
-fn apply_command_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
+fn apply_command_sends_plan_predictions_and_names_line_of_mistake() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let prediction = "[[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 9\nshare_ppm = [1, 2]\n";
     let plan = format!("[web]\nslice = \"3ms\"\nperiod = \"10ms\"\n{prediction}");
@@ -120,7 +120,7 @@ fn apply_command_sends_predictions_of_a_plan_and_names_the_line_of_a_mistake() {
 }
 
 #[test]
-fn apply_command_with_dry_run_option_reports_that_nothing_was_changed() {
+fn apply_command_with_dry_run_option_reports_nothing_was_changed() {
     let Some(daemon) = Daemon::new(applies) else { return };
     daemon.write("list.toml", "[new]\ncpu = \"30%\"\n");
     let text = daemon.run(&["apply", &daemon.path("list.toml"), "--dry-run"]).good();
@@ -158,7 +158,7 @@ fn ends(request: &Request) -> Outcome {
 }
 
 #[test]
-fn end_time_of_a_reservation_is_shown_by_list_and_set_by_an_apply_file() {
+fn reservation_end_is_shown_by_list_and_set_by_apply() {
     let Some(daemon) = Daemon::new(ends) else { return };
     let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
     assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
@@ -178,7 +178,7 @@ fn end_time_of_a_reservation_is_shown_by_list_and_set_by_an_apply_file() {
 }
 
 #[test]
-fn command_with_a_name_pattern_sends_one_request_per_matching_reservation() {
+fn command_with_name_pattern_sends_one_request_per_matching_reservation() {
     let Some(daemon) = Daemon::new(applies) else { return };
     let text = daemon.run(&["release", "*b"]).good();
     assert_eq!(text, "db is released\nweb is released\n");
@@ -200,7 +200,7 @@ fn limits(request: &Request) -> Outcome {
 }
 
 #[test]
-fn command_with_a_name_pattern_waits_if_the_daemon_limits_its_rate() {
+fn command_with_name_pattern_waits_if_daemon_limits_request_rate() {
     let Some(daemon) = Daemon::new(limits) else { return };
     let text = daemon.run(&["change", "*", "--slice", "2ms"]).good();
     assert_eq!(text.lines().count(), 2, "{text}");

@@ -60,7 +60,7 @@ fn scenario_error_states_line_column_and_reason() {
 }
 
 #[test]
-fn refusal_of_a_slice_longer_than_its_period_states_both_values() {
+fn refusal_of_slice_longer_than_period_states_both_values() {
     let place = Place::with(&GOOD.replacen("\"6ms\"", "\"16ms\"", 1));
     for command in ["check", "sim", "run"] {
         let ran = place.run(&[command, "it.toml"]).refused(2);
@@ -87,7 +87,7 @@ fn scenario_that_reserves_more_than_the_capacity_is_refused() {
 }
 
 #[test]
-fn refusal_of_an_unknown_policy_quotes_the_name_and_suggests_known_policies() {
+fn refusal_of_unknown_policy_quotes_name_and_suggests_known_policies() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--policy", "edff"]).refused(2).says("did you mean `edf`?");
     let arguments = ["compare", "it.toml", "--policies", "edf,rr"];
@@ -96,7 +96,7 @@ fn refusal_of_an_unknown_policy_quotes_the_name_and_suggests_known_policies() {
 }
 
 #[test]
-fn claim_about_an_unknown_metric_is_refused_with_a_list_of_metrics() {
+fn claim_about_unknown_metric_is_refused_with_list_of_metrics() {
     for (metric, says) in [
         ("deliverd of gold", "did you mean `delivered of gold`?"),
         ("beauty of gold", "use one of: "),
@@ -270,7 +270,7 @@ fn unknown_command_line_option_is_refused() {
 }
 
 #[test]
-fn show_command_accepts_a_window_that_extends_beyond_the_trace_end() {
+fn show_command_accepts_window_extending_beyond_trace_end() {
     let (place, _) = trace();
     for from in ["0s", "399ms"] {
         for length in ["1ns", "18446744073s"] {
@@ -284,7 +284,7 @@ fn show_command_accepts_a_window_that_extends_beyond_the_trace_end() {
 }
 
 #[test]
-fn live_run_is_refused_if_its_cpus_are_missing_or_too_few() {
+fn live_run_with_missing_or_too_few_cpus_is_refused() {
     let place = Place::with(GOOD);
     for (cpus, says) in [
         ("4095", "this host has no CPU 4095"),

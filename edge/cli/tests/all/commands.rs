@@ -33,7 +33,7 @@ fn sim_command_prints_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn sim_command_with_cost_option_reports_its_own_events_and_cpu_time() {
+fn sim_command_cost_option_reports_own_events_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -117,7 +117,7 @@ fn json_output_of_a_run_has_the_documented_fields() {
 }
 
 #[test]
-fn xenmon_table_of_a_run_equals_the_table_computed_from_its_trace() {
+fn xenmon_table_of_run_equals_table_computed_from_trace() {
     let place = traced();
     let text = place.run(&["sim", "it.toml", "--xenmon"]).good();
     let table = text.split("XenMon: ").nth(1).expect("a second table");
@@ -136,7 +136,7 @@ fn xenmon_table_of_a_run_equals_the_table_computed_from_its_trace() {
 }
 
 #[test]
-fn seed_policy_and_length_options_change_the_results_of_a_run() {
+fn seed_policy_and_length_options_change_results_of_a_run() {
     let place = Place::with(GOOD);
     let run = |more: &[&str]| {
         let arguments = [&["sim", "it.toml", "--json"], more].concat();
@@ -177,7 +177,7 @@ fn check_command_reports_size_and_admission_of_a_scenario() {
 }
 
 #[test]
-fn claim_named_refused_is_met_only_if_admission_refuses_the_scenario() {
+fn claim_named_refused_is_met_only_if_admission_refuses_scenario() {
     let text = GOOD.replace("slice = \"3ms\"", "slice = \"8ms\"");
     let claims = text.find("[[claim]]").unwrap();
     let text = format!("{}[[claim]]\nthat = \"refused\"\n", &text[..claims]);
@@ -212,7 +212,7 @@ fn claim_that_fails_is_reported_with_required_and_measured_number() {
 
 /// The claims are about a CPU that is always busy, and about one second of measurement.
 #[test]
-fn claims_about_busy_time_and_overhead_of_a_cpu_are_evaluated() {
+fn claims_about_cpu_busy_time_and_overhead_are_evaluated() {
     let scenario = |that: &str, is: &str| {
         format!(
             "title = 't'\nlength = '1s'\npolicy = {{ name = 'round-robin' }}\n\
@@ -294,7 +294,7 @@ fn claims_about_clients_and_guest_tasks_are_evaluated() {
 }
 
 #[test]
-fn saved_traces_of_equal_runs_are_identical_and_give_the_same_report() {
+fn traces_of_equal_runs_are_identical_and_give_equal_reports() {
     let place = Place::with(GOOD);
     let told = place.run(&["sim", "it.toml", "--json", "--save", "1.trace"]).good();
     place.run(&["sim", "it.toml", "--save", "2.trace", "--perfetto", "1.perfetto"]).good();
@@ -320,7 +320,7 @@ fn output_file_is_created_with_the_permissions_that_umask_allows() {
 }
 
 #[test]
-fn show_command_prints_a_timeline_a_list_or_totals_of_a_trace() {
+fn show_command_prints_timeline_list_or_totals_of_trace() {
     let place = traced();
     let show = |more: &[&str]| place.run(&[&["show", "it.trace"], more].concat()).good();
     let picture = show(&["--for", "40ms", "--width", "80"]);
@@ -374,7 +374,7 @@ fn replaying() -> String {
 }
 
 #[test]
-fn recording_of_a_vm_that_never_ran_is_replayed_without_cpu_time() {
+fn recording_of_never_running_vm_is_replayed_without_cpu_time() {
     let place = Place::with(&replaying());
     place.write("runs.csv", b"run_ns,block_ns\n0,100000000\n");
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -409,7 +409,7 @@ fn refusal_of_an_unreadable_recording_states_the_reason() {
 /// The recording has 20,000 lines, more than are kept in memory. The recorded VM runs for 10 ms of
 /// every 100 ms.
 #[test]
-fn recording_of_20000_lines_is_replayed_by_sim_and_load_commands() {
+fn recording_of_20000_lines_is_replayed_by_sim_and_load() {
     let place = Place::with(&replaying());
     place.write("runs.csv", "10000000,90000000\n".repeat(20_000).as_bytes());
     let runs = json(&place.run(&["sim", "it.toml", "--json"]).good());
@@ -437,7 +437,7 @@ fn doctor_command_reports_findings_with_hints_as_text_and_json() {
 }
 
 #[test]
-fn load_command_runs_each_kind_of_workload_for_the_given_length() {
+fn load_command_runs_each_workload_kind_for_given_length() {
     let place = Place::new();
     place.write("runs.csv", b"run_ns,block_ns\n1000000,2000000\n");
     for kind in [
@@ -481,7 +481,7 @@ fn closing_the_output_pipe_early_causes_no_error() {
 }
 
 #[test]
-fn output_that_cannot_be_written_causes_an_error_and_no_panic() {
+fn unwritable_output_causes_error_and_no_panic() {
     let place = Place::with(GOOD);
     let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
     let output = place.command(&["sim", "it.toml"]).stdout(full()).output().unwrap();
@@ -559,7 +559,7 @@ fn replay_command_makes_the_same_decisions_as_the_recorded_run() {
 /// `check` examines the live target of each domain. A missing target gives a note and no error,
 /// because the scenario may be meant for another host.
 #[test]
-fn check_command_notes_which_live_targets_of_a_scenario_are_missing() {
+fn check_command_notes_missing_live_targets_of_scenario() {
     let one = |live: &str| {
         format!(
             "title = \"one\"\nlength = \"1s\"\npolicy = {{ name = \"edf\" }}\n[[domain]]\n\

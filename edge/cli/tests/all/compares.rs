@@ -20,7 +20,7 @@ fn both() -> String {
 }
 
 #[test]
-fn compare_command_refuses_a_domain_that_has_no_share_for_one_of_the_policies() {
+fn compare_command_refuses_domain_without_share_for_compared_policy() {
     let place = Place::with(GOOD);
     for (policy, fields) in [
         ("gedf", "share.gedf = { budget = ..., period = ... }"),
@@ -70,7 +70,7 @@ fn compare_command_accepts_one_policy_several_times_with_different_parameters() 
 }
 
 #[test]
-fn compare_command_checks_claims_only_under_the_policy_of_the_scenario() {
+fn compare_command_checks_claims_only_under_policy_of_scenario() {
     let place = Place::with(&both());
     let text = place.run(&["compare", "it.toml", "--policies", "edf,credit,round-robin"]).good();
     assert!(text.contains("not under credit, round-robin"), "{text}");
@@ -124,7 +124,7 @@ fn run_with_several_seeds_gives_means_with_confidence_intervals() {
 }
 
 #[test]
-fn refusal_of_a_claim_in_a_wrong_unit_states_its_line() {
+fn refusal_of_claim_with_wrong_unit_states_line_number() {
     for (that, is, says) in [
         ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
         ("misses of gold", "at most 2%", "write it as `at most 3`"),
@@ -166,7 +166,7 @@ fn without_claims(text: &str) -> String {
 }
 
 #[test]
-fn cdf_file_of_compare_command_rises_strictly_to_the_number_of_all_values() {
+fn cdf_file_of_compare_rises_strictly_to_number_of_values() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();

@@ -32,7 +32,7 @@ fn rows(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn diff_command_reports_a_longer_quantum_but_not_another_seed_as_change() {
+fn diff_command_reports_longer_quantum_but_no_change_between_seeds() {
     let place = place();
     let of = |rows: &[Value], vm: Option<&str>, metric: &str| {
         let is_it = |row: &&Value| row["vm"].as_str() == vm && row["metric"] == metric;
@@ -56,7 +56,7 @@ fn diff_command_reports_a_longer_quantum_but_not_another_seed_as_change() {
 }
 
 #[test]
-fn diff_command_prints_a_table_and_its_check_option_sets_the_exit_code() {
+fn diff_command_prints_table_and_check_option_sets_exit_code() {
     let place = place();
     let told = place.run(&["diff", "a.trace", "slow.trace"]).good();
     assert!(told.starts_with("A: a.trace, 10s, 1 CPUs\nB: slow.trace, 10s, 1 CPUs\n"), "{told}");

@@ -48,7 +48,7 @@ work = { kind = "spin" }
 /// A trace from a pipe is read completely. From a trace in a file, only the blocks of the window
 /// are read.
 #[test]
-fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
+fn show_command_prints_equal_windows_from_indexed_file_and_pipe() {
     let place = Place::with(LONG);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     let length = place.read("it.trace").len();
@@ -84,7 +84,7 @@ fn show_command_prints_equal_windows_from_an_indexed_file_and_a_pipe() {
 }
 
 #[test]
-fn refusal_of_a_trace_of_a_newer_version_states_the_version() {
+fn refusal_of_trace_of_newer_version_states_version() {
     let place = Place::new();
     let mut newer = fixture("trace-version-4");
     let number = newer.iter().position(|byte| *byte == b'4').expect("the version");
@@ -96,7 +96,7 @@ fn refusal_of_a_trace_of_a_newer_version_states_the_version() {
 /// The journal contains 13 of 6,000 runs. The table equals the table of a sweep that began without
 /// a journal.
 #[test]
-fn sweep_command_resumes_from_a_partial_file_of_format_version_1() {
+fn sweep_command_resumes_from_partial_file_of_format_version_1() {
     let place = Place::new();
     place.write("family.toml", &fixture("family.toml"));
     place.write("old.csv.part", &fixture("sweep-1.csv.part"));

@@ -46,7 +46,7 @@ fn every_key_of_a_scenario_is_explained_in_help() {
 }
 
 #[test]
-fn every_workload_and_each_of_its_keys_is_explained_in_help() {
+fn every_workload_and_workload_key_is_explained_in_help() {
     let page = page("work");
     let work = |text: &str| GOOD.replacen("work = { kind = \"spin\" }", text, 1);
     let said = Place::with(&work("work = { kind = \"nothing\" }")).run(&["check", "it.toml"]);
@@ -185,7 +185,7 @@ fn help_command_lists_every_page_and_every_visible_command() {
 }
 
 #[test]
-fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
+fn driver_help_page_explains_every_key_of_drivers_and_clients() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "driver"]).good();
     assert!(!page.contains("```"), "{page}");
@@ -211,7 +211,7 @@ fn help_page_of_drivers_explains_every_key_of_drivers_and_clients() {
 }
 
 #[test]
-fn help_page_of_the_host_explains_every_key_of_the_host() {
+fn host_help_page_explains_every_key_of_the_host() {
     let place = Place::with(GOOD);
     let page = place.run(&["help", "host"]).good();
     assert!(!page.contains("```"), "{page}");

@@ -30,7 +30,7 @@ fn full(request: &Request) -> Outcome {
 }
 
 #[test]
-fn refused_share_causes_a_hint_with_the_largest_share_that_fits() {
+fn refused_share_causes_hint_with_largest_fitting_share() {
     let Some(daemon) = Daemon::new(full) else { return };
     let refused = |cpu| daemon.run(&["reserve", "web", "--cpu", cpu, "--vcpus", "2"]);
     refused("150%").ended_with(4).says("hint:  use `--cpu 64%`");
@@ -64,7 +64,7 @@ fn exact_and_at_least_options_cannot_be_combined() {
 }
 
 #[test]
-fn until_option_accepts_a_duration_a_time_in_utc_or_none() {
+fn until_option_accepts_duration_utc_time_or_none() {
     let Some(daemon) = Daemon::new(fine) else { return };
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     let now = now.expect("after 1970").as_secs();
@@ -96,7 +96,7 @@ fn unknown_command_rename_causes_a_hint_to_use_change() {
 }
 
 #[test]
-fn refusal_of_a_socket_path_that_is_too_long_states_its_length() {
+fn refusal_of_overlong_socket_path_states_path_length() {
     let path = format!("/tmp/{}", "x".repeat(140));
     let ran = Place::new().run(&["list", "--socket", &path]).ended_with(2);
     ran.says("its path has 145 bytes; at most 107 are allowed").says("a shorter path");

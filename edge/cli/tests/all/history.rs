@@ -28,7 +28,7 @@ fn remembers(request: &Request) -> Outcome {
 }
 
 #[test]
-fn history_command_fetches_all_pages_and_prints_table_csv_or_json() {
+fn history_command_prints_all_pages_as_table_csv_or_json() {
     let Some(daemon) = Daemon::new(remembers) else { return };
     let csv = daemon.run(&["history", "web", "--since", "1970-01-01", "--csv"]).good();
     assert_eq!(csv.lines().count(), 1 + 1_500);

@@ -42,7 +42,7 @@ fn noted(ran: Ran) -> String {
 }
 
 #[test]
-fn commands_read_recordings_of_perf_and_ftrace_in_place_of_traces() {
+fn commands_read_perf_and_ftrace_recordings_in_place_of_traces() {
     let place = place();
     let ran = place.run(&["why", "web", "perf.data"]);
     assert!(ran.err.starts_with("note:  VMs of perf.data: web, db; a thread with the name of"));

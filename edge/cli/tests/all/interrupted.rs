@@ -69,7 +69,7 @@ fn json_output_of_an_interrupted_command_says_interrupted_true() {
 }
 
 #[test]
-fn json_output_is_valid_if_a_run_is_interrupted_in_its_warm_up() {
+fn json_output_is_valid_if_run_is_interrupted_in_warmup() {
     let long = GOOD.replacen("\"400ms\"", "\"8760h\"", 1);
     let place = Place::with(&format!("warmup = \"8000h\"\n{}", without_warmup(&long)));
     let words = ["sim", "it.toml", "--json"];
@@ -119,7 +119,7 @@ fn command_that_is_interrupted_names_its_unfinished_runs() {
 }
 
 #[test]
-fn sweep_command_with_output_to_a_pipe_reports_progress_and_remaining_time() {
+fn sweep_command_into_pipe_reports_progress_and_remaining_time() {
     let place = Place::with(&GOOD.replacen("\"400ms\"", "\"300s\"", 1));
     let words = ["sweep", "it.toml", "--seeds", "10000", "--csv", "it.csv"];
     let ran = interrupted(&place, &words, Duration::from_secs(5)).ended_with(130);

@@ -73,7 +73,7 @@ fn client(place: &Place, kind: &[&str], server: &Server) -> Value {
 const WEB: [&str; 5] = ["web-server", "--each", "100us", "--response", "10KiB"];
 
 #[test]
-fn web_server_and_clients_of_the_load_command_count_equal_requests() {
+fn web_server_and_clients_of_load_command_count_equal_requests() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let httperf = client(&place, &["httperf", "--rate", "500", "--count", "40"], &server);
@@ -95,7 +95,7 @@ fn web_server_and_clients_of_the_load_command_count_equal_requests() {
 }
 
 #[test]
-fn stream_sender_and_receiver_of_the_load_command_count_equal_bytes() {
+fn stream_sender_and_receiver_of_load_command_count_equal_bytes() {
     let place = Place::new();
     let server = Server::start(&place, &["sink"]);
     let stream = ["iperf", "--window", "64KiB", "--length", "100ms"];
@@ -112,7 +112,7 @@ fn stream_sender_and_receiver_of_the_load_command_count_equal_bytes() {
 }
 
 #[test]
-fn server_of_the_load_command_continues_after_its_client_is_killed() {
+fn server_of_load_command_continues_after_client_is_killed() {
     let place = Place::new();
     let server = Server::start(&place, &WEB);
     let unconnected = sockets(server.pid());
@@ -137,7 +137,7 @@ fn sockets(pid: i32) -> usize {
 }
 
 #[test]
-fn client_of_the_load_command_counts_requests_to_a_killed_server_as_lost() {
+fn load_client_counts_requests_to_killed_server_as_lost() {
     let place = Place::new();
     let kind = [&WEB[..], &["--read", "4KiB", "--folder", "."]].concat();
     let mut server = Server::start(&place, &kind);
@@ -155,7 +155,7 @@ fn client_of_the_load_command_counts_requests_to_a_killed_server_as_lost() {
 }
 
 #[test]
-fn port_of_a_load_server_can_be_reused_as_soon_as_the_server_ends() {
+fn load_server_port_is_reusable_as_soon_as_server_ends() {
     let place = Place::new();
     let echo = ["echo", "--each", "10us"];
     // Another process may take the port before it is requested again.
@@ -176,7 +176,7 @@ fn port_of_a_load_server_can_be_reused_as_soon_as_the_server_ends() {
 }
 
 #[test]
-fn disk_and_compile_loads_report_their_work_and_leave_no_files_behind() {
+fn disk_and_compile_loads_report_work_and_leave_no_files() {
     let place = Place::new();
     let read = ["load", "disk-read", "--each", "10us", "--block", "8KiB", "--folder", "."];
     let done = json(place.run(&[&read[..], &["--length", "50ms", "--json"]].concat()));
@@ -194,7 +194,7 @@ fn disk_and_compile_loads_report_their_work_and_leave_no_files_behind() {
 }
 
 #[test]
-fn help_of_the_load_command_names_the_keys_that_scenarios_use() {
+fn load_command_help_names_the_keys_used_by_scenarios() {
     let place = Place::new();
     for (kind, keys) in [
         ("web-server", &["each", "response", "connections", "processes", "read"][..]),

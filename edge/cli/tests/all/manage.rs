@@ -44,7 +44,7 @@ fn manage_command_keeps_the_floor_of_a_goals_file() {
 }
 
 #[test]
-fn manage_command_refuses_goals_of_an_unknown_vm_and_a_wrong_series() {
+fn manage_command_refuses_goals_of_unknown_vm_and_wrong_series() {
     let place = place();
     place.write("goals.toml", b"[vm.wbe]\nfloor = \"4%\"\n");
     let told = place.run(&["manage", "it.csv", "--goals", "goals.toml"]).ended_with(2).err;

@@ -19,7 +19,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn paper_commands_list_run_and_report_an_experiment_of_a_paper() {
+fn paper_commands_list_run_and_report_a_paper_experiment() {
     let place = place();
     let list = place.run(&["paper", "list"]).good();
     assert!(list.contains("tiny: A paper that nobody wrote"), "{list}");
@@ -53,7 +53,7 @@ fn paper_run_with_no_results_option_writes_no_results() {
 }
 
 #[test]
-fn quick_option_causes_a_note_if_an_experiment_has_no_quick_settings() {
+fn quick_option_causes_note_if_experiment_has_no_quick_settings() {
     let place = place();
     let quick = ["paper", "run", "tiny", "--no-results", "--seeds", "1", "--quick"];
     let says =

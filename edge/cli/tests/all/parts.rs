@@ -45,7 +45,7 @@ fn edit(place: &Place, name: &str, edit: impl Fn(String) -> String) {
 }
 
 #[test]
-fn joined_parts_of_a_sweep_make_the_table_and_page_of_one_sweep() {
+fn joined_sweep_parts_give_table_and_page_of_whole_sweep() {
     let place = with_parts();
     let whole = [&SWEEP[..], &["--csv", "it.csv", "--page", "it.html"]].concat();
     let shown = place.command(&whole).output().expect("the program can be started").stdout;
@@ -60,7 +60,7 @@ fn joined_parts_of_a_sweep_make_the_table_and_page_of_one_sweep() {
 }
 
 #[test]
-fn part_of_a_sweep_that_lacks_a_run_is_refused_and_continued() {
+fn incomplete_sweep_part_is_refused_by_join_and_can_continue() {
     let place = with_parts();
     let whole = String::from_utf8(place.read(PARTS[1])).unwrap();
     edit(&place, PARTS[1], |text| text.lines().take(5).map(|line| format!("{line}\n")).collect());
@@ -91,7 +91,7 @@ fn join_refuses_missing_duplicate_and_damaged_parts_by_name() {
 }
 
 #[test]
-fn join_refuses_parts_of_another_sweep_division_or_build_by_name() {
+fn join_refuses_parts_of_another_sweep_division_or_build() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);
@@ -109,7 +109,7 @@ fn join_refuses_parts_of_another_sweep_division_or_build_by_name() {
 }
 
 #[test]
-fn join_refuses_parts_if_a_file_that_the_scenario_names_has_changed() {
+fn join_refuses_parts_if_file_named_in_scenario_has_changed() {
     let recorded = GRID.replace(
         "{ kind = 'interactive', compute = '1ms', sleep = 'exponential 5ms' }",
         "{ kind = 'replay', file = 'web.txt' }",

@@ -35,7 +35,7 @@ fn loses_nothing(place: &Place, arguments: &[&str], says: &str) {
 }
 
 #[test]
-fn input_file_of_a_command_is_never_overwritten_by_its_output() {
+fn input_file_of_command_is_never_overwritten_by_output() {
     let place = place();
     let names = |file: &str| {
         let ways = ["", "./", "folder/../", "here/", "link-", "hard-"];

@@ -25,7 +25,7 @@ set = { "domain.silver.work" = { kind = "spin" } }
 }
 
 #[test]
-fn sim_command_prints_a_row_for_each_point_of_the_scenario_axes() {
+fn sim_command_prints_row_for_each_point_of_scenario_axes() {
     let place = Place::with(&grid());
     let out = place.run(&["sim", "it.toml"]).good();
     let row = |point: &str, vcpu: &str| {
@@ -49,7 +49,7 @@ fn sim_command_prints_a_row_for_each_point_of_the_scenario_axes() {
 
 /// The metrics of a point equal the metrics of a scenario without axes that has the same values.
 #[test]
-fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
+fn run_at_axis_point_equals_run_of_scenario_without_axes() {
     let spins = GOOD.replacen(
         "{ kind = \"interactive\", compute = \"exponential 1ms\", sleep = \"exponential 5ms\" }",
         "{ kind = \"spin\" }",
@@ -68,7 +68,7 @@ fn run_at_an_axis_point_equals_a_run_of_the_scenario_without_axes() {
 }
 
 #[test]
-fn compare_command_runs_each_policy_with_each_seed_at_every_axis_point() {
+fn compare_runs_each_policy_and_seed_at_every_axis_point() {
     let place = Place::with(&grid());
     let compare =
         ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];
@@ -87,7 +87,7 @@ fn compare_command_runs_each_policy_with_each_seed_at_every_axis_point() {
 }
 
 #[test]
-fn claim_that_fails_at_an_axis_point_is_reported_with_line_and_point() {
+fn failed_claim_at_axis_point_states_line_and_point() {
     let wrong = grid().replacen("within 2% of promised", "above 70%", 1);
     let place = Place::with(&wrong);
     let ran = place.run(&["sim", "it.toml"]).ended_with(1);
@@ -98,7 +98,7 @@ fn claim_that_fails_at_an_axis_point_is_reported_with_line_and_point() {
 }
 
 #[test]
-fn scenario_error_at_an_axis_point_is_reported_with_line_and_point() {
+fn scenario_error_at_axis_point_states_line_and_point() {
     let place = Place::new();
     let grid = grid();
     let place_of = |name: &str| {

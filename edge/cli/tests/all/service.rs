@@ -258,7 +258,7 @@ fn reservation_commands_send_the_typed_values_to_the_daemon() {
 }
 
 #[test]
-fn tables_from_the_daemon_fit_40_columns_and_json_is_not_changed() {
+fn tables_from_daemon_fit_40_columns_and_json_is_unchanged() {
     let Some(daemon) = Daemon::new(fine) else { return };
     for verb in ["list", "log"] {
         let output = daemon
@@ -289,7 +289,7 @@ fn tables_from_the_daemon_fit_40_columns_and_json_is_not_changed() {
 }
 
 #[test]
-fn refusal_by_the_daemon_is_printed_with_a_hint_and_sets_the_exit_code() {
+fn daemon_refusal_is_printed_with_hint_and_sets_exit_code() {
     fn says(request: &Request) -> Outcome {
         let (kind, hint) = match request {
             Request::Reserve { .. } => (Kind::NoRoom, "the longest slice that fits is 3ms"),
@@ -317,7 +317,7 @@ fn refusal_by_the_daemon_is_printed_with_a_hint_and_sets_the_exit_code() {
 }
 
 #[test]
-fn commands_without_a_running_daemon_fail_with_a_hint_to_start_it() {
+fn commands_without_running_daemon_fail_with_hint_to_start_daemon() {
     let folder = tempfile::tempdir().expect("a folder");
     let socket = folder.path().join("nobody");
     for verb in ["find", "list", "watch", "room", "log"] {
@@ -430,7 +430,7 @@ fn gang_of(hosts: [&Daemon; 2], more: &str) -> Ran {
 }
 
 #[test]
-fn gang_is_reserved_on_all_hosts_before_it_begins_on_any_host() {
+fn gang_begins_only_after_reservation_on_all_hosts() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(of_gang)) else { return };
     gang_of([&one, &other], "phase = \"3ms\"\n").ended_with(0).shows("gang bsp starts in");
     let begins = [(&one, "bsp-1"), (&other, "bsp-2")].map(|(daemon, called)| {
@@ -460,7 +460,7 @@ fn gang_is_reserved_on_all_hosts_before_it_begins_on_any_host() {
 }
 
 #[test]
-fn gang_that_one_host_refuses_is_released_on_the_other_hosts() {
+fn gang_refused_by_one_host_is_released_on_other_hosts() {
     let (Some(one), Some(other)) = (Daemon::new(of_gang), Daemon::new(full)) else { return };
     let ran = gang_of([&one, &other], "").ended_with(4);
     ran.says("bsp-2 on ").says("95 % is promised, and 90 % may be").says("fits is 3ms");

@@ -23,7 +23,7 @@ fn show_command_lists_run_intervals_as_json() {
 }
 
 #[test]
-fn show_command_refuses_a_window_after_the_end_of_the_run() {
+fn show_command_refuses_window_after_end_of_run() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--save", "it.trace"]).good();
     for from in ["400ms", "1h", "8760h"] {
@@ -37,7 +37,7 @@ fn show_command_refuses_a_window_after_the_end_of_the_run() {
 }
 
 #[test]
-fn html_report_of_a_run_has_its_numbers_scenario_and_timeline() {
+fn html_report_of_run_has_numbers_scenario_and_timeline() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--report", "it.html"]).good();
     let html = String::from_utf8(place.read("it.html")).expect("UTF-8");
@@ -54,7 +54,7 @@ fn html_report_of_a_run_has_its_numbers_scenario_and_timeline() {
 }
 
 #[test]
-fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
+fn sim_command_csv_file_has_shares_and_waits_per_second() {
     let text = GOOD.replacen("\"400ms\"", "\"3500ms\"", 1);
     let place = Place::with(&text);
     let plain = place.run(&["sim", "it.toml"]).good();
@@ -95,7 +95,7 @@ fn csv_file_of_the_sim_command_has_shares_and_waits_per_second() {
 }
 
 #[test]
-fn domain_name_with_a_dot_is_refused_only_if_it_is_ambiguous() {
+fn domain_name_with_inner_dot_is_refused_only_if_ambiguous() {
     let named = |name: &str| GOOD.replace("gold", name);
     for name in ["ubuntu22.04", "fedora.40", "a.b.c"] {
         let place = Place::with(&named(name));
@@ -136,7 +136,7 @@ fn end_time_of_a_finished_batch_workload_is_noted() {
 
 /// If the terminal wrapped lines, tables would be unreadable.
 #[test]
-fn table_of_the_sim_command_fits_into_a_terminal_of_40_columns() {
+fn sim_command_table_fits_terminal_of_40_columns() {
     let place = Place::with(GOOD);
     let (ran, text) = crate::common::on_terminal(place.command(&["sim", "it.toml"]), 40);
     assert!(ran.success());

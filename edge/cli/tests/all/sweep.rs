@@ -39,7 +39,7 @@ fn text(place: &Place, name: &str) -> String {
 }
 
 #[test]
-fn sweep_command_writes_one_csv_row_per_run_and_one_html_page() {
+fn sweep_writes_csv_row_per_run_and_one_html_page() {
     let place = Place::with(FAMILY);
     let arguments = [&SWEEP[..], &["--report", "it.html"]].concat();
     let ran = place.run(&arguments).ended_with(0).says("note: 24 runs; ");
@@ -78,7 +78,7 @@ fn values(table: &str, column: &str) -> Vec<f64> {
 }
 
 #[test]
-fn sweep_command_reports_the_midpoint_of_two_seeds_as_their_median() {
+fn sweep_command_reports_midpoint_of_two_seeds_as_median() {
     let place = Place::with(&FAMILY.replacen("cpus = [1, 2]", "cpus = [3]", 1));
     let words = ["sweep", "it.toml", "--policies", "credit:boost=off", "--seeds", "2"];
     let ran = place.run(&[&words[..], &["--csv", "it.csv"]].concat()).ended_with(0);
@@ -126,7 +126,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
 
 /// The sweep has 24 runs of 100 simulated seconds each, so that it can be killed in the middle.
 #[test]
-fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
+fn killed_sweep_command_resumes_and_writes_unchanged_table() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");
@@ -147,7 +147,7 @@ fn sweep_command_that_was_killed_resumes_and_writes_an_unchanged_table() {
 }
 
 #[test]
-fn partial_file_of_another_sweep_is_refused_without_the_fresh_option() {
+fn partial_file_of_another_sweep_is_refused_without_fresh_option() {
     let place = Place::with(FAMILY);
     place.write("it.csv.part", b"slackline 0.1.0 sweep of something else\n0\tdone\n");
     place.run(&SWEEP).refused(2).says("runs of another sweep").says("--fresh");
@@ -156,7 +156,7 @@ fn partial_file_of_another_sweep_is_refused_without_the_fresh_option() {
 }
 
 #[test]
-fn cpus_option_of_sweep_replaces_host_sizes_in_the_family_table() {
+fn cpus_option_of_sweep_replaces_host_sizes_in_family_table() {
     let place = Place::with(FAMILY);
     let sweep = ["sweep", "it.toml", "--seeds", "1", "--csv", "it.csv", "--length", "3s"];
     let sweep = |sizes| [&sweep[..], &["--cpus", sizes]].concat();
@@ -170,7 +170,7 @@ fn cpus_option_of_sweep_replaces_host_sizes_in_the_family_table() {
 }
 
 #[test]
-fn sweep_command_runs_a_scenario_without_a_family_and_notes_refused_runs() {
+fn sweep_command_runs_scenario_without_family_and_notes_refused_runs() {
     let place = Place::with(GOOD);
     let sweep = ["sweep", "it.toml", "--policies", "edf,edf:reserve=0.2cpu", "--seeds", "2"];
     place.run(&[&sweep[..], &["--csv", "it.csv"]].concat()).ended_with(0).shows("were refused");
@@ -212,7 +212,7 @@ fn invalid_sweep_is_refused_before_its_first_run() {
 }
 
 #[test]
-fn metric_option_of_sweep_adds_a_column_a_table_and_a_chart_panel() {
+fn metric_option_of_sweep_adds_column_table_and_chart_panel() {
     let place = Place::with(FAMILY);
     let metrics = ["--metric", "wait worst", "--metric", "misses of total"];
     let arguments = [&SWEEP[..], &["--page", "it.html"], &metrics].concat();

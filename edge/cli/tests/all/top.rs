@@ -86,7 +86,7 @@ work = { kind = "spin" }
 "#;
 
 #[test]
-fn top_command_plays_a_trace_and_restores_the_terminal_when_quit() {
+fn top_command_plays_trace_and_restores_terminal_when_quit() {
     let place = Place::new();
     place.write("it.toml", TWO.as_bytes());
     place.run(&["sim", "it.toml", "--save", "it.trace"]).ended_with(0);
@@ -130,7 +130,7 @@ fn top_command_restores_the_terminal_if_a_signal_ends_it() {
 }
 
 #[test]
-fn top_command_is_refused_without_a_terminal_a_daemon_or_a_valid_interval() {
+fn top_command_is_refused_without_terminal_daemon_or_valid_interval() {
     let place = Place::new();
     place.run(&["top"]).ended_with(2).says("are not a terminal").says("hint:");
     place.run(&["top", "--interval", "1ms"]).ended_with(2).says("from 200ms to 60s");

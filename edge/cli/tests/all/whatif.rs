@@ -36,7 +36,7 @@ fn json(text: &str) -> Value {
 }
 
 #[test]
-fn whatif_command_without_edits_reports_if_the_model_reproduces_the_recording() {
+fn whatif_command_without_edits_reports_if_model_reproduces_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
     assert!(told.contains("Both forms repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
@@ -56,7 +56,7 @@ fn whatif_command_prints_predicted_shares_losses_and_unknown_values() {
 }
 
 #[test]
-fn scenario_saved_by_whatif_gives_the_predicted_numbers_in_a_simulation() {
+fn scenario_saved_by_whatif_gives_predicted_numbers_in_simulation() {
     let place = traced();
     let edits = ["--set", "batch.slice=3ms", "--add", "db2", "--like", "db", "--set"];
     let edits = [&edits[..], &["db.slice=2ms", "--set", "db2.slice=2ms"]].concat();
@@ -145,7 +145,7 @@ fn answers(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn worker_of_the_daemon_predicts_the_same_as_the_command_line() {
+fn daemon_worker_predicts_the_same_as_command_line() {
     let place = traced();
     let trace = place.read("it.trace");
     let set = json!([{ "name": "db", "slice": "6ms" }]);
@@ -166,7 +166,7 @@ fn worker_of_the_daemon_predicts_the_same_as_the_command_line() {
 }
 
 #[test]
-fn worker_of_the_daemon_returns_to_a_tenant_its_own_vms_only() {
+fn daemon_worker_returns_only_own_vms_to_a_tenant() {
     let place = traced();
     let trace = place.read("it.trace");
     let asked = json!({ "set": [{ "name": "db", "slice": "2ms" }], "add": [
@@ -184,7 +184,7 @@ fn worker_of_the_daemon_returns_to_a_tenant_its_own_vms_only() {
 }
 
 #[test]
-fn worker_of_the_daemon_reports_damaged_recordings_and_has_little_memory() {
+fn daemon_worker_reports_damaged_recordings_and_has_little_memory() {
     let place = Place::new();
     let question = json!({ "asked": {}, "own": null }).to_string();
     let output = worker(&place, &[b"not a trace", question.as_bytes()]);

@@ -64,7 +64,7 @@ fn task_sets_of_eva_and_uunifast_are_simulated_and_fitted() {
 }
 
 #[test]
-fn import_command_writes_series_of_several_files_with_an_axis_of_burst_models() {
+fn import_command_writes_series_of_files_with_burst_model_axis() {
     let place = place();
     fs::copy(place.path("planetlab.txt"), place.path("second.txt")).expect("a copy");
     let told = place.run(&[

@@ -64,7 +64,7 @@ fn port() -> u16 {
 /// policy `gaps` that VM answers sooner than with `credit`. Other load on the host can delay the
 /// client, so the test allows three tries.
 #[test]
-fn server_in_a_busy_guest_answers_sooner_if_its_agent_reports_urgency() {
+fn server_in_busy_guest_answers_sooner_if_agent_reports_urgency() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
@@ -333,7 +333,7 @@ fn qemu(live: &Live, cache: &Path, name: &str, more: &str) -> String {
 /// five seconds. The state of its urgent task reaches the policy, and a claim ends within 200 ms
 /// after the agent's death. The trace can be replayed.
 #[test]
-fn urgency_claim_of_a_qemu_guest_ends_when_its_agent_is_killed() {
+fn urgency_claim_of_qemu_guest_ends_when_agent_is_killed() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let guest = qemu(&live, &cache, "guest", "slackline.agent=nice=-1 slackline.stop=5");
@@ -398,7 +398,7 @@ fn asks(live: &Live, name: &str) -> JoinHandle<Value> {
 /// There are three VMs on one CPU, which always compute. Two of them also have an urgent server.
 /// The server of the VM with an agent answers sooner than the server of the other VM.
 #[test]
-fn qemu_guest_with_an_agent_answers_sooner_than_a_guest_without_agent() {
+fn qemu_guest_with_agent_answers_sooner_than_without_agent() {
     let Some(live) = live::begin() else { return };
     let Some(cache) = guest_of_qemu() else { return };
     let tells = qemu(&live, &cache, "tells", "slackline.agent=nice=-1");

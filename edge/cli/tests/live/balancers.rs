@@ -46,7 +46,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
 /// Other programs use the CPUs too. So the test only asserts that the shares are more equal than
 /// without a balancer.
 #[test]
-fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
+fn balancers_divide_two_live_cpus_more_equally_than_no_balancer() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");
@@ -66,7 +66,7 @@ fn balancers_divide_two_cpus_more_equally_than_no_balancer_on_a_live_host() {
 /// Three vCPUs with hard limits of 0.55 CPU fit on two CPUs if one of them is split. The two others
 /// still receive no more than their limits.
 #[test]
-fn split_vcpu_and_unsplit_vcpus_receive_their_slices_on_a_live_host() {
+fn split_and_unsplit_vcpus_receive_slices_on_live_host() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

@@ -24,7 +24,7 @@ fn threads_are_restored_when_their_reservation_ends() {
 }
 
 #[test]
-fn reservation_that_ends_while_no_daemon_runs_is_not_activated_again() {
+fn reservation_ending_while_no_daemon_runs_is_not_reactivated() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

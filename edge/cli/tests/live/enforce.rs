@@ -33,7 +33,7 @@ fn hold<'a>(live: &'a Live, victim: &Victim, way: &[&str]) -> crate::hold::Holdi
 }
 
 #[test]
-fn hold_command_restores_a_target_that_the_kernel_enforces_when_interrupted() {
+fn interrupted_hold_command_restores_target_enforced_by_kernel() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -64,7 +64,7 @@ fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
 }
 
 #[test]
-fn doctor_free_ends_enforcement_by_the_kernel_after_hold_and_keeper_are_killed() {
+fn doctor_free_ends_kernel_enforcement_of_killed_hold_and_keeper() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -87,7 +87,7 @@ fn doctor_free_ends_enforcement_by_the_kernel_after_hold_and_keeper_are_killed()
 /// The kernel's minimum for a quota is 1 ms, a quota guarantees nothing, and a deadline thread may
 /// not be pinned or have slack.
 #[test]
-fn mechanism_refuses_a_demand_that_it_cannot_express_and_changes_nothing() {
+fn mechanism_refuses_inexpressible_demand_and_changes_nothing() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();

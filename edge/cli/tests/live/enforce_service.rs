@@ -142,7 +142,7 @@ fn auto_chooses_a_possible_mechanism_and_logs_the_reason() {
 /// A deadline thread runs before all threads of the dispatcher, so a long burst is refused although
 /// the sum of all shares is small.
 #[test]
-fn burst_of_a_deadline_thread_is_refused_beside_a_short_period() {
+fn burst_of_deadline_thread_is_refused_beside_short_period() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -165,7 +165,7 @@ fn burst_of_a_deadline_thread_is_refused_beside_a_short_period() {
 }
 
 #[test]
-fn kernel_keeps_a_reservation_of_a_killed_daemon_until_the_next_daemon_adopts_it() {
+fn kernel_keeps_reservation_of_killed_daemon_for_next_daemon() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let keep = ["--on-death", "keep", "--keep-for", "5min"];

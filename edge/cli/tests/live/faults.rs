@@ -42,7 +42,7 @@ fn live_run_that_names_a_missing_process_is_refused() {
 }
 
 #[test]
-fn live_run_that_names_init_or_a_kernel_thread_is_refused() {
+fn live_run_naming_init_or_kernel_thread_is_refused() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         run_one(&live, &format!("pid = 1, threads = \"{threads}\"")).ended_with(3).says("`it`: ");
@@ -77,7 +77,7 @@ fn live_run_that_names_its_own_process_is_refused() {
 }
 
 #[test]
-fn live_run_of_a_program_that_cannot_be_started_is_refused() {
+fn live_run_of_unstartable_program_is_refused() {
     let Some(live) = live::begin() else { return };
     let ran = run_one(&live, "command = [\"slackline-has-no-such-program\"]").refused(3);
     ran.says("cannot start `slackline-has-no-such-program`: No such file")
@@ -88,7 +88,7 @@ fn live_run_of_a_program_that_cannot_be_started_is_refused() {
 /// A program ends before it is scheduled, or just after that. In both cases its exit code is
 /// reported.
 #[test]
-fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
+fn live_run_reports_exit_code_of_immediately_ending_program() {
     let Some(live) = live::begin() else { return };
     for _ in 0..5 {
         let ran = run_one(&live, "command = [\"sh\", \"-c\", \"exit 42\"]");
@@ -101,7 +101,7 @@ fn live_run_reports_the_exit_code_of_a_program_that_ends_at_once() {
 }
 
 #[test]
-fn live_run_continues_after_the_command_of_one_domain_has_ended() {
+fn live_run_continues_after_command_of_one_domain_has_ended() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"other\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"1ms\", period = \"10ms\", exact = true }\n";
@@ -113,7 +113,7 @@ fn live_run_continues_after_the_command_of_one_domain_has_ended() {
 }
 
 #[test]
-fn live_run_continues_after_one_of_its_load_processes_is_killed() {
+fn live_run_continues_after_a_load_process_is_killed() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -127,7 +127,7 @@ fn live_run_continues_after_one_of_its_load_processes_is_killed() {
 }
 
 #[test]
-fn live_run_notes_the_end_of_a_process_that_it_schedules() {
+fn live_run_notes_end_of_scheduled_process() {
     let Some(live) = live::begin() else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();
@@ -142,7 +142,7 @@ fn live_run_notes_the_end_of_a_process_that_it_schedules() {
 /// Threads of the target start and end. The threads that remain are scheduled, and restored in the
 /// end.
 #[test]
-fn threads_of_a_process_stay_scheduled_after_one_of_its_threads_ends() {
+fn process_threads_stay_scheduled_after_one_thread_ends() {
     let Some(live) = live::begin() else { return };
     let mut victim = Victim::start();
     let runner = live.start(&victim.scenario("process", "1500ms"));
@@ -207,7 +207,7 @@ fn live_run_without_root_is_refused_and_changes_no_thread() {
 }
 
 #[test]
-fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
+fn live_run_in_cgroup_without_real_time_budget_is_refused() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -228,7 +228,7 @@ fn live_run_in_a_cgroup_without_real_time_budget_is_refused() {
 /// The test creates cgroups like libvirt's: one for the domain, and inside it one for each vCPU,
 /// all without real-time budget.
 #[test]
-fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
+fn cgroup_of_scheduled_process_has_real_time_budget_until_restored() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -276,7 +276,7 @@ fn cgroup_of_a_scheduled_process_has_real_time_budget_until_restored() {
 }
 
 #[test]
-fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
+fn live_run_of_already_scheduled_process_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
@@ -298,7 +298,7 @@ fn live_run_of_a_process_that_is_already_scheduled_is_refused() {
 /// A VM with a share of 20 % is alone on a CPU. With a hard limit it receives 20 %. Without one it
 /// receives all slack too.
 #[test]
-fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
+fn only_work_conserving_vm_uses_slack_beyond_reserved_share() {
     let Some(live) = live::begin() else { return };
     let share = |exact: bool| {
         let text = format!(
@@ -326,7 +326,7 @@ fn exact_vm_receives_only_its_share_and_work_conserving_vm_uses_slack() {
 /// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so five
 /// runs are made, and the best run must be within the share.
 #[test]
-fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
+fn exact_vm_is_limited_to_share_from_live_run_start() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\
@@ -352,7 +352,7 @@ fn exact_vm_is_limited_to_its_share_from_the_start_of_a_live_run() {
 }
 
 #[test]
-fn live_run_carries_out_joins_leaves_and_changes_of_the_scenario() {
+fn live_run_carries_out_joins_leaves_and_changes_of_scenario() {
     let Some(live) = live::begin() else { return };
     let runner = live.start(live::COMES_AND_GOES);
     wait_until("the process of the guest to end", || {

@@ -53,7 +53,7 @@ fn no_room(ran: Ran, disk: &Path) {
 }
 
 #[test]
-fn simulation_that_fills_the_disk_prints_one_error_and_leaves_no_file() {
+fn simulation_filling_disk_prints_one_error_and_leaves_no_file() {
     let place = Place::with(&long());
     let Some(disk) = FullDisk::mount(&place) else { return };
     for option in ["--save", "--perfetto"] {
@@ -82,7 +82,7 @@ fn live_run_that_fills_the_disk_leaves_no_file() {
 }
 
 #[test]
-fn device_that_is_named_as_output_is_written_to_and_not_replaced() {
+fn device_named_as_output_is_written_and_not_replaced() {
     use std::os::unix::fs::FileTypeExt;
     let place = Place::with(GOOD);
     let is_device = |path: &str| fs::metadata(path).unwrap().file_type().is_char_device();
@@ -92,7 +92,7 @@ fn device_that_is_named_as_output_is_written_to_and_not_replaced() {
 }
 
 #[test]
-fn output_to_a_symbolic_link_replaces_its_target_and_keeps_the_link() {
+fn output_to_symbolic_link_replaces_target_and_keeps_link() {
     let place = Place::with(GOOD);
     place.write("old", b"old");
     std::os::unix::fs::symlink("old", place.path("link")).unwrap();
@@ -103,7 +103,7 @@ fn output_to_a_symbolic_link_replaces_its_target_and_keeps_the_link() {
 }
 
 #[test]
-fn output_file_that_cannot_be_written_is_refused_before_the_run() {
+fn unwritable_output_file_is_refused_before_run() {
     let place = Place::with(GOOD);
     place.write("file", b"");
     for name in ["nowhere/made", "file/made", "/proc/made", "."] {
@@ -123,7 +123,7 @@ fn output_file_that_cannot_be_written_is_refused_before_the_run() {
 /// A run that is killed at any time leaves either a complete output file or none. If the file
 /// system supports unnamed files, it leaves no hidden file either.
 #[test]
-fn run_that_is_killed_while_saving_leaves_a_complete_file_or_none() {
+fn run_killed_while_saving_leaves_complete_file_or_none() {
     let place = Place::with(&GOOD.replace("400ms", "10h"));
     let hidden = |name: &String| name.starts_with(".slackline-");
     for more in 0..3 {

@@ -49,7 +49,7 @@ fn shown(live: &Live, host: &str, name: &str) -> Option<Value> {
 }
 
 #[test]
-fn gang_on_two_live_hosts_begins_on_both_or_on_neither() {
+fn gang_on_two_live_hosts_begins_on_both_or_neither() {
     let Some(live) = live::begin() else { return };
     let Some(mut daemons) = two_hosts(&live) else { return };
     let victims = [Victim::start(), Victim::start()];

@@ -74,7 +74,7 @@ fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
 }
 
 #[test]
-fn history_is_unknown_if_the_daemon_is_killed_in_its_first_minute() {
+fn history_is_unknown_if_daemon_is_killed_in_first_minute() {
     let Some(live) = live::begin() else { return };
     let name = format!("new-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -92,7 +92,7 @@ fn history_is_unknown_if_the_daemon_is_killed_in_its_first_minute() {
 }
 
 #[test]
-fn history_counts_time_in_which_a_reservation_is_in_state_contested() {
+fn history_counts_time_of_reservation_in_contested_state() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);

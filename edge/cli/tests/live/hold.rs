@@ -155,7 +155,7 @@ fn hold_command_limits_a_process_and_restores_it_when_interrupted() {
 /// A command may be given more than one CPU. Two busy threads of the command then receive more than
 /// one CPU, but no more than their reservation. A single thread receives one CPU.
 #[test]
-fn hold_command_lets_a_program_with_two_threads_use_more_than_one_cpu() {
+fn hold_command_lets_two_threads_use_more_than_one_cpu() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -182,7 +182,7 @@ fn hold_command_lets_a_program_with_two_threads_use_more_than_one_cpu() {
 }
 
 #[test]
-fn hold_command_on_two_cpus_restores_the_process_when_it_ends() {
+fn hold_command_on_two_cpus_restores_process_at_end() {
     let Some(live) = live::begin() else { return };
     if online_cpus().unwrap().iter().count() < 2 {
         println!("skipped: needs two CPUs");
@@ -269,7 +269,7 @@ fn process_is_restored_after_its_hold_command_is_killed() {
 }
 
 #[test]
-fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
+fn hold_command_with_vcpus_option_schedules_each_vcpu_thread() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -287,7 +287,7 @@ fn hold_command_with_vcpus_option_schedules_each_vcpu_thread_of_a_vm() {
 /// reserves a total for all vCPUs of the VM, a vCPU may also use budget that the others leave
 /// unused. The output distinguishes a vCPU that blocked from one that lacked CPU time.
 #[test]
-fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
+fn hold_command_reports_cpu_and_blocked_time_per_vcpu() {
     let Some(live) = live::begin() else { return };
     let (guest, tids) = guest();
     let pid = guest.0.id().to_string();
@@ -342,7 +342,7 @@ fn hold_command_reports_cpu_time_and_blocked_time_of_each_vcpu() {
 /// for borrowed time too. A thread whose cgroup exhausts its budget would be stopped until the end
 /// of a second.
 #[test]
-fn real_time_budget_of_a_vcpu_cgroup_also_covers_borrowed_cpu_time() {
+fn real_time_budget_of_vcpu_cgroup_covers_borrowed_cpu_time() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -396,7 +396,7 @@ fn progress_line_of_hold_fits_a_terminal_of_40_columns() {
 }
 
 #[test]
-fn hold_command_with_an_invalid_target_or_amount_is_refused_with_a_hint() {
+fn hold_command_refuses_invalid_target_or_amount_with_hint() {
     let Some(live) = live::begin() else { return };
     let mut gone = std::process::Command::new("true").spawn().unwrap();
     gone.wait().unwrap();
@@ -474,7 +474,7 @@ impl Drop for Cpuset {
 }
 
 #[test]
-fn hold_command_never_uses_cpus_outside_the_cpuset_of_its_process() {
+fn hold_command_never_uses_cpus_outside_cpuset_of_process() {
     let Some(live) = live::begin() else { return };
     let mut child = std::process::Command::new("sh");
     let child = Ended(child.args(["-c", "while :; do :; done"]).spawn().unwrap());

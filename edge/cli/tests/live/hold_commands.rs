@@ -39,7 +39,7 @@ fn helper_process_runs_as_sleeper() {
 /// The kernel does not always report that a thread woke on an idle CPU. The limit must apply even
 /// then. Other load on the host only makes bursts longer.
 #[test]
-fn exact_process_that_sleeps_often_is_throttled_when_its_slice_is_used() {
+fn often_sleeping_exact_process_is_throttled_when_slice_is_used() {
     let Some(live) = live::begin() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
@@ -100,7 +100,7 @@ impl Drop for Holding<'_> {
 }
 
 #[test]
-fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
+fn hold_command_returns_exit_code_of_immediately_ending_program() {
     let Some(live) = live::begin() else { return };
     let two = online_cpus().unwrap().iter().count() > 1;
     let amounts = [&["20%"][..], &["60%", "--at-least"], &["1.2"]];
@@ -118,7 +118,7 @@ fn hold_command_returns_the_exit_code_of_a_program_that_ends_at_once() {
 /// The shell waits for each command to end. If the shell or the command were stopped and not
 /// resumed, the script would not complete.
 #[test]
-fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
+fn script_of_short_commands_completes_under_hard_limit_of_hold() {
     let Some(live) = live::begin() else { return };
     let script = "i=0; while [ $i -lt 200 ]; do /bin/true; i=$((i + 1)); done";
     for amount in [&["--cpu", "50%"][..], &["--slice", "1ms", "--period", "5ms"]] {
@@ -136,7 +136,7 @@ fn script_of_short_commands_completes_under_a_hard_limit_of_hold() {
 /// On any host the CPU times of the processes differ by less than a factor of two. With a former
 /// bug, two of them received all of the time.
 #[test]
-fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
+fn busy_processes_of_held_command_receive_similar_cpu_time() {
     let Some(live) = live::begin() else { return };
     let script = "for i in 1 2 3 4 5; do nice -n $((i * 3)) sh -c 'while :; do :; done' & done; \
                   wait";
@@ -167,7 +167,7 @@ fn busy_processes_of_one_command_under_hold_receive_equal_cpu_time() {
 }
 
 #[test]
-fn signal_to_the_hold_command_ends_every_process_that_it_started() {
+fn signal_to_hold_command_ends_every_started_process() {
     let Some(live) = live::begin() else { return };
     let script = "sleep 1000 & (sleep 1000; :) & trap '' TERM; sleep 1000 & wait";
     let holding = Holding::start(&live, &["hold", "--cpu", "20%", "--", "sh", "-c", script]);

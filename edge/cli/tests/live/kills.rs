@@ -206,13 +206,13 @@ fn threads_are_restored_if_keeper_process_dies() {
 }
 
 #[test]
-fn threads_are_restored_if_live_run_and_keeper_process_are_killed() {
+fn threads_are_restored_after_kill_of_live_run_and_keeper() {
     kill_at_every_part(Kernel::Ours, Whom::Both, 5);
     kill_at_every_part(Kernel::Ours, Whom::Both, 6);
 }
 
 #[test]
-fn threads_are_restored_if_a_load_process_of_a_live_run_is_killed() {
+fn threads_are_restored_if_live_run_load_process_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Load, 7);
 }
 
@@ -227,7 +227,7 @@ fn threads_are_restored_after_kills_on_a_kernel_without_pidfds() {
 
 /// A keeper that dies is replaced. If the program dies later, the new keeper restores the threads.
 #[test]
-fn second_keeper_process_restores_threads_if_the_live_run_is_killed() {
+fn second_keeper_process_restores_threads_of_killed_live_run() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let runner = live.start(&victim.scenario("vcpus", "10s"));

@@ -68,7 +68,7 @@ fn wait_for_change(live: &Live) -> Option<Value> {
 }
 
 #[test]
-fn live_manager_raises_the_share_of_a_vm_that_misses_and_its_file_replays() {
+fn live_manager_raises_share_after_misses_and_saved_file_replays() {
     let Some(live) = live::begin() else { return };
     let web = Worker::start(&live);
     let db = Victim::start();
@@ -191,7 +191,7 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
 const VIEWERS: u32 = 54_324;
 
 #[test]
-fn live_manager_of_a_viewer_observes_and_recommends_but_cannot_act() {
+fn live_manager_of_viewer_observes_and_recommends_but_cannot_act() {
     let Some(live) = live::begin() else { return };
     let groups = live.place.path("group");
     let known = std::fs::read_to_string("/etc/group").expect("the groups of this host");

@@ -20,7 +20,7 @@ fn doctor_command_reports_that_the_kernel_lacks_pidfds() {
 }
 
 #[test]
-fn live_run_of_two_busy_vms_works_on_a_kernel_without_pidfds() {
+fn live_run_of_two_busy_vms_works_without_pidfds() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     live.place.write("it.toml", GOOD.as_bytes());
     let out = live.run(&["run", "it.toml"]).good();
@@ -30,7 +30,7 @@ fn live_run_of_two_busy_vms_works_on_a_kernel_without_pidfds() {
 }
 
 #[test]
-fn live_run_notes_the_end_of_a_process_on_a_kernel_without_pidfds() {
+fn live_run_without_pidfds_notes_end_of_process() {
     let Some(live) = live::begin_on(Kernel::Linux44) else { return };
     for threads in ["process", "vcpus"] {
         let victim = Victim::start();

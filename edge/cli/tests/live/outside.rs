@@ -44,7 +44,7 @@ fn number(of: &Value, field: &str) -> u64 {
 }
 
 #[test]
-fn response_times_of_clients_are_reported_by_live_run_and_compare() {
+fn live_run_and_compare_report_client_response_times() {
     let Some(live) = live::begin() else { return };
     let run = run_json(&live, &scenario("1500ms", HTTPERF));
     let web = vcpu(&run, "web");
@@ -65,7 +65,7 @@ fn response_times_of_clients_are_reported_by_live_run_and_compare() {
 /// One node has 2 ms in every 20 ms and needs all of it for a round of the parallel program. So the
 /// other node has to wait for that node in each round.
 #[test]
-fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
+fn slow_live_bsp_node_limits_rate_of_other_nodes() {
     let Some(live) = live::begin() else { return };
     let node = |name: &str, slice: &str, compute: &str| {
         format!(
@@ -91,7 +91,7 @@ fn slow_bsp_node_limits_the_rate_of_other_nodes_on_a_live_host() {
 
 /// The scenario has every kind of workload and client.
 #[test]
-fn every_kind_of_workload_and_client_can_run_on_a_live_host() {
+fn every_workload_and_client_kind_runs_on_live_host() {
     let Some(live) = live::begin() else { return };
     let domain = |name: &str, work: &str| {
         format!(
@@ -128,7 +128,7 @@ fn every_kind_of_workload_and_client_can_run_on_a_live_host() {
 }
 
 #[test]
-fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
+fn requests_to_departed_domain_are_reported_as_lost() {
     let Some(live) = live::begin() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
@@ -144,7 +144,7 @@ fn requests_to_a_domain_that_has_left_are_reported_as_lost() {
 }
 
 #[test]
-fn scenario_feature_that_exists_only_in_simulation_is_refused_in_a_live_run() {
+fn simulation_only_scenario_feature_is_refused_in_live_run() {
     let Some(live) = live::begin() else { return };
     for (from, to, says) in [
         ("name = \"web\"\n", "name = \"web\"\nvcpus = 2\n", "with tasks and several vCPUs live"),
@@ -212,7 +212,7 @@ fn cpus_of(pid: i32) -> String {
 }
 
 #[test]
-fn clients_in_a_live_run_use_only_cpus_that_slackline_does_not_manage() {
+fn live_run_clients_use_only_cpus_not_managed_by_slackline() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     let (tasks, callers) = parts(&live);
@@ -230,7 +230,7 @@ fn clients_in_a_live_run_use_only_cpus_that_slackline_does_not_manage() {
 }
 
 #[test]
-fn live_run_continues_after_a_client_or_server_process_is_killed() {
+fn live_run_continues_after_client_or_server_process_is_killed() {
     let Some(live) = live::begin() else { return };
     for word in ["caller", "files", "tasks"] {
         let mut runner = busy(&live);
@@ -250,7 +250,7 @@ fn live_run_continues_after_a_client_or_server_process_is_killed() {
 }
 
 #[test]
-fn live_run_that_is_killed_leaves_no_server_or_client_process() {
+fn killed_live_run_leaves_no_server_or_client_process() {
     let Some(live) = live::begin() else { return };
     let runner = busy(&live);
     runner.signal(Signal::KILL);

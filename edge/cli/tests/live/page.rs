@@ -35,7 +35,7 @@ fn split(url: &str) -> (String, String) {
 }
 
 #[test]
-fn page_of_a_real_daemon_logs_in_and_changes_a_running_process() {
+fn page_of_real_daemon_logs_in_and_changes_running_process() {
     let Some(live) = live::begin() else { return };
     let options =
         ["serve", "--state", "state", "--socket", "socket", "--page", "127.0.0.1:0", "--cpus"];

@@ -35,7 +35,7 @@ fn start<'a>(live: &'a Live, web: &Victim, db: &Victim) -> Daemon<'a> {
 }
 
 #[test]
-fn canary_decides_if_a_plan_is_completed_and_undo_restores_all_slices() {
+fn canary_decides_plan_completion_and_undo_restores_all_slices() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = start(&live, &web, &db);

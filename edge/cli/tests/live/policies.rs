@@ -10,7 +10,7 @@ use slackline_policy::ALL;
 /// The VMs `heavy` and `light` never block. Their weights or reservations are two to one, so
 /// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
-fn live_run_under_every_policy_gives_the_lighter_vm_no_more_cpu_time() {
+fn every_live_policy_gives_lighter_vm_no_more_cpu_time() {
     let Some(live) = live::begin() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");

@@ -7,7 +7,7 @@ use crate::common::service::{Daemon, Machine};
 use serde_json::json;
 
 #[test]
-fn first_vm_is_restored_if_its_reservation_is_bound_to_another_vm() {
+fn vm_is_restored_when_reservation_is_rebound_to_another_vm() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = Daemon::start(&live);
@@ -102,7 +102,7 @@ fn reservation_is_enforced_again_after_its_libvirt_domain_is_renamed() {
 }
 
 #[test]
-fn reserve_command_with_a_program_returns_its_exit_code_and_releases() {
+fn reserve_command_returns_exit_code_of_program_and_releases_reservation() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let reserve = ["reserve", "job", "--cpu", "20%", "--exact", "--socket", "socket", "--"];

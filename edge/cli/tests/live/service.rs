@@ -151,7 +151,7 @@ fn every_service_command_works_with_a_running_daemon() {
 /// The daemon refuses to use a damaged ledger, and does not change it. A rebuild keeps the intact
 /// parts.
 #[test]
-fn doctor_command_reports_a_damaged_ledger_and_rebuilds_it_on_request() {
+fn doctor_command_reports_damaged_ledger_and_rebuilds_on_request() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let daemon = Daemon::start(&live);
@@ -217,7 +217,7 @@ fn reservations_resume_after_any_process_of_the_daemon_is_killed() {
 }
 
 #[test]
-fn reservation_waits_for_its_vm_after_each_restart_of_the_daemon() {
+fn reservation_waits_for_vm_after_each_daemon_restart() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let mut daemon = Daemon::start(&live);
@@ -333,7 +333,7 @@ fn scheduling_changes_made_by_a_vm_are_undone_and_logged() {
 /// An administrator stops the VM with SIGSTOP. The daemon does not resume the VM before the
 /// administrator continues it.
 #[test]
-fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
+fn reservation_is_contested_while_vm_is_stopped_by_sigstop() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let machine = Machine::start(&name);
@@ -374,7 +374,7 @@ fn reservation_is_in_state_contested_while_its_vm_is_stopped_by_sigstop() {
 }
 
 #[test]
-fn reservation_is_in_state_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
+fn reservation_is_partial_if_vm_has_fewer_vcpus_than_reserved() {
     let Some(live) = live::begin() else { return };
     let name = format!("test-{}", std::process::id());
     let _machine = Machine::start(&name);
@@ -392,7 +392,7 @@ fn reservation_is_in_state_partial_if_its_vm_has_fewer_vcpus_than_reserved() {
 
 /// A monitor that never answers delays requests for its own VM only.
 #[test]
-fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
+fn silent_qemu_monitor_delays_only_requests_for_own_vm() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let socket = live.place.path("monitor");
@@ -435,7 +435,7 @@ fn qemu_monitor_that_never_answers_delays_only_requests_for_its_own_vm() {
 /// Libvirt moves each thread of a starting VM to a new cgroup without real-time budget. In this
 /// test it does so after the daemon has found the threads.
 #[test]
-fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
+fn cgroup_without_real_time_budget_gets_budget_for_arriving_vm() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -499,7 +499,7 @@ fn cgroup_without_real_time_budget_gets_a_budget_when_a_vm_moves_in() {
 
 /// The test runs the hook as libvirt does, with different metadata.
 #[test]
-fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
+fn libvirt_hook_reserves_from_metadata_and_lets_optional_guests_start() {
     let Some(live) = live::begin() else { return };
     let hook = |moment: &str, xml: &[u8]| {
         let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
@@ -560,7 +560,7 @@ fn libvirt_hook_reserves_from_domain_metadata_and_lets_optional_guests_start() {
 /// The disk has no space for a change. The change is refused, and existing reservations stay in
 /// force.
 #[test]
-fn new_reservation_is_refused_and_none_is_lost_if_the_ledger_disk_is_full() {
+fn new_reservation_on_full_ledger_disk_is_refused_without_loss() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();

@@ -49,7 +49,7 @@ fn daemon_reloads_prices_groups_and_certificates_on_request() {
 /// A reservation waits for a VM. A VM of another user with the same name starts, and does not get
 /// the reservation.
 #[test]
-fn waiting_reservation_ignores_a_vm_of_the_same_name_of_another_user() {
+fn waiting_reservation_ignores_same_named_vm_of_another_user() {
     const STRANGER: u32 = 54_321;
     let Some(live) = live::begin() else { return };
     let name = format!("taken-{}", std::process::id());
@@ -88,7 +88,7 @@ fn waiting_reservation_ignores_a_vm_of_the_same_name_of_another_user() {
 /// The test uses a client on another host, from the creation of its token to the token's
 /// revocation.
 #[test]
-fn remote_client_keeps_its_role_and_budget_until_its_token_is_revoked() {
+fn remote_client_keeps_role_and_budget_until_token_is_revoked() {
     let Some(live) = live::begin() else { return };
     let path = |name: &str| live.place.path(name);
     let signed = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
@@ -214,7 +214,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
 }
 
 #[test]
-fn second_daemon_with_the_ledger_or_cpu_of_the_first_is_refused() {
+fn second_daemon_with_ledger_or_cpu_of_first_is_refused() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let cpu = live.cpu();
@@ -237,7 +237,7 @@ fn second_daemon_with_the_ledger_or_cpu_of_the_first_is_refused() {
 }
 
 #[test]
-fn front_process_of_the_daemon_has_no_capabilities_and_others_have_few() {
+fn daemon_front_process_has_no_capabilities_and_others_have_few() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -292,7 +292,7 @@ fn front_process_of_the_daemon_has_no_capabilities_and_others_have_few() {
 /// The tool `systemd-analyze security` rates the exposure of the daemon under its systemd unit: at
 /// most 4.0 of 10.
 #[test]
-fn systemd_rates_the_exposure_of_the_daemon_unit_at_most_4() {
+fn systemd_rates_daemon_unit_exposure_at_most_4() {
     let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/../daemon/systemd/slackline.service");
     let mut analyze = Command::new("systemd-analyze");
     analyze.args(["security", "--offline=true", "--no-pager", "--threshold=40", unit]);

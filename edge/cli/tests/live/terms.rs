@@ -42,7 +42,7 @@ fn domain_paused_in_a_live_run_receives_no_cpu_time() {
 }
 
 #[test]
-fn vcpus_in_a_live_run_run_only_on_cpus_of_their_affinity() {
+fn vcpu_in_live_run_uses_only_cpus_of_own_affinity() {
     let Some(live) = live::begin() else { return };
     let online: Vec<CpuId> = online_cpus().unwrap().iter().collect();
     let [.., zero, one] = online[..] else {
@@ -93,7 +93,7 @@ fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
 
 /// The vCPU is blocked when it joins. Its work begins at the time in the scenario.
 #[test]
-fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
+fn vcpu_in_live_run_with_later_wake_time_joins_blocked() {
     let Some(live) = live::begin() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\
@@ -115,7 +115,7 @@ fn vcpu_in_a_live_run_with_a_later_wake_time_joins_blocked() {
 /// receives its equal share, and at most a quarter more. With `spread = "use"`, it also receives
 /// the unused budget of the first, which is more. Replaying the trace gives the same decisions.
 #[test]
-fn busy_vcpu_in_a_live_run_receives_unused_budget_of_its_sibling() {
+fn busy_vcpu_in_live_run_receives_unused_budget_of_sibling() {
     let Some(live) = live::begin() else { return };
     let [even, by_use] = ["even", "use"].map(|spread| {
         let scenario = format!(

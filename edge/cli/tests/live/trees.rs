@@ -211,7 +211,7 @@ fn busy_child_processes_share_the_reservation_of_their_parent() {
 }
 
 #[test]
-fn cpu_time_of_child_processes_that_ended_counts_for_their_process_tree() {
+fn cpu_time_of_ended_child_processes_counts_for_process_tree() {
     let Some(live) = live::begin() else { return };
     let (told, rates) = run_tree(&live, "first of many");
     // The difference is CPU time used before the processes are found, and while the notes are
@@ -384,7 +384,7 @@ enum Whom {
 }
 
 #[test]
-fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
+fn process_tree_is_restored_if_live_run_or_keeper_dies() {
     let Some(live) = live::begin() else { return };
     // One round has no hard limit: its threads are demoted instead of frozen.
     for (round, whom) in
@@ -419,7 +419,7 @@ fn process_tree_is_restored_after_live_run_or_keeper_process_is_killed() {
 /// A process is started during the run, and its parent ends. It is then moved to another cgroup, so
 /// that only the keeper's list or the journal shows that it must be restored.
 #[test]
-fn process_that_left_its_cgroup_is_restored_after_the_live_run_is_killed() {
+fn process_moved_from_cgroup_is_restored_after_killed_live_run() {
     let Some(live) = live::begin() else { return };
     for whom in [Whom::Runner, Whom::Both] {
         let Some((group, elsewhere)) =

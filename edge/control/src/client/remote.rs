@@ -165,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_address_or_token_file_of_a_remote_daemon_is_refused_at_once() {
+    fn invalid_remote_daemon_address_or_token_file_is_refused() {
         let folder = std::env::temp_dir().join(format!("slackline-remote-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let file = folder.join("token");

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_change_that_omits_slice_or_period_keeps_the_old_value() {
+    fn reservation_change_without_slice_or_period_keeps_old_value() {
         let now = Some(each(2, 10));
         let to = |text| change(text, now).unwrap();
         assert_eq!(to(r#"{"slice":"3ms"}"#), Some(Amount::Each(each(3, 10))));

@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn access_grant_overrides_the_role_by_group_until_the_grant_expires() {
+    fn access_grant_overrides_group_role_until_grant_expires() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let done = added(&mut access, "1000", grant(slackline_control::Role::Viewer, Some(2)), now);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn access_grant_beyond_the_limit_is_refused_but_old_grants_may_change() {
+    fn access_grants_at_limit_can_be_changed_but_not_added() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(
@@ -364,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn group_member_without_a_grant_becomes_a_tenant_after_access_migration() {
+    fn group_member_without_grant_becomes_tenant_after_access_migration() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         added(&mut access, "1001", grant(slackline_control::Role::Operator, None), now);
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn access_grant_to_root_or_for_an_invalid_number_of_days_is_refused() {
+    fn access_grant_to_root_or_for_invalid_days_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(slackline_control::Role::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(slackline_control::Role::Viewer, None), now).is_err());
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn access_token_is_shown_once_and_only_its_hash_is_stored() {
+    fn access_token_is_shown_once_and_stored_only_as_hash() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         let now = UNIX_EPOCH + Duration::from_secs(1_000_000);
         let Done { shown, what, .. } =

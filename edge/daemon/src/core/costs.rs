@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn price_of_a_reservation_per_hour_depends_on_share_and_period() {
+    fn hourly_reservation_price_depends_on_share_and_period() {
         let hour = |slice, period, vcpus| prices().hour(terms(slice, period, vcpus));
         assert_eq!(hour(5, 100, 1), 2_000);
         assert_eq!(hour(50, 100, 4), 80_000);
@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn cost_of_a_reservation_grows_with_the_time_for_which_it_is_reserved() {
+    fn reservation_cost_grows_with_reserved_time() {
         let (at, web) = (|seconds| Time::START.after(Span::from_secs(seconds)), DomId::new(3));
         let mut costs = Costs::new(prices(), at(0));
         let half = terms(50, 100, 1);

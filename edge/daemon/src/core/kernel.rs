@@ -91,7 +91,7 @@ mod tests {
 
     /// A mechanism that the request names is not replaced.
     #[test]
-    fn default_mechanism_is_named_only_in_requests_that_it_can_express() {
+    fn default_mechanism_is_named_only_if_request_is_expressible() {
         let named = |exact, enforce, phase: Option<Span>| {
             let wanted = ReservationParameters {
                 slice: Some(Length(Span::from_ms(2))),

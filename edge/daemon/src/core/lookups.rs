@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_lookup_is_dropped_if_its_caller_disconnects_or_it_expires() {
+    fn vm_lookup_is_dropped_if_caller_disconnects_or_lookup_expires() {
         let mut lookups = Lookups::start().unwrap();
         for ticket in 0..3 {
             lookups.look(now(0), asked(1000, ticket, Role::Operator), wanted()).unwrap();
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_list_vms_within_one_second_share_one_scan_of_the_host() {
+    fn callers_listing_vms_within_one_second_share_one_host_scan() {
         let mut lookups = Lookups::start().unwrap();
         for uid in 0..8 {
             let list = lookups.list(now(0), &asked(1000 + uid, uid.into(), Role::Viewer)).unwrap();

@@ -450,7 +450,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_name_that_contains_a_path_is_never_used_to_read_a_status_file() {
+    fn status_file_is_never_read_for_vm_name_containing_path() {
         let folder = tempfile::tempdir().unwrap();
         let inside = folder.path().join("qemu");
         std::fs::create_dir(&inside).unwrap();

@@ -152,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn daemon_replaces_an_abandoned_socket_but_not_a_socket_in_use() {
+    fn daemon_replaces_abandoned_socket_but_not_socket_in_use() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("deep").join("service.sock");
         let listen = |path: &Path| super::listen(path, People::default()).map(|(socket, _)| socket);
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn user_only_in_the_administrators_group_can_connect_to_the_socket() {
+    fn user_only_in_administrators_group_can_connect_to_socket() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_libvirt_slices_is_not_recognized_as_a_libvirt_domain() {
+    fn cgroup_outside_libvirt_slices_is_not_recognized_as_libvirt_domain() {
         for group in [
             "0::/user.slice/user-1000.slice/user@1000.service/machine-qemu\\x2d2\\x2dweb.scope\n",
             "0::/user.slice/machine/qemu-1-web.libvirt-qemu\n0::/machine-qemu-1-web.scope\n",
@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_name_matches_only_the_vm_name_that_libvirt_derived_it_from() {
+    fn libvirt_cgroup_name_matches_only_the_original_vm_name() {
         assert!(fits(b"myvm2ndab", b"my vm: 2nd, \"a,b\""));
         assert!(fits(b"ubuntu22.04", b"ubuntu22.04"));
         assert!(!fits(b"web", b"db"));
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn firecracker_id_is_parsed_from_the_cgroup_that_its_jailer_made() {
+    fn firecracker_id_is_parsed_from_cgroup_made_by_jailer() {
         assert_eq!(of_jailer(b"0::/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/a/firecracker/web-1\n"), Some(b"web-1".as_slice()));
         assert_eq!(of_jailer(b"0::/firecracker/\n0::/x/y\n"), None);
@@ -301,7 +301,7 @@ mod tests {
 
         /// The cgroup name that libvirt makes from any VM name fits that VM name.
         #[test]
-        fn cgroup_that_libvirt_derives_from_any_vm_name_matches_that_name(name in "[ -~]{1,80}") {
+        fn libvirt_cgroup_name_of_any_vm_matches_the_vm_name(name in "[ -~]{1,80}") {
             let kept: String = name.chars().filter(char::is_ascii_alphanumeric).take(40).collect();
             prop_assert!(fits(kept.as_bytes(), name.as_bytes()));
         }

@@ -279,7 +279,7 @@ mod tests {
     ];
 
     #[test]
-    fn program_name_and_uuid_are_parsed_from_command_lines_of_real_vms() {
+    fn program_name_and_uuid_are_parsed_from_vm_command_lines() {
         for text in LINES {
             let (head, words) =
                 text.split_once("\n\n").expect("the file has a result and a command line");
@@ -302,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn value_of_a_qemu_option_is_never_parsed_as_an_option() {
+    fn qemu_option_value_is_never_parsed_as_an_option() {
         let qemu = b"/usr/bin/qemu-system-x86_64".as_slice();
         assert_eq!(name(&[qemu, b"-append", b"-name", b"-name", b"web"]), Some(b"web".into()));
         assert_eq!(name(&[qemu, b"-append", b"-name web"]), None);
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn program_with_a_name_similar_to_a_hypervisor_is_not_a_vm() {
+    fn program_named_like_a_hypervisor_is_not_a_vm() {
         for program in ["qemu-img", "qemu-nbd", "firecracker-containerd", "virtqemud", "kvm-ok", ""]
         {
             assert_eq!(read(&line(&[program.as_bytes(), b"-name", b"web"])), None, "{program}");

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn plain_vm_name_is_shown_unchanged_and_control_characters_are_escaped() {
+    fn plain_vm_name_is_unchanged_and_control_characters_are_escaped() {
         for name in ["ubuntu22.04", "my vm: the 2nd, largest", "web-1", "größe", ""] {
             assert_eq!(shown(name.as_bytes()), name);
         }

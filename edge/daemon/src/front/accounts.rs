@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_of_a_history_query_is_a_duration_before_now_or_an_absolute_time() {
+    fn history_query_starts_at_duration_before_now_or_absolute_time() {
         let hour = 3_600_000_000_000;
         assert_eq!(start("2h", 5 * hour), Some(3 * hour));
         assert_eq!(start("7d", 5 * hour), Some(0));

@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_if_match_header_of_a_request_is_refused_and_never_ignored() {
+    fn invalid_if_match_header_is_refused_and_never_ignored() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

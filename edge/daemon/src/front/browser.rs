@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn session_cookie_that_is_sent_twice_in_one_request_is_ignored() {
+    fn session_cookie_sent_twice_in_one_request_is_ignored() {
         let headers = |text: &'static str| {
             [(COOKIE, HeaderValue::from_static(text))].into_iter().collect::<HeaderMap>()
         };

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn thread_under_the_seccomp_filter_can_write_but_not_open_files() {
+    fn thread_under_seccomp_filter_can_write_but_not_open_files() {
         let tried = std::thread::spawn(|| {
             rustix::thread::set_no_new_privs(true).unwrap();
             let (mut kept, other) = std::os::unix::net::UnixStream::pair().unwrap();

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn user_may_open_200_connections_at_once_and_then_100_per_second() {
+    fn user_may_open_200_connections_and_then_100_per_second() {
         let (mut had, begin) = (Had::default(), Instant::now());
         let count = |had: &mut Had, at| (0..1000).filter(|_| had.may_connect(at)).count();
         assert_eq!(count(&mut had, begin), 200);
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn address_that_sends_six_unknown_credentials_in_a_minute_is_delayed() {
+    fn address_with_six_unknown_credentials_per_minute_is_delayed() {
         let mut limits = Limits::default();
         let (begin, address) = (Instant::now(), IpAddr::from([10, 0, 0, 1]));
         let slow = (0..8).filter(|_| limits.fails(address, begin)).count();
@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn user_may_send_100_requests_at_once_and_then_50_per_second() {
+    fn user_may_send_100_requests_and_then_50_per_second() {
         let mut limits = Limits::default();
         let begin = Instant::now();
         let count = |limits: &mut Limits, at| {

@@ -636,7 +636,7 @@ mod tests {
     }
 
     #[test]
-    fn dashboard_and_alert_rules_use_only_metrics_that_the_daemon_exports() {
+    fn dashboard_and_alert_rules_use_only_exported_metrics() {
         let mut served = RequestMetrics::default();
         served.count("/v1/host", 200, Duration::from_millis(1));
         let page = text(numbers(1), served).unwrap();

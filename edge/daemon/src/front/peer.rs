@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn credentials_of_a_socket_peer_are_user_and_groups_of_its_process() {
+    fn socket_peer_credentials_are_user_and_groups_of_peer_process() {
         let (ours, _theirs) = UnixStream::pair().unwrap();
         let (uid, groups) = of(ours.as_fd()).unwrap();
         assert_eq!(uid, rustix::process::getuid().as_raw());

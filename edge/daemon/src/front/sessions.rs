@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn browser_session_needs_cookie_and_token_and_ends_after_eight_hours() {
+    fn browser_session_needs_cookie_and_token_and_lasts_eight_hours() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let Login { cookie, token, session } = logged_in(&mut sessions, 5, now);
         let other = logged_in(&mut sessions, 6, now);
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn browser_sessions_of_a_user_end_together_and_are_limited_in_number() {
+    fn browser_sessions_of_user_are_limited_and_end_together() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let first = logged_in(&mut sessions, 5, now);
         for nth in 1..=MOST_EACH {

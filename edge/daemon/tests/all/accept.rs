@@ -74,6 +74,6 @@ fn administrators_are_served_while_operators_connect_in_a_loop() {
 }
 
 #[test]
-fn administrators_are_served_while_users_without_access_connect_in_a_loop() {
+fn administrators_are_served_while_unauthorized_users_keep_connecting() {
     administrators_are_answered_beside(OPERATORS - 1);
 }

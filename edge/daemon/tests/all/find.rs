@@ -145,7 +145,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn vm_that_was_found_keeps_its_identity_until_its_end_is_reported() {
+fn found_vm_keeps_identity_until_end_is_reported() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -241,7 +241,7 @@ fn vm_without_a_name_is_bound_by_its_process_id() {
 }
 
 #[test]
-fn process_that_is_bound_by_pid_is_scheduled_with_its_descendants() {
+fn process_bound_by_pid_is_scheduled_with_descendants() {
     let process = Idle::after("");
     let found = find(&binding(format!("pid:{}", process.0.id()))).unwrap();
     assert_eq!((found.machine.kind, &*found.machine.name), (Kind::Process, "sh"));
@@ -252,7 +252,7 @@ fn process_that_is_bound_by_pid_is_scheduled_with_its_descendants() {
 }
 
 #[test]
-fn binding_to_a_vm_name_used_twice_is_refused_unless_one_vm_is_a_fork() {
+fn duplicate_vm_name_binding_is_refused_unless_caused_by_fork() {
     let name = unique("twice");
     let words = ["-name", name.as_str()];
     let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
@@ -405,7 +405,7 @@ fn systemd_units_and_containers_are_found_by_their_cgroups() {
 }
 
 #[test]
-fn qmp_is_queried_for_vcpus_only_if_qemu_threads_have_no_names() {
+fn qmp_is_queried_only_if_qemu_threads_have_no_names() {
     let folder = tempfile::tempdir().unwrap();
     for (threads, monitor) in [("on", None), ("off", Some(["-qmp", "unix:qmp,server=on,wait=off"]))]
     {

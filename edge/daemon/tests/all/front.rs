@@ -22,7 +22,7 @@ fn took(time: Duration, seconds: RangeInclusive<u64>) {
 }
 
 #[test]
-fn connection_with_an_incomplete_request_is_closed_while_others_are_served() {
+fn incomplete_request_connection_is_closed_while_others_are_served() {
     let front = Front::new(fine);
     let front = &front;
     std::thread::scope(|scope| {
@@ -60,7 +60,7 @@ fn connection_with_an_incomplete_request_is_closed_while_others_are_served() {
 }
 
 #[test]
-fn request_is_answered_with_504_if_the_core_process_does_not_answer() {
+fn request_is_answered_with_504_if_core_process_is_silent() {
     let front = Front::new(silent);
     let begun = Instant::now();
     let (status, body) = front.ask("GET", "/v1/host", "", "");
@@ -84,7 +84,7 @@ fn request_is_cancelled_if_its_caller_closes_the_connection() {
 }
 
 #[test]
-fn front_process_refuses_an_invalid_request_before_the_core_sees_it() {
+fn front_process_refuses_invalid_request_without_asking_core() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
@@ -183,7 +183,7 @@ fn front_process_passes_a_valid_request_to_the_core_unchanged() {
 }
 
 #[test]
-fn user_with_too_many_connections_or_streams_is_answered_with_429() {
+fn user_with_too_many_connections_or_streams_gets_429() {
     let front = Front::new(fine);
     let get = |stream: &mut UnixStream, path: &str| {
         let request = format!("GET {path} HTTP/1.1\r\nhost: h\r\n\r\n");
@@ -211,7 +211,7 @@ fn user_with_too_many_connections_or_streams_is_answered_with_429() {
 }
 
 #[test]
-fn user_that_floods_the_daemon_with_requests_is_delayed_and_gets_429() {
+fn user_flooding_daemon_with_requests_is_delayed_and_gets_429() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     let (mut served, mut refused, begun) = (0, 0, Instant::now());
@@ -233,7 +233,7 @@ fn user_that_floods_the_daemon_with_requests_is_delayed_and_gets_429() {
 }
 
 #[test]
-fn event_stream_that_is_resumed_reports_missed_and_new_events_once() {
+fn resumed_event_stream_reports_missed_and_new_events_once() {
     let front = Front::new(fine);
     let mut stream = front.connect();
     stream.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\nlast-event-id: 6\r\n\r\n").unwrap();
@@ -266,7 +266,7 @@ fn event_stream_that_is_resumed_reports_missed_and_new_events_once() {
 }
 
 #[test]
-fn event_stream_that_is_not_read_is_closed_while_others_are_served() {
+fn unread_event_stream_is_closed_while_others_are_served() {
     let front = Front::new(fine);
     let mut deaf = front.connect();
     deaf.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();

@@ -103,7 +103,7 @@ fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
 }
 
 #[test]
-fn identities_of_vms_are_forgotten_after_a_reboot_of_the_host() {
+fn vm_identities_are_forgotten_after_host_reboot() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -171,7 +171,7 @@ fn ledger_query_selects_events_by_name_and_number_newest_first() {
 }
 
 #[test]
-fn state_option_that_names_a_file_is_refused_with_a_hint() {
+fn state_option_naming_a_file_is_refused_with_hint() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("file");
     fs::write(&path, "text").unwrap();
@@ -181,7 +181,7 @@ fn state_option_that_names_a_file_is_refused_with_a_hint() {
 }
 
 #[test]
-fn ledger_that_one_process_has_open_cannot_be_opened_by_a_second() {
+fn ledger_opened_by_one_process_cannot_be_opened_by_second() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
     let error = open_error(folder.path());
@@ -269,7 +269,7 @@ fn acknowledged_commits_survive_if_the_ledger_writer_is_killed() {
 /// A power failure leaves the first part of the log, followed by garbage. Complete commits are
 /// read.
 #[test]
-fn ledger_log_that_ends_in_garbage_is_read_to_the_last_complete_commit() {
+fn torn_ledger_log_is_read_to_last_complete_commit() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     for seq in 1..=60 {
@@ -296,7 +296,7 @@ fn ledger_log_that_ends_in_garbage_is_read_to_the_last_complete_commit() {
 }
 
 #[test]
-fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
+fn full_disk_loses_no_ledger_commit_and_writes_resume_afterwards() {
     let Some(disk) = Mounted::small() else { return };
     let folder = disk.0.path().join("state");
     let mut ledger = open(&folder).ledger;
@@ -323,7 +323,7 @@ fn full_disk_loses_no_ledger_commit_and_writes_resume_when_space_is_free() {
 }
 
 #[test]
-fn ledger_on_a_read_only_disk_is_refused_with_an_error() {
+fn ledger_on_read_only_disk_is_refused_with_error() {
     let Some(disk) = Mounted::small() else { return };
     let mut ledger = open(disk.0.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -369,7 +369,7 @@ pub(crate) fn other(folder: &Path) -> Connection {
 }
 
 #[test]
-fn ledger_locked_by_another_program_is_retried_before_an_error_is_given() {
+fn ledger_locked_by_another_program_is_retried_before_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();
@@ -397,7 +397,7 @@ fn ledger_locked_by_another_program_is_retried_before_an_error_is_given() {
 }
 
 #[test]
-fn ledger_file_that_is_deleted_while_in_use_is_written_again() {
+fn ledger_file_deleted_while_in_use_is_written_again() {
     for files in [["ledger.db"].as_slice(), &["ledger.db", "ledger.db-wal"], &["ledger.db-wal"]] {
         let folder = tempfile::tempdir().unwrap();
         let mut ledger = open(folder.path()).ledger;
@@ -429,7 +429,7 @@ fn ledger_file_that_is_deleted_while_in_use_is_written_again() {
 /// A commit was written, but the ledger could not confirm it because its file was moved. Repeating
 /// the commit does not write it twice.
 #[test]
-fn ledger_commit_that_is_repeated_after_an_error_is_written_only_once() {
+fn ledger_commit_repeated_after_error_is_written_only_once() {
     let place = tempfile::tempdir().unwrap();
     let (here, there) = (place.path().join("here"), place.path().join("there"));
     let mut ledger = open(&here).ledger;
@@ -453,7 +453,7 @@ fn ledger_commit_that_is_repeated_after_an_error_is_written_only_once() {
 }
 
 #[test]
-fn ledger_that_is_damaged_foreign_or_newer_is_refused_and_kept() {
+fn damaged_foreign_or_newer_ledger_is_refused_and_kept() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     let mut ledger = open(folder.path()).ledger;

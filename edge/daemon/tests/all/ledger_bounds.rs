@@ -113,7 +113,7 @@ fn after_a_day_without_bounds(folder: &Path) {
 }
 
 #[test]
-fn old_ledger_with_a_million_stored_answers_opens_quickly_and_shrinks() {
+fn old_ledger_with_million_answers_opens_quickly_and_shrinks() {
     let folder = tempfile::tempdir().unwrap();
     after_a_day_without_bounds(folder.path());
     let began = Instant::now();

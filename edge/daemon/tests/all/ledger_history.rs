@@ -61,7 +61,7 @@ fn bytes(folder: &Path) -> u64 {
 }
 
 #[test]
-fn hourly_history_survives_a_restart_and_is_replaced_by_newer_rows() {
+fn hourly_history_survives_restart_and_is_replaced_by_newer_rows() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, history, .. } = open(folder.path());
     assert_eq!(history, []);
@@ -83,7 +83,7 @@ fn hourly_history_survives_a_restart_and_is_replaced_by_newer_rows() {
 }
 
 #[test]
-fn hour_without_a_history_row_is_unknown_if_the_reservation_existed() {
+fn hour_without_history_row_is_unknown_if_reservation_existed() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let day = this_hour() / 24 * 24 - 48;
@@ -100,7 +100,7 @@ fn hour_without_a_history_row_is_unknown_if_the_reservation_existed() {
 }
 
 #[test]
-fn history_stays_within_its_size_limit_by_merging_old_hours_first() {
+fn history_stays_within_size_limit_by_merging_old_hours_first() {
     let folder = tempfile::tempdir().unwrap();
     let bound = 1 << 20;
     let mut ledger =
@@ -144,7 +144,7 @@ fn history_stays_within_its_size_limit_by_merging_old_hours_first() {
 }
 
 #[test]
-fn history_older_than_400_days_is_deleted_by_the_next_commit() {
+fn history_older_than_400_days_is_deleted_by_next_commit() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     assert_eq!(Keep::USUAL.history, Duration::from_secs(400 * 24 * 3_600));

@@ -31,7 +31,7 @@ fn ledger_of_format_version_6_is_read_without_loss() {
 }
 
 #[test]
-fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
+fn ledger_of_version_6_has_tenants_only_after_access_migration() {
     let folder = tempfile::tempdir().unwrap();
     other(folder.path()).execute_batch(include_str!("../ledger-version-6.sql")).unwrap();
     let OpenedLedger { mut ledger, has_tenants, .. } = open(folder.path());
@@ -62,7 +62,7 @@ fn ledger_of_format_version_6_has_tenants_only_after_access_migration() {
 
 /// The mechanism is stored with the reservation and with the event that set it.
 #[test]
-fn reservation_by_deadline_keeps_its_mechanism_when_the_ledger_is_read_again() {
+fn reservation_by_deadline_keeps_mechanism_when_ledger_is_reread() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let plain = row("web", 1);
@@ -86,7 +86,7 @@ fn version(path: &Path) -> u32 {
 }
 
 #[test]
-fn ledger_of_format_version_1_is_backed_up_and_migrated_without_loss() {
+fn version_1_ledger_is_backed_up_and_migrated_without_loss() {
     let folder = tempfile::tempdir().unwrap();
     let before = of_first_version(folder.path());
     // A check changes nothing, and finds no problem.
@@ -123,7 +123,7 @@ fn ledger_of_format_version_1_is_backed_up_and_migrated_without_loss() {
 }
 
 #[test]
-fn damaged_ledger_of_format_version_1_is_rebuilt_and_then_migrated() {
+fn damaged_version_1_ledger_is_rebuilt_and_then_migrated() {
     let folder = tempfile::tempdir().unwrap();
     let mut bytes = of_first_version(folder.path());
     let sql = "SELECT rootpage FROM sqlite_schema WHERE name = 'event'";

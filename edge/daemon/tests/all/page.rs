@@ -171,7 +171,7 @@ fn browser_session_has_the_rights_of_the_creator_of_its_login_code() {
 }
 
 #[test]
-fn page_of_another_site_cannot_write_with_the_cookie_of_a_session() {
+fn page_of_another_site_cannot_write_with_session_cookie() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -284,7 +284,7 @@ fn page_cannot_be_framed_and_loads_nothing_from_other_origins() {
 }
 
 #[test]
-fn login_code_that_is_reused_unknown_or_expired_starts_no_session() {
+fn reused_unknown_or_expired_login_code_starts_no_session() {
     let second = Duration::from_secs(1);
     let times = SessionTimes { code: second, session: 2 * second };
     let site = Site::with(administrators, times);
@@ -328,7 +328,7 @@ fn login_is_refused_for_another_site_that_has_a_code() {
 }
 
 #[test]
-fn browser_session_needs_more_than_a_stolen_token_or_stolen_cookie() {
+fn browser_session_needs_more_than_stolen_token_or_cookie() {
     let site = Site::new(administrators);
     let (login, other) = (site.log_in(), site.log_in());
     site.forget_asked();
@@ -351,7 +351,7 @@ fn browser_session_needs_more_than_a_stolen_token_or_stolen_cookie() {
 }
 
 #[test]
-fn viewer_session_is_read_only_and_no_session_grants_access_or_codes() {
+fn viewer_session_is_read_only_and_no_session_grants_access() {
     let site = Site::new(viewers);
     let login = site.log_in();
     for (request, body) in [
@@ -382,7 +382,7 @@ fn viewer_session_is_read_only_and_no_session_grants_access_or_codes() {
 }
 
 #[test]
-fn vm_names_reach_the_page_as_json_and_are_never_made_html() {
+fn vm_names_reach_page_as_json_and_never_as_html() {
     fn hostile(ask: &Ask) -> Option<Result<Answer, Problem>> {
         let name = "</script><img src=x onerror=alert(1)>";
         match ask.request {
@@ -433,7 +433,7 @@ fn revoking_the_access_of_a_user_ends_the_browser_session() {
 }
 
 #[test]
-fn other_local_user_cannot_shut_out_the_socket_by_connections_to_the_page() {
+fn page_connections_of_another_user_cannot_block_the_socket() {
     let site = Site::new(administrators);
     let silent: Vec<TcpStream> =
         (0..60).map(|_| TcpStream::connect(site.address).unwrap()).collect();
@@ -449,7 +449,7 @@ fn other_local_user_cannot_shut_out_the_socket_by_connections_to_the_page() {
 }
 
 #[test]
-fn requests_of_a_browser_session_count_against_the_limits_of_its_user() {
+fn browser_session_requests_count_against_limits_of_user() {
     let site = Site::new(administrators);
     let login = site.log_in();
     let codes: Vec<u16> = (0..140).map(|_| site.ask("GET /v1/host", &login, "").status).collect();

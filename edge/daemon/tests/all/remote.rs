@@ -252,7 +252,7 @@ fn client_certificate_must_be_signed_by_the_ca_and_enrolled() {
 }
 
 #[test]
-fn client_never_sends_its_token_to_a_server_that_it_cannot_verify() {
+fn client_never_sends_token_to_unverified_server() {
     let served = Served::new(knowing, 2100);
     let other = Authority::new();
     let wrong = Remote { ca: Some(other.ca()), ..served.with_token(&token()) };
@@ -284,7 +284,7 @@ fn event_stream_ends_when_its_token_is_revoked() {
 }
 
 #[test]
-fn tls_file_that_is_missing_mismatched_or_exposed_is_refused_by_name() {
+fn missing_mismatched_or_exposed_tls_file_is_refused_by_name() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };
@@ -319,7 +319,7 @@ fn is_closed(mut stream: &TcpStream) -> bool {
 }
 
 #[test]
-fn valid_client_is_served_beside_nine_remote_addresses_that_send_nothing() {
+fn valid_client_is_served_beside_nine_silent_remote_addresses() {
     let served = Served::new(knowing, 2100);
     let end = AtomicBool::new(false);
     std::thread::scope(|scope| {

@@ -57,7 +57,7 @@ fn loopback_address_serves_only_metrics_without_credentials() {
 }
 
 #[test]
-fn metrics_connections_that_send_nothing_are_closed_and_block_no_user() {
+fn silent_metrics_connections_are_closed_and_block_no_user() {
     let (front, address) = front();
     let silent: Vec<TcpStream> = (0..20).map(|_| connect(address)).collect();
     assert_eq!(front.ask("GET", "/v1/host", "", "").0, 200);

@@ -369,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_scenario_is_admitted_under_each_policy_that_can_limit_a_vm() {
+    fn alert_test_scenario_is_admitted_under_every_limiting_policy() {
         for spec in ALL.iter().filter(|spec| spec.limit.is_some()) {
             let case = Case::read(spec.name, &[]).unwrap();
             for (form, ppm) in [(Form::One, 900_000), (Form::One, 10_000), (Form::Smp, 660_000)] {
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_of_an_alert_case_are_passed_to_the_policy_or_the_share() {
+    fn alert_case_settings_are_passed_to_policy_or_share() {
         let case = Case::read("edf:quantum=5ms", &["period=20ms".into()]).unwrap();
         let text = case.scenario(trial(Form::One));
         assert!(text.contains("name = \"edf\", quantum = \"5ms\", reserve = \"0cpu\""), "{text}");
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_scenarios_with_different_seeds_or_targets_differ_in_phase() {
+    fn alert_scenarios_with_different_seeds_or_targets_differ_in_phase() {
         let case = Case::read("edf", &[]).unwrap();
         let text = |seed, ppm| {
             let target = CpuShare::from_ppm(ppm);
@@ -424,7 +424,7 @@ mod tests {
     /// The rules of Xen admit all reservations. So the settings `pack` and `split` conflict with
     /// these rules.
     #[test]
-    fn ablations_of_an_alert_case_omit_settings_that_conflict_with_it() {
+    fn alert_case_ablations_omit_conflicting_settings() {
         let places = |case: &str| {
             let ablations = Case::read(case, &[]).unwrap().ablations();
             ablations.iter().filter(|it| it.name.contains(":place=")).count()

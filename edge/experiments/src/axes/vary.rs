@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn percentage_in_a_scenario_axis_scales_every_duration_of_a_value() {
+    fn percentage_in_scenario_axis_scales_every_duration_of_value() {
         let half = |value: &str| scaled(&text(value), &text("50%"));
         assert_eq!(half("4ms"), Ok(text("2000000ns")));
         assert_eq!(half("uniform 1us 3us"), Ok(text("uniform 500ns 1500ns")));
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn variables_in_a_scenario_axis_are_replaced_before_percentages_are_applied() {
+    fn scenario_axis_variables_are_replaced_before_percentages_apply() {
         let lets = [("{period}".to_owned(), "10ms".to_owned())];
         assert_eq!(filled(&text("25% of {period}"), &lets), Ok(text("2500000ns")));
         let nested = filled(&text("50% of 25% of {period}"), &lets);

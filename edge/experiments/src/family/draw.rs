@@ -241,7 +241,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn random_host_of_a_family_is_a_valid_scenario_that_depends_on_the_seed() {
+    fn random_host_of_family_is_valid_scenario_determined_by_seed() {
         for cpus in [4, 16] {
             let (table, plan) = host(cpus, 7);
             assert_eq!(host(cpus, 7), (table.clone(), plan.clone()));

@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn search_over_seeds_fails_if_the_largest_admitted_slice_breaks_a_claim() {
+    fn seed_search_fails_if_largest_admitted_slice_breaks_claim() {
         let text = TEXT.replace("uniform 1ms 3ms", "9800us");
         let at = |slice: Span| Scenario::read(&text.replace("SLICE", &slice.to_string()));
         let Err(SearchError::Fails { slice, failed }) = search(&range(5), at, &to_the_end) else {

@@ -253,7 +253,7 @@ mod tests {
         [[claim]]\nthat = 'misses of web'\nis = 'at most 0'\n";
 
     #[test]
-    fn searched_slice_replaces_cpu_in_a_share_and_keeps_other_keys() {
+    fn searched_slice_replaces_cpu_in_share_and_keeps_other_keys() {
         let scenario = Scenario::read(TEXT).unwrap();
         let period = Some(Span::from_ms(5));
         let vm = SearchedVm::of(&scenario, Some("web"), period).unwrap();

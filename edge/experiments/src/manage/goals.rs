@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_of_one_vm_have_precedence_over_the_goals_of_all() {
+    fn goals_of_one_vm_override_goals_of_all_vms() {
         let text = "[all]\nmisses = \"1%\"\nfloor = \"3%\"\n\
                     [vm.web]\nuse = \"85%\"\nfloor = \"5%\"\n[vm.batch]\nleave = true\n";
         let goals = GoalList::read(text).expect("the text is valid");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_file_with_a_share_without_unit_is_refused_with_vm_and_key() {
+    fn goals_share_without_unit_is_refused_with_vm_and_key() {
         let error = GoalList::read("[vm.web]\nfloor = \"5\"\n").expect_err("it has no unit");
         let says = error.to_string();
         assert!(says.contains("floor") && says.contains("web") && says.contains("unit"), "{says}");

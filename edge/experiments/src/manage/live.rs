@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_of_manager_rounds_out_of_order_or_limits_is_refused() {
+    fn manager_replay_refuses_rounds_out_of_order_or_limits() {
         let mut manager = Manager::new(Pace::default());
         let (_, saved) = decide(&mut manager, &round(7, vm("web", 200_000, 1)), &mut Silent);
         let mut replay = Replay::new(Pace::default());

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn combined_demand_at_each_quantile_is_that_of_the_most_demanding_vcpu() {
+    fn combined_demand_at_each_quantile_is_maximum_over_vcpus() {
         let demand = |levels: &[(u64, u64)]| {
             let levels = levels.iter().map(|&(ms, count)| (Span::from_ms(ms), count));
             levels.collect::<DemandCounts>()
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_with_an_endless_job_demands_all_of_each_measured_period() {
+    fn vm_with_endless_job_demands_all_of_each_measured_period() {
         let endless = stay(&[(0, 20, None)]);
         let measured = measure_periods(&endless, PERIOD, (ms(500), ms(1_000)));
         assert_eq!(measured.demand, DemandCounts::from([(PERIOD, 50)]));

@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn demand_series_with_a_wrong_line_is_refused_with_the_line_number() {
+    fn demand_series_with_wrong_line_is_refused_with_line_number() {
         let error = |text| Series::read(text).expect_err("it is wrong");
         assert_eq!(error("web,db\n1\n"), SeriesError::Fields { line: 2, is: 1, vms: 2 });
         let written = "101".to_owned();

@@ -30,7 +30,7 @@ fn step(at: usize, rounds: usize) -> String {
 }
 
 #[test]
-fn manager_raises_a_vm_with_doubled_demand_and_gives_the_reason() {
+fn manager_raises_vm_with_doubled_demand_and_gives_reason() {
     let run = plan().run(&scenario(&step(8, 20), 1), RuleKind::Manager).expect("it is admitted");
     let rise = run.decisions.iter().find(|(at, _)| at.ns() >= 8_000_000_000);
     let (at, says) = rise.expect("the demand doubles");

@@ -74,7 +74,7 @@ fn compressed_perf_recording_is_refused_with_a_hint() {
 }
 
 #[test]
-fn ftrace_text_cut_within_a_line_is_refused_but_not_after_a_line() {
+fn ftrace_text_is_refused_only_if_cut_within_a_line() {
     for text in [TRACEFS, TRACE_CMD] {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         for end in ends.skip(200).step_by(101) {

@@ -33,7 +33,7 @@ fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String
 }
 
 #[test]
-fn all_forms_of_ftrace_text_give_the_same_run_interval_and_wake() {
+fn all_ftrace_text_forms_give_same_run_interval_and_wake() {
     for text in [TRACEFS, TRACE_CMD, RAW, SCRIPT] {
         let import = import_for(text.as_bytes(), &["pid:7"]).expect("a valid text");
         assert_eq!(used(&import, "a-b--c"), Span::from_us(700), "{text}");
@@ -69,7 +69,7 @@ fn ftrace_text_with_process_ids_groups_threads_into_vms() {
 }
 
 #[test]
-fn imported_vcpus_have_weights_by_nice_value_and_stay_runnable_when_preempted() {
+fn imported_vcpus_have_nice_weights_and_stay_runnable_when_preempted() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 0, (0, 120, "R"), (5, 100));
     text += &switch(2_000, 0, (5, 100, "R+"), (6, 139));
@@ -94,7 +94,7 @@ fn imported_vcpus_have_weights_by_nice_value_and_stay_runnable_when_preempted() 
 }
 
 #[test]
-fn busiest_processes_are_vms_if_no_thread_has_the_name_of_a_vcpu() {
+fn busiest_processes_are_vms_if_no_thread_has_vcpu_name() {
     let mut text = "# tracer: nop\n".to_owned();
     text += &switch(1_000, 2, (0, 120, "R"), (5, 120));
     text += &switch(81_000, 2, (5, 120, "R"), (6, 120));

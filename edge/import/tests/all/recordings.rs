@@ -39,7 +39,7 @@ fn vms_of_perf_recording_are_named_after_their_processes() {
 
 /// The expected times are the output of `perf sched timehist` for the same file.
 #[test]
-fn cpu_times_of_an_imported_perf_recording_equal_the_output_of_perf() {
+fn cpu_times_of_imported_perf_recording_equal_perf_output() {
     let import = import(PERF).expect("a valid recording");
     let near = |vm: &str, us: u64| {
         let used = used(&import, vm).ns() / 1_000;
@@ -50,7 +50,7 @@ fn cpu_times_of_an_imported_perf_recording_equal_the_output_of_perf() {
 }
 
 #[test]
-fn perf_and_ftrace_recordings_of_the_same_time_name_the_same_culprit() {
+fn perf_and_ftrace_recordings_of_same_time_name_same_culprit() {
     let share = |bytes: &[u8]| {
         let import = import_for(bytes, &["web=pid:6791"]).expect("a valid recording");
         let answer = why(&import, "web");
@@ -69,7 +69,7 @@ fn perf_and_ftrace_recordings_of_the_same_time_name_the_same_culprit() {
 }
 
 #[test]
-fn each_vcpu_thread_in_ftrace_text_without_process_ids_is_a_vm() {
+fn each_vcpu_thread_in_ftrace_text_without_pids_is_vm() {
     let import = import(TRACEFS).expect("a valid recording");
     assert_eq!(import.vms(), ["cpu-0-kvm-6791", "cpu-0-kvm-6798"]);
     let import = import_for(TRACEFS, &["web=pid:6791", "pid:6507"]).expect("a valid recording");
@@ -77,7 +77,7 @@ fn each_vcpu_thread_in_ftrace_text_without_process_ids_is_a_vm() {
 }
 
 #[test]
-fn target_process_missing_from_a_recording_is_refused_with_a_hint() {
+fn target_process_missing_from_recording_is_refused_with_hint() {
     let error = import_for(PERF, &["web=pid:1"]).expect_err("no such process");
     assert!(matches!(error, ImportError::NoProcess { pid: 1, .. }), "{error}");
     assert_eq!(error.hint(), "the busiest process is backup: write --for backup=pid:6507");
@@ -102,7 +102,7 @@ fn header_of_an_imported_recording_contains_all_assumptions() {
 }
 
 #[test]
-fn affinity_of_an_imported_vcpu_is_the_cpus_on_which_it_ran() {
+fn imported_vcpu_affinity_is_the_set_of_cpus_used() {
     let import = import(PERF).expect("a valid recording");
     let mut facts = 0;
     for entry in entries(&import) {
@@ -117,7 +117,7 @@ fn affinity_of_an_imported_vcpu_is_the_cpus_on_which_it_ran() {
 }
 
 #[test]
-fn imported_records_are_in_order_and_contain_wakes_and_the_end() {
+fn imported_records_are_in_order_and_contain_wakes_and_end() {
     let import = import(PERF).expect("a valid recording");
     let records = records(&import);
     let ends: Vec<_> = records.iter().map(|record| record.when().1).collect();

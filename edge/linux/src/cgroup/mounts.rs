@@ -113,7 +113,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_hierarchies_of_versions_1_and_2_are_found_at_any_mount_point() {
+    fn both_cgroup_hierarchy_versions_are_found_at_any_mount_point() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(
             mounts.iter().map(|mount| mount.version).collect::<Vec<_>>(),
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_outside_the_mounted_part_of_a_hierarchy_has_no_path() {
+    fn cgroup_outside_mounted_part_of_hierarchy_has_no_path() {
         let mounts = parse(HYBRID, Controller::Freezer);
         assert_eq!(mounts[1].place(Path::new("/elsewhere")), None);
         assert_eq!(mounts[0].place(Path::new("/../other")), None);

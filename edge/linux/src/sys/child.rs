@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn command_that_does_not_exist_is_an_error_when_it_is_released() {
+    fn nonexistent_command_is_an_error_when_released() {
         let waiting = WaitingCommand::start(Command::new("/no/such/program")).unwrap();
         assert_eq!(waiting.go().unwrap_err().kind(), io::ErrorKind::NotFound);
     }

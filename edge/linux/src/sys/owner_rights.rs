@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn process_with_differing_real_and_effective_ids_gets_no_owner_rights() {
+    fn process_with_differing_real_and_effective_ids_lacks_owner_rights() {
         let known = OwnerRights { uid: 5, gid: 6, groups: vec![7, 8] };
         let read = |uid, gid| OwnerRights::parse(status(uid, gid).as_bytes());
         assert_eq!(read("5\t5\t5\t5", "6\t6\t6\t6"), Some(known));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn file_of_root_cannot_be_opened_with_the_rights_of_another_user() {
+    fn root_file_cannot_be_opened_with_rights_of_another_user() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

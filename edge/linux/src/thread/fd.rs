@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_descriptor_never_signals_a_new_thread_with_a_reused_id() {
+    fn thread_descriptor_never_signals_thread_with_reused_id() {
         let (mut child, tid) = sleeper();
         let mut held = Procfs::open(tid, None).unwrap();
         held.started = StartTime::from_ticks(held.started.ticks() + 1);

@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn urgency_claim_of_an_agent_expires_after_100_ms_unless_repeated() {
+    fn agent_urgency_claim_expires_after_100_ms_unless_repeated() {
         let mut hearing = Hearing::new(1);
         assert_eq!(take(&mut hearing, at(5), &bytes(7, urgent())), [urgent()]);
         assert_eq!(hearing.lapses(), Some(at(105)));
@@ -325,7 +325,7 @@ mod tests {
     /// An agent whose guest waits for a CPU cannot repeat its claim, so the claim lasts. Once the
     /// guest has run for 5 ms without a repetition, the claim ends.
     #[test]
-    fn urgency_claim_of_a_guest_that_waits_for_a_cpu_lasts_until_it_has_run() {
+    fn urgency_claim_is_prolonged_while_guest_waits_for_cpu() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         assert_eq!(look_at(&mut hearing, at(100), VcpuActivity::Waits), []);
@@ -346,7 +346,7 @@ mod tests {
     /// Claims about pending I/O lapse like claims about tasks. Each kind of claim can be withdrawn
     /// by a report of its own kind.
     #[test]
-    fn claims_of_urgency_and_of_pending_io_expire_on_all_vcpus_of_a_guest() {
+    fn urgency_and_pending_io_claims_expire_on_all_guest_vcpus() {
         let mut hearing = Hearing::new(2);
         let waits = Says::Pending { items: 3, asked: 9 };
         let told = [bytes(1, urgent()), Frame { vcpu: 1, sequence: 2, says: waits }.to_bytes()];
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_frame_out_of_sequence_or_for_an_unknown_vcpu_is_dropped() {
+    fn agent_frame_with_stale_number_or_unknown_vcpu_is_dropped() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(7, NOTHING));
         assert_eq!(take(&mut hearing, at(1), &bytes(7, urgent())), []);
@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_that_sent_eight_invalid_frames_is_ignored_until_a_valid_frame() {
+    fn agent_is_ignored_after_eight_invalid_frames_until_valid_frame() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -386,7 +386,7 @@ mod tests {
     /// A full channel accepts only the first bytes of a frame, and later another whole frame. Only
     /// the whole frame counts.
     #[test]
-    fn agent_frame_that_is_cut_off_is_dropped_and_the_next_frame_counts() {
+    fn truncated_agent_frame_is_dropped_and_next_frame_counts() {
         for cut in 1..FRAME {
             let mut hearing = Hearing::new(1);
             let stream = [&bytes(299, urgent())[..cut], &bytes(300, urgent())].concat();
@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn flood_of_agent_frames_yields_on_average_one_report_per_millisecond() {
+    fn flood_of_agent_frames_yields_about_one_report_per_millisecond() {
         let mut hearing = Hearing::new(1);
         let many: Vec<u8> = (0..100).flat_map(|number| bytes(number, urgent())).collect();
         assert_eq!(take(&mut hearing, at(0), &many), [urgent()]);
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn closing_the_channel_of_an_agent_ends_all_its_urgency_claims() {
+    fn closing_agent_channel_ends_all_urgency_claims_of_the_agent() {
         let mut hearing = Hearing::new(1);
         let mut whole = bytes(1, urgent()).to_vec();
         whole.extend_from_slice(&bytes(2, urgent())[..20]);
@@ -478,7 +478,7 @@ mod tests {
         /// Every claim that the host accepts was sent by the agent, even if the stream is cut and
         /// joined at any place.
         #[test]
-        fn agent_stream_split_at_any_byte_yields_only_claims_that_were_sent(
+        fn agent_stream_split_at_any_byte_yields_only_sent_claims(
             frames in prop::collection::vec(told(), 1..12),
             pieces in prop::collection::vec((any::<prop::sample::Index>(), 1..3 * FRAME), 1..30),
         ) {
@@ -523,7 +523,7 @@ mod tests {
 
         /// Arbitrary bytes cause no panic, and all claims lapse in the end.
         #[test]
-        fn arbitrary_bytes_from_an_agent_cause_no_panic_and_its_claims_expire(
+        fn arbitrary_agent_bytes_cause_no_panic_and_all_claims_expire(
             pieces in prop::collection::vec((anything(), any::<bool>()), 0..20),
         ) {
             let mut hearing = Hearing::new(1);

@@ -206,7 +206,7 @@ mod tests {
 ";
 
     #[test]
-    fn cgroup_v1_mounts_are_parsed_into_one_hierarchy_per_controller_set() {
+    fn cgroup_v1_mounts_yield_one_hierarchy_per_controller_set() {
         let found = hierarchies(V1);
         let names = |at: usize| match &found[at].kind {
             HierarchyKind::V1 { controllers } => controllers.join("+"),
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn cgroup_mounts_of_a_hybrid_host_are_parsed_into_both_versions() {
+    fn cgroup_mounts_of_hybrid_host_are_parsed_into_both_versions() {
         let found = hierarchies(HYBRID);
         assert_eq!(found.len(), 2);
         assert!(found[0].kind.controls("cpu") && !found[1].kind.controls("cpu"));
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn stolen_time_is_parsed_from_the_eighth_number_in_proc_stat() {
+    fn stolen_time_is_parsed_from_eighth_number_in_proc_stat() {
         let stat = "cpu  100 20 30 4000 5 6 7 80 90 10\ncpu0 100 20 30 4000 5 6 7 80 90 10\n";
         assert_eq!(cpu_ticks(stat), Some(CpuTicks { total: 4248, stolen: 80 }));
         assert_eq!(cpu_ticks("cpu  1 2 3\n"), None);

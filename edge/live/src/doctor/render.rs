@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_command_prints_reason_and_hint_for_a_finding_that_is_not_good() {
+    fn doctor_command_prints_reason_and_hint_for_bad_findings() {
         let text = report(State::Missing, "refused by the kernel, and by everybody else")
             .render(60, Ink::Plain);
         let fifo: Vec<&str> =
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn doctor_command_lists_threads_left_by_killed_runs_at_the_end() {
+    fn doctor_report_ends_with_threads_of_killed_runs_and_verdict() {
         let report =
             report(State::Good, "fine").with_leftovers(vec!["thread 42 is stopped".into()]);
         let text = report.render(80, Ink::Plain);

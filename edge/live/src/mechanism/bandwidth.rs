@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_limit_is_runtime_over_period_or_everything_without_a_limit() {
+    fn deadline_limit_is_runtime_over_period_or_everything_if_unlimited() {
         assert_eq!(limit_ppm("950000\n", "1000000\n"), 950_000);
         assert_eq!(limit_ppm("1000000", "1000000"), 1_000_000);
         assert_eq!(limit_ppm("-1", "1000000"), 1_000_000);

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn choice_is_the_mechanism_with_the_smaller_error_unless_the_difference_is_noise() {
+    fn mechanism_with_smaller_error_is_chosen_unless_difference_is_noise() {
         let of = |ours, kernels| {
             let (ours, kernels): ((u64, u64), (u64, u64)) = (ours, kernels);
             better(&[

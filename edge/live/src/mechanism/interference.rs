@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn share_that_fits_by_its_average_is_refused_if_its_burst_is_too_long() {
+    fn share_fitting_on_average_is_refused_for_too_long_burst() {
         // A deadline thread of 30 % fits with reservations of 30 % in equal periods, even if it
         // runs for two slices in a row.
         assert_eq!(check_interference(&[each(3, 10)], percent(30), PERIOD), Ok(()));
@@ -128,7 +128,7 @@ mod tests {
 
     /// The shares of the deadline thread and of the reservations add up to 110 %.
     #[test]
-    fn shares_of_more_than_a_cpu_together_are_refused_at_every_period() {
+    fn total_share_above_one_cpu_is_refused_at_every_period() {
         for period in [10, 100, 1_000] {
             let refused = check_interference(&[each(6, 10)], percent(50), Span::from_ms(period));
             assert!(refused.is_err(), "{period} ms");

@@ -183,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn default_period_of_a_quota_is_longer_if_the_quota_would_be_too_small() {
+    fn default_quota_period_grows_if_quota_would_be_too_small() {
         let of = |ppm| usual_period(CpuShare::from_ppm(ppm));
         assert_eq!(of(500_000), USUAL);
         assert_eq!(of(10_000), USUAL);

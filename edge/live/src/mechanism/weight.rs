@@ -128,13 +128,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn weight_of_a_cgroup_has_the_same_meaning_in_both_versions() {
+    fn cgroup_weight_has_same_meaning_in_both_cgroup_versions() {
         let of = |weight| shares(Weight::new(weight).unwrap());
         assert_eq!([of(100), of(300), of(1), of(10_000)], [1_024, 3_072, 10, 102_400]);
     }
 
     #[test]
-    fn weight_is_parsed_from_1_to_10000_or_idle_and_nothing_else() {
+    fn cpu_weight_accepts_only_1_to_10000_or_idle() {
         for text in ["1", "300", "10000", "idle"] {
             assert_eq!(text.parse::<CpuWeight>().unwrap().to_string(), text);
         }

@@ -170,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unit_of_a_thread_is_its_innermost_systemd_unit_or_else_its_cgroup_path() {
+    fn thread_unit_is_innermost_systemd_unit_or_else_cgroup_path() {
         assert_eq!(unit("0::/system.slice/db.service/vcpu0\n"), "db.service");
         assert_eq!(unit("3:cpu:/\n1:name=systemd:/user.slice/a.scope\n0::/\n"), "a.scope");
         assert_eq!(unit("0::/kubepods/x\n"), "kubepods/x");

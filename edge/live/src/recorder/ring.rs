@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_replayed_from_a_ring_names_each_vcpu_and_thread_once() {
+    fn recording_replayed_from_ring_names_each_vcpu_and_thread_once() {
         let ring = ring(usize::MAX, Span::from_secs(60));
         let mut entries: Vec<Entry> = Vec::new();
         let start = ring.replay(at(35), &mut entries).expect("a whole ring");
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn recording_ring_drops_pieces_beyond_its_limits_of_bytes_and_of_time() {
+    fn recording_ring_drops_pieces_beyond_byte_or_time_limit() {
         assert_eq!(ring(usize::MAX, Span::from_ms(25)).covers(), Some((at(70), at(100))));
         let small = ring(400, Span::from_secs(60));
         assert!(small.bytes() <= 400, "{}", small.bytes());

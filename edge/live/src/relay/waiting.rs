@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn data_relayed_to_a_guest_is_pending_until_the_guest_sends() {
+    fn relayed_data_is_pending_until_the_guest_sends() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn data_relayed_to_a_guest_is_pending_for_at_most_100_ms() {
+    fn relayed_data_is_pending_for_at_most_100_ms() {
         let mut waiting = Waiting::default();
         waiting.came(at(10));
         waiting.came(at(60));

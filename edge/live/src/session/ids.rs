@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_that_joins_in_a_reused_slot_gets_a_new_join_id() {
+    fn vcpu_joining_in_reused_slot_gets_new_join_id() {
         let mut table = Table::new();
         let vcpu = VcpuId::new(3, DomId::new(7), 0);
         let first = table.add_as(vcpu, "first").expect("slot 3 is free");

@@ -126,7 +126,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn use_of_cpu_time_is_notified_only_while_notifications_are_switched_on() {
+    fn cpu_time_use_is_notified_only_while_notifications_are_on() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;

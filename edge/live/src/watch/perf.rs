@@ -158,7 +158,7 @@ pub enum WatchError {
 /// The kernel's events and filters for the watched threads, on all CPUs.
 #[derive(Debug)]
 pub struct PerfWatch {
-    /// Tracepoint of wake-ups.
+    /// Tracepoint that records wake-ups.
     wakes: Tracepoint<2>,
     cpus: Vec<CpuEvents>,
     /// Ids of the watched threads that belong to no process tree.
@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_for_many_threads_merges_ranges_across_the_narrowest_gaps() {
+    fn perf_filter_for_many_threads_merges_ranges_across_narrowest_gaps() {
         // Two thousand ids in pairs of neighbours, and one gap that is wider than all other gaps.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();

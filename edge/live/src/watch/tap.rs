@@ -116,7 +116,7 @@ mod tests {
     use crate::watch::fed::FedEvents;
 
     #[test]
-    fn event_tap_copies_events_only_while_enabled_and_counts_lost_events() {
+    fn event_tap_copies_only_while_enabled_and_counts_lost_events() {
         let cpu = CpuId::new(3);
         let (tap, fed) = (Arc::new(Tap::new([cpu].into_iter())), FedEvents::default());
         let mut tapped = TappedSource::new(fed.clone(), &tap, 0);

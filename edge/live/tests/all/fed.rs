@@ -83,7 +83,7 @@ pub(crate) fn pair() -> FedHost {
 }
 
 #[test]
-fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
+fn cpu_time_counted_by_kernel_is_recorded_in_run_interval() {
     let host = pair();
     let records = host.records();
     let stretch = records.iter().find_map(|record| match *record {
@@ -97,7 +97,7 @@ fn cpu_time_counted_by_the_kernel_is_recorded_in_its_run_interval() {
 
 /// The kernel's count of CPU time is read only once for two run intervals of one vCPU.
 #[test]
-fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
+fn two_run_intervals_read_together_are_charged_separate_cpu_times() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
@@ -121,7 +121,7 @@ fn two_run_intervals_read_together_are_each_charged_their_cpu_time() {
 }
 
 #[test]
-fn cpu_time_is_charged_only_once_if_switch_events_are_lost() {
+fn cpu_time_is_charged_only_once_after_lost_switch_events() {
     let host = pair();
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], ms(1), vcpu(1), ThreadEventKind::SwitchedIn);
@@ -162,7 +162,7 @@ fn events_of_threads_that_are_not_scheduled_are_ignored() {
 }
 
 #[test]
-fn vcpu_that_the_kernel_refuses_to_schedule_is_skipped_and_retried() {
+fn vcpu_refused_by_kernel_is_skipped_and_later_retried() {
     let mut host = host(1);
     for slot in 0..2 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -189,7 +189,7 @@ fn vcpu_that_the_kernel_refuses_to_schedule_is_skipped_and_retried() {
 
 /// If the order were repeated, the kernel would refuse it again.
 #[test]
-fn vcpu_refused_by_the_kernel_is_not_ordered_again_before_its_retry() {
+fn vcpu_refused_by_kernel_is_not_ordered_again_before_retry() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -211,7 +211,7 @@ fn vcpu_refused_by_the_kernel_is_not_ordered_again_before_its_retry() {
 }
 
 #[test]
-fn number_of_thread_orders_per_switch_is_independent_of_vcpu_count() {
+fn thread_order_count_per_switch_is_independent_of_vcpu_count() {
     let told = [10, 1000].map(|count: u32| {
         let mut host = host(1);
         for slot in 0..count {
@@ -337,7 +337,7 @@ fn stopped_tree() -> FedHost {
 }
 
 #[test]
-fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
+fn throttled_process_tree_runs_next_period_if_runnable_thread_ended() {
     let host = stopped_tree();
     // The child was exiting when it was stopped. Its exit wakes the shell, which then stops.
     host.note_thread(CPUS[0], us(2012), 200, ThreadEventKind::Ending);
@@ -366,7 +366,7 @@ fn throttled_process_tree_runs_next_period_if_its_runnable_thread_ended() {
 }
 
 #[test]
-fn throttled_process_tree_is_resumed_next_period_if_all_threads_ended() {
+fn throttled_process_tree_is_resumed_if_all_threads_ended() {
     let host = stopped_tree();
     for thread in [200, 100] {
         host.note_thread(CPUS[0], us(2012), thread, ThreadEventKind::Ending);
@@ -424,7 +424,7 @@ fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
 /// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
 /// become runnable. The host learns which thread is runnable only when the threads run.
 #[test]
-fn thread_that_has_not_run_since_a_thaw_precedes_a_thread_that_has_run() {
+fn threads_yet_to_run_after_a_thaw_precede_other_threads() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);
@@ -448,7 +448,7 @@ fn thread_that_has_not_run_since_a_thaw_precedes_a_thread_that_has_run() {
 /// A vCPU that missed time because the kernel kept it from running catches up as a real-time
 /// thread. As an ordinary thread it would have to wait for real-time threads of other programs.
 #[test]
-fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
+fn budget_missed_by_vcpu_is_repaid_at_real_time_priority() {
     let mut host = host(1);
     host.join(vcpu(0), &share("3ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);
@@ -475,7 +475,7 @@ fn budget_missed_by_a_vcpu_is_repaid_at_real_time_priority() {
 /// A hypervisor takes half of the CPU, so that at least two of four vCPUs are entitled at any time.
 /// If they were always real-time, the kernel would stop all of them for 50 ms in every second.
 #[test]
-fn ordinary_threads_receive_fair_server_time_on_a_cpu_halved_by_steal() {
+fn ordinary_threads_receive_fair_server_time_despite_50_percent_steal() {
     let mut host = host(1);
     for slot in 0..4 {
         host.join(vcpu(slot), &share("2200us", "10ms"), true).unwrap();
@@ -536,7 +536,7 @@ fn exact_in_three_long_periods() -> ([Span; 3], Span) {
 /// A vCPU may use a slice of several seconds as a real-time thread. Ordinary threads would then
 /// receive nothing for so long that the kernel would stop the vCPU.
 #[test]
-fn exact_vcpu_receives_only_its_slices_while_fair_server_debt_is_repaid() {
+fn exact_vcpu_receives_only_reserved_time_during_fair_server_repayment() {
     let (received, as_ordinary) = exact_in_three_long_periods();
     assert!(as_ordinary > Span::from_ms(300), "{as_ordinary}: debt is repaid");
     for received in received {

@@ -137,7 +137,7 @@ fn failed_join_of_reserved_vcpus_does_not_change_their_reservation() {
 /// reservation and at most one additional slice, and not a whole slice after each join. A tolerance
 /// of 50 % allows for a test machine that stops the vCPU late.
 #[test]
-fn vcpu_that_leaves_and_rejoins_ten_times_a_second_gains_no_cpu_time() {
+fn vcpu_rejoining_ten_times_a_second_gains_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let mut session = open(&state);
@@ -226,7 +226,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
+fn equal_phase_vcpus_begin_periods_together_after_any_join_time() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

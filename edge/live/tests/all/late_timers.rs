@@ -183,7 +183,7 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
 /// As long as the lateness of timers fits into the unreserved time, every slice is complete, even
 /// if the lateness varies.
 #[test]
-fn varying_timer_lateness_shortens_no_slice_while_slack_covers_the_lateness() {
+fn varying_timer_lateness_shortens_no_slice_while_slack_covers_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -199,7 +199,7 @@ fn varying_timer_lateness_shortens_no_slice_while_slack_covers_the_lateness() {
 /// A vCPU with `overrun = "repay"` receives exactly its share over many periods, and is never more
 /// than two overruns ahead.
 #[test]
-fn vcpu_that_repays_overruns_stays_within_two_overruns_of_its_share() {
+fn vcpu_repaying_overruns_stays_within_two_overruns_of_the_share() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, COSTLY, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -216,7 +216,7 @@ fn vcpu_that_repays_overruns_stays_within_two_overruns_of_its_share() {
 /// The longest slice that admission accepts is delivered completely. A slice that is one
 /// microsecond longer is refused.
 #[test]
-fn longest_admitted_slice_is_received_and_one_microsecond_more_is_refused() {
+fn longest_admitted_slice_is_received_and_longer_slice_is_refused() {
     for (_, timers) in HOSTS {
         let most = 950 - 2 * timers.look;
         let refused = Kernel::new(timers, &[(most + 1, 1_000)]).err().unwrap();
@@ -237,7 +237,7 @@ const HALTED: Timers =
 /// While there is slack, a vCPU that was stopped very late receives complete slices afterwards.
 /// Only the slice of the halted period is incomplete.
 #[test]
-fn very_late_enforcement_shortens_no_later_slice_while_there_is_slack() {
+fn very_late_enforcement_shortens_no_later_slice_while_slack_remains() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

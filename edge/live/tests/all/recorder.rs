@@ -102,19 +102,19 @@ fn recorder_converts_switch_and_wake_events_into_run_intervals() {
 }
 
 #[test]
-fn thread_first_seen_leaving_a_cpu_counts_as_running_since_recording_began() {
+fn thread_first_seen_leaving_cpu_counts_as_running_since_start() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }
 
 #[test]
-fn missing_wake_event_is_recorded_when_its_thread_starts_to_run() {
+fn missing_wake_event_is_recorded_when_thread_starts_to_run() {
     let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
     assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
 }
 
 #[test]
-fn wake_event_recorded_just_before_its_block_event_still_ends_the_block() {
+fn wake_event_just_before_block_event_still_ends_the_block() {
     let during = [
         event(10, 0, 3, IN),
         event(58, 0, 1, ThreadEventKind::Woke),
@@ -133,14 +133,14 @@ fn wake_event_recorded_just_before_its_block_event_still_ends_the_block() {
 }
 
 #[test]
-fn run_interval_with_a_lost_end_is_ended_by_the_next_switch_on_its_cpu() {
+fn run_interval_with_lost_end_ends_at_next_cpu_switch() {
     let entries = records(&[event(10, 5, 3, IN), event(40, 6, 3, IN), event(50, 6, 3, BLOCKS)], 60);
     let expected = [(1, 10, 40, OffCpu::Unknown), (2, 40, 50, OffCpu::Blocked)];
     assert_eq!(on_cpu(&entries), expected);
 }
 
 #[test]
-fn recorder_distinguishes_an_ended_thread_from_a_new_one_with_its_id() {
+fn recorder_distinguishes_ended_thread_from_new_thread_with_same_id() {
     let events = [
         event(10, 5, 3, IN),
         event(20, 5, 3, ThreadEventKind::Ending),

@@ -29,7 +29,7 @@ fn wake_during_a_demotion_is_read_at_once() {
 }
 
 #[test]
-fn wake_recorded_on_another_cpu_is_dispatched_on_the_cpu_of_the_vcpu() {
+fn vcpu_woken_on_another_cpu_is_dispatched_on_home_cpu() {
     let host = pair();
     host.note(CPUS[0], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
@@ -42,7 +42,7 @@ fn wake_recorded_on_another_cpu_is_dispatched_on_the_cpu_of_the_vcpu() {
 }
 
 #[test]
-fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
+fn vcpu_stays_runnable_if_wake_is_read_before_preceding_block() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.note(CPUS[1], us(41), vcpu(1), ThreadEventKind::SwitchedIn);
@@ -64,7 +64,7 @@ fn vcpu_stays_runnable_if_its_wake_is_read_before_the_preceding_block() {
 }
 
 #[test]
-fn block_event_that_is_read_after_a_later_wake_is_ignored() {
+fn block_event_read_after_a_later_wake_is_ignored() {
     let host = pair();
     // For a vCPU without a home, the events of every CPU are processed.
     let mut host = host;

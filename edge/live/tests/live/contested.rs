@@ -89,7 +89,7 @@ fn thread(target: &Target) -> JoinTarget {
 /// Another program sets a quota in a version 1 hierarchy and in a version 2 hierarchy, on a process
 /// tree and on a thread.
 #[test]
-fn target_is_in_state_contested_while_another_program_limits_it_by_a_quota() {
+fn target_is_contested_while_limited_by_quota_of_another_program() {
     let Some(_alone) = begin() else { return };
     for who in [whole, thread] {
         let target = Target::spinner();
@@ -146,7 +146,7 @@ impl Drop for LibvirtGroup {
 }
 
 #[test]
-fn libvirt_vcpu_is_in_state_contested_while_root_changed_its_scheduling_class() {
+fn libvirt_vcpu_with_scheduling_class_changed_by_root_is_contested() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(_group) = LibvirtGroup::with(target.pid()) else {
@@ -165,7 +165,7 @@ fn libvirt_vcpu_is_in_state_contested_while_root_changed_its_scheduling_class() 
 /// A change of class counts as made by the target itself. The session undoes it and reports it as
 /// `meddled`.
 #[test]
-fn scheduling_class_of_a_process_tree_that_root_changed_is_restored() {
+fn process_tree_scheduling_class_changed_by_root_is_restored() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);

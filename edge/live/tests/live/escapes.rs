@@ -226,7 +226,7 @@ fn stays_within_its_limit(how: &str, hold: impl FnOnce(&Adversary) -> Option<Joi
 const CALLS: [&str; 5] = ["affinity", "everywhere", "class", "idle", "priority"];
 
 #[test]
-fn process_tree_that_changes_its_own_scheduling_stays_within_its_limit() {
+fn process_tree_changing_own_scheduling_stays_within_limit() {
     let Some(_alone) = begin() else { return };
     for how in CALLS {
         stays_within_its_limit(how, |adversary| Some(JoinTarget::Tree(adversary.pid())));
@@ -296,7 +296,7 @@ fn cpuset_confines_a_scheduled_process_tree_to_the_managed_cpus() {
 
 /// Root changes the cpuset of a vCPU. The session respects the change.
 #[test]
-fn vcpu_is_in_state_contested_while_its_cpuset_contains_no_managed_cpu() {
+fn vcpu_is_contested_while_cpuset_contains_no_managed_cpu() {
     let Some(_alone) = begin() else { return };
     let Some(pinned) = Pinned::make() else { return };
     let target = Target::spinner();
@@ -362,7 +362,7 @@ impl Drop for Pinned {
 }
 
 #[test]
-fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
+fn process_tree_is_contested_while_stopped_by_sigstop() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::holding(JoinTarget::Tree(target.pid()), true);
@@ -383,7 +383,7 @@ fn process_tree_is_in_state_contested_while_it_is_stopped_by_sigstop() {
 }
 
 #[test]
-fn process_tree_is_in_state_contested_while_root_freezes_its_cgroup() {
+fn process_tree_is_contested_while_root_freezes_the_cgroup() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let Some(group) = Group::with(target.pid()) else {

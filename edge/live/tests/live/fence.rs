@@ -368,7 +368,7 @@ fn threads_are_restored_if_scheduler_dies_at_any_step() {
 }
 
 #[test]
-fn threads_are_restored_if_the_scheduling_process_is_killed_at_any_time() {
+fn threads_are_restored_if_scheduler_is_killed_at_any_time() {
     /// Number of different times at which the owner is killed. An owner takes about 300 us for one
     /// round of all steps. The times are spread over a longer interval, so that every step is hit.
     const MOMENTS: u32 = 40;
@@ -439,7 +439,7 @@ fn journal_restores_threads_if_scheduling_process_and_keeper_are_killed() {
 }
 
 #[test]
-fn keeper_process_removes_the_journal_and_ends_if_its_target_has_ended() {
+fn keeper_removes_journal_and_ends_if_target_has_ended() {
     let Some(_alone) = begin() else { return };
     for mut target in targets() {
         let state = TempDir::new().unwrap();
@@ -453,7 +453,7 @@ fn keeper_process_removes_the_journal_and_ends_if_its_target_has_ended() {
 }
 
 #[test]
-fn threads_of_a_process_continue_while_one_other_thread_is_frozen() {
+fn other_threads_of_process_continue_while_one_thread_is_frozen() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut target = Target::thread();
@@ -511,7 +511,7 @@ fn dropped_fence_restores_its_threads_and_refuses_further_orders() {
 /// A thread must not stay stopped after the means of stopping it was removed. So the thread is
 /// resumed first.
 #[test]
-fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
+fn dropping_a_stop_resumes_thread_before_forgetting_the_stop() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -529,7 +529,7 @@ fn dropping_a_stop_resumes_the_thread_before_the_stop_is_forgotten() {
 }
 
 #[test]
-fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
+fn stopped_or_ended_or_already_scheduled_target_is_refused() {
     let Some(_alone) = begin() else { return };
     let state = TempDir::new().unwrap();
     let mut fence = Fence::start(keeper(state.path())).unwrap();
@@ -566,7 +566,7 @@ fn target_that_is_stopped_or_ended_or_already_scheduled_is_refused() {
 }
 
 #[test]
-fn threads_are_restored_on_drop_even_if_no_journal_could_be_written() {
+fn threads_are_restored_on_drop_without_a_writable_journal() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

@@ -44,7 +44,7 @@ impl Drop for Stranger {
 }
 
 #[test]
-fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
+fn monitor_socket_forbidden_to_the_vm_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -80,7 +80,7 @@ fn monitor_socket_that_the_user_of_the_vm_may_not_open_is_refused() {
 /// Slackline does not open the socket, in whatever form the command line names it, and through
 /// whatever symbolic links.
 #[test]
-fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
+fn monitor_socket_forbidden_to_the_vm_user_is_never_opened() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }
@@ -128,7 +128,7 @@ fn monitor_socket_is_never_opened_if_the_user_of_the_vm_may_not_open_it() {
 /// A symbolic link changes all the time. It leads to no socket or to root's socket, also between
 /// the check of the path and the connection.
 #[test]
-fn monitor_link_changed_to_a_socket_of_another_user_is_not_written_to() {
+fn monitor_link_changed_to_foreign_socket_receives_no_data() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

@@ -202,7 +202,7 @@ fn is_even(held: Held) {
 }
 
 #[test]
-fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
+fn exact_target_threads_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(HELD);
     is_even(Held { kind: "threads", ..HELD });
@@ -210,14 +210,14 @@ fn threads_of_an_exact_target_receive_equal_cpu_time_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_a_work_conserving_target_receive_equal_time_in_ten_periods() {
+fn work_conserving_target_threads_receive_equal_time_in_ten_periods() {
     let Some(_alone) = begin() else { return };
     is_even(Held { is_exact: false, ..HELD });
     is_even(Held { is_exact: false, kind: "threads", ..HELD });
 }
 
 #[test]
-fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
+fn threads_with_unequal_nice_values_receive_equal_slices() {
     let Some(_alone) = begin() else { return };
     is_even(Held { nice_step: 4, ..HELD });
     is_even(Held { nice_step: 4, kind: "threads", ..HELD });
@@ -229,7 +229,7 @@ fn threads_with_unequal_nice_values_receive_equal_slices_in_ten_periods() {
 }
 
 #[test]
-fn threads_of_a_target_on_two_cpus_receive_half_their_share_or_more() {
+fn threads_on_two_cpus_receive_at_least_half_the_average() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

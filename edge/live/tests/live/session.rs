@@ -89,7 +89,7 @@ const NOW: Time = Time::START;
 const LATE: Span = Span::from_ms(50);
 
 #[test]
-fn vcpu_in_a_session_is_limited_to_its_share_until_it_leaves() {
+fn vcpu_in_session_is_limited_to_reserved_share_until_leaving() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -116,7 +116,7 @@ fn vcpu_in_a_session_is_limited_to_its_share_until_it_leaves() {
 
 /// If two sessions scheduled the same CPU, both would reserve the same CPU time.
 #[test]
-fn second_session_on_a_cpu_that_is_already_managed_is_refused() {
+fn second_session_on_a_managed_cpu_is_refused() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -163,7 +163,7 @@ fn share_change_refused_by_admission_keeps_the_old_share() {
 }
 
 #[test]
-fn vcpu_paused_in_a_session_uses_no_cpu_time_until_resumed() {
+fn vcpu_paused_in_session_uses_no_cpu_time_until_resumed() {
     let Some(_alone) = begin() else { return };
     for is_exact in [true, false] {
         let (one, many) = (Target::spinner(), Target::threaded());
@@ -217,7 +217,7 @@ fn vcpu_that_is_blocked_can_be_paused_and_resumed() {
 
 /// Two vCPUs are threads of one process. Orders to one vCPU do not affect the other.
 #[test]
-fn one_thread_of_a_process_can_be_paused_while_others_run() {
+fn pausing_one_thread_of_a_process_leaves_other_threads_running() {
     let Some(_alone) = begin() else { return };
     let target = Target::threaded();
     let mut open = Open::on(cpus(1));
@@ -287,7 +287,7 @@ fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
 
 /// `chrt` and `taskset` change a member's thread. The session undoes and reports the changes.
 #[test]
-fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
+fn foreign_class_and_affinity_changes_are_undone_and_reported() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     let target = Target::spinner();
@@ -319,7 +319,7 @@ fn class_and_affinity_changes_by_other_programs_are_undone_and_reported() {
 }
 
 #[test]
-fn join_id_of_a_vcpu_that_ended_is_unknown_even_if_its_slot_is_reused() {
+fn join_id_of_departed_vcpu_stays_unknown_after_slot_reuse() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));
@@ -384,7 +384,7 @@ fn failed_join_restores_its_threads_and_affects_no_other_vcpu() {
 }
 
 #[test]
-fn target_stopped_by_sigstop_stays_stopped_and_cannot_join_as_exact() {
+fn target_after_sigstop_stays_stopped_and_cannot_join_as_exact() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     target.signal(Signal::STOP);
@@ -484,7 +484,7 @@ fn target_stays_limited_after_one_of_its_threads_exits() {
 
 /// A hundred members share one CPU, each with a hard limit of 0.5 % of it.
 #[test]
-fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
+fn hundred_session_vcpus_on_one_cpu_stay_within_reserved_shares() {
     let Some(_alone) = begin() else { return };
     // The session is opened first, because a keeper that starts while a hundred spinners run may
     // take too long.
@@ -517,7 +517,7 @@ fn hundred_vcpus_in_a_session_on_one_cpu_stay_within_their_shares() {
 /// granted a whole slice, the member would receive several times that. A tolerance of 50 % allows
 /// for a test machine that stops the member late.
 #[test]
-fn vcpu_that_changes_its_slice_ten_times_a_second_gains_no_cpu_time() {
+fn ten_slice_changes_per_second_gain_no_cpu_time() {
     let Some(_alone) = begin() else { return };
     let target = Target::spinner();
     let mut open = Open::on(cpus(1));

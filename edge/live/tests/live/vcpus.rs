@@ -101,7 +101,7 @@ fn told(index: u32, tid: i32) -> VcpuThread {
 }
 
 #[test]
-fn events_that_a_qmp_monitor_sends_before_its_answer_are_skipped() {
+fn qmp_events_before_an_answer_are_skipped() {
     let cpus = r#"{"return": [{"cpu-index": 1, "thread-id": 7, "target": "x86_64"},
         {"thread-id": 9, "cpu-index": 0}]}"#
         .replace('\n', " ");
@@ -122,14 +122,14 @@ fn events_that_a_qmp_monitor_sends_before_its_answer_are_skipped() {
 }
 
 #[test]
-fn vcpus_that_share_a_thread_according_to_qmp_are_returned_once() {
+fn qmp_vcpus_sharing_one_thread_are_returned_once() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
 }
 
 #[test]
-fn error_after_a_qmp_refusal_has_the_refusal_in_a_field() {
+fn qmp_refusal_is_kept_in_an_error_field() {
     let refusal = r#"{"error": {"class": "CommandNotFound", "desc": "no query-cpus-fast"}}"#;
     let error = answering(refusal).ask().expect_err("the monitor refuses the query");
     let QmpError::Declined { awaited, received } = error else { panic!("{error}") };
@@ -138,7 +138,7 @@ fn error_after_a_qmp_refusal_has_the_refusal_in_a_field() {
 }
 
 #[test]
-fn error_after_a_malformed_qmp_answer_has_the_answer_in_a_field() {
+fn malformed_qmp_answer_is_kept_in_an_error_field() {
     for answer in [
         r#"{"return":[]}"#,
         r#"{"return":[{"cpu-index":0}]}"#,
@@ -165,7 +165,7 @@ fn invalid_greeting_of_a_qmp_monitor_is_an_error() {
 }
 
 #[test]
-fn endless_line_of_a_qmp_monitor_is_an_error_at_the_size_limit() {
+fn endless_qmp_line_is_an_error_at_the_size_limit() {
     let endless = Monitor::with(vec![Step::Begin(vec![b'x'; 2 << 20]), Step::Silence]);
     let error = endless.ask().expect_err("the line is too long");
     let QmpError::TooLong { awaited: "the greeting", received } = error else { panic!("{error}") };
@@ -200,7 +200,7 @@ fn qmp_connection_that_the_monitor_closes_causes_a_specific_error() {
 }
 
 #[test]
-fn qmp_monitor_with_a_full_connection_queue_is_reported_as_busy() {
+fn qmp_monitor_with_full_connection_queue_is_reported_as_busy() {
     let folder = tempfile::tempdir().expect("a folder for the socket");
     let socket = folder.path().join("qmp");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -212,7 +212,7 @@ fn qmp_monitor_with_a_full_connection_queue_is_reported_as_busy() {
 }
 
 #[test]
-fn qmp_error_messages_never_quote_data_that_was_read_from_the_socket() {
+fn qmp_error_messages_never_quote_data_from_the_socket() {
     for answer in ["220 ROOT-ONLY-SECRET", r#"{"ROOT-ONLY-SECRET":1}"#] {
         let error = Monitor::with(vec![say(answer)]).ask().expect_err("the socket is no monitor");
         let mut text = error.to_string();
@@ -278,7 +278,7 @@ fn this_process() -> i32 {
 /// All names are tested in a single test, because all tests in this file share the process whose
 /// threads are examined.
 #[test]
-fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
+fn vcpu_threads_are_found_by_thread_names_of_each_hypervisor() {
     // The threads are created in reverse order, so that vCPU 10 follows vCPU 9 neither by age nor
     // in the alphabet.
     let threads = Threads::named((0..11).rev().map(|index| format!("CPU {index}/KVM")));
@@ -318,7 +318,7 @@ fn vcpu_threads_are_found_by_the_thread_names_of_each_hypervisor() {
 }
 
 #[test]
-fn vcpu_search_in_a_process_that_does_not_exist_is_an_error() {
+fn vcpu_search_in_a_nonexistent_process_is_an_error() {
     let mut child = Command::new("true").spawn().expect("a process");
     let pid = i32::try_from(child.id()).expect("a process id");
     child.wait().expect("the process can be reaped");
@@ -327,7 +327,7 @@ fn vcpu_search_in_a_process_that_does_not_exist_is_an_error() {
 
 /// A user who starts a VM must not be able to present another user's thread as a vCPU.
 #[test]
-fn thread_of_another_process_that_a_qmp_monitor_reports_is_refused() {
+fn thread_of_another_process_reported_by_qmp_is_refused() {
     let cpus = r#"{"return": [{"cpu-index": 0, "thread-id": TID}]}"#;
     let monitor = answering(&cpus.replace("TID", &this_process().to_string()));
     let socket = monitor.folder.path().join("qmp");
@@ -414,7 +414,7 @@ fn pairs(threads: &[VcpuThread]) -> Vec<(u32, i32)> {
 }
 
 #[test]
-fn thread_names_and_qmp_give_equal_vcpus_for_a_real_qemu_process() {
+fn thread_names_and_qmp_give_equal_vcpus_for_real_qemu() {
     let options = ["-smp", "2", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -445,7 +445,7 @@ fn real_qemu_process_without_thread_names_is_queried_over_qmp() {
 }
 
 #[test]
-fn real_qemu_process_with_single_threaded_emulation_has_one_vcpu_thread() {
+fn real_qemu_with_single_threaded_emulation_has_one_vcpu_thread() {
     let options = ["-smp", "2", "-accel", "tcg,thread=single", "-name", "web,debug-threads=on"];
     let monitor = ["-qmp", "unix:SOCKET,server=on,wait=off"];
     let Some(qemu) = Qemu::with(&[options.as_slice(), &monitor].concat()) else { return };
@@ -457,7 +457,7 @@ fn real_qemu_process_with_single_threaded_emulation_has_one_vcpu_thread() {
 }
 
 #[test]
-fn real_qemu_process_without_thread_names_or_qmp_monitor_is_an_error() {
+fn real_qemu_without_thread_names_or_qmp_is_an_error() {
     for options in [
         [].as_slice(),
         // A monitor for people, and a QMP monitor that spreads each message over several lines.

@@ -250,7 +250,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 /// The start of a process is reported before the process runs, and its exit before the process is
 /// switched out for the last time.
 #[test]
-fn fork_is_reported_before_the_child_runs_and_exit_before_its_last_event() {
+fn fork_precedes_first_child_event_and_exit_precedes_last_event() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -279,7 +279,7 @@ fn fork_is_reported_before_the_child_runs_and_exit_before_its_last_event() {
 }
 
 #[test]
-fn thread_that_sleeps_is_reported_to_block_and_wake_in_turn() {
+fn sleeping_thread_is_reported_to_block_and_wake_in_turn() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -303,7 +303,7 @@ fn thread_that_sleeps_is_reported_to_block_and_wake_in_turn() {
 }
 
 #[test]
-fn wake_on_the_cpu_of_the_waker_is_recorded_and_notified_once() {
+fn wake_on_waker_cpu_is_recorded_and_notified_once() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();
@@ -361,7 +361,7 @@ fn drain_until_idle(watch: &mut Watch, events: &mut Vec<Event>, tid: Tid) {
 }
 
 #[test]
-fn run_intervals_of_a_thread_add_up_to_its_cpu_time() {
+fn thread_run_intervals_add_up_to_thread_cpu_time() {
     let Some(mut watch) = watch() else { return };
     let spinner = Worker::new(|| burn(Span::from_ms(200)));
     watch.add(spinner.tid).unwrap();
@@ -429,7 +429,7 @@ fn run_intervals_of_two_threads_on_one_cpu_never_overlap() {
 }
 
 #[test]
-fn perf_ring_that_is_full_reports_the_number_of_lost_records() {
+fn full_perf_ring_reports_number_of_lost_records() {
     let Some(mut watch) = unless_skipped(PerfWatch::with_rings_of(4096)) else { return };
     let cpu = some_cpu();
     let [(in_there, to_there), (in_here, to_here)] = [pipe(), pipe()];
@@ -548,7 +548,7 @@ fn resuming_a_real_time_thread_does_not_wake_the_dispatcher() {
 }
 
 #[test]
-fn watch_of_a_thread_that_has_exited_is_refused_with_the_thread_id() {
+fn watch_of_exited_thread_is_refused_with_thread_id() {
     let Some(mut watch) = watch() else { return };
     let tid = spawn(own_tid).join().unwrap();
     // `join` returns when the kernel has cleared the thread's id, a short time before the thread
@@ -566,7 +566,7 @@ fn watch_of_a_thread_that_has_exited_is_refused_with_the_thread_id() {
 }
 
 #[test]
-fn thread_that_was_removed_from_the_watch_is_no_longer_reported() {
+fn thread_removed_from_the_watch_is_no_longer_reported() {
     let Some(mut watch) = watch() else { return };
     let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
     watch.add(gone.tid).unwrap();

@@ -67,7 +67,7 @@ fn compute_step_of_a_load_uses_the_configured_cpu_time() {
 }
 
 #[test]
-fn many_short_compute_steps_of_a_load_use_their_total_cpu_time() {
+fn many_short_compute_steps_use_the_requested_total_cpu_time() {
     let (each, rounds) = (Span::from_us(300), 100);
     let program = Program::once(vec![Step::Compute(Draw::Fixed(each)); rounds]);
     let wanted = each * 100;
@@ -83,7 +83,7 @@ fn many_short_compute_steps_of_a_load_use_their_total_cpu_time() {
 }
 
 #[test]
-fn jobs_of_a_periodic_load_are_released_exactly_one_period_apart() {
+fn periodic_load_jobs_are_released_exactly_one_period_apart() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let start = monotonic() + Span::from_ms(5);
     let options = Options { start: Some(start), jobs: Some(write), ..Options::default() };
@@ -104,7 +104,7 @@ fn jobs_of_a_periodic_load_are_released_exactly_one_period_apart() {
 }
 
 #[test]
-fn jobs_released_while_a_load_was_late_are_run_without_pause() {
+fn jobs_released_while_load_was_late_run_without_pause() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // With a start 100 ms ago, all twenty releases are in the past.
     let start = Time::from_ns(monotonic().ns() - 100_000_000);
@@ -119,7 +119,7 @@ fn jobs_released_while_a_load_was_late_are_run_without_pause() {
 
 /// Each burst begins at an instant of the clock that comes after the end of the previous burst.
 #[test]
-fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
+fn clock_load_bursts_begin_at_instants_of_the_clock() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     let (period, offset, compute) = (Span::from_ms(4), Span::from_ms(1), Span::from_ms(1));
     let burst = [Step::Instant { period, offset }, Step::Compute(Draw::Fixed(compute)), Step::Done];
@@ -139,7 +139,7 @@ fn bursts_of_a_clock_load_begin_at_instants_of_the_clock() {
 /// The program begins at `origin` and computes for 20 ms of its clock, even if it receives a small
 /// share of a CPU.
 #[test]
-fn batch_load_limited_to_a_clock_time_ends_after_that_time() {
+fn batch_load_ends_after_the_configured_clock_time() {
     let began = monotonic();
     let report = run_plainly(&Program::until(Span::from_ms(20)), Options::default());
     assert_eq!(report.ending, Ending::Finished);
@@ -169,7 +169,7 @@ fn load_program_that_only_yields_is_refused() {
 }
 
 #[test]
-fn pipe_full_of_job_records_does_not_delay_the_work_of_a_load() {
+fn full_job_record_pipe_does_not_delay_a_load() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     // The smallest pipe has one page, which is enough for 128 notes.
     rustix::pipe::fcntl_setpipe_size(&write, 4096).unwrap();
@@ -181,7 +181,7 @@ fn pipe_full_of_job_records_does_not_delay_the_work_of_a_load() {
 }
 
 #[test]
-fn load_with_a_job_pipe_without_a_reader_reports_no_error() {
+fn job_pipe_without_a_reader_causes_no_load_error() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program::once(vec![Step::Done; 3]);
@@ -287,7 +287,7 @@ fn load_process_ends_when_its_parent_process_ends() {
 }
 
 #[test]
-fn load_process_fails_with_an_error_if_its_parent_has_already_ended() {
+fn load_process_fails_with_error_if_parent_has_ended() {
     // The call is made on its own thread, because the link to the parent stays with the thread.
     let result = thread::spawn(|| end_with(u32::MAX)).join().unwrap();
     assert!(matches!(result, Err(LoadError::Orphaned { parent: u32::MAX })));

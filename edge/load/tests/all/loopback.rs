@@ -147,7 +147,7 @@ fn web_load_answers_every_request_and_both_sides_count_equally() {
 
 /// A client with two connections waits 20 ms after each of its first nine answers.
 #[test]
-fn client_of_a_load_waits_its_think_time_after_each_answer() {
+fn load_client_waits_the_think_time_after_each_answer() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let think = Span::from_ms(20);
     let (done, _) = client(closed(2, think), server.ports, Some(20), LONG);
@@ -157,7 +157,7 @@ fn client_of_a_load_waits_its_think_time_after_each_answer() {
 
 /// 200 pings at 2,000 per second take at least 100 ms, and all of them are answered.
 #[test]
-fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
+fn ping_load_receives_answers_no_faster_than_the_configured_rate() {
     let server =
         Server::start(serving("", SystemClients { requests: true, ..SystemClients::default() }));
     let every = Draw::Fixed(Span::from_us(500));
@@ -171,7 +171,7 @@ fn ping_load_with_a_rate_receives_answers_no_faster_than_the_rate() {
 }
 
 #[test]
-fn ping_load_is_answered_even_if_no_task_of_the_server_waits() {
+fn ping_load_is_answered_even_if_no_server_task_waits() {
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
@@ -183,7 +183,7 @@ fn ping_load_is_answered_even_if_no_task_of_the_server_waits() {
 }
 
 #[test]
-fn request_of_a_load_counts_as_lost_if_there_is_no_server() {
+fn load_request_counts_as_lost_if_no_server_listens() {
     // The socket is bound, so that no other process gets the port, but nothing listens on it.
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::INET,
@@ -285,7 +285,7 @@ fn stream_sent_by_a_load_arrives_completely() {
 }
 
 #[test]
-fn send_task_of_a_load_delivers_its_data_to_one_client_after_another() {
+fn load_send_task_delivers_data_to_one_client_after_another() {
     let work = "work = { kind = \"send\", each = \"20us\", block = \"8KiB\" }";
     let server = Server::start(serving(work, SystemClients::default()));
     let kind = ClientKind::Stream { way: Direction::Out, window: 65_536, gap: Span::ZERO };
@@ -371,7 +371,7 @@ fn answers_and_goes(listener: UnixListener, answers: usize) -> JoinHandle<()> {
 }
 
 #[test]
-fn ping_client_of_a_load_ends_when_its_socket_is_closed() {
+fn load_ping_client_ends_when_the_socket_is_closed() {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("it");
     let every = Span::from_ms(2);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn limiter_command_gets_process_id_and_share_in_place_of_its_variables() {
+    fn limiter_command_variables_are_replaced_by_process_id_and_share() {
         let line: CommandLine = "limit  --pid={pid} -l {percent}".parse().unwrap();
         let target = super::super::target(CpuShare::from_ppm(25_000), Span::from_ms(10)).unwrap();
         let words = line.filled(Tid::new(7).unwrap(), target);

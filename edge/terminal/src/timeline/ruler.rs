@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn times_on_the_ruler_of_a_timeline_are_equally_far_apart() {
+    fn timeline_ruler_times_are_equally_far_apart() {
         for (columns, even) in [(84, 80), (100, 100), (124, 100), (70, 70)] {
             let window = even_window(Time::START, Span::from_ms(100), columns);
             assert_eq!(window.columns(), even, "of {columns}");
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn times_on_the_ruler_of_a_timeline_are_round_and_short() {
+    fn timeline_ruler_times_are_round_and_short() {
         let ms = Span::from_ms;
         assert_eq!(texts(ms(0), ms(100), 40), ["0ms", "20ms", "40ms", "60ms", "80ms"]);
         assert_eq!(texts(ms(2000), ms(100), 40), ["2.00s", "2.02s", "2.04s", "2.06s", "2.08s"]);

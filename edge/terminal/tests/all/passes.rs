@@ -54,7 +54,7 @@ fn entries() -> Vec<Entry> {
 }
 
 #[test]
-fn vcpu_that_is_replaced_before_it_runs_is_listed_as_an_empty_timeslice() {
+fn vcpu_replaced_before_running_is_listed_as_empty_timeslice() {
     let mut passes = Passes::default();
     let mut found: Vec<SchedulingPass> = Vec::new();
     for entry in entries() {

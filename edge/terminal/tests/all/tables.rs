@@ -32,7 +32,7 @@ fn data_transferred_by_a_vcpu_is_shown_as_a_rate() {
 }
 
 #[test]
-fn table_shows_work_in_addition_to_cpu_time_if_cpus_were_slowed() {
+fn table_shows_work_beside_cpu_time_if_cpus_were_slowed() {
     let slowed = Record::Slowed {
         vcpu: vcpu(0),
         from: Time::START,
@@ -99,7 +99,7 @@ a title: edf, sim, seed 1, 2s measured
 }
 
 #[test]
-fn table_shows_cpu_time_of_other_programs_if_it_is_known() {
+fn table_shows_cpu_time_of_other_programs_if_known() {
     let books = |to, idle, stolen| Record::Accounted {
         cpu: slackline_units::CpuId::new(0),
         from: Time::START,
@@ -157,7 +157,7 @@ fn table_of_compare_command_shows_runs_side_by_side() {
 }
 
 #[test]
-fn table_of_compare_command_shows_answers_and_response_times_of_servers() {
+fn compare_table_shows_answers_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),

@@ -205,7 +205,7 @@ fn run_list(name: &str) -> Result<String, RunListError> {
 
 /// The vCPU is still blocked at the end of the run, so the length of its last block is unknown.
 #[test]
-fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
+fn vcpu_csv_list_has_run_and_block_times() {
     let expected = "run_ns,block_ns\n4000000,6000000\n4000000,6000000\n3500000,6500000\n";
     assert_eq!(run_list("web").as_deref(), Ok(expected));
     assert_eq!(run_list("batch").as_deref(), Ok("run_ns,block_ns\n"));
@@ -214,7 +214,7 @@ fn csv_list_of_a_vcpu_has_its_run_and_block_times() {
 }
 
 #[test]
-fn csv_list_of_a_vcpu_counts_a_wake_without_cpu_time_as_blocked() {
+fn vcpu_csv_list_counts_wake_without_cpu_time_as_blocked() {
     let mut text = Vec::new();
     let mut list =
         RunList::new(&mut text, &header(Knowledge::ALL), &names(), "web").expect("web exists");

@@ -42,7 +42,7 @@ XenMon: 100ms sampled every 100ms
 }
 
 #[test]
-fn xenmon_table_shows_a_dash_with_an_explanation_for_a_missing_value() {
+fn xenmon_table_shows_dash_with_explanation_for_missing_value() {
     let mut run = two();
     run.knows_io = true;
     run.domains[0].total.sliced = 0;

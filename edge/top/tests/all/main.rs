@@ -78,7 +78,7 @@ fn top_screen_omits_the_least_important_columns_on_narrow_terminals() {
 }
 
 #[test]
-fn top_screen_shows_causes_of_waiting_for_the_row_selected_by_keys() {
+fn top_screen_shows_causes_of_waiting_for_the_selected_row() {
     let (snapshot, mut view) = (snapshot(), View::default());
     for key in [Key::Down, Key::Enter] {
         assert!(view.press(key, &snapshot));
@@ -138,7 +138,7 @@ fn top_screen_shows_an_error_above_the_last_numbers_received() {
 }
 
 #[test]
-fn top_screen_shows_the_sum_of_many_cpus_on_one_line() {
+fn top_screen_shows_sum_of_many_cpus_on_one_line() {
     let mut snapshot = snapshot();
     snapshot.cpus = vec![snapshot.cpus[0].clone(); 64];
     let text = screen(80, &snapshot, &View::default());

@@ -29,7 +29,7 @@ fn rt_app_threads_become_vms_with_their_work_and_reservation() {
 }
 
 #[test]
-fn rt_app_runtime_is_taken_as_cpu_time_with_an_assumption() {
+fn rt_app_runtime_is_noted_as_assumed_cpu_time() {
     let assumes = |task: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
         let written = one(Kind::RtApp, "a.json", text.as_bytes()).expect("the thread is valid");
@@ -41,7 +41,7 @@ fn rt_app_runtime_is_taken_as_cpu_time_with_an_assumption() {
 }
 
 #[test]
-fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
+fn unsupported_rt_app_events_are_refused_by_name() {
     let refused_with = |task: &str, why: &str| {
         let text = format!("{{ \"tasks\": {{ \"a\": {task} }} }}");
         refused(Kind::RtApp, text.as_bytes(), &format!("file: task `a`: {why}"));
@@ -69,7 +69,7 @@ fn rt_app_events_that_no_scenario_can_express_are_refused_by_name() {
 
 proptest! {
     #[test]
-    fn rt_app_file_with_any_changed_byte_gives_a_valid_scenario_or_an_error(
+    fn altered_rt_app_file_gives_valid_scenario_or_error(
         at in 0..SAMPLE.len(), byte: u8,
     ) {
         let mut bytes = SAMPLE.to_vec();

@@ -83,7 +83,7 @@ fn scenario_with_inlined_jobs_needs_no_other_file() {
 }
 
 #[test]
-fn series_with_several_burst_models_has_an_axis_with_a_point_for_each() {
+fn series_axis_has_one_point_for_each_burst_model() {
     let bursts = vec![BurstModel::Even, BurstModel::Random, BurstModel::Block];
     let options = Options { bursts, part: Some((1, 2)), ..Options::default() };
     let file = SourceFile { name: "vm.txt", bytes: PLANETLAB };
@@ -121,7 +121,7 @@ fn damaged_series_are_refused_with_their_line() {
 }
 
 #[test]
-fn series_with_more_jobs_than_a_scenario_can_have_is_refused() {
+fn series_with_more_jobs_than_a_scenario_allows_is_refused() {
     let options = Options { burst: Span::from_us(1), ..Options::default() };
     let file = SourceFile { name: "vm.txt", bytes: "50\n".repeat(288).leak().as_bytes() };
     let error = convert(Kind::PlanetLab, &[file], &options, "it")
@@ -134,7 +134,7 @@ fn series_with_more_jobs_than_a_scenario_can_have_is_refused() {
 
 proptest! {
     #[test]
-    fn series_of_any_bytes_gives_a_valid_scenario_or_an_error(
+    fn altered_series_file_gives_valid_scenario_or_error(
         kind in prop::sample::select(vec![Kind::Bitbrains, Kind::Azure, Kind::PlanetLab]),
         at in 0_usize..400, byte: u8,
     ) {

@@ -33,7 +33,7 @@ fn tasks_of_eva_become_vms_that_reserve_their_execution_time() {
 }
 
 #[test]
-fn eva_line_without_a_valid_task_is_refused_with_its_number() {
+fn invalid_eva_line_is_refused_with_the_line_number() {
     for (text, says) in [
         ("10 20", "set.txt:1: 2 fields; a task has 3"),
         ("1 2 3\nx 2 3", "set.txt:2: WCET `x` is not a time in ms"),
@@ -51,7 +51,7 @@ fn eva_line_without_a_valid_task_is_refused_with_its_number() {
 }
 
 #[test]
-fn eva_tasks_become_a_task_set_if_deadlines_are_within_periods() {
+fn eva_tasks_become_task_set_if_deadlines_are_within_periods() {
     let file = |text: &'static str| SourceFile { name: "set.txt", bytes: text.as_bytes() };
     let options = Options::default();
     let written = convert_tasks(Kind::Eva, &[file(EVA)], &options).unwrap();

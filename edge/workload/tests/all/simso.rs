@@ -86,7 +86,7 @@ impl Sink for Runs {
 }
 
 #[test]
-fn simso_sets_are_scheduled_as_simso_schedules_them_to_the_nanosecond() {
+fn simso_sets_are_scheduled_as_in_simso_to_the_nanosecond() {
     let sets = sets();
     assert_eq!(sets.len(), 100);
     for TaskSet { name, xml, runs: expected } in sets {
@@ -130,7 +130,7 @@ fn simso_files_that_no_scenario_can_express_are_refused() {
 
 proptest! {
     #[test]
-    fn simso_file_with_any_changed_byte_gives_a_valid_scenario_or_an_error(
+    fn altered_simso_file_gives_valid_scenario_or_error(
         at in 0..SAMPLE.len(), byte: u8,
     ) {
         let mut bytes = SAMPLE.to_vec();

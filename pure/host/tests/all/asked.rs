@@ -23,7 +23,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_its_cpu_and_the_cpus_named_by_the_policy() {
+fn event_reschedules_own_cpu_and_cpus_named_by_the_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -53,7 +53,7 @@ fn event_reschedules_its_cpu_and_the_cpus_named_by_the_policy() {
 }
 
 #[test]
-fn cpus_named_by_the_policy_when_it_charges_or_starts_a_vcpu_are_rescheduled() {
+fn cpus_named_by_policy_at_charge_or_start_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -103,7 +103,7 @@ fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
 }
 
 #[test]
-fn woken_vcpu_that_started_on_a_cpu_is_not_offered_to_a_second_idle_cpu() {
+fn woken_vcpu_already_started_is_not_offered_to_another_cpu() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU1, run(2, 1));
@@ -137,7 +137,7 @@ fn preempted_vcpu_is_offered_to_an_idle_cpu() {
 }
 
 #[test]
-fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
+fn cpu_time_since_last_event_is_charged_before_policy_decides() {
     let start = || {
         let mut story = one_runs();
         story.wants(CPU1, run(1, 10));
@@ -174,7 +174,7 @@ fn cpu_time_used_since_the_last_event_is_charged_before_the_policy_decides() {
 }
 
 #[test]
-fn running_vcpu_is_charged_when_a_vcpu_that_last_ran_on_its_cpu_wakes() {
+fn running_vcpu_is_charged_when_previous_vcpu_on_cpu_wakes() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 10));
     story.answers().ask = CpuSet::NONE;
@@ -191,7 +191,7 @@ fn running_vcpu_is_charged_when_a_vcpu_that_last_ran_on_its_cpu_wakes() {
 }
 
 #[test]
-fn cpu_time_used_on_a_cpu_is_measured_only_once_per_instant() {
+fn cpu_time_is_measured_only_once_per_cpu_and_instant() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     story.step(Fact::LimitReached(CPU0));
@@ -204,7 +204,7 @@ fn cpu_time_used_on_a_cpu_is_measured_only_once_per_instant() {
 }
 
 #[test]
-fn policy_timers_are_set_on_rescheduled_cpus_and_on_all_cpus_after_a_join() {
+fn join_sets_all_policy_timers_and_reschedule_sets_one_timer() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
@@ -237,7 +237,7 @@ fn host_lists_the_next_reserved_vcpus_in_dispatch_order() {
 /// CPU. Under Xen's rules CPU 1 looks for work only once per slice, so a waiting vCPU is offered to
 /// CPU 2.
 #[test]
-fn cpu_left_idle_because_hardware_refused_its_vcpu_takes_a_waiting_vcpu() {
+fn cpu_idle_after_hardware_refusal_takes_a_waiting_vcpu() {
     let mut story = Story::under("credit", &[("rules", "xen-3.0.3")], 3);
     (0..4).for_each(|slot| story.join(slot, &[]));
     story.hardware.refuses = true;
@@ -258,7 +258,7 @@ fn cpu_left_idle_because_hardware_refused_its_vcpu_takes_a_waiting_vcpu() {
 }
 
 #[test]
-fn list_of_next_vcpus_stops_at_the_first_invalid_pick_of_the_policy() {
+fn list_of_next_vcpus_stops_at_first_invalid_policy_pick() {
     let mut story = one_runs();
     let mut line = Vec::new();
     story.host.in_line(CPU0, usize::MAX, &mut line);
@@ -305,7 +305,7 @@ fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
 }
 
 #[test]
-fn host_returns_the_policy_state_of_a_vcpu_and_the_vcpu_on_each_cpu() {
+fn host_reports_vcpu_policy_state_and_occupant_of_each_cpu() {
     let story = one_runs();
     assert_eq!(story.host.account(vcpu(1)), [("who", "d1v0".to_owned())]);
     assert_eq!(story.host.moment().occupant(CPU0), Some(vcpu(0)));

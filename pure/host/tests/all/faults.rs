@@ -105,7 +105,7 @@ fn event_of_a_vcpu_that_has_not_joined_is_refused() {
 }
 
 #[test]
-fn report_of_cpu_time_used_by_an_unknown_vcpu_is_refused() {
+fn cpu_time_report_of_unknown_vcpu_is_refused() {
     let mut story = one_runs();
     story.hardware.now = at(2);
     let some = used(3, CPU1, at(0), at(1), Span::from_ms(1));
@@ -123,7 +123,7 @@ fn second_join_of_the_same_vcpu_is_refused() {
 }
 
 #[test]
-fn affinity_that_is_empty_or_contains_an_unknown_cpu_is_refused() {
+fn empty_affinity_or_affinity_with_unknown_cpu_is_refused() {
     let both = CpuSet::first_n(2);
     let share = no_share();
     for (cpus, is_fine) in [
@@ -252,12 +252,12 @@ fn policy_pick_of_a_blocked_vcpu_is_refused() {
 }
 
 #[test]
-fn policy_pick_of_a_vcpu_that_runs_on_another_cpu_is_refused() {
+fn policy_pick_of_vcpu_running_on_another_cpu_is_refused() {
     picked(|_| {}, 0, NotEligible::Elsewhere(CPU0), "the vCPU runs on cpu0");
 }
 
 #[test]
-fn policy_pick_that_violates_the_affinity_of_the_vcpu_is_refused() {
+fn policy_pick_violating_the_vcpu_affinity_is_refused() {
     let confined = |story: &mut Story| {
         let share = no_share();
         let terms = VcpuTerms { share: &share, cpus: Some(CpuSet::one(CPU0)) };
@@ -268,7 +268,7 @@ fn policy_pick_that_violates_the_affinity_of_the_vcpu_is_refused() {
 }
 
 #[test]
-fn policy_that_picks_a_vcpu_after_hardware_refused_it_is_an_error() {
+fn policy_pick_of_vcpu_refused_by_hardware_is_an_error() {
     let mut story = Story::scripted(2);
     story.wants(CPU1, run(3, 1));
     story.hardware.refuses = true;
@@ -314,7 +314,7 @@ fn policy_that_requests_scheduling_passes_endlessly_is_an_error() {
 }
 
 #[test]
-fn policy_that_leaves_its_timer_set_in_the_past_is_an_error() {
+fn policy_timer_left_in_the_past_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -331,7 +331,7 @@ fn policy_that_leaves_its_timer_set_in_the_past_is_an_error() {
 }
 
 #[test]
-fn policy_that_rejects_a_share_does_not_violate_the_host_contract() {
+fn policy_rejecting_a_share_does_not_violate_host_contract() {
     let mut story = one_runs();
     story.answers().declines = true;
     let share = no_share();
@@ -350,7 +350,7 @@ fn policy_that_rejects_a_share_does_not_violate_the_host_contract() {
 /// The vCPU used less CPU time than has elapsed, so its timeslice is ordered again. The hardware
 /// refuses that order.
 #[test]
-fn vcpu_that_hardware_refused_in_mid_timeslice_runs_when_allowed_again() {
+fn vcpu_refused_by_hardware_mid_timeslice_runs_when_allowed_again() {
     let mut story = Story::new("round-robin", 1);
     story.wake_new(0);
     story.hardware.now = at(1);
@@ -362,7 +362,7 @@ fn vcpu_that_hardware_refused_in_mid_timeslice_runs_when_allowed_again() {
 }
 
 #[test]
-fn vcpu_that_hardware_refused_runs_on_any_idle_cpu_when_allowed_again() {
+fn refused_vcpu_runs_on_any_idle_cpu_when_allowed_again() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);
@@ -377,7 +377,7 @@ fn vcpu_that_hardware_refused_runs_on_any_idle_cpu_when_allowed_again() {
 /// CPU 0 is rescheduled while the vCPU still runs on CPU 1. After the vCPU has left CPU 1, CPU 0
 /// must be rescheduled again.
 #[test]
-fn running_vcpu_that_a_share_change_moves_to_another_cpu_runs_there_at_once() {
+fn vcpu_moved_by_share_change_runs_on_new_cpu_immediately() {
     let mut story = Story::new("edf", 2);
     story.join(0, &[("slice", "6ms"), ("period", "10ms")]);
     story.join(1, &[("slice", "5ms"), ("period", "10ms")]);

@@ -74,7 +74,7 @@ fn vcpu_replaced_by_a_waking_vcpu_is_recorded_as_preempted() {
 /// A vCPU uses only half of the elapsed time, so its overrun must not exceed the CPU time that it
 /// used.
 #[test]
-fn overrun_recorded_for_a_run_interval_never_exceeds_its_cpu_time() {
+fn recorded_overrun_never_exceeds_cpu_time_of_the_run_interval() {
     for (until, line) in [
         (10, "5ms of 10ms, 0s late"),
         (12, "6ms of 10ms, 2ms late"),
@@ -91,7 +91,7 @@ fn overrun_recorded_for_a_run_interval_never_exceeds_its_cpu_time() {
 /// A run interval is reported in three pieces: up to the limit of the timeslice, across the limit,
 /// and beyond the limit.
 #[test]
-fn cpu_time_used_after_the_timeslice_limit_is_recorded_as_overrun() {
+fn cpu_time_after_timeslice_limit_is_recorded_as_overrun() {
     let mut story = one_runs();
     story.hardware.now = at(15);
     let pieces = [used(0, CPU0, 0, 8, 8), used(0, CPU0, 8, 11, 3), used(0, CPU0, 11, 13, 2)];
@@ -104,7 +104,7 @@ fn cpu_time_used_after_the_timeslice_limit_is_recorded_as_overrun() {
 }
 
 #[test]
-fn new_timeslice_limit_for_the_running_vcpu_does_not_split_its_run_interval() {
+fn new_timeslice_limit_does_not_split_current_run_interval() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 2));
@@ -115,7 +115,7 @@ fn new_timeslice_limit_for_the_running_vcpu_does_not_split_its_run_interval() {
 }
 
 #[test]
-fn hardware_timer_is_set_again_only_if_the_end_of_the_timeslice_moves() {
+fn hardware_timer_is_set_again_only_if_timeslice_end_moves() {
     let mut story = one_runs();
     story.hardware.now = at(4);
     story.wants(CPU0, run(0, 6));
@@ -136,7 +136,7 @@ fn hardware_timer_is_set_again_only_if_the_end_of_the_timeslice_moves() {
 /// Live hardware reports an event of another CPU before it has measured the vCPU on CPU 0. The
 /// policy then returns the budget that this vCPU had at the last measurement.
 #[test]
-fn timeslice_end_stays_unchanged_if_its_cpu_time_was_not_measured_again() {
+fn timeslice_end_stays_unchanged_without_new_cpu_time_measurement() {
     for (measured, orders) in [(2, vec![10]), (4, vec![10, 12])] {
         let mut story = one_runs();
         story.join(1, &[]);
@@ -157,7 +157,7 @@ fn timeslice_end_stays_unchanged_if_its_cpu_time_was_not_measured_again() {
 }
 
 #[test]
-fn run_interval_is_split_where_a_vcpu_changes_from_budget_to_slack() {
+fn run_interval_is_split_at_change_from_budget_to_slack() {
     let pick = |entitlement| Pick::Run { vcpu: vcpu(0), limit: None, entitlement };
     let mut story = Story::scripted(1);
     story.wants(CPU0, pick(Entitlement::Due));
@@ -180,7 +180,7 @@ fn run_interval_is_split_where_a_vcpu_changes_from_budget_to_slack() {
 }
 
 #[test]
-fn run_interval_is_split_at_a_gap_in_the_reported_cpu_time() {
+fn run_interval_is_split_at_gap_in_reported_cpu_time() {
     let mut story = one_runs();
     story.hardware.now = at(9);
     let pieces = [used(0, CPU0, 0, 2, 2), used(0, CPU0, 3, 5, 2), used(0, CPU0, 5, 9, 1)];
@@ -196,7 +196,7 @@ fn run_interval_is_split_at_a_gap_in_the_reported_cpu_time() {
 
 /// On a shared host, the kernel's scheduler gives slack to vCPUs outside of timeslices.
 #[test]
-fn cpu_time_of_a_vcpu_that_the_policy_did_not_pick_is_recorded_as_slack() {
+fn cpu_time_of_unpicked_vcpu_is_recorded_as_slack() {
     let mut story = one_runs();
     story.join(1, &[]);
     story.hardware.now = at(14);
@@ -219,7 +219,7 @@ fn cpu_time_of_a_vcpu_that_the_policy_did_not_pick_is_recorded_as_slack() {
 }
 
 #[test]
-fn cpu_time_used_after_a_timeslice_is_not_compared_with_the_timeslice_limit() {
+fn cpu_time_after_timeslice_is_not_compared_with_timeslice_limit() {
     let mut story = one_runs();
     story.wants(CPU0, Pick::Idle);
     story.step_at(at(4), Fact::Blocked(vcpu(0)));

@@ -95,7 +95,7 @@ proptest! {
 
     /// Tests `edf` and `sedf` with `place = "split"`, which few random scripts use.
     #[test]
-    fn policies_that_split_vcpus_obey_the_host_contract_under_random_scripts(
+    fn policies_splitting_vcpus_obey_host_contract_under_random_scripts(
         script in script::script(script::any_manner()),
     ) {
         let [edf, sedf] =
@@ -201,6 +201,6 @@ fn contract_check_detects_a_policy_with_nondeterministic_answers() {
 }
 
 #[test]
-fn contract_check_detects_a_policy_that_applies_a_share_it_rejected() {
+fn contract_check_detects_policy_applying_a_rejected_share() {
     assert_caught(Wrong::TakesWhatItDeclines, "DeclinedChangedIt");
 }

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lower_bound_of_a_histogram_step_is_within_a_sixteenth_of_the_value() {
+    fn histogram_step_lower_bound_is_within_a_sixteenth_of_value() {
         let mut last = 0;
         for ns in (0..64).map(|bit| 1_u64 << bit).flat_map(|ns| [ns, ns + ns / 3, ns + ns / 2]) {
             let least = least_of(step_of(ns));

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_cut_by_a_set_of_intervals_yields_ordered_pieces_without_gaps() {
+    fn interval_cut_by_interval_set_yields_ordered_pieces_without_gaps() {
         let mut set = Intervals::default();
         for (from, to) in [(50, 60), (10, 20), (15, 30), (30, 31), (90, 95), (7, 7)] {
             set.add(at(from), at(to));

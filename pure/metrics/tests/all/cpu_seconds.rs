@@ -23,7 +23,7 @@ fn seconds(script: Script, end: u64) -> Vec<Vec<CpuSecond>> {
 }
 
 #[test]
-fn busy_time_of_a_cpu_is_counted_for_the_second_in_which_vcpus_ran() {
+fn cpu_busy_time_of_each_second_is_vcpu_run_time() {
     let script =
         Script::new(&["a"]).ran(0, 500 * MS, 1_250 * MS).ran_spare(0, 2_000 * MS, 2_100 * MS);
     let [first, other] = &seconds(script, 2_900 * MS)[..] else { panic!("two CPUs") };
@@ -35,7 +35,7 @@ fn busy_time_of_a_cpu_is_counted_for_the_second_in_which_vcpus_ran() {
 }
 
 #[test]
-fn cpu_time_without_vcpus_is_split_into_other_programs_stolen_and_unused() {
+fn time_without_vcpus_splits_into_other_programs_stolen_and_unused() {
     // The warm-up lasts a second. Accounting records that extend over the end of a second count in
     // proportion.
     let script = Script::new(&["a"]).warmup(SECOND).with(books(10 * MS, 10 * MS, [0; 3]));
@@ -54,7 +54,7 @@ fn cpu_time_without_vcpus_is_split_into_other_programs_stolen_and_unused() {
 
 /// Missing kernel accounting of a second yields `None` and not zero.
 #[test]
-fn time_not_used_by_vcpus_is_unknown_in_seconds_without_kernel_accounting() {
+fn time_without_vcpus_is_unknown_in_seconds_without_kernel_accounting() {
     let script = Script::new(&["a"]).ran(0, 0, 500 * MS).with(books(50 * MS, 50 * MS, [0; 3]));
     let script = script.with(books(50 * MS, 1_100 * MS, [420 * MS, 0, 0]));
     let cpus = seconds(script, 2_000 * MS);

@@ -20,7 +20,7 @@ fn judged(vcpu: &VcpuSummary) -> (u64, u64, u64, u64) {
 }
 
 #[test]
-fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
+fn vcpu_receiving_slice_by_period_end_meets_the_deadline() {
     let vcpu = awake().ran(0, 8_000, 10_000).ran(0, 10_000, 12_000).first_ended(20_000);
     assert_eq!(judged(&vcpu), (2, 0, 0, 0));
     assert_eq!(vcpu.miss_time, None);
@@ -31,7 +31,7 @@ fn vcpu_that_receives_its_slice_by_the_period_end_meets_its_deadline() {
 /// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
 /// budget of 1.6 ms.
 #[test]
-fn reservation_with_a_phase_moves_deadlines_when_the_clock_is_set() {
+fn reservation_with_phase_moves_deadlines_when_clock_is_set() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised {
@@ -54,7 +54,7 @@ fn reservation_with_a_phase_moves_deadlines_when_the_clock_is_set() {
 }
 
 #[test]
-fn slice_that_is_short_by_one_nanosecond_is_a_deadline_miss() {
+fn slice_short_by_one_microsecond_is_a_deadline_miss() {
     let script = awake().used(0, 0, (0, 2_000, 1_999), (0, true));
     assert_eq!(judged(&script.first_ended(10_000)), (1, 1, 0, 0));
 }
@@ -69,7 +69,7 @@ fn deadline_miss_lasts_until_the_missing_cpu_time_is_received() {
 }
 
 #[test]
-fn missing_cpu_time_counts_as_received_evenly_over_a_run_interval() {
+fn missing_cpu_time_is_made_up_evenly_over_run_interval() {
     // The vCPU lacks half a millisecond. In the next run interval it gets the CPU half of the time,
     // so it has made up the shortfall after 1 ms.
     let script = awake().ran(0, 0, 1_500).used(0, 0, (11_000, 19_000, 4_000), (0, true));
@@ -84,7 +84,7 @@ fn starved_vcpu_misses_every_deadline_until_it_runs() {
 }
 
 #[test]
-fn late_slice_that_is_followed_by_timely_slices_is_one_deadline_miss() {
+fn late_slice_before_timely_slices_is_one_deadline_miss() {
     // The first slice is 1 ms late. The later slices are on time, with at most one slice in a
     // period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
@@ -94,7 +94,7 @@ fn late_slice_that_is_followed_by_timely_slices_is_one_deadline_miss() {
 }
 
 #[test]
-fn unresolved_deadline_miss_ends_if_the_vcpu_blocks_leaves_or_is_changed() {
+fn unresolved_deadline_miss_ends_at_block_leave_or_reservation_change() {
     assert_eq!(judged(&awake().first_ended(13_000)), (1, 1, 3_000, 3_000));
     assert_eq!(judged(&awake().left(0, 14_000).first_ended(20_000)), (1, 1, 4_000, 4_000));
     assert_eq!(judged(&awake().blocked(0, 15_000).first_ended(20_000)), (1, 1, 5_000, 5_000));
@@ -103,7 +103,7 @@ fn unresolved_deadline_miss_ends_if_the_vcpu_blocks_leaves_or_is_changed() {
 }
 
 #[test]
-fn overrun_of_a_vcpu_is_deducted_from_the_next_slice_in_the_deadline_check() {
+fn deadline_check_deducts_vcpu_overrun_from_the_next_slice() {
     // The vCPU receives 2.5 ms in a timeslice of 2 ms, so its next budget is 1.5 ms.
     let script = || awake().ran_late(0, 0, 2_500, 500);
     assert_eq!(judged(&script().ran(0, 10_000, 11_500).first_ended(20_000)), (2, 0, 0, 0));
@@ -111,7 +111,7 @@ fn overrun_of_a_vcpu_is_deducted_from_the_next_slice_in_the_deadline_check() {
 }
 
 #[test]
-fn deadline_check_deducts_at_most_one_slice_of_overrun_per_period() {
+fn deadline_check_deducts_at_most_one_slice_per_period() {
     // The vCPU receives five slices at once. The excess of four slices is deducted from the next
     // four periods. The period after them has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
@@ -127,20 +127,20 @@ fn overrun_past_the_deadline_is_deducted_in_the_next_period() {
 }
 
 #[test]
-fn deadline_check_does_not_deduct_slack_that_a_work_conserving_vcpu_used() {
+fn deadline_check_does_not_deduct_slack_of_work_conserving_vcpu() {
     let script = awake().ran(0, 0, 2_000).ran_spare(0, 2_000, 10_000);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn deadline_check_deducts_all_cpu_time_above_the_slice_under_a_hard_limit() {
+fn deadline_check_deducts_all_excess_cpu_time_under_hard_limit() {
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
     let script = awake.ran(0, 0, 2_000).ran_spare(0, 3_000, 3_400).ran(0, 10_000, 11_600);
     assert_eq!(judged(&script.first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn cpu_time_that_makes_up_a_deadline_miss_is_not_deducted_from_later_slices() {
+fn cpu_time_making_up_deadline_miss_is_not_deducted_later() {
     // The vCPU lacks 1 ms and receives it together with the next slice. The slice after that is not
     // reduced.
     let awake = Script::new(&["a"]).exactly(0, 0, 2_000, 10_000).woke(0, 0);
@@ -149,7 +149,7 @@ fn cpu_time_that_makes_up_a_deadline_miss_is_not_deducted_from_later_slices() {
 }
 
 #[test]
-fn period_in_which_the_vcpu_blocks_before_its_full_slice_has_no_deadline() {
+fn period_with_block_before_full_slice_has_no_deadline() {
     let script = awake().ran(0, 0, 1_000).blocked(0, 1_000).woke(0, 2_000);
     assert_eq!(judged(&script.first_ended(20_000)), (1, 1, 0, 0), "only the second one");
 }
@@ -161,13 +161,13 @@ fn vcpu_that_blocks_after_its_full_slice_meets_the_deadline() {
 }
 
 #[test]
-fn period_that_begins_while_the_vcpu_is_blocked_has_no_deadline() {
+fn period_beginning_while_vcpu_is_blocked_has_no_deadline() {
     let script = awake().ran(0, 0, 2_000).blocked(0, 2_000).woke(0, 10_001);
     assert_eq!(judged(&script.first_ended(30_000)), (2, 1, 0, 0));
 }
 
 #[test]
-fn excess_cpu_time_is_deducted_also_from_periods_skipped_by_a_block() {
+fn excess_cpu_time_is_deducted_from_periods_skipped_by_block() {
     // The excess is 6 ms. 4 ms are deducted from the periods that begin at 10 and 20 ms, and the
     // remainder from the period that begins at 30 ms.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
@@ -177,13 +177,13 @@ fn excess_cpu_time_is_deducted_also_from_periods_skipped_by_a_block() {
 }
 
 #[test]
-fn deadlines_of_periods_that_begin_in_the_warm_up_are_not_counted() {
+fn deadlines_of_periods_beginning_in_warm_up_are_not_counted() {
     assert_eq!(judged(&awake().warmup(10_000).first_ended(30_000)), (2, 2, 0, 10_000));
     assert_eq!(judged(&awake().warmup(10_001).first_ended(30_000)), (1, 1, 0, 0));
 }
 
 #[test]
-fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
+fn run_interval_is_split_at_a_reservation_change() {
     // The reservation is 2 ms in 10 ms. At 5 ms it changes to 3 ms in 20 ms, and the change is
     // recorded before the run interval. By 5 ms the vCPU has used its whole budget of 2 ms. It was
     // entitled to 1 ms by then (half a period), so 1 ms of excess is deducted from the new slice.
@@ -196,7 +196,7 @@ fn run_interval_is_split_where_the_reservation_of_its_vcpu_changes() {
 }
 
 #[test]
-fn excess_cpu_time_is_deducted_from_slices_after_a_reservation_change() {
+fn excess_cpu_time_is_deducted_after_a_reservation_change() {
     // The reservation is 2 ms in 10 ms. By 5 ms the vCPU has received 2 ms, but was entitled to 1
     // ms. So its next budget is 1 ms, and a microsecond less is a miss.
     for (until, misses) in [(6_000, 0), (5_999, 1)] {
@@ -219,14 +219,14 @@ fn excess_of_an_absent_vcpu_shrinks_at_its_reserved_rate() {
 }
 
 #[test]
-fn overrun_of_a_work_conserving_vcpu_is_deducted_after_a_reservation_change() {
+fn work_conserving_vcpu_overrun_is_deducted_after_reservation_change() {
     // The reservation changes exactly at the end of a period with an excess of 500 us.
     let script = awake().ran_late(0, 0, 2_500, 500).promised(0, 10_000, 1_000, 10_000);
     assert_eq!(judged(&script.ran(0, 10_000, 10_500).first_ended(20_000)), (2, 0, 0, 0));
 }
 
 #[test]
-fn deadline_metrics_are_absent_if_the_host_records_no_blocks_or_run_intervals() {
+fn deadline_metrics_are_absent_without_block_or_run_interval_records() {
     for (sleep, stretches) in [(false, false), (true, false), (false, true)] {
         let vcpu = awake().knows(sleep, stretches).ran(0, 0, 1_000).first_ended(20_000);
         assert_eq!((vcpu.deadlines, vcpu.misses, vcpu.wake_to_run), (None, None, None));
@@ -257,7 +257,7 @@ fn vcpu_that_rejoins_has_no_deduction_for_its_earlier_overrun() {
 }
 
 #[test]
-fn cpu_time_recorded_after_its_period_ended_counts_in_the_current_period() {
+fn cpu_time_recorded_late_counts_in_the_current_period() {
     // The CPU time from before the block is recorded only when the vCPU has woken again, which is
     // in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);

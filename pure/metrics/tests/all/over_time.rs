@@ -4,7 +4,7 @@
 use crate::script::{Script, us};
 
 #[test]
-fn cpu_time_of_a_run_interval_is_divided_over_time_windows_without_loss() {
+fn run_interval_cpu_time_is_divided_over_windows_without_loss() {
     // The vCPU uses three quarters of the time from 500 to 2,500. So it uses 375, 750 and 375 in
     // the three windows.
     let script = Script::new(&["a", "b"]).used(0, 0, (500, 2_500, 1_500), (0, true));

@@ -17,7 +17,7 @@ fn awake_exact(slice: u64, period: u64) -> Script {
 }
 
 #[test]
-fn cpu_time_of_a_run_interval_is_divided_over_its_seconds_in_proportion() {
+fn run_interval_cpu_time_is_divided_proportionally_over_seconds() {
     // The vCPU uses half of the time from 0.5 to 2.5 s: 250, 500 and 250 ms in the three seconds.
     // It reserves 300 ms per second.
     let script = awake_exact(3_000, 10_000).used(0, 0, (S / 2, S * 5 / 2, S), (0, true));
@@ -29,7 +29,7 @@ fn cpu_time_of_a_run_interval_is_divided_over_its_seconds_in_proportion() {
 }
 
 #[test]
-fn share_error_per_second_is_measured_over_a_whole_number_of_periods() {
+fn share_error_per_second_is_measured_over_whole_periods() {
     // A whole second is 334 periods of 3 ms, which is 1.002 s. In each of two whole seconds, the
     // vCPU lacks 1 ms of its 334 ms.
     let mut script = awake(1_000, 3_000);
@@ -43,14 +43,14 @@ fn share_error_per_second_is_measured_over_a_whole_number_of_periods() {
 }
 
 #[test]
-fn share_error_of_a_period_longer_than_a_second_is_measured_per_period() {
+fn share_error_is_per_period_if_periods_exceed_a_second() {
     let script = awake(S, 2 * S).ran(0, 0, S).ran(0, 3 * S, 3 * S + S / 2);
     let error = script.first_ended(5 * S).second_error.unwrap();
     assert_eq!((error.seconds, error.worst_ppm), (2, 500_000));
 }
 
 #[test]
-fn cpu_time_above_the_share_is_a_share_error_only_under_a_hard_limit() {
+fn excess_cpu_time_is_share_error_only_under_hard_limit() {
     let vcpu = awake(3_000, 10_000).ran(0, 0, 2 * S).first_ended(2 * S);
     assert_eq!((vcpu.error_ppm, vcpu.second_error.unwrap().worst_ppm), (Some(0), 0));
     let vcpu = awake_exact(3_000, 10_000).ran(0, 0, S).first_ended(S);
@@ -59,7 +59,7 @@ fn cpu_time_above_the_share_is_a_share_error_only_under_a_hard_limit() {
 }
 
 #[test]
-fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
+fn second_with_block_has_share_error_only_above_the_share() {
     // In the first second the vCPU blocks and receives less than it reserved. In the second one it
     // receives exactly its reservation.
     let sleeps = |script: Script| {
@@ -79,7 +79,7 @@ fn second_in_which_a_vcpu_blocked_has_a_share_error_only_above_its_share() {
 }
 
 #[test]
-fn seconds_in_which_a_vcpu_is_always_blocked_have_no_share_error() {
+fn seconds_spent_entirely_blocked_have_no_share_error() {
     // The vCPU is blocked from 0.2 s to 5.5 s, through many periods at once. Then it is runnable
     // but never runs.
     let script = awake(3_000, 10_000).ran(0, 0, 200_000).blocked(0, 200_000);
@@ -90,7 +90,7 @@ fn seconds_in_which_a_vcpu_is_always_blocked_have_no_share_error() {
 }
 
 #[test]
-fn vcpu_counts_as_always_runnable_if_the_host_cannot_observe_blocks() {
+fn vcpu_counts_as_always_runnable_if_blocks_are_unobservable() {
     let script = awake_exact(3_000, 10_000).knows(false, false).ran(0, 0, 150_000);
     let vcpu = script.blocked(0, 150_000).first_ended(S);
     assert_eq!(vcpu.error_ppm, Some(-500_000));
@@ -99,7 +99,7 @@ fn vcpu_counts_as_always_runnable_if_the_host_cannot_observe_blocks() {
 }
 
 #[test]
-fn seconds_cut_by_a_reservation_change_or_the_warm_up_have_no_share_error() {
+fn share_error_omits_seconds_cut_by_reservation_change_or_warmup() {
     let vcpu = awake(3_000, 10_000).warmup(10_000).first_ended(3 * S);
     assert_eq!(vcpu.second_error.unwrap().seconds, 2, "the first one began in the warm-up");
     let script = awake(3_000, 10_000).promised(0, S * 3 / 2, 1_000, 10_000);
@@ -108,7 +108,7 @@ fn seconds_cut_by_a_reservation_change_or_the_warm_up_have_no_share_error() {
 }
 
 #[test]
-fn reserved_share_is_averaged_over_the_time_the_vcpu_was_joined() {
+fn reserved_share_is_averaged_over_joined_time_of_vcpu() {
     // The vCPU reserves 30 % until 1 s, and then 10 % until 4 s. The first half second is warm-up.
     let script = awake(3_000, 10_000).warmup(S / 2).promised(0, S, 1_000, 10_000);
     let vcpu = script.left(0, 4 * S).first_ended(10 * S);
@@ -120,7 +120,7 @@ fn reserved_share_is_averaged_over_the_time_the_vcpu_was_joined() {
 
 /// The vCPU joins late, and receives its slice at the start of each period.
 #[test]
-fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
+fn delivered_share_reserved_share_and_error_cover_the_same_time() {
     let joined = |at| Script::new(&[]).named(0, "a").joined(0, at);
     // The vCPU reserves 6 ms in 10 ms from 5 ms on. There are 99 whole periods, and half of another
     // period in which it runs all the time.
@@ -145,7 +145,7 @@ fn delivered_share_reserved_share_and_share_error_cover_the_same_time() {
 }
 
 #[test]
-fn delivered_and_reserved_share_cover_all_time_despite_a_reservation_change() {
+fn delivered_and_reserved_share_cover_all_time_despite_reservation_change() {
     // The vCPU reserves 40 % in periods of 2 s. The second period is cut after 5 ms, when the
     // reservation changes to 20 %.
     let script = awake_exact(800_000, 2 * S).ran(0, 0, 800_000).ran(0, 2 * S, 2 * S + 2_000);
@@ -173,7 +173,7 @@ fn time_in_the_warm_up_is_counted_in_no_metric() {
 }
 
 #[test]
-fn waiting_time_is_the_time_a_vcpu_is_runnable_and_not_running() {
+fn vcpu_waiting_time_is_time_runnable_but_not_running() {
     // The vCPU is runnable for 10 ms. In a run interval of 4 ms it receives 3 ms of CPU time.
     let script = Script::new(&["a"]).woke(0, 1_000).used(0, 0, (2_000, 6_000, 3_000), (0, false));
     let vcpu = script.blocked(0, 11_000).first_ended(20_000);
@@ -181,7 +181,7 @@ fn waiting_time_is_the_time_a_vcpu_is_runnable_and_not_running() {
 }
 
 #[test]
-fn time_while_a_vcpu_is_stopped_is_neither_waiting_nor_blocked_time() {
+fn vcpu_stopped_time_is_neither_waiting_nor_blocked_time() {
     let of = |machine: &str| {
         let script = Script::new(&["a"]).machine(machine).warmup(1_000).woke(0, 500);
         let [from, to] = [500, 3_000].map(|at| Time::START + us(at));
@@ -253,7 +253,7 @@ fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
 }
 
 #[test]
-fn run_interval_counts_as_a_switch_only_after_a_gap_or_another_vcpu() {
+fn switch_is_counted_only_after_a_gap_or_another_vcpu() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -289,7 +289,7 @@ fn job_without_a_deadline_is_never_counted_as_late() {
 }
 
 #[test]
-fn bytes_moved_by_a_vcpu_are_summed_after_the_warm_up() {
+fn bytes_moved_by_vcpu_are_summed_after_the_warm_up() {
     let moved =
         |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
     let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
@@ -326,7 +326,7 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
 /// The run lasts 100 us, with 10 us of warm-up. A tick lasts beyond the end of the warm-up. Then
 /// come a switch and a tick on an idle CPU.
 #[test]
-fn program_time_overhead_and_idle_time_of_a_cpu_sum_to_the_measured_time() {
+fn program_overhead_and_idle_time_sum_to_measured_cpu_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
         vcpu: of(0).expect("slot 0 has a vCPU"),
@@ -352,7 +352,7 @@ fn program_time_overhead_and_idle_time_of_a_cpu_sum_to_the_measured_time() {
 }
 
 #[test]
-fn work_of_a_vcpu_is_unknown_if_the_trace_records_no_overhead_per_vcpu() {
+fn vcpu_work_is_unknown_without_overhead_records_per_vcpu() {
     let script = Script::new(&["a"]).woke(0, 0).ran(0, 0, 40).knows_overhead_in_all();
     let run = script.ended(100);
     assert_eq!(
@@ -368,7 +368,7 @@ fn books(from: u64, to: u64, idle: u64, stolen: u64, dispatching: u64) -> Record
 }
 
 #[test]
-fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
+fn time_without_vcpus_counts_as_other_programs_stolen_or_unused() {
     // 10 ms are not accounted. The 100 ms after them have 30 ms of vCPUs, 25 ms idle, 5 ms stolen
     // and 2 ms of dispatching.
     let script = Script::new(&["a"]).ran(0, 0, 10_000).with(books(10_000, 10_000, 0, 0, 0));
@@ -385,7 +385,7 @@ fn cpu_time_not_used_by_vcpus_goes_to_other_programs_stolen_or_unused() {
 }
 
 #[test]
-fn kernel_accounting_that_spans_the_warm_up_end_is_counted_in_proportion() {
+fn kernel_accounting_across_warm_up_end_is_counted_in_proportion() {
     // Half of the first 100 ms is after the warm-up. So half of the idle time in these 100 ms
     // counts.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));

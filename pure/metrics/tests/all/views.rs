@@ -16,7 +16,7 @@ fn meter(header: &Header, script: &Script) -> Meter {
 }
 
 #[test]
-fn viewing_metrics_during_a_run_does_not_change_the_final_result() {
+fn viewing_metrics_during_run_does_not_change_final_result() {
     let begun = Script::new(&["web"]).exactly(0, 0, 4, 10).woke(0, 0).ran(0, 0, 4).ran(0, 10, 14);
     let mut looked = meter(&header(), &begun);
     let view = looked.view().expect("every record names a known vCPU");
@@ -36,7 +36,7 @@ fn viewing_metrics_during_a_run_does_not_change_the_final_result() {
 /// A simulated host records the CPU time lost because other CPUs slowed a CPU. A live host cannot,
 /// so the lost time is unknown and not zero.
 #[test]
-fn time_lost_to_slowed_cpus_is_unknown_on_a_live_host() {
+fn time_lost_to_slowed_cpus_is_unknown_on_live_hosts() {
     for (machine, slowed) in [("sim", Some(us(6))), ("live", None)] {
         let header = Header { machine: machine.into(), ..header() };
         let slower = Record::Slowed { vcpu: vcpu(0), from: at(0), to: at(10), work: us(4) };
@@ -47,7 +47,7 @@ fn time_lost_to_slowed_cpus_is_unknown_on_a_live_host() {
 }
 
 #[test]
-fn two_vcpus_that_used_one_slot_in_turn_have_separate_rows() {
+fn two_vcpus_using_one_slot_in_turn_have_separate_rows() {
     let run = Script::new(&["web"])
         .woke(0, 0)
         .ran(0, 0, 10)
@@ -63,7 +63,7 @@ fn two_vcpus_that_used_one_slot_in_turn_have_separate_rows() {
 }
 
 #[test]
-fn job_recorded_after_its_slot_was_reused_counts_for_the_earlier_vcpu() {
+fn job_recorded_after_slot_reuse_counts_for_earlier_vcpu() {
     let other = VcpuId::new(0, DomId::new(7), 0);
     let mut script = Script::new(&["web"]).left(0, 10);
     let named = slackline_trace::VcpuName {
@@ -80,7 +80,7 @@ fn job_recorded_after_its_slot_was_reused_counts_for_the_earlier_vcpu() {
 }
 
 #[test]
-fn vcpu_that_rejoins_under_its_old_name_keeps_its_metric_sums() {
+fn vcpu_rejoining_under_the_old_name_keeps_metric_sums() {
     let run = Script::new(&["web"]).woke(0, 0).ran(0, 0, 10).blocked(0, 10).left(0, 10);
     let run = run.named(0, "web").joined(0, 20).woke(0, 20).ran(0, 20, 25).ended(30);
     let rows: Vec<_> = run.vcpus.iter().map(|row| (row.delivered, row.present)).collect();
@@ -88,7 +88,7 @@ fn vcpu_that_rejoins_under_its_old_name_keeps_its_metric_sums() {
 }
 
 #[test]
-fn record_of_an_unknown_vcpu_or_cpu_is_an_error_with_the_record_number() {
+fn error_about_unknown_vcpu_or_cpu_states_the_record_number() {
     let stranger = Script::new(&["web"]).woke(0, 0).woke(3, 5).blocked(4, 6);
     let expected = StrayRecord { record: 2, who: Unknown::Vcpu(vcpu(3)) };
     assert_eq!(meter(&header(), &stranger).view(), Err(expected));
@@ -153,7 +153,7 @@ fn busy(seed: u64) -> Script {
 }
 
 #[test]
-fn metrics_of_a_moving_window_equal_metrics_measured_from_the_window_start() {
+fn moving_window_metrics_equal_metrics_measured_from_window_start() {
     for seed in 0..20 {
         let script = busy(seed);
         for span in [1, 50, 300, 2_000] {

@@ -109,7 +109,7 @@ fn hog() -> Culprit {
 }
 
 #[test]
-fn why_command_blames_a_wait_on_each_thread_that_occupied_the_cpu() {
+fn why_command_blames_wait_on_each_thread_occupying_the_cpu() {
     use OffCpu::{Blocked, Ready};
     let blame = blame(&[
         on_cpu(HOG, 0..1_000, Ready),
@@ -160,7 +160,7 @@ fn why_command_compares_recorded_and_kernel_times_over_equal_intervals() {
 }
 
 #[test]
-fn why_command_states_if_another_vm_ran_within_or_beyond_its_reservation() {
+fn why_command_distinguishes_vm_runs_within_and_beyond_reservation() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(DB_THREAD, 0..1_000, OffCpu::Ready),
@@ -173,7 +173,7 @@ fn why_command_states_if_another_vm_ran_within_or_beyond_its_reservation() {
 }
 
 #[test]
-fn why_command_blames_a_late_timer_only_if_it_prolonged_the_run_of_a_vcpu() {
+fn why_command_blames_late_timer_only_for_prolonged_vcpu_runs() {
     let late = |us, late| {
         let (cpu, late) = (CpuId::new(0), Span::from_us(late));
         Entry::Record(Record::RangLate { at: at(us), cpu, late })
@@ -193,7 +193,7 @@ fn why_command_blames_a_late_timer_only_if_it_prolonged_the_run_of_a_vcpu() {
 }
 
 #[test]
-fn why_command_counts_a_stop_or_pause_only_while_the_thread_is_off_the_cpu() {
+fn why_command_counts_stops_and_pauses_only_off_the_cpu() {
     let thread = HostThreadId::new(WEB_THREAD);
     let (from, to) = (at(1_000), at(3_000));
     let blame = blame(&[
@@ -216,7 +216,7 @@ fn why_command_counts_a_stop_or_pause_only_while_the_thread_is_off_the_cpu() {
 
 /// A real-time hog keeps the dispatcher from resuming the vCPU in time.
 #[test]
-fn why_command_blames_the_running_thread_if_a_throttled_vcpu_resumes_late() {
+fn why_command_blames_running_thread_if_throttled_vcpu_resumes_late() {
     let (from, to, cpu) = (at(1_000), at(3_000), CpuId::new(0));
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -233,7 +233,7 @@ fn why_command_blames_the_running_thread_if_a_throttled_vcpu_resumes_late() {
 }
 
 #[test]
-fn why_command_counts_a_pause_without_end_until_the_recording_ends() {
+fn why_command_counts_unfinished_pause_until_recording_end() {
     let blame = blame(&[
         woke(WEB_THREAD, 0),
         on_cpu(WEB_THREAD, 0..1_000, OffCpu::Blocked),
@@ -244,7 +244,7 @@ fn why_command_counts_a_pause_without_end_until_the_recording_ends() {
 }
 
 #[test]
-fn why_command_leaves_waits_unexplained_if_events_were_lost_or_cpu_was_idle() {
+fn why_command_leaves_waits_during_lost_events_or_idle_unexplained() {
     let cpu = CpuId::new(0);
     let blame = blame(&[
         woke(WEB_THREAD, 0),
@@ -261,7 +261,7 @@ fn why_command_leaves_waits_unexplained_if_events_were_lost_or_cpu_was_idle() {
 }
 
 #[test]
-fn why_command_divides_stolen_time_among_threads_by_their_cpu_time() {
+fn why_command_divides_stolen_time_among_threads_by_cpu_time() {
     let cpu = CpuId::new(0);
     let (idle, dispatching) = (Span::ZERO, Span::ZERO);
     let blame = blame(&[
@@ -301,7 +301,7 @@ fn why_command_hides_names_of_other_owners_from_a_tenant() {
 }
 
 #[test]
-fn why_command_lists_the_known_vms_if_the_vm_is_unknown() {
+fn why_command_lists_known_vms_if_the_vm_is_unknown() {
     let answer = ask("nobody", &[ended(1)]);
     assert_eq!((answer.vcpus.len(), answer.vms), (0, vec!["db".to_owned(), "web".to_owned()]));
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);
@@ -317,7 +317,7 @@ proptest! {
     /// In each recording, the times in which the vCPU ran, waited and was blocked add up to the
     /// elapsed time.
     #[test]
-    fn run_wait_and_block_times_of_why_command_add_up_to_the_elapsed_time(steps in steps()) {
+    fn why_command_run_and_wait_times_match_the_recorded_events(steps in steps()) {
         let (mut entries, mut now) = (Vec::new(), 0);
         // The expected times are computed separately: when the vCPU became ready, and how long it
         // waited.

@@ -74,7 +74,7 @@ fn xenmon_metrics_of_two_domains_equal_hand_computed_values() {
 }
 
 #[test]
-fn xenmon_counts_a_switch_only_if_a_gap_precedes_the_run_interval() {
+fn xenmon_counts_switch_only_if_gap_precedes_run_interval() {
     let summary = two(&[
         woke(0, 0),
         ran(0, (0, 5_000), 5_000, RanEnd::Limit),
@@ -88,7 +88,7 @@ fn xenmon_counts_a_switch_only_if_a_gap_precedes_the_run_interval() {
 }
 
 #[test]
-fn xenmon_counts_a_paused_vcpu_as_blocked_in_any_sequence_of_records() {
+fn xenmon_counts_paused_vcpu_as_blocked_in_any_record_order() {
     let pause = Record::Paused { at: at(5_000), vcpu: vcpu(0) };
     let run = ran(0, (0, 5_000), 30_000, RanEnd::Preempted);
     let rest = [woke(0, 25_000), ran(0, (25_000, 30_000), 30_000, RanEnd::Over)];
@@ -100,7 +100,7 @@ fn xenmon_counts_a_paused_vcpu_as_blocked_in_any_sequence_of_records() {
 }
 
 #[test]
-fn xenmon_divides_cpu_time_over_samples_and_counts_each_wait_in_one_sample() {
+fn xenmon_divides_cpu_time_over_samples_and_counts_waits_once() {
     let summary = two(&[
         woke(0, 0),
         woke(1, 0),
@@ -118,7 +118,7 @@ fn xenmon_divides_cpu_time_over_samples_and_counts_each_wait_in_one_sample() {
 }
 
 #[test]
-fn each_second_of_xenmon_sums_ten_samples_taken_after_the_warm_up() {
+fn each_xenmon_second_sums_ten_samples_after_the_warm_up() {
     let header = Header { warmup: us(500_000), ..header() };
     let records = [
         woke(0, 0),
@@ -134,7 +134,7 @@ fn each_second_of_xenmon_sums_ten_samples_taken_after_the_warm_up() {
 }
 
 #[test]
-fn xenmon_reports_the_sum_of_all_vcpus_under_the_name_of_their_domain() {
+fn xenmon_reports_vcpu_sum_under_the_domain_name() {
     let vcpu = |number| VcpuId::new(u32::from(number), DomId::new(0), number);
     let vcpus = [(vcpu(0), "web.0", "web"), (vcpu(1), "web.1", "web")];
     let ran = |number: u16| Record::Ran {
@@ -155,7 +155,7 @@ fn xenmon_reports_the_sum_of_all_vcpus_under_the_name_of_their_domain() {
 }
 
 #[test]
-fn xenmon_counts_io_for_both_domains_and_omits_it_without_io_records() {
+fn xenmon_counts_io_for_both_domains_and_omits_unrecorded_io() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
@@ -183,7 +183,7 @@ fn xenmon_counts_io_for_both_domains_and_omits_it_without_io_records() {
 }
 
 #[test]
-fn xenmon_fields_are_missing_if_the_host_records_no_run_intervals() {
+fn xenmon_fields_are_missing_without_recorded_run_intervals() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);

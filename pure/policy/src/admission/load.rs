@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_can_be_reserved_to_the_last_nanosecond_but_not_beyond() {
+    fn cpu_can_be_reserved_exactly_to_the_last_nanosecond() {
         let mut load = ReservedLoad::default();
         load.add(reservation(1, 3));
         load.add(reservation(1, 6));
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn reserved_load_does_not_overflow_if_periods_are_as_long_as_possible() {
+    fn reserved_load_does_not_overflow_with_longest_possible_periods() {
         let mut load = ReservedLoad::default();
         for _ in 0..1000 {
             load.add(reservation(u64::MAX / 1000, u64::MAX));

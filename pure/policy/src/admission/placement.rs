@@ -124,14 +124,14 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_is_placed_on_the_lowest_numbered_cpu_if_several_cpus_are_equal() {
+    fn vcpu_is_placed_on_lowest_numbered_of_several_equal_cpus() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn placement_keeps_a_vcpu_on_its_cpu_if_affinity_and_capacity_allow() {
+    fn placement_keeps_vcpu_in_place_if_affinity_and_capacity_allow() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_without_reservation_is_placed_on_the_cpu_with_fewest_vcpus() {
+    fn vcpu_without_reservation_is_placed_on_cpu_with_fewest_vcpus() {
         let mut population = Population::new(3);
         let all = CpuSet::first_n(3);
         let joined = [all, all, all, cpus(&[1, 2]), all].map(|allowed| population.join(allowed));

@@ -407,7 +407,7 @@ mod tests {
     /// Loads all CPUs to 95 % with periods of 5 to 100 ms. Counts how many of 200 sets are
     /// admitted, first with `spread` and then with `split`.
     #[test]
-    fn placement_with_splitting_admits_nearly_all_vcpu_sets_of_95_percent_load() {
+    fn splitting_admits_nearly_all_vcpu_sets_of_95_percent_load() {
         const SETS: usize = 200;
         for (policy, cpus, seed, expected) in [
             ("edf", 4_usize, 17, [143, 200]),
@@ -431,7 +431,7 @@ mod tests {
     /// Three vCPUs reserve 0.6 CPU each on two CPUs with a reserve of 0.1 CPU. The third vCPU, `c`,
     /// is split and gets 3 ms on each CPU.
     #[test]
-    fn split_vcpu_runs_its_two_subtasks_on_two_cpus_in_each_period() {
+    fn split_vcpu_runs_two_subtasks_on_two_cpus_each_period() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_a_vcpu_that_cannot_be_split_states_the_longest_slice() {
+    fn refusal_of_an_unsplittable_vcpu_states_the_longest_slice() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

@@ -169,7 +169,7 @@ mod tests {
         /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
         /// affinity.
         #[test]
-        fn longest_reported_slice_is_admitted_and_one_nanosecond_more_is_refused(
+        fn longest_reported_slice_is_admitted_and_longer_slice_is_refused(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_keeps_its_old_parameters_and_affinity_if_a_change_is_refused() {
+    fn vcpu_keeps_old_parameters_and_affinity_after_a_refused_change() {
         let only = |cpu| Some(CpuSet::one(CpuId::new(cpu)));
         let mut trial = trial(2);
         assert_eq!(trial.join(vcpu(0), &share(6), only(0)), Ok(()));

@@ -404,7 +404,7 @@ mod tests {
     /// A vCPU that reserves half a CPU is 4 ms ahead of its fluid rate. This excess accrues in 8
     /// ms.
     #[test]
-    fn old_share_stays_booked_until_zero_lag_time_after_the_share_is_reduced() {
+    fn reduced_share_stays_booked_in_full_until_zero_lag_time() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -422,7 +422,7 @@ mod tests {
     /// After a migration the share counts at the new place at once, and at the old place until the
     /// zero-lag time.
     #[test]
-    fn share_of_a_migrating_vcpu_is_booked_on_both_cpus_until_zero_lag_time() {
+    fn migrating_vcpu_is_booked_on_both_cpus_until_zero_lag() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
         // The vCPU migrates back. Its hold at the old place still has its excess, and the share is
@@ -437,7 +437,7 @@ mod tests {
     /// A quiescent CPU frees the held share of a vCPU that left. The excess of that vCPU is still
     /// remembered.
     #[test]
-    fn excess_cpu_time_of_a_departed_vcpu_is_remembered_if_its_share_is_freed() {
+    fn departed_vcpu_excess_is_remembered_after_share_is_freed() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -455,7 +455,7 @@ mod tests {
     /// A vCPU uses its whole slice, half a CPU, in the first half of a period. The share is free at
     /// the end of the period.
     #[test]
-    fn share_of_a_departed_vcpu_stays_reserved_until_its_zero_lag_time() {
+    fn departed_vcpu_share_stays_reserved_until_zero_lag_time() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));
@@ -486,7 +486,7 @@ mod tests {
     /// On a quiescent CPU no vCPU waits for CPU time, so the share of a vCPU that leaves is free at
     /// once.
     #[test]
-    fn share_of_a_departed_vcpu_is_free_at_once_on_a_quiescent_cpu() {
+    fn departed_vcpu_share_is_free_immediately_on_quiescent_cpu() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(1));
@@ -496,7 +496,7 @@ mod tests {
     }
 
     #[test]
-    fn capacity_freed_by_a_reduced_share_is_available_at_zero_lag_time() {
+    fn capacity_freed_by_reduced_share_is_available_at_zero_lag() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             let less = scene.share(1, 10);

@@ -596,13 +596,13 @@ mod tests {
     }
 
     #[test]
-    fn slice_that_limits_a_vcpu_to_a_share_is_share_times_period() {
+    fn slice_for_a_vcpu_limit_is_share_times_period() {
         let terms = slice_of(CpuShare::from_ppm(10_000), Span::from_ms(10));
         assert_eq!(terms, [("slice", "\"100us\"".to_string()), ("period", "\"10ms\"".into())]);
     }
 
     #[test]
-    fn parameters_that_limit_a_vm_are_declared_share_fields_in_every_policy() {
+    fn vm_limit_parameters_are_declared_share_fields_in_every_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
@@ -676,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_name_gets_no_suggestion_if_no_known_name_is_similar() {
+    fn unknown_name_without_similar_known_name_gets_no_suggestion() {
         assert_eq!(nearest("banana", ["period", "slice"].into_iter()), None);
         assert_eq!(nearest("slcie", ["period", "slice"].into_iter()), Some("slice"));
     }

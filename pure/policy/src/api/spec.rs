@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn help_page_of_each_policy_has_one_parameters_line_and_fits_80_columns() {
+    fn policy_help_pages_fit_80_columns_with_one_parameters_line() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);
@@ -100,7 +100,7 @@ mod tests {
 
     /// Policies whose limit does not reserve CPU time are skipped.
     #[test]
-    fn parameters_that_limit_a_vm_set_a_hard_limit_in_every_reserving_policy() {
+    fn vm_limit_parameters_set_hard_limit_in_every_reserving_policy() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             let terms = limit(CpuShare::from_ppm(60_000), Span::from_ms(10));

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn flat_topology_has_one_socket_in_which_each_cpu_is_its_own_core() {
+    fn flat_topology_has_one_socket_with_one_core_per_cpu() {
         let flat = Topology::flat(3);
         let all = sets(&[&[0, 1, 2]]);
         let groups = Groups {

@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_cpu_under_fair_takes_a_waiting_vcpu_of_another_cpu() {
+    fn fair_idle_cpu_takes_a_waiting_vcpu_of_another_cpu() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_vcpu_with_a_quota_is_throttled_until_the_period_ends() {
+    fn fair_vcpu_with_exhausted_quota_is_throttled_until_period_end() {
         picture(
             "fair slice=3ms tick=4ms period=10ms",
             "

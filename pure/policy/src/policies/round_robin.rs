@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_vcpu_that_blocks_forfeits_the_rest_of_its_quantum() {
+    fn round_robin_blocking_vcpu_forfeits_rest_of_quantum() {
         picture(
             "round-robin quantum=4ms",
             "
@@ -186,7 +186,7 @@ mod tests {
 
     /// vCPU `c` waits only for the end of the current timeslice.
     #[test]
-    fn round_robin_vcpu_that_wakes_is_next_to_run_under_xen_rules() {
+    fn round_robin_waking_vcpu_runs_next_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=3ms",
             "
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_runs_the_last_of_simultaneous_wakes_first_under_xen_rules() {
+    fn round_robin_runs_last_simultaneous_waker_first_under_xen_rules() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "

@@ -82,21 +82,21 @@ fn replaying(recording: &str) -> Result<Scenario, ScenarioError> {
 }
 
 #[test]
-fn recording_of_a_vm_that_never_ran_is_accepted_if_it_blocks_for_some_time() {
+fn recording_without_runs_is_accepted_if_some_block_takes_time() {
     assert!(replaying("0,100000000\n").is_ok());
     let error = replaying("0,0\n").unwrap_err();
     assert!(error.to_string().ends_with("all run and block times in it are zero"), "{error}");
 }
 
 #[test]
-fn refusal_of_a_recording_file_with_a_wrong_header_states_the_right_header() {
+fn wrong_recording_file_header_is_refused_with_the_right_header() {
     let error = replaying("# by hand\nblock_ns,run_ns\n1,2\n").unwrap_err();
     let says = "line 2: the header must be `run_ns,block_ns`, not `block_ns,run_ns`";
     assert!(error.to_string().ends_with(says), "{error}");
 }
 
 #[test]
-fn error_in_a_recording_file_names_the_line_in_that_file() {
+fn recording_error_names_the_line_in_the_recording_file() {
     assert!(replaying("run_ns,block_ns\n# taken by hand\n\n3000000, 7000000\n").is_ok());
     let error = replaying("1,2\n3;4\n").unwrap_err();
     let says = "domain `web`: `web.csv`, line 2: `3;4` is not two durations in nanoseconds";
@@ -112,7 +112,7 @@ fn error_in_a_recording_file_names_the_line_in_that_file() {
 }
 
 #[test]
-fn column_of_a_scenario_error_counts_characters_for_any_line_ending() {
+fn scenario_error_column_counts_characters_for_any_line_ending() {
     let text = GOOD.replace("\"good\"", "\"gut für alle\", x").replace('\n', "\r\n");
     let error = Scenario::read(&format!("\u{feff}{text}")).unwrap_err();
     assert_eq!((error.line, error.column), (1, 23));
@@ -129,7 +129,7 @@ fn scenario_with_100_000_nested_brackets_is_refused() {
 }
 
 #[test]
-fn unknown_policy_named_by_the_caller_is_an_error_without_a_file_position() {
+fn unknown_policy_from_the_caller_is_an_error_without_position() {
     let scenario = Scenario::read(GOOD).unwrap();
     let error = scenario.with_policy("robin").unwrap_err();
     assert_eq!(error.to_string(), "no policy is called `robin`");
@@ -142,14 +142,14 @@ const OTHER: &str = "[ -~\n\u{80}-\u{9f}é]{0,4}";
 
 proptest! {
     #[test]
-    fn arbitrary_text_is_parsed_as_a_scenario_or_refused_without_panic(text in ".*") {
+    fn arbitrary_scenario_text_is_parsed_or_refused_without_panic(text in ".*") {
         let _ = Scenario::read(&text);
     }
 
     /// Random characters replace parts of a valid file. The reader gets further in such a text than
     /// in random text before it finds an error.
     #[test]
-    fn scenario_with_random_replacements_is_parsed_or_gives_a_printable_error(
+    fn randomly_altered_scenario_is_parsed_or_gives_printable_error(
         cuts in prop::collection::vec((0..GOOD.len(), 0..12_usize, OTHER), 1..4),
     ) {
         let mut text = GOOD.to_owned();

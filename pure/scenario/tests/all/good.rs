@@ -198,7 +198,7 @@ fn scenario_keys_that_are_omitted_take_their_defaults() {
 }
 
 #[test]
-fn simulated_topology_is_built_from_the_host_keys_of_the_scenario() {
+fn simulated_topology_is_built_from_scenario_host_keys() {
     let pairs: Lists<'_> = &[&[0, 1], &[2, 3]];
     let halves: Lists<'_> = &[&[0, 2], &[1, 3]];
     let singles: Lists<'_> = &[&[0], &[1], &[2], &[3]];
@@ -228,7 +228,7 @@ fn simulated_topology_is_built_from_the_host_keys_of_the_scenario() {
 }
 
 #[test]
-fn vcpu_slots_and_domain_ids_of_a_scenario_are_numbered_without_gaps() {
+fn scenario_vcpu_slots_and_domain_ids_are_numbered_without_gaps() {
     let scenario = full();
     for (index, domain) in scenario.domains.iter().enumerate() {
         assert_eq!(domain.id.number() as usize, index);
@@ -248,7 +248,7 @@ fn vcpu_slots_and_domain_ids_of_a_scenario_are_numbered_without_gaps() {
 /// The domain of the balancer comes last, and its affinity is CPU 0. A balancer call costs 5 us,
 /// and 50 ns for each of 14 vCPUs.
 #[test]
-fn scenario_has_a_balancer_domain_only_if_balancer_calls_cost_time() {
+fn scenario_has_balancer_domain_only_if_balancer_calls_cost_time() {
     assert_eq!(full().simulated().domains.len(), 8, "edf does not");
     let edf = r#"{ name = "edf", reserve = "0.1cpu", place = "pack" }"#;
     let sedf = FULL.replace(edf, r#"{ name = "sedf", balancer = "thesis" }"#);
@@ -302,7 +302,7 @@ fn workload_of_each_domain_is_translated_into_a_program() {
 }
 
 #[test]
-fn recording_file_is_translated_into_a_program_of_runs_and_blocks() {
+fn recording_file_becomes_a_program_of_runs_and_blocks() {
     let text = FULL.replace(
         "list = [\"3ms\", \"7ms\", \"1ms\", \"0s\", \"2ms\"]",
         "file = \"recorded/web.csv\"",
@@ -318,7 +318,7 @@ fn recording_file_is_translated_into_a_program_of_runs_and_blocks() {
 }
 
 #[test]
-fn live_targets_of_a_scenario_are_parsed_with_threads_agent_and_relay() {
+fn scenario_live_targets_are_parsed_with_threads_agent_and_relay() {
     let scenario = full();
     let argv = ["qemu-system-x86_64", "-nographic"].map(str::to_owned).to_vec();
     let command = LiveTarget::Command { argv, threads: Threads::Vcpus };
@@ -347,7 +347,7 @@ fn live_targets_of_a_scenario_are_parsed_with_threads_agent_and_relay() {
 }
 
 #[test]
-fn domain_without_a_share_takes_the_default_share_if_its_policy_has_one() {
+fn domain_without_share_takes_any_default_share_of_the_policy() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let sound = &scenario.domains[1];
@@ -366,7 +366,7 @@ fn domain_without_a_share_takes_the_default_share_if_its_policy_has_one() {
 /// vCPUs of the domain, unless the file sets another `spread`. A domain with one vCPU lends to
 /// none.
 #[test]
-fn cpu_share_of_a_domain_is_divided_equally_among_its_vcpus() {
+fn domain_cpu_share_is_divided_equally_among_vcpus() {
     let edf = find("edf").unwrap();
     for (vcpus, said, slice, spread) in [
         (4, "cpu = \"1.5cpu\"", "3.75ms", "use"),
@@ -393,7 +393,7 @@ fn cpu_share_of_a_domain_is_divided_equally_among_its_vcpus() {
 }
 
 #[test]
-fn vcpu_of_a_domain_may_have_a_share_and_affinity_of_its_own() {
+fn vcpu_of_a_domain_may_have_own_share_and_affinity() {
     let scenario = full();
     let edf = find("edf").unwrap();
     let job = &scenario.domains[2];
@@ -412,7 +412,7 @@ fn vcpu_of_a_domain_may_have_a_share_and_affinity_of_its_own() {
 
 /// The settings of a vCPU override those of its domain.
 #[test]
-fn vcpu_may_be_configured_to_start_blocked_and_on_a_given_cpu() {
+fn vcpu_may_be_configured_to_start_blocked_on_given_cpu() {
     let scenario = full();
     let (sound, polite) = (&scenario.domains[1], &scenario.domains[6]);
     let of = |number: usize| {
@@ -426,7 +426,7 @@ fn vcpu_may_be_configured_to_start_blocked_and_on_a_given_cpu() {
 
 /// The expected instant is found by a search through all instants in order.
 #[test]
-fn next_instant_of_a_clock_step_is_the_first_after_now() {
+fn next_clock_step_instant_is_the_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -472,7 +472,7 @@ fn scenario_under_another_policy_takes_parameters_of_that_policy() {
 }
 
 #[test]
-fn claims_of_a_scenario_are_parsed_with_metric_subject_and_hosts() {
+fn scenario_claims_are_parsed_with_metric_subject_and_hosts() {
     let scenario = full();
     let [share, latency] = scenario.claims.as_slice() else { panic!("two claims") };
     assert_eq!((share.metric.as_str(), share.of.as_deref()), ("share", Some("web.1")));
@@ -485,7 +485,7 @@ fn claims_of_a_scenario_are_parsed_with_metric_subject_and_hosts() {
 }
 
 #[test]
-fn every_comparison_of_a_claim_is_unchanged_if_printed_and_parsed() {
+fn every_claim_comparison_is_unchanged_if_printed_and_parsed() {
     let ppm = |ppm| Amount::Ppm(ppm);
     let amount = AmountOrPromised::Amount;
     let promised = AmountOrPromised::Promised;

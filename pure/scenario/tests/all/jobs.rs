@@ -45,7 +45,7 @@ fn recorded_jobs_with_think_times_block_before_each_job() {
 }
 
 #[test]
-fn recorded_jobs_that_become_ready_at_the_same_time_are_merged() {
+fn recorded_jobs_ready_at_the_same_time_are_merged() {
     let work = "{ kind = \"jobs\", file = \"web.csv\" }";
     let file = "# recorded\nready_ns,work_ns\n1000000,3000000\n6000000,2000000\n\n\
                 6000000,1000000\n9000000,forever\n";
@@ -63,7 +63,7 @@ fn recorded_jobs_that_become_ready_at_the_same_time_are_merged() {
 }
 
 #[test]
-fn jobs_file_without_a_header_or_with_an_invalid_line_is_refused() {
+fn jobs_file_without_header_or_with_invalid_line_is_refused() {
     let refused = |file: &'static str| {
         let text = "title = \"jobs\"\nlength = \"1s\"\npolicy = { name = \"round-robin\" }\n\
                     [[domain]]\nname = \"web\"\nwork = { kind = \"jobs\", file = \"web.csv\" }\n";

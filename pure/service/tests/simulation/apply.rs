@@ -67,7 +67,7 @@ fn reserve_change(name: &str, slice_ms: u64) -> Request {
 }
 
 #[test]
-fn apply_request_changes_no_reservation_if_one_of_them_is_refused() {
+fn apply_request_with_one_refused_reservation_changes_no_reservation() {
     let mut run = Run::new(1, None, false);
     run.model.kernel.start("a", 0, 1);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2), ("c", 1)])).expect("there is room");
@@ -86,7 +86,7 @@ fn apply_request_changes_no_reservation_if_one_of_them_is_refused() {
 }
 
 #[test]
-fn apply_request_that_binds_a_reservation_to_another_vm_is_refused() {
+fn apply_request_binding_a_reservation_to_another_vm_is_refused() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let mut targets = vec![reserve("a", 4), reserve("b", 2)];
@@ -100,7 +100,7 @@ fn apply_request_that_binds_a_reservation_to_another_vm_is_refused() {
 }
 
 #[test]
-fn apply_request_with_dry_run_returns_the_changes_without_making_them() {
+fn apply_dry_run_returns_the_changes_without_making_any() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");
     let targets = vec![reserve("a", 4), reserve("c", 1)];
@@ -134,7 +134,7 @@ fn prune_option_of_apply_releases_only_reservations_of_the_operator() {
 }
 
 #[test]
-fn apply_request_interrupted_by_a_crash_is_applied_fully_or_not_at_all() {
+fn apply_request_interrupted_by_a_crash_is_all_or_nothing() {
     for (is_there, expected) in [(false, [3, 2]), (true, [1, 6])] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 3), ("b", 2)])).expect("there is room");

@@ -91,7 +91,7 @@ fn change_of_only_the_end_time_leaves_the_reservation_active() {
 }
 
 #[test]
-fn reservation_that_expires_while_no_service_runs_ends_at_the_next_start() {
+fn reservation_expired_while_service_was_down_ends_at_next_start() {
     let mut run = until_two();
     ask(&mut run, reserve("late", Some(at(900)))).expect_err("there is no room");
     run.model.now = run.model.now.after(Span::from_secs(10));
@@ -112,7 +112,7 @@ fn reservation_keeps_its_end_time_after_a_service_restart() {
 }
 
 #[test]
-fn reservation_ends_at_the_wall_clock_time_even_if_the_clock_is_set() {
+fn reservation_ends_at_wall_clock_time_despite_clock_steps() {
     for (is_ahead, is_over) in [(true, true), (false, false)] {
         let mut run = Run::new(1, None, false);
         run.model.step_clock(Span::from_secs(1_000), true);

@@ -86,7 +86,7 @@ fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
 /// and their capacity is freed. A host that was notified that the gang is broken keeps no member of
 /// the gang.
 #[test]
-fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
+fn gang_rarely_begins_on_only_some_hosts_under_random_faults() {
     let mut count = gangs::Count::default();
     let seeds = 2_000;
     for seed in 0..seeds {
@@ -104,7 +104,7 @@ fn gang_begins_on_all_hosts_or_on_none_despite_random_faults() {
 /// The excess of a removed vCPU is repaid at that vCPU's own reserved rate. The rates of the
 /// remaining vCPUs do not count, even after the vCPU is added again.
 #[test]
-fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
+fn excess_of_removed_vcpu_shrinks_at_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
         Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")
@@ -131,7 +131,7 @@ fn excess_cpu_time_of_a_removed_vcpu_shrinks_at_its_own_reserved_rate() {
 /// A step of the clock is reported in an event if it is at least a tenth of a period that has a
 /// phase.
 #[test]
-fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
+fn wall_clock_step_is_logged_if_a_reservation_has_phase() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |name: &str, phase| Request::Reserve {
@@ -167,7 +167,7 @@ fn step_of_the_wall_clock_is_logged_if_a_reservation_has_a_phase() {
 /// The overhead varies around the limit for an hour, and the ledger fails now and then. For each
 /// CPU, the events report begins and ends of overloads alternately, and all events are written.
 #[test]
-fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
+fn fluctuating_cpu_overload_is_logged_once_at_begin_and_end() {
     let mut run = Run::new(2, None, false);
     let share = CpuShare::from_ppm;
     let (second, limit) = (Span::from_secs(1), share(950_000));
@@ -201,7 +201,7 @@ fn cpu_overload_that_fluctuates_is_logged_once_at_begin_and_once_at_end() {
 /// A process has ended, but the service has not been notified, as after a restart of the service.
 /// The name of its reservation is free.
 #[test]
-fn name_of_a_reservation_is_free_as_soon_as_its_process_has_ended() {
+fn reservation_name_is_free_as_soon_as_the_process_ends() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |run: &mut Run| {

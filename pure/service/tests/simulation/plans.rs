@@ -118,7 +118,7 @@ fn canary_not_as_predicted_is_undone_and_no_change_follows() {
 }
 
 #[test]
-fn canary_is_undone_if_later_changes_of_its_plan_are_refused() {
+fn canary_is_undone_if_later_plan_changes_are_refused() {
     for moves in [true, false] {
         let mut run = Run::new(1, None, false);
         ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
@@ -166,7 +166,7 @@ fn canary_for_another_revision_of_the_host_is_refused() {
 }
 
 #[test]
-fn undo_of_a_reservation_changed_since_is_refused_with_both_revisions() {
+fn undo_after_a_later_change_is_refused_with_both_revisions() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     ask(&mut run, ROOT, change("a", 3)).expect("there is room");
@@ -245,7 +245,7 @@ fn play(run: &mut Run, way: Way) -> Result<(bool, bool), String> {
 }
 
 #[test]
-fn crash_before_each_call_of_a_canary_leaves_the_whole_plan_or_nothing() -> Checked {
+fn crash_before_any_canary_call_leaves_whole_plan_or_nothing() -> Checked {
     let (mut deaths, mut done, mut undone) = (0, 0, 0);
     for measured_ppm in [200_000, 300_000] {
         for (is_there, is_slow) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -274,7 +274,7 @@ fn crash_before_each_call_of_a_canary_leaves_the_whole_plan_or_nothing() -> Chec
 }
 
 #[test]
-fn ledger_that_fails_during_a_canary_leaves_the_whole_plan_or_nothing() {
+fn ledger_failure_during_a_canary_leaves_whole_plan_or_nothing() {
     // The ledger fails for four seconds, starting at each tenth of a second of the plan.
     for fails_ms in (0..3_000).step_by(100) {
         let mut run = Run::new(1, None, false);

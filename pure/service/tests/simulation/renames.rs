@@ -72,7 +72,7 @@ fn reservation_follows_a_renamed_libvirt_domain_with_an_equal_uuid() {
 }
 
 #[test]
-fn reservation_does_not_follow_a_domain_with_another_uuid_or_user() {
+fn reservation_does_not_follow_domain_with_another_uuid_or_user() {
     for (user, last) in [(DAEMON, 2), (7, 1)] {
         let mut run = off();
         run.model.kernel.start_domain("shop", user, &uuid(last));
@@ -82,7 +82,7 @@ fn reservation_does_not_follow_a_domain_with_another_uuid_or_user() {
 }
 
 #[test]
-fn reservation_bound_to_a_name_beats_one_that_follows_a_rename() {
+fn reservation_bound_by_name_beats_reservation_following_a_rename() {
     let mut run = off();
     reserve(&mut run, "shop");
     run.model.kernel.start_domain("shop", DAEMON, &uuid(1));

@@ -115,7 +115,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
     #[test]
-    fn trace_of_a_simulation_is_equal_with_and_without_the_event_queue_shortcut(text in text()) {
+    fn simulation_trace_is_equal_with_and_without_event_queue_shortcut(text in text()) {
         let scenario = Scenario::read(&text)
             .unwrap_or_else(|error| panic!("{}: {error} in\n{text}", error.line));
         let (quick, slow) = (run(&scenario, false), run(&scenario, true));

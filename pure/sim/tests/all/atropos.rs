@@ -36,7 +36,7 @@ proptest! {
     /// Each vCPU of a fully reserved CPU receives its slice, for all latency hints and sleeps of
     /// the other vCPUs.
     #[test]
-    fn atropos_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
+    fn atropos_delivers_each_slice_in_every_period_on_full_cpu(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -44,7 +44,7 @@ proptest! {
 
     /// The extra time of two always runnable vCPUs differs by at most a quantum.
     #[test]
-    fn atropos_slack_of_two_busy_vcpus_differs_by_at_most_one_quantum(tasks in set(6, 700_000)) {
+    fn atropos_busy_vcpu_slack_differs_by_at_most_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
         let always = |task: Task| Task { sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -73,7 +73,7 @@ proptest! {
     /// after any number of periods, a vCPU without extra time has received at most one lateness
     /// more than its slices.
     #[test]
-    fn atropos_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
+    fn atropos_late_timers_add_at_most_one_lateness_to_usage(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };
@@ -89,7 +89,7 @@ proptest! {
     /// A vCPU that wakes once after a long sleep receives its share of the hinted latency within
     /// that latency, in any phase of its period.
     #[test]
-    fn atropos_vcpu_that_wakes_meets_its_latency_hint_on_a_full_cpu(
+    fn atropos_waking_vcpu_meets_the_latency_hint_on_full_cpu(
         others in set(5, 600_000),
         (sleep, parts) in (100 * MS..300 * MS, 2..20_u64),
     ) {

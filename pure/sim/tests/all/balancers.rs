@@ -141,7 +141,7 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
 /// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
 /// without affinity to CPU 2 never run there.
 #[test]
-fn balancer_migrates_only_the_vcpu_that_may_run_in_two_cpu_groups() {
+fn balancer_migrates_vcpu_between_cpu_groups_only_if_affinity_allows() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
     let guests =
         vec![on(0, &[0, 1]), on(0, &[0, 1]), on(1, &[0, 1]), on(1, &[0, 1, 3]), on(2, &[2, 3])];
@@ -166,7 +166,7 @@ fn balancer_migrates_only_the_vcpu_that_may_run_in_two_cpu_groups() {
 /// the start, the three receive equal CPU time, at most one exchange apart. dom0 receives its slice
 /// in each period.
 #[test]
-fn three_balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
+fn balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
     for (balancer, phase) in ["thesis", "repaired"]
         .into_iter()
         .flat_map(|balancer| (0..10).map(move |tenth| (balancer, tenth * 50 + tenth * tenth)))
@@ -196,7 +196,7 @@ fn three_balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
 
 /// With a single CPU a balancer has nothing to do, so the traces with and without it are equal.
 #[test]
-fn balancer_on_a_host_with_one_cpu_leaves_the_trace_unchanged() {
+fn balancer_on_one_cpu_host_leaves_the_trace_unchanged() {
     let guests = vec![Guest::hog(0, 1), Guest::hog(0, 3), Guest::promised(0, 5 * MS, 20 * MS)];
     let [none, others @ ..] = ["none", "thesis", "repaired", "planned"].map(|balancer| {
         let host = Host { cpus: 1, balancer, length: 2_000 * MS, ..Host::default() };
@@ -208,7 +208,7 @@ fn balancer_on_a_host_with_one_cpu_leaves_the_trace_unchanged() {
 /// A vCPU whose affinity shrinks to CPU 0 migrates there and stays. It may migrate again once its
 /// affinity grows.
 #[test]
-fn running_vcpu_migrates_when_its_affinity_shrinks_and_may_return_later() {
+fn running_vcpu_migrates_when_affinity_shrinks_and_returns_after_growth() {
     let text = hosts::text(
         &Host { balancer: "repaired", length: 30_000 * MS, ..Host::default() },
         &loops(&[(0, 1), (1, 1), (1, 1)]),
@@ -261,7 +261,7 @@ fn planned_balancer_gives_exact_shares_with_two_migrations_per_second() {
 /// The planned balancer keeps always runnable vCPUs beside dom0 equal at ten phases of the start.
 /// No vCPU misses a slice.
 #[test]
-fn planned_balancer_gives_vcpus_beside_dom0_equal_time_in_any_phase() {
+fn planned_balancer_gives_vcpus_beside_dom0_equal_time() {
     for phase in (0..10).map(|tenth| tenth * 50 + tenth * tenth) {
         let mut guests = loops(&[(0, 1), (1, 1), (1, 1)]);
         guests.iter_mut().for_each(|guest| guest.joins = phase * MS);
@@ -301,7 +301,7 @@ fn balancer_exchanges_vcpus_between_two_threads_of_a_core() {
 /// cores of two threads. A thread does 0.65 of a core's work while the core's other thread is busy.
 /// Work is in thousandths of a core.
 #[test]
-fn balancer_counts_a_thread_as_a_partial_cpu_if_its_core_sibling_is_busy() {
+fn balancer_counts_thread_with_busy_core_sibling_as_partial_cpu() {
     let whole = |work: [u64; 3], moves| (work, moves);
     let cases = [
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),

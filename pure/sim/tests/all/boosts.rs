@@ -22,7 +22,7 @@ fn beside_hog(policy: &str, joins: &str, work: &str) -> Summary {
 /// A boost of `credit` lasts for 10 ms of CPU time. By Xen's rules it ends at the next tick, which
 /// is 5 ms after each wake-up. A job of 12 ms uses the boost up, and a job of 2 ms does not.
 #[test]
-fn boost_that_a_long_job_uses_up_is_counted_as_a_false_boost() {
+fn boost_used_up_by_long_job_counts_as_false_boost() {
     let exact = "name = 'credit'";
     let by_ticks = "name = 'credit', rules = 'xen-3.0.4', tick = '10ms'";
     for (policy, work, expected) in [

@@ -47,7 +47,7 @@ fn pause(who: &str, from: &str, to: &str) -> String {
 }
 
 #[test]
-fn bsp_nodes_continue_when_the_last_node_has_reached_the_barrier() {
+fn bsp_nodes_continue_when_the_last_node_reaches_the_barrier() {
     let slow = node("slow", 0, "compute = '10ms', exchange = '2ms', latency = '100us'");
     let quick = node("quick", 1, "compute = '3ms', latency = '300us'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{slow}{quick}"));
@@ -57,7 +57,7 @@ fn bsp_nodes_continue_when_the_last_node_has_reached_the_barrier() {
 }
 
 #[test]
-fn bsp_nodes_of_one_program_do_not_wait_for_nodes_of_another_program() {
+fn bsp_nodes_do_not_wait_for_nodes_of_another_program() {
     let program = |name: &str, compute: &str| {
         format!(
             "[[domain]]\nname = '{name}'\nvcpus = 2\n\
@@ -90,7 +90,7 @@ fn slowest_bsp_node_limits_the_rate_of_all_nodes() {
 }
 
 #[test]
-fn bsp_nodes_wait_for_a_paused_node_but_not_for_a_departed_node() {
+fn bsp_nodes_wait_for_paused_but_not_for_departed_nodes() {
     let stays = node("stays", 0, "compute = '9950us'");
     let goes = node("goes", 1, "compute = '9950us'");
     // The node `goes` is paused while it computes, and does the rest of its work afterwards.
@@ -107,7 +107,7 @@ fn bsp_nodes_wait_for_a_paused_node_but_not_for_a_departed_node() {
 
 /// The last node that has not reached the barrier leaves, so the node that waits there continues.
 #[test]
-fn bsp_node_at_the_barrier_continues_when_the_missing_node_leaves() {
+fn bsp_node_at_barrier_continues_when_missing_node_leaves() {
     let quick = node("quick", 0, "compute = '1ms', latency = '10us'");
     let slow = node("slow", 1, "compute = '500ms'");
     let rounds = rounds(&format!("[host]\ncpus = 2\n{quick}{slow}leaves = '100ms'\n"));
@@ -117,7 +117,7 @@ fn bsp_node_at_the_barrier_continues_when_the_missing_node_leaves() {
 
 /// A pause that ends while a node waits at a barrier does not end the wait.
 #[test]
-fn bsp_node_that_is_resumed_at_a_barrier_still_waits_for_the_last_node() {
+fn bsp_node_resumed_at_barrier_still_waits_for_last_node() {
     let quick = node("quick", 0, "compute = '1ms'");
     let slow = node("slow", 1, "compute = '499950us'");
     let changes = pause("quick", "100ms", "200ms");
@@ -128,7 +128,7 @@ fn bsp_node_that_is_resumed_at_a_barrier_still_waits_for_the_last_node() {
 /// A node that waits at a barrier keeps its budget. So nodes on separate CPUs synchronise in any
 /// phase: half of each CPU gives half of the rate, apart from the latency of the network.
 #[test]
-fn bsp_nodes_that_reserve_half_of_each_cpu_run_at_half_the_rate() {
+fn bsp_nodes_with_half_of_each_cpu_have_half_rate() {
     let node = |name: &str, cpu: usize, phase: &str| {
         format!(
             "[[domain]]\nname = '{name}'\ncpus = [{cpu}]\n\

@@ -207,7 +207,7 @@ proptest! {
     /// In this test BVT's virtual times are not rounded. So CPU times differ from the weights by at
     /// most the context switch allowance.
     #[test]
-    fn bvt_cpu_time_of_vcpus_deviates_from_weights_by_at_most_the_allowance(
+    fn bvt_cpu_time_deviates_from_weights_by_at_most_allowance(
         tasks in hogs(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);
@@ -218,7 +218,7 @@ proptest! {
     /// Bound of the BVT papers: CPU times differ from the weights by at most the context switch
     /// allowance plus one minimum charging unit, in CPU time charged.
     #[test]
-    fn bvt_rounding_up_adds_an_error_of_at_most_one_charging_unit(
+    fn bvt_rounding_up_error_is_at_most_one_charging_unit(
         tasks in hogs(6), allowance in allowance(), unit in 1_000..2_000_000_u64,
     ) {
         let parameters =
@@ -231,7 +231,7 @@ proptest! {
     /// vCPUs that sleep do not change the shares of always runnable vCPUs. No vCPU waits longer
     /// than the timeslices of the other vCPUs, and no CPU time is lost.
     #[test]
-    fn bvt_vcpu_that_sleeps_gains_no_cpu_time_and_no_vcpu_starves(
+    fn bvt_sleeping_vcpu_gains_no_time_and_starves_no_vcpu(
         tasks in tasks(6), allowance in allowance(),
     ) {
         let trace = run(&format!("allowance = \"{allowance}ns\""), &tasks);

@@ -223,7 +223,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
     #[test]
-    fn work_overhead_and_idle_time_add_up_to_the_simulated_time(text in text()) {
+    fn work_overhead_and_idle_time_sum_to_simulated_time(text in text()) {
         for (name, policy) in policies() {
             let text = format!("title = 'random'\npolicy = {{ {policy} }}\n{text}");
             let scenario = Scenario::read(&text);

@@ -266,7 +266,7 @@ proptest! {
 
     /// In any pattern of sleeps and wakes, a domain uses at most its cap in each period.
     #[test]
-    fn credit_capped_domain_stays_within_its_cap_for_any_sleep_pattern(
+    fn credit_domain_stays_within_cap_for_any_sleep_pattern(
         cpus in 1..=3_usize,
         doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
         gangs in gangs(),
@@ -285,7 +285,7 @@ proptest! {
 
     /// No CPU is idle while a vCPU waits that has no cap and may run on that CPU.
     #[test]
-    fn credit_leaves_no_cpu_idle_while_a_vcpu_without_cap_waits(
+    fn credit_leaves_no_cpu_idle_while_an_uncapped_vcpu_waits(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         gangs in gangs(),
@@ -302,7 +302,7 @@ proptest! {
     /// looked. It takes no vCPU that another CPU is still switching away from. So a vCPU can wait
     /// beside an idle CPU for up to a slice after the last wake.
     #[test]
-    fn xen_credit_vcpu_may_wait_one_timeslice_beside_an_idle_cpu(
+    fn xen_credit_idle_cpu_takes_waiting_vcpu_within_one_timeslice(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(confined_dom(), 1..=6),
         rules in prop::sample::select(vec!["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -351,7 +351,7 @@ proptest! {
     /// Under all rules and with late timers, simulated time advances and each CPU runs one vCPU at
     /// a time.
     #[test]
-    fn credit_never_runs_two_vcpus_on_one_cpu_under_any_rules(
+    fn credit_never_runs_two_vcpus_on_one_cpu_at_once(
         cpus in 1..=3_usize,
         doms in prop::collection::vec(confined_dom(), 1..=5),
         rules in prop::sample::select(vec!["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"]),
@@ -365,7 +365,7 @@ proptest! {
 /// A domain whose fair share exceeds what its vCPUs can use leaves the rest to the other domains,
 /// by their weights. In the test, three vCPUs receive two thirds of a CPU each on three CPUs.
 #[test]
-fn credit_divides_the_unused_part_of_a_fair_share_by_weight() {
+fn credit_divides_unused_fair_share_by_weight() {
     let dom =
         |weight, vcpus| Dom { weight, cap: None, vcpus, sleeps: Vec::new(), confined: Vec::new() };
     let doms = [dom(384, 1), dom(64, 1), dom(128, 2)];
@@ -378,7 +378,7 @@ fn credit_divides_the_unused_part_of_a_fair_share_by_weight() {
 
 /// Three equal vCPUs on two CPUs receive two thirds of a CPU each under all rules.
 #[test]
-fn credit_gives_three_vcpus_on_two_cpus_two_thirds_of_a_cpu_each() {
+fn credit_gives_three_vcpus_on_two_cpus_two_thirds_each() {
     let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![dom; 3];
     let host = host(2, 60 * SECOND);
@@ -394,7 +394,7 @@ fn credit_gives_three_vcpus_on_two_cpus_two_thirds_of_a_cpu_each() {
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
 /// short enough for the third vCPU to run when the first two have used their caps.
 #[test]
-fn credit_gives_three_capped_domains_on_two_cpus_exactly_their_caps() {
+fn credit_gives_three_capped_domains_on_two_cpus_full_caps() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];
@@ -484,7 +484,7 @@ const TABLE: [Expected; 21] = [
 /// 500 millionths. It varies by twice that if the phase decides between parking and a further
 /// slice. Both extremes of the errors are reached and not exceeded.
 #[test]
-fn xen_credit_errors_of_a_capped_vcpu_equal_those_recorded_on_xen() {
+fn xen_credit_cap_errors_equal_the_errors_recorded_on_xen() {
     const PHASES: u64 = 100;
     for Expected { rules, cap, long_run, errors } in TABLE {
         let mut seen = (i64::MAX, i64::MIN);
@@ -511,7 +511,7 @@ fn xen_credit_errors_of_a_capped_vcpu_equal_those_recorded_on_xen() {
 /// Under the rules without Xen's flaws, a hog receives its cap in every period. The CPU time of a
 /// second differs by at most the cap of one period.
 #[test]
-fn credit_vcpu_receives_its_cap_in_every_second_under_exact_rules() {
+fn credit_vcpu_receives_the_cap_every_second_under_exact_rules() {
     for cap in [1, 2, 5, 10, 50, 90] {
         for second in usage("exact", cap, 3_333).seconds {
             let part = cap * 10_000 * PERIOD / SECOND;
@@ -561,7 +561,7 @@ fn xen_credit_accounting_visits_the_newest_active_vcpu_first() {
 /// fair share, even below its cap. So both of its vCPUs are often parked at once, a CPU is idle,
 /// and the rival domain receives half of a CPU. A test added in Xen 3.0.4 ended that.
 #[test]
-fn xen_303_credit_parks_a_domain_at_its_fair_share_below_its_cap() {
+fn xen_303_credit_parks_domain_at_fair_share_below_cap() {
     let dom = |cap, vcpus| Dom { weight: 256, cap, vcpus, ..HOG };
     let doms = [dom(Some(150), 2), dom(None, 1)];
     for (rules, rival) in [("xen-3.0.3", 50), ("xen-3.0.4", 100), ("exact", 100)] {
@@ -577,7 +577,7 @@ fn xen_303_credit_parks_a_domain_at_its_fair_share_below_its_cap() {
 /// charged under Xen's rules, and receives all of the 95 % that it wants. If the vCPU is charged
 /// for its CPU time, it receives only half of the CPU.
 #[test]
-fn xen_credit_vcpu_that_sleeps_at_ticks_receives_more_than_its_share() {
+fn xen_credit_vcpu_sleeping_at_ticks_exceeds_fair_share() {
     for (rules, permille) in [("xen-3.0.4", 950), ("exact", 500)] {
         let trace = simulate(&format!(
             "title = \"ticks\"\nlength = \"60s\"\n\

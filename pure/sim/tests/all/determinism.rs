@@ -104,7 +104,7 @@ fn computed(text: &str) -> Vec<Span> {
 }
 
 #[test]
-fn random_values_of_a_vcpu_do_not_depend_on_other_vcpus() {
+fn vcpu_random_values_do_not_depend_on_other_vcpus() {
     let (alone, beside) = (computed(ALONE), computed(&format!("{ALONE}{BESIDE}")));
     // Beside other vCPUs, the vCPU may complete fewer computations in the same time.
     let common = alone.len().min(beside.len());

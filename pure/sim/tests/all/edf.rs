@@ -42,7 +42,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn edf_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
+    fn edf_delivers_each_slice_in_every_period_on_full_cpu(tasks in set(7, 1_000_000)) {
         let trace = run(&EXACT, &tasks);
         check_slices(&trace, &tasks)?;
         check_time(&trace, &EXACT)?;
@@ -96,7 +96,7 @@ proptest! {
     /// While a timer is late, a timer that is already due can replace it. The new timer cannot
     /// expire before now, so simulated time advances.
     #[test]
-    fn edf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {
+    fn edf_simulated_time_never_goes_back_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }
@@ -132,7 +132,7 @@ proptest! {
 /// by 2 ms of its period of 4 ms. That is an excess of 1 ms, by which its first new slice is
 /// shorter. t1 receives its 11 ms of 22 ms as if nothing had changed.
 #[test]
-fn edf_share_change_on_a_full_cpu_costs_only_the_changed_vcpu_its_excess() {
+fn edf_share_change_deducts_excess_from_the_changed_vcpu_only() {
     const MS: u64 = 1_000_000;
     let task = |slice, period, change| Task {
         slice: slice * MS,
@@ -152,7 +152,7 @@ fn edf_share_change_on_a_full_cpu_costs_only_the_changed_vcpu_its_excess() {
 /// Two vCPUs on each CPU join at 3 ms and at 8 ms. Their first periods end at 12 ms, with budgets
 /// of 3.6 ms and 1.6 ms. From then on the periods of both begin together.
 #[test]
-fn edf_vcpus_with_equal_phase_begin_periods_together_after_any_join_time() {
+fn edf_vcpus_of_equal_phase_begin_periods_together() {
     let text = "title = \"in phase\"\nlength = \"42ms\"\n\
         policy = { name = \"edf\", reserve = \"0cpu\" }\nhost = { cpus = 2 }\n";
     let domain = |name, joins| {
@@ -211,7 +211,7 @@ fn edf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 /// policy has measured that lateness, slices end in time, apart from the part that differs between
 /// timeslices.
 #[test]
-fn edf_vcpu_stopped_late_in_every_period_gains_no_time_by_short_blocks() {
+fn edf_vcpu_always_stopped_late_gains_no_time_by_blocking() {
     let nap = "work = { kind = 'interactive', compute = '1500us', sleep = '30us' }";
     for work in ["work = { kind = 'spin' }", nap] {
         let text = format!(

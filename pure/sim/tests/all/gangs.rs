@@ -119,7 +119,7 @@ fn relaxed_gang_does_more_work_and_costs_other_domains_nothing() {
 
 /// The domains beside the gang have vCPUs that sleep, and that take precedence when they wake.
 #[test]
-fn domains_with_waking_vcpus_lose_no_cpu_time_to_a_gang() {
+fn domains_with_waking_vcpus_lose_no_time_to_a_gang() {
     let others = hogs(3, 256)
         + "[[domain]]\nname = 'int'\ncopies = 2\nshare.credit = { weight = 256 }\n\
            work = { kind = 'interactive', compute = 'exponential 2ms', sleep = '5ms' }\n";
@@ -130,7 +130,7 @@ fn domains_with_waking_vcpus_lose_no_cpu_time_to_a_gang() {
 
 /// On a host without other domains, no vCPU of the gang ever waits for a CPU.
 #[test]
-fn gang_rule_changes_nothing_if_the_gang_is_alone_on_its_host() {
+fn gang_rule_changes_nothing_if_the_gang_is_alone() {
     let (without, with) = (run("", ""), run("gang = 'relaxed'", ""));
     assert_eq!(without[0].rounds, with[0].rounds);
 }
@@ -138,7 +138,7 @@ fn gang_rule_changes_nothing_if_the_gang_is_alone_on_its_host() {
 /// Two other domains with a whole CPU each leave two CPUs to the gang's four vCPUs, so these can
 /// never all run. But a vCPU that spins is preempted soon, so the holder of the lock runs sooner.
 #[test]
-fn gang_with_more_vcpus_than_free_cpus_does_more_work_than_without_gang() {
+fn gang_rule_increases_work_even_with_too_few_free_cpus() {
     let others = hogs(2, 512);
     let (without, with) = (run("", &others), run("gang = 'relaxed'", &others));
     have_the_same(&without, &with);
@@ -149,7 +149,7 @@ fn gang_with_more_vcpus_than_free_cpus_does_more_work_than_without_gang() {
 /// A domain that does not request to be a gang is no gang. Enabling the gang rule alone changes
 /// nothing.
 #[test]
-fn gang_rule_applies_only_to_domains_that_request_it_in_their_share() {
+fn gang_rule_applies_only_to_domains_requesting_gang_scheduling() {
     let others = hogs(4, 256);
     let none = run_asking(false, "gang = 'none'", &others);
     let relaxed = run_asking(false, "gang = 'relaxed'", &others);

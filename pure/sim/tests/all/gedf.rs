@@ -55,7 +55,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn gedf_delivers_each_budget_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
+    fn gedf_delivers_each_budget_in_every_period_on_full_cpu(tasks in set(7, 1_000_000)) {
         let tasks = always_awake(tasks);
         let trace = crate::sets::run(&EXACT, &GEDF, &tasks);
         check_slices(&trace, &tasks)?;
@@ -106,7 +106,7 @@ proptest! {
     /// No CPU is ever idle while at least as many vCPUs as there are CPUs may use slack (extra
     /// time).
     #[test]
-    fn gedf_leaves_no_cpu_idle_while_enough_vcpus_may_use_slack(
+    fn gedf_leaves_no_cpu_idle_if_enough_vcpus_use_slack(
         parts in prop::collection::vec(set(4, 500_000), 2..=3),
     ) {
         let host = Host { cpus: parts.len(), length: 100 * MS, ..EXACT };
@@ -125,7 +125,7 @@ proptest! {
     /// of the CPU time is reserved. So each vCPU receives its budgets no later than the tardiness
     /// bound after each period.
     #[test]
-    fn gedf_late_timers_change_cpu_time_of_a_vcpu_by_at_most_one_lateness(
+    fn gedf_late_timers_add_at_most_one_lateness_to_usage(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;

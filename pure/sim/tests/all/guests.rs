@@ -75,7 +75,7 @@ fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
 /// long    ...aaaaa...aaaaaaaaa...a...aaa...       due at 20, 40
 /// ```
 #[test]
-fn guest_with_edf_runs_the_job_that_has_the_earliest_deadline() {
+fn guest_with_edf_runs_the_job_with_earliest_deadline() {
     let tasks = |scheduler: &str| {
         jobs(&run(&scenario(
             "39ms",
@@ -121,7 +121,7 @@ fn guest_task_starves_while_a_task_with_higher_priority_runs() {
 /// The two most urgent tasks run on two vCPUs. A task that wakes goes to the idle vCPU first, or
 /// else to the vCPU with the less urgent task.
 #[test]
-fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
+fn guest_vcpus_run_most_urgent_tasks_of_one_run_queue() {
     let records = run(&scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -141,7 +141,7 @@ fn guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue() {
 /// server computes for 100 us. Nothing else has a cost, and the driver has its own CPU. So only
 /// tasks of the same or a higher priority can delay the answer.
 #[test]
-fn guest_task_woken_by_io_preempts_a_busy_task_of_lower_priority() {
+fn guest_task_woken_by_io_preempts_lower_priority_task() {
     let responses = |hog: u8| -> Vec<Span> {
         let records = run(&scenario(
             "200ms",
@@ -204,7 +204,7 @@ fn short(told: &VcpuHint) -> String {
 /// `hog` has the CPU from 10 to 20 ms. The guest wakes a task at 13 ms, and reports it to the
 /// policy when the guest runs again.
 #[test]
-fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
+fn hinting_guest_reports_a_woken_task_at_the_next_run() {
     let (hints, _) = hints(scenario(
         "27ms",
         "[[domain]]\nname = 'guest'\ntells = true\n\
@@ -228,11 +228,11 @@ fn guest_that_sends_hints_reports_a_woken_task_when_it_next_runs() {
     assert_eq!(told, expected);
 }
 
-/// The scenario is that of `guest_vcpus_run_the_most_urgent_tasks_of_one_run_queue`. A task that
+/// The scenario is that of `guest_vcpus_run_most_urgent_tasks_of_one_run_queue`. A task that
 /// runs on a vCPU is reported for that vCPU only. A waiting task is reported for both vCPUs. Each
 /// vCPU sends the reports of both vCPUs when it runs.
 #[test]
-fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
+fn guest_reports_running_tasks_per_vcpu_and_waiting_tasks_globally() {
     let (hints, _) = hints(scenario(
         "20ms",
         "[host]\ncpus = 2\n\
@@ -273,7 +273,7 @@ fn guest_reports_a_running_task_for_its_vcpu_and_a_waiting_task_for_all() {
 /// A guest that lies reports its true tasks and a task that does not exist, which always wants the
 /// CPU or waits for I/O.
 #[test]
-fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
+fn guest_configured_to_lie_also_reports_a_nonexistent_task() {
     let told = |tells: &str| {
         let (hints, _) = hints(scenario(
             "12ms",
@@ -300,7 +300,7 @@ fn guest_configured_to_lie_also_reports_a_task_that_does_not_exist() {
 /// and the driver is dispatched (35), takes it (10) and blocks. The guest is dispatched (30) and
 /// receives it (15), and its task computes for 100.
 #[test]
-fn driver_domain_reports_pending_io_and_the_guest_reports_the_woken_task() {
+fn driver_domain_reports_pending_io_and_guest_reports_woken_task() {
     let (hints, _) = hints(scenario(
         "1ms",
         "[driver]\ndomain = 'dom0'\nreceive = '10us'\nsend = '10us'\n\
@@ -383,7 +383,7 @@ fn driver_domain_reports_the_tasks_for_which_io_is_pending() {
 /// `b` has an unreported hint from 3 ms on, and reports it at 10 ms after the timeslice of `hog`.
 /// Meanwhile `a` leaves with an unreported hint.
 #[test]
-fn guest_that_leaves_does_not_remove_unsent_hints_of_other_guests() {
+fn departing_guest_does_not_remove_unsent_hints_of_other_guests() {
     let task = "work = { kind = 'periodic', period = '50ms', work = '4ms', offset = '3ms' }";
     let (hints, _) = hints(scenario(
         "20ms",
@@ -429,7 +429,7 @@ fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
 }
 
 #[test]
-fn hints_do_not_change_a_run_under_policies_that_ignore_them() {
+fn hints_do_not_change_runs_under_hint_ignoring_policies() {
     let guest = |tells: bool| {
         scenario(
             "500ms",

@@ -262,7 +262,7 @@ fn sums(tasks: &[(u64, u64, Option<u64>)], overhead: &[[u64; 4]], idle: &[u64]) 
 
 /// 980 ms of work end with the 99th tick of 200 us. The 100th meets an idle CPU.
 #[test]
-fn tick_that_occurs_when_a_timeslice_ends_still_costs_cpu_time() {
+fn tick_at_the_end_of_a_timeslice_costs_cpu_time() {
     let host = Host { length: 1_005_000, tick: 200, ..steps::PLAIN };
     let batch = Task { work: 490_000, ..Task::NOTHING };
     let (a, b) = ((490_000, 490_000_000, Some(989_800)), (490_000, 490_000_000, Some(999_800)));
@@ -291,7 +291,7 @@ fn bus_contention_slows_work_but_not_context_switches() {
 
 /// 200 ms of work take 222 ms with 22 ticks of 1 ms. 77 more ticks meet an idle CPU.
 #[test]
-fn time_of_ticks_on_an_idle_cpu_is_not_counted_as_idle_time() {
+fn idle_cpu_tick_time_is_not_counted_as_idle_time() {
     let host = Host { tick: 1_000, ..steps::PLAIN };
     let batch = Task { work: 200_000, ..Task::NOTHING };
     let done = (200_000, 200_000_000, Some(222_000));
@@ -301,7 +301,7 @@ fn time_of_ticks_on_an_idle_cpu_is_not_counted_as_idle_time() {
 /// Each CPU has 99 ticks. On CPU 0 every second tick falls on the start of a job of 5 ms, which is
 /// released every 20 ms.
 #[test]
-fn staggered_ticks_cost_a_busy_cpu_as_much_time_as_an_idle_cpu() {
+fn staggered_ticks_cost_busy_and_idle_cpus_equal_time() {
     let host = Host { cpus: 2, tick: 500, staggered: true, ..steps::PLAIN };
     let task = Task { work: 5_000, period: Some(20_000), ..Task::NOTHING };
     let overhead = [[0, 0, 0, 49_500]; 2];
@@ -311,7 +311,7 @@ fn staggered_ticks_cost_a_busy_cpu_as_much_time_as_an_idle_cpu() {
 
 /// 100 jobs of 1 ms begin after idle time, each with a dispatch cost of 35 us.
 #[test]
-fn cost_of_a_dispatch_is_charged_for_each_job_that_begins_after_idle_time() {
+fn dispatch_cost_is_charged_for_each_job_after_idle_time() {
     let task = Task { work: 1_000, period: Some(10_000), dispatch: 35, ..Task::NOTHING };
     let by_hand = sums(&[(100_000, 100_000_000, None)], &[[0, 0, 3_500, 0]], &[896_500]);
     agree(&steps::PLAIN, "", &[task], &by_hand);
@@ -329,7 +329,7 @@ fn cost_of_a_cache_refill_is_charged_in_every_timeslice() {
 /// Filling the cache takes 300 us, and happens once. Then each of 50 jobs of 100 us evicts a third
 /// of the cache, which takes 100 us to refill.
 #[test]
-fn cost_of_a_cache_refill_is_limited_to_the_evicted_part() {
+fn cache_refill_cost_is_limited_to_the_evicted_part() {
     let job = Task { work: 100, period: Some(20_000), ..Task::NOTHING };
     let hog = (1_000_000 - 5_000 - 5_300, 1_000 * (1_000_000 - 5_000 - 5_300), None);
     let by_hand = sums(&[hog, (5_000, 5_000_000, None)], &[[0, 0, 5_300, 0]], &[0]);
@@ -349,7 +349,7 @@ fn cost_of_a_migration_is_charged_on_the_new_cpu() {
 
 /// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
 #[test]
-fn busy_core_sibling_slows_work_but_not_context_switches_or_ticks() {
+fn busy_core_sibling_slows_work_but_not_switches_or_ticks() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };
     let host = Host { cpus: 2, switch: 1_000, tick: 1_000, slow, ..steps::PLAIN };
     let each = (900_000, 585_000_000, None);

@@ -42,7 +42,7 @@ fn used(records: &[Record], slot: usize, (from, to): (Time, Time)) -> Span {
 /// runs. If a hog that is preempted at the start of its timeslice kept its place in the queue, the
 /// two hogs would alternate.
 #[test]
-fn credit_vcpu_preempted_as_its_timeslice_starts_goes_to_the_queue_tail() {
+fn credit_vcpu_preempted_at_timeslice_start_goes_to_queue_tail() {
     let sleeper = |offset| {
         format!(
             "work = {{ kind = 'periodic', period = '10ms', work = '1ms', offset = '{offset}' }}\n"
@@ -100,7 +100,7 @@ fn timeslice_that_ends_together_with_another_event_is_not_prolonged() {
 /// finds the third hog in the queue of CPU 0. If CPU 1 rescheduled first, the two hogs would be
 /// swapped.
 #[test]
-fn xen_credit_cpus_that_reschedule_at_one_instant_do_so_in_cpu_order() {
+fn xen_credit_cpus_reschedule_in_cpu_order_at_one_instant() {
     for rules in ["xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         let records = records(
             "60ms",
@@ -118,7 +118,7 @@ fn xen_credit_cpus_that_reschedule_at_one_instant_do_so_in_cpu_order() {
 /// A change of affinity moves a vCPU from CPU 1 to CPU 0. CPU 0 reschedules first, while the vCPU
 /// is still on CPU 1. The vCPU has the earlier deadline, so it continues on CPU 0 at that instant.
 #[test]
-fn vcpu_moved_to_a_lower_numbered_cpu_continues_there_without_delay() {
+fn vcpu_moved_to_lower_numbered_cpu_continues_without_delay() {
     let records = records(
         "20ms",
         "name = 'edf'",
@@ -147,7 +147,7 @@ fn blocked(records: &[Record], slot: usize) -> Vec<Time> {
 /// 25 ms in its second timeslice. An end time of 15 ms falls in the timeslice of `spin`, so `until`
 /// blocks at 20 ms, when it runs again. An end time of 2 h lies after the run.
 #[test]
-fn work_with_an_end_time_ends_at_that_time_for_any_cpu_time_received() {
+fn work_with_end_time_ends_regardless_of_cpu_time_received() {
     let until = |instant: &str| {
         let records = records(
             "60ms",
@@ -167,7 +167,7 @@ fn work_with_an_end_time_ends_at_that_time_for_any_cpu_time_received() {
 /// Bursts of computing from 2 to 6 ms of each 10 ms end at the same times on a thread at half
 /// speed.
 #[test]
-fn burst_with_an_end_time_ends_at_that_time_at_any_cpu_speed() {
+fn burst_with_end_time_ends_on_time_at_any_speed() {
     for smt in ["100%", "50%"] {
         let records = records(
             "40ms",
@@ -187,7 +187,7 @@ fn burst_with_an_end_time_ends_at_that_time_at_any_cpu_speed() {
 /// A vCPU computes until a fixed time, which passes while it is paused. It blocks when it is
 /// resumed.
 #[test]
-fn vcpu_paused_beyond_the_end_time_of_its_work_blocks_when_resumed() {
+fn vcpu_paused_beyond_work_end_time_blocks_when_resumed() {
     let records = records(
         "40ms",
         "name = 'round-robin', quantum = '1s'",

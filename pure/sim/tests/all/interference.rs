@@ -19,7 +19,7 @@ fn delivered(summary: &Summary) -> Vec<Span> {
 const HEAD: &str = "title = 't'\nlength = '10s'\npolicy = { name = 'edf' }\n";
 
 #[test]
-fn interference_by_the_host_takes_cpu_time_and_is_charged_to_no_vcpu() {
+fn host_interference_takes_cpu_time_charged_to_no_vcpu() {
     let interference =
         "[[interference]]\ncpu = 0\nready = ['1s', '2s']\nwork = ['100ms', '300ms']\n";
     let domain = |rest: &str| {

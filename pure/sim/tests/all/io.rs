@@ -130,7 +130,7 @@ fn simulated_web_request_for_ten_kilobytes_takes_21_packets() {
 }
 
 #[test]
-fn packet_that_arrives_at_a_full_ring_is_lost_and_sent_again() {
+fn packet_arriving_at_a_full_ring_is_lost_and_resent() {
     let with_ring = |ring: usize| {
         responses(
             &run(&scenario(

@@ -53,7 +53,7 @@ fn job_that_is_unfinished_at_its_deadline_counts_as_late() {
 
 /// Of 100 jobs none ever ends, and each counts as late.
 #[test]
-fn jobs_count_as_late_even_if_no_job_is_ever_done() {
+fn jobs_count_as_late_if_no_job_is_ever_done() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let run = summary(&format!("length = '10s'\n{}", overloaded(work, share, "")));
@@ -64,7 +64,7 @@ fn jobs_count_as_late_even_if_no_job_is_ever_done() {
 
 /// A vCPU that leaves at 1 s has passed ten deadlines, even if it is paused before it leaves.
 #[test]
-fn unfinished_jobs_of_a_vcpu_count_as_late_up_to_the_time_it_leaves() {
+fn unfinished_vcpu_jobs_count_as_late_until_the_vcpu_leaves() {
     let work = "period = '100ms', work = '50ms'";
     let share = "slice = '100us', period = '100ms'";
     let more = "leaves = '1s'\n[[change]]\nat = '500ms'\ndomain = 'x'\npaused = true\n";
@@ -75,7 +75,7 @@ fn unfinished_jobs_of_a_vcpu_count_as_late_up_to_the_time_it_leaves() {
 /// Deadlines are set by the workload, here at half of the period. A job that is done in time misses
 /// none.
 #[test]
-fn job_that_is_done_by_its_deadline_is_never_counted_as_late() {
+fn job_done_by_the_deadline_is_never_counted_as_late() {
     let work = "period = '10ms', work = '4ms', deadline = '5ms'";
     let share = "slice = '5ms', period = '10ms'";
     let run = summary(&format!("length = '1s'\n{}", overloaded(work, share, "")));
@@ -87,7 +87,7 @@ fn job_that_is_done_by_its_deadline_is_never_counted_as_late() {
 
 /// Tasks of a guest have separate jobs and deadlines.
 #[test]
-fn unfinished_jobs_of_a_guest_are_counted_as_late_for_each_task() {
+fn unfinished_guest_jobs_are_counted_as_late_per_task() {
     let run = summary(
         "length = '1s'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '1ms', period = '10ms', exact = true }\n\
@@ -172,7 +172,7 @@ fn unfinished_jobs_with_random_release_times_count_as_late() {
 /// `fast` runs first: 1 ms of each 10 ms. The jobs of `slow` are released at 0, 20 and 40 ms, wait
 /// for `fast` and compute for 5 ms. So each of them ends 6 ms after its release, 2 ms late.
 #[test]
-fn each_named_guest_task_has_its_own_job_and_response_metrics() {
+fn each_guest_task_has_separate_job_and_response_metrics() {
     let run = summary(
         "length = '55ms'\n[[domain]]\nname = 'x'\n\
          share.edf = { slice = '9ms', period = '10ms' }\n\

@@ -37,7 +37,7 @@ fn two_batches(rest: &str) -> String {
 /// the CPU has worked for 80 s: 80 s / 0.98 = 81.632 s. The last tick before that time is number
 /// 8,163, at 81.63 s.
 #[test]
-fn credit_charges_vcpus_for_ticks_that_occur_when_a_timeslice_ends() {
+fn credit_charges_vcpus_for_ticks_at_timeslice_ends() {
     for rules in ["", ", rules = 'xen-3.0.3'", ", rules = 'xen-3.0.4'"] {
         let host = "[host]\ntick_cost = '200us'\n";
         let policy = format!("name = 'credit'{rules}");
@@ -49,7 +49,7 @@ fn credit_charges_vcpus_for_ticks_that_occur_when_a_timeslice_ends() {
 /// The ticks of one CPU fall on the ends of its timeslices, the ticks of the other CPU in the
 /// middle of its timeslices.
 #[test]
-fn staggered_ticks_cost_all_busy_cpus_an_equal_amount_of_time() {
+fn staggered_ticks_cost_all_busy_cpus_equal_time() {
     let host = "[host]\ncpus = 2\nticks = 'staggered'\ntick_cost = '200us'\n";
     let on = |cpu: usize| two_batches(&format!("cpus = [{cpu}]"));
     let domains = on(0) + &on(1).replace("'a'", "'c'").replace("'b'", "'d'");
@@ -62,7 +62,7 @@ fn staggered_ticks_cost_all_busy_cpus_an_equal_amount_of_time() {
 /// Two tasks with 1,000 jobs each reserve half of the CPU each. Nothing is left for ticks that cost
 /// a tenth of the CPU.
 #[test]
-fn edf_misses_deadlines_if_the_cost_of_ticks_overloads_the_cpu() {
+fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
     let task = |name| {
         format!(
             "[[domain]]\nname = '{name}'\n\
@@ -85,7 +85,7 @@ fn edf_misses_deadlines_if_the_cost_of_ticks_overloads_the_cpu() {
 
 /// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
-fn tick_during_a_context_switch_costs_time_in_addition_to_the_switch() {
+fn tick_during_context_switch_costs_time_beyond_the_switch() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));
@@ -96,7 +96,7 @@ fn tick_during_a_context_switch_costs_time_in_addition_to_the_switch() {
 
 /// A vCPU that wakes 50 us after a tick begins to work when the tick is over.
 #[test]
-fn tick_on_an_idle_cpu_delays_a_vcpu_that_wakes_during_the_tick() {
+fn idle_cpu_tick_delays_a_vcpu_waking_during_the_tick() {
     let done = |offset: &str| {
         let rest = format!(
             "[host]\ntick_cost = '200us'\n[[domain]]\nname = 'a'\n\
@@ -116,7 +116,7 @@ fn tick_on_an_idle_cpu_delays_a_vcpu_that_wakes_during_the_tick() {
 /// `a` migrates to CPU 1 at 10 ms, and 100 us later `b` preempts it and computes for 1 ms. The 400
 /// us left of the migration are paid when `a` runs again, so `b` pays none of them.
 #[test]
-fn remaining_migration_cost_is_charged_to_the_vcpu_that_was_preempted() {
+fn remaining_migration_cost_is_charged_to_the_preempted_vcpu() {
     let rest = "[host]\ncpus = 2\nmigrate = '500us'\n\
         [[domain]]\nname = 'a'\nwork = { kind = 'batch', total = '20ms' }\ncpus = [0]\n\
         share.sedf = { slice = '1ms', period = '100ms', extra = true }\n\

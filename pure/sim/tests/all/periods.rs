@@ -47,7 +47,7 @@ fn check(tasks: &[Task], length: u64) {
 /// A fully reserved CPU: one vCPU has a day in every seven days, another a quarter of each day. A
 /// third has the rest, in periods of ten minutes.
 #[test]
-fn edf_delivers_slices_with_seven_day_periods_exactly_over_four_weeks() {
+fn edf_delivers_seven_day_period_slices_exactly_over_four_weeks() {
     let rest = 10 * MINUTE * 17 / 28;
     let quarter = DAY / 4;
     let tasks = [task(DAY, 7 * DAY, None), task(quarter, DAY, None), task(rest, 10 * MINUTE, None)];
@@ -56,7 +56,7 @@ fn edf_delivers_slices_with_seven_day_periods_exactly_over_four_weeks() {
 
 /// Reservations with seven-day periods beside a slice in each millisecond, over two seconds.
 #[test]
-fn slices_with_periods_of_1_ms_and_of_seven_days_are_delivered_exactly() {
+fn slices_with_1_ms_and_seven_day_periods_are_exact() {
     let tasks = [task(MS / 2, MS, None), task(DAY, 7 * DAY, None), task(MS / 4, MS, None)];
     check(&tasks, 2_000 * MS);
 }
@@ -64,7 +64,7 @@ fn slices_with_periods_of_1_ms_and_of_seven_days_are_delivered_exactly() {
 /// A reservation changes three days into its period of seven days. Only the vCPU whose reservation
 /// changes lacks its excess, and the other vCPU receives every slice.
 #[test]
-fn reservation_change_within_a_seven_day_period_costs_no_vcpu_a_slice() {
+fn reservation_change_within_seven_day_period_costs_no_slice() {
     let change = Some((3 * DAY + 7, DAY / 3));
     let tasks = [task(2 * DAY, 7 * DAY, change), task(5 * HOUR, 10 * HOUR, None)];
     check(&tasks, 28 * DAY);

@@ -102,7 +102,7 @@ fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
 /// Two hogs that reserve 5 of 10 ms and a hog that reserves 8 of 20 ms miss no deadline on two
 /// CPUs.
 #[test]
-fn gedf_budgets_that_can_be_met_are_equal_with_and_without_carried_misses() {
+fn gedf_feasible_budgets_are_equal_with_and_without_carried_misses() {
     let tasks = [Task::hog(50, 100), Task::hog(50, 100), Task::hog(80, 200)];
     let by_hand = [5_000, 5_000, 4_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);
@@ -133,7 +133,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 
     #[test]
-    fn gedf_under_rtds_rules_delivers_the_budgets_of_a_separate_rtds_model(
+    fn gedf_under_rtds_rules_delivers_budgets_of_the_rtds_model(
         cpus in 1..5_usize,
         tasks in tasks(),
     ) {

@@ -52,7 +52,7 @@ proptest! {
 
     /// Each vCPU of a fully reserved CPU receives its slice, for all sleeps of the other vCPUs.
     #[test]
-    fn sedf_delivers_each_slice_in_every_period_on_a_full_cpu(tasks in set(7, 1_000_000)) {
+    fn sedf_delivers_each_slice_in_every_period_on_full_cpu(tasks in set(7, 1_000_000)) {
         let tasks = long_enough(tasks);
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
         check_slices(&trace, &tasks)?;
@@ -75,7 +75,7 @@ proptest! {
     /// Two always runnable vCPUs receive slack by their weights, to within a quantum. vCPUs are
     /// picked in order of slack received per weight, and each timeslice adds at most a quantum.
     #[test]
-    fn sedf_slack_of_two_vcpus_follows_weights_to_within_one_quantum(tasks in set(6, 700_000)) {
+    fn sedf_slack_of_two_vcpus_follows_weights_within_a_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: u128 = 500_000;
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &BEST, &tasks);
@@ -109,7 +109,7 @@ proptest! {
     /// number of periods, a vCPU without extra time has received at most one lateness more than its
     /// slices.
     #[test]
-    fn sedf_late_timers_add_at_most_one_lateness_to_a_vcpus_cpu_time(tasks in set(6, 500_000)) {
+    fn sedf_late_timers_add_at_most_one_lateness_to_usage(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -125,7 +125,7 @@ proptest! {
     /// Under Xen's rules an always runnable vCPU receives a slice in each of its own periods, which
     /// begin a slice after it woke. That holds for any load up to a whole CPU.
     #[test]
-    fn sedf_under_xen_rules_delivers_a_slice_per_period_after_a_wake(tasks in set(7, 1_000_000)) {
+    fn sedf_under_xen_rules_delivers_slice_per_period_after_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = long_enough(tasks).iter().map(always).collect();
         let trace = crate::sets::run(&EXACT, &XEN, &tasks);
         check_time(&trace, &EXACT)?;
@@ -144,7 +144,7 @@ proptest! {
     /// While a timer is late, a timer that is already due can replace it. Simulated time still
     /// advances.
     #[test]
-    fn sedf_simulated_time_never_goes_back_if_timers_are_very_late(tasks in set(7, 1_000_000)) {
+    fn sedf_simulated_time_never_goes_back_with_very_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {
@@ -173,7 +173,7 @@ fn sedf_vcpu_that_wakes_late_receives_an_exactly_prorated_budget() {
 /// next period begins at 24.0 ms and lasts 1.6 ms, with a slice of 0.8 ms. This slice counts as
 /// used already, so the vCPU runs again at 25.6 ms. (Reference on SEDF, 6.4 step 4 and 6.7.)
 #[test]
-fn sedf_burst_unblocking_skips_a_short_period_after_its_budget_is_used() {
+fn sedf_burst_unblocking_skips_short_period_with_used_budget() {
     let text = "title = 'burst'\nlength = '27ms'\n\
         policy = { name = 'sedf', rules = 'thesis', unblocking = 'burst', slack = 'none' }\n\
         [[domain]]\nname = 'a'\n\

@@ -235,7 +235,7 @@ proptest! {
     /// Borrowed budget costs no vCPU its slice beside vCPUs that are split over several CPUs. No
     /// budget is lent on those CPUs.
     #[test]
-    fn borrowing_of_budget_beside_split_vcpus_never_costs_a_vcpu_its_slice(
+    fn budget_borrowing_beside_split_vcpus_costs_no_vcpu_a_slice(
         cpus in 2..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -262,7 +262,7 @@ proptest! {
     /// A domain with a hard limit borrows budget. At any time, the domain has received at most
     /// share × time since its vCPUs joined, plus one slice for each of its vCPUs.
     #[test]
-    fn hard_limited_domain_that_borrows_gets_at_most_one_extra_slice_per_vcpu(
+    fn exact_domain_gets_at_most_one_extra_slice_per_vcpu(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),
@@ -318,7 +318,7 @@ fn busy_one(slice_us: u64, spread: &str) -> Span {
 /// gives 0.1 to each, and the busy vCPU receives all of it. In the first period nothing can be
 /// borrowed yet.
 #[test]
-fn busy_vcpu_receives_unused_sibling_budget_up_to_the_capacity_of_its_cpu() {
+fn busy_vcpu_receives_unused_sibling_budget_up_to_cpu_capacity() {
     for (slice_us, each_us) in [(3_750, 6_500), (1_000, 4_000)] {
         let even = Span::from_us(slice_us);
         assert_eq!(busy_one(slice_us, "even"), even * 100);
@@ -361,7 +361,7 @@ fn newcomer(joins_ms: u64, wakes_ms: u64) -> Option<Vec<Record>> {
 /// has used more of the loan than has accrued. So a newcomer at these times is refused, and a
 /// newcomer at 30 ms is admitted.
 #[test]
-fn newcomer_may_reserve_lent_capacity_that_the_borrower_has_not_used_yet() {
+fn newcomer_may_reserve_lent_capacity_not_yet_used_by_borrower() {
     let ms = |ms| Time::START + Span::from_ms(ms);
     let had = |trace: &[Record]| Got::of(trace, 1).within(ms(20), ms(30));
     for (joins, wakes, expected) in

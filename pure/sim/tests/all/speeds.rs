@@ -67,13 +67,13 @@ fn done(records: &[Record], slot: usize) -> u64 {
 }
 
 #[test]
-fn two_busy_threads_of_a_core_each_run_at_the_smt_speed() {
+fn two_busy_core_threads_each_run_at_the_smt_speed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 1))), &[Span::from_ms(6_500); 2]);
 }
 
 #[test]
-fn vcpu_that_is_alone_on_its_core_runs_at_full_speed() {
+fn vcpu_alone_on_a_core_runs_at_full_speed() {
     let host = "cpus = 4\nthreads_per_core = 2\nsmt = '65%'";
     let three = spins("a", 0) + &spins("b", 1) + &spins("c", 2);
     do_work(&scenario("10s", host, &three), &[6_500, 6_500, 10_000].map(Span::from_ms));
@@ -81,14 +81,14 @@ fn vcpu_that_is_alone_on_its_core_runs_at_full_speed() {
 
 /// Four busy threads of a core have a speed of 0.65 x 0.65 x 0.65 each.
 #[test]
-fn each_additional_busy_thread_slows_its_core_by_the_smt_factor() {
+fn each_additional_busy_thread_slows_the_core_by_smt_factor() {
     let host = "cpus = 4\nthreads_per_core = 4\nsmt = '65%'";
     let four: String = (0..4).map(|cpu| spins(&format!("d{cpu}"), cpu)).collect();
     do_work(&scenario("1s", host, &four), &[Span::from_us(274_625); 4]);
 }
 
 #[test]
-fn bus_contention_slows_all_busy_cpus_if_several_cpus_are_busy() {
+fn bus_contention_slows_every_cpu_while_several_cpus_are_busy() {
     let host = "cpus = 3\nbus = '80%'";
     do_work(&scenario("10s", host, &spins("a", 0)), &[Span::from_secs(10)]);
     do_work(&scenario("10s", host, &(spins("a", 0) + &spins("b", 2))), &[Span::from_ms(8_000); 2]);
@@ -115,7 +115,7 @@ fn cpu_speed_that_changes_within_a_computation_is_applied_exactly() {
 /// ns at a speed of 0.65. The 3 ns of `b` take 4.62 ns, so `b` ends after 5 ns. Until then `a` does
 /// 3.25 ns more work, and its last 1.75 ns take 2 ns at full speed.
 #[test]
-fn work_done_in_a_fraction_of_a_nanosecond_is_carried_over() {
+fn work_done_in_fractions_of_a_nanosecond_is_carried_over() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '65%'";
     let two = once("a", 0, "7ns", "1us") + &once("b", 1, "3ns", "1002ns");
     let records = records(&scenario("20ms", host, &two));
@@ -147,7 +147,7 @@ fn many_short_computations_take_as_long_as_one_long_computation() {
 
 /// Switches and ticks take their fixed time even if other CPUs are busy.
 #[test]
-fn costs_of_switches_and_ticks_do_not_depend_on_cpu_speed() {
+fn switch_and_tick_costs_do_not_depend_on_cpu_speed() {
     let host = "cpus = 2\nthreads_per_core = 2\nsmt = '50%'\nswitch = '1ms'\ntick = '5ms'\n\
                 tick_cost = '1ms'";
     let two = once("a", 0, "4ms", "0ms") + &spins("b", 1);
@@ -269,7 +269,7 @@ proptest! {
 
     /// The recorded work equals the work computed from the run intervals, to the nanosecond.
     #[test]
-    fn recorded_work_of_a_vcpu_equals_work_computed_from_its_run_intervals(
+    fn recorded_vcpu_work_equals_work_computed_from_run_intervals(
         (text, _, threads, (smt, bus)) in hosts(),
     ) {
         let scenario = read(&text);

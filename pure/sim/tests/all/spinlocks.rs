@@ -55,7 +55,7 @@ fn vcpu_spins_until_the_holder_releases_the_spinlock() {
 /// Four vCPUs each hold the lock for half of their time, so the lock is always held. Each vCPU
 /// waits for the three others, the first of which has just acquired the lock.
 #[test]
-fn spinlock_that_is_always_held_allows_one_round_per_hold_time() {
+fn always_held_spinlock_allows_one_round_per_hold_time() {
     let vcpus = run("10ms", &guest(4, 4, "compute = '20us', hold = '20us'", ""));
     assert_eq!(vcpus[0].rounds[..4], [us(40), us(120), us(200), us(280)]);
     assert_eq!(vcpus[3].rounds[..2], [us(100), us(180)]);
@@ -98,7 +98,7 @@ fn spinlock_is_released_if_the_vcpu_that_holds_it_leaves() {
 /// A paused vCPU that waits for a spin lock stops spinning and keeps its place in the queue. It
 /// holds the lock when it is resumed.
 #[test]
-fn paused_vcpu_that_waits_for_a_spinlock_keeps_its_place_in_the_queue() {
+fn paused_vcpu_keeps_place_in_the_spinlock_queue() {
     let change = |at: &str, paused: bool| {
         format!("[[change]]\nat = '{at}'\ndomain = 'guest.1'\npaused = {paused}\n")
     };

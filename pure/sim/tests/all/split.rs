@@ -80,7 +80,7 @@ proptest! {
     /// changes may receive its new slice only from its second new period on. All other vCPUs
     /// receive every slice.
     #[test]
-    fn reservation_change_causes_no_deadline_miss_if_vcpus_may_be_split(
+    fn reservation_change_under_split_placement_causes_no_deadline_miss(
         (cpus, tasks, come) in sets(),
         changes in prop::collection::vec((60_000_000..300_000_000_u64, 1..=1_500_u64), 16),
     ) {
@@ -107,7 +107,7 @@ proptest! {
 
     /// On one CPU no vCPU can be split, and the trace is the same as without splitting.
     #[test]
-    fn trace_on_one_cpu_is_unchanged_if_vcpus_may_be_split(
+    fn split_placement_leaves_the_trace_on_one_cpu_unchanged(
         tasks in set(5, 900_000),
         changes in prop::collection::vec((1..300_000_000_u64, 1..=1_500_u64), 5),
     ) {
@@ -149,7 +149,7 @@ proptest! {
 
     /// Three vCPUs receive slack only, and a balancer migrates them between CPUs.
     #[test]
-    fn vcpus_miss_no_deadline_while_a_balancer_migrates_best_effort_vcpus(
+    fn no_deadline_miss_while_balancer_migrates_best_effort_vcpus(
         (cpus, tasks, come) in sets(),
         rules in 0..BALANCED.len(),
     ) {
@@ -169,7 +169,7 @@ proptest! {
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
     /// at most its slices and one lateness.
     #[test]
-    fn late_timers_add_at_most_one_lateness_to_a_split_vcpus_cpu_time(
+    fn late_timers_add_at_most_one_lateness_to_split_vcpus(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
@@ -193,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn random_vcpu_sets_used_by_the_split_tests_contain_split_vcpus() {
+fn random_sets_of_the_split_tests_contain_split_vcpus() {
     for rules in [EDF, SEDF] {
         let mut runner = TestRunner::deterministic();
         let mut count = 0;

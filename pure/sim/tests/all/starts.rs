@@ -136,7 +136,7 @@ fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
 /// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
 /// or longer replaces the burst that is due then.
 #[test]
-fn clock_burst_that_overlaps_the_next_clock_time_skips_the_burst_due_then() {
+fn overlapping_clock_burst_replaces_the_next_burst() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {
@@ -158,7 +158,7 @@ fn clock_burst_that_overlaps_the_next_clock_time_skips_the_burst_due_then() {
 /// One task of a guest yields every millisecond. Another task of the same priority runs after the
 /// next yield, without a wait for the end of the quantum of 100 ms.
 #[test]
-fn guest_task_that_yields_lets_a_task_of_equal_priority_run() {
+fn yielding_guest_task_lets_a_task_of_equal_priority_run() {
     let records = records(
         ROUND_ROBIN,
         "[[domain]]\nname = 'guest'\n\
@@ -192,7 +192,7 @@ fn ticks(said: &str) -> Vec<(u64, usize)> {
 /// Ticks of all CPUs come together, or staggered from the first or the last CPU on, or with an
 /// offset, as configured.
 #[test]
-fn ticks_of_the_cpus_occur_with_the_configured_phase_and_stagger() {
+fn cpu_ticks_occur_with_the_configured_phase_and_stagger() {
     let each = |firsts: [u64; 3]| {
         let all = (0..3).flat_map(|cpu| (0..5).map(move |n| (firsts[cpu] + 10 * n, cpu)));
         let mut all: Vec<(u64, usize)> = all.filter(|&(at, _)| at <= 50).collect();

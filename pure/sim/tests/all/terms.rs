@@ -70,7 +70,7 @@ fn vcpu_runs_only_on_cpus_that_its_affinity_allows() {
 /// A vCPU with affinity to both CPUs is preempted by a waking vCPU that may run on one CPU only.
 /// The preempted vCPU continues on the idle CPU at that very instant, in either order of the CPUs.
 #[test]
-fn gedf_vcpu_preempted_on_one_cpu_continues_at_once_on_an_idle_cpu() {
+fn gedf_preempted_vcpu_continues_at_once_on_an_idle_cpu() {
     for cpu in [0, 1] {
         let records = records(
             "name = 'gedf', reserve = '0cpu'",
@@ -93,7 +93,7 @@ fn gedf_vcpu_preempted_on_one_cpu_continues_at_once_on_an_idle_cpu() {
 
 /// A vCPU moves to an idle CPU at the instant at which its affinity changes.
 #[test]
-fn vcpu_with_affinity_changed_to_an_idle_cpu_runs_there_at_once() {
+fn affinity_change_to_an_idle_cpu_moves_vcpu_at_once() {
     let xens = "name = 'round-robin', rules = 'xen-2.0'";
     for policy in [ROUND_ROBIN, xens, "name = 'bvt'", "name = 'credit'", "name = 'sedf'"] {
         let records = records(
@@ -125,7 +125,7 @@ fn paused_vcpu_continues_its_remaining_work_when_resumed() {
 }
 
 #[test]
-fn vcpu_with_a_sleep_that_ends_during_a_pause_wakes_when_resumed() {
+fn vcpu_with_sleep_ended_during_a_pause_wakes_when_resumed() {
     let sleeper = "[[domain]]\nname = 'a'\nwork = { kind = 'replay', list = ['1ms', '9ms'] }\n";
     let paused = |from, to| {
         format!(
@@ -147,7 +147,7 @@ fn vcpu_with_a_sleep_that_ends_during_a_pause_wakes_when_resumed() {
 /// work. Before later timeslices, other vCPUs have run for a long time, for 1 ms, or not at all. On
 /// another CPU none of the cache content is present.
 #[test]
-fn vcpu_refills_only_the_part_of_its_cache_that_other_vcpus_evicted() {
+fn vcpu_refills_only_the_cache_part_evicted_by_other_vcpus() {
     let ends = |host: &str, a: &str, others: &str| {
         let records = records(
             ROUND_ROBIN,
@@ -170,7 +170,7 @@ fn vcpu_refills_only_the_part_of_its_cache_that_other_vcpus_evicted() {
 }
 
 #[test]
-fn timer_that_expires_early_by_its_slop_costs_no_time_and_expires_once() {
+fn timer_expires_early_by_slop_once_and_costs_no_time() {
     let with_slop = |slop: &str| {
         run(
             "name = 'edf', reserve = '0cpu'",
@@ -191,7 +191,7 @@ fn timer_that_expires_early_by_its_slop_costs_no_time_and_expires_once() {
 }
 
 #[test]
-fn edf_admits_a_vcpu_only_if_a_cpu_of_its_affinity_has_capacity() {
+fn edf_admits_vcpu_only_if_affinity_cpus_have_capacity() {
     let text = |change: &str| {
         format!(
             "[host]\ncpus = 2\n\
@@ -218,7 +218,7 @@ fn edf_admits_a_vcpu_only_if_a_cpu_of_its_affinity_has_capacity() {
 /// the vCPU wakes, then the timeslice ends. So the woken vCPU is in the queue before the preempted
 /// vCPU.
 #[test]
-fn work_end_precedes_wake_and_wake_precedes_timeslice_end_at_one_instant() {
+fn simultaneous_work_end_precedes_wake_and_wake_precedes_timeslice_end() {
     let records = records(
         ROUND_ROBIN,
         "[host]\ncpus = 2\n\

@@ -47,7 +47,7 @@ fn cost_of_moving(host: &str, cpu: usize, cache: &str) -> u64 {
 }
 
 #[test]
-fn cost_of_a_migration_is_set_by_the_narrowest_topology_level_shared() {
+fn migration_cost_is_set_by_the_narrowest_shared_topology_level() {
     let all = "migrate = { core = '1us', cache = '5us', node = '20us', host = '80us' }";
     let costs = [0, 1, 2, 3, 4, 7].map(|cpu| cost_of_moving(all, cpu, "0us"));
     assert_eq!(costs, [0, 1, 5, 5, 80, 80]);
@@ -57,7 +57,7 @@ fn cost_of_a_migration_is_set_by_the_narrowest_topology_level_shared() {
 /// A topology level without a configured migration cost has the cost of the next wider level, or
 /// else the cost of the next narrower level.
 #[test]
-fn topology_level_without_migration_cost_takes_the_cost_of_a_wider_level() {
+fn topology_level_without_migration_cost_takes_wider_or_narrower_cost() {
     let some = "migrate = { cache = '5us' }";
     assert_eq!([1, 2, 4].map(|cpu| cost_of_moving(some, cpu, "0us")), [5, 5, 5]);
     let some = "migrate = { core = '1us', host = '80us' }";
@@ -67,7 +67,7 @@ fn topology_level_without_migration_cost_takes_the_cost_of_a_wider_level() {
 /// On another CPU the whole working set of a vCPU is cold, except for the part that lies in a
 /// shared cache.
 #[test]
-fn vcpu_that_migrates_refills_only_the_cache_part_that_cpus_do_not_share() {
+fn migrating_vcpu_refills_only_the_unshared_cache_part() {
     let cold = [0, 1, 2, 4].map(|cpu| cost_of_moving("", cpu, "100us"));
     assert_eq!(cold, [0, 100, 100, 100]);
     let warm = "warm = { core = '90%', cache = '60%' }";
@@ -111,7 +111,7 @@ fn ticks_of_two_cpus_occur_together_or_staggered_as_configured() {
 
 /// Ticks that cost 1 ms occur at 13 ms or 23 ms. On the second CPU they occur at 14 ms.
 #[test]
-fn ticks_of_a_cpu_are_delayed_by_the_phase_configured_for_it() {
+fn cpu_ticks_are_delayed_by_the_configured_cpu_phase() {
     let two = "[[domain]]\nname = 'a'\ncpus = [0]\n\
                work = { kind = 'periodic', period = '1h', work = '12500us' }\n\
                [[domain]]\nname = 'b'\ncpus = [1]\n\
@@ -152,7 +152,7 @@ fn pinged(host: &str, nic: &str) -> Vec<u64> {
 /// A vCPU on the CPU that serves the network card's interrupts loses 10 us for each of five pings.
 /// Other vCPUs lose nothing.
 #[test]
-fn network_interrupt_takes_time_only_from_the_cpu_that_serves_it() {
+fn network_interrupt_takes_time_only_from_the_serving_cpu() {
     assert_eq!(pinged("", ""), [9_000]);
     assert_eq!(pinged("", "cpu = 0"), [9_000]);
     assert_eq!(pinged("", "cpu = 2"), [9_050]);
@@ -192,7 +192,7 @@ fn inter_processor_interrupt_costs_time_on_the_target_cpu() {
 /// is blocked. The first vCPU handles some 90 packets of 200 us each. The second vCPU does most of
 /// the computing of 300 us per packet.
 #[test]
-fn task_woken_by_one_guest_vcpu_runs_on_its_blocked_sibling_vcpu() {
+fn task_woken_by_guest_vcpu_runs_on_the_blocked_sibling() {
     let used = |vcpus: usize| {
         let rest = format!(
             "[driver]\ndomain = 'dom0'\nreceive = '1us'\nsend = '1us'\n[nic]\n\

@@ -50,7 +50,7 @@ fn mostly_asleep() -> Task {
 }
 
 #[test]
-fn vcpu_that_is_mostly_blocked_runs_without_preemption_after_each_wake() {
+fn mostly_blocked_vcpu_under_new_period_unblocking_is_not_preempted() {
     let host = Host { length: 60_000_000_000, ..EXACT };
     let whole = Span::from_ms(5);
     for rules in [EDF, ATROPOS] {
@@ -107,7 +107,7 @@ proptest! {
     /// a period can be followed by a part of the next slice and a block. After these comes a whole
     /// slice of the period that begins at the wake.
     #[test]
-    fn hard_limited_vcpu_exceeds_its_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
+    fn exact_vcpu_exceeds_share_by_under_2_slices_after_wake(tasks in set(4, 800_000)) {
         for rules in [EDF, ATROPOS] {
             let trace = run(&EXACT, &rules, &tasks);
             for (slot, task) in tasks.iter().enumerate().filter(|(_, task)| task.is_exact) {

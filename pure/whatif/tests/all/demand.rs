@@ -37,7 +37,7 @@ fn recorded_job_throttled_over_several_periods_counts_as_one_job() {
 }
 
 #[test]
-fn demand_per_period_is_that_of_a_vcpu_alone_on_its_cpu() {
+fn demand_per_period_assumes_a_cpu_without_other_vcpus() {
     let recording = recorded(ALONE);
     let web = &recording.demand.vcpus[0];
     let counts = demand_per_period(web, Span::from_ms(10), at(100));

@@ -172,14 +172,14 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
 }
 
 #[test]
-fn whatif_names_no_halves_for_a_vm_without_a_hard_limit() {
+fn whatif_gate_cause_without_hard_limit_is_not_differing_halves() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);
 }
 
 #[test]
-fn whatif_refuses_a_vm_that_a_mechanism_of_the_kernel_enforced() {
+fn whatif_refuses_a_vm_enforced_by_a_kernel_mechanism() {
     let scenario = scenario(THREE);
     let mut all = entries(&scenario);
     for entry in &mut all {

@@ -33,7 +33,7 @@ fn limited(slice: &str) -> String {
 }
 
 #[test]
-fn whatif_prediction_for_a_busy_vm_equals_a_run_of_the_edited_scenario() {
+fn whatif_prediction_for_busy_vm_equals_edited_scenario_run() {
     let (before, after) = (recorded(&limited("2ms")), recorded(&limited("4ms")));
     let forecast = predict(&before, &[set("slice", "4ms")]);
     let batch = row(&forecast, "batch");
@@ -53,7 +53,7 @@ fn whatif_prediction_for_a_busy_vm_equals_a_run_of_the_edited_scenario() {
 }
 
 #[test]
-fn whatif_names_each_vm_that_would_lose_share_with_its_loss() {
+fn whatif_names_each_vm_losing_share_and_the_loss() {
     let recording = recorded(&limited("4ms"));
     let forecast = predict(&recording, &[set("slice", "1ms")]);
     let [loss] = &forecast.losses[..] else { panic!("{:?}", forecast.losses) };

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn answer_of_a_worker_arrives_even_if_it_fills_standard_error() {
+    fn worker_answer_arrives_even_if_worker_fills_standard_error() {
         let script = "head -c 1048584 >/dev/null; head -c 300000 /dev/zero >&2; \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'";
         assert_eq!(ask(script, Duration::from_secs(10)).unwrap(), b"yes");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_is_killed_if_its_answer_is_too_long_or_the_caller_left() {
+    fn worker_is_killed_if_answer_is_overlong_or_caller_left() {
         let within = Duration::from_secs(10);
         let script = "cat >/dev/null & head -c 9000000 /dev/urandom | tr '\\000-\\377' 'a'";
         assert!(matches!(ask(script, within), Err(WorkerFailure::TooLong)));

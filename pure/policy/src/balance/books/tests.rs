@@ -20,7 +20,7 @@ fn vcpu(slot: u32) -> VcpuId {
 
 /// Case N6 of the reference on balancers: the average of a constant sample.
 #[test]
-fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
+fn balancer_load_average_moves_halfway_to_each_new_sample() {
     let mut at = 0;
     let steps: Vec<u64> = (0..5)
         .map(|_| {
@@ -35,7 +35,7 @@ fn load_average_of_the_balancer_moves_halfway_to_each_new_sample() {
 /// Case N7 of the reference on balancers: a vCPU of weight 8 is blocked for 25 of 100 ms. Its
 /// average weight before was 8.
 #[test]
-fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
+fn balancer_counts_vcpu_weight_only_while_vcpu_is_runnable() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -50,7 +50,7 @@ fn balancer_counts_the_weight_of_a_vcpu_only_while_it_is_runnable() {
 
 /// Case N8 of the reference on balancers: 30 of 120 ms are reserved.
 #[test]
-fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
+fn balancer_scales_available_time_of_long_sample_to_nominal_length() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.charge(vcpu(0), CPU, (Span::from_ms(30), true), ms(60));
@@ -62,7 +62,7 @@ fn balancer_scales_available_time_of_a_long_sample_to_the_nominal_length() {
 /// Case N9 of the reference on balancers. A vCPU runs for 40 ms, and the other thread of the core
 /// is idle for 10 of them.
 #[test]
-fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
+fn balancer_counts_cpu_time_at_smt_speed_beside_busy_sibling() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -83,7 +83,7 @@ fn balancer_counts_cpu_time_at_smt_speed_while_the_core_sibling_is_busy() {
 /// run, and half of it in the other runs. Two runs after it was alone, the average by samples is
 /// back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
-fn balancer_average_per_run_changes_more_slowly_than_average_per_sample() {
+fn balancer_average_per_run_changes_slower_than_average_per_sample() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);
@@ -121,7 +121,7 @@ fn balancer_sample_of_a_newcomer_begins_at_its_first_wake() {
 /// The CPU is busy for a whole sample, 40 ms of it reserved and 35 ms best-effort. The missing
 /// quarter went to other programs. On an idle CPU all time is available.
 #[test]
-fn balancer_does_not_count_time_taken_by_other_programs_as_available() {
+fn balancer_does_not_count_time_of_other_programs_as_available() {
     let mut books = LoadSamples::new(2, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.begin(Time::START);

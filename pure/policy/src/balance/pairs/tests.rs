@@ -157,7 +157,7 @@ fn balancer_swaps_the_vcpus_that_a_hand_computation_selects() {
 /// Case S8 of the reference on balancers with the rule `thrift`. Cases S13 and S14 with the rule
 /// `improves`, under which more weight than w_ideal may migrate.
 #[test]
-fn balancer_rules_thrift_and_improves_change_the_vcpus_that_are_swapped() {
+fn balancer_rules_thrift_and_improves_change_the_swapped_vcpus() {
     let found = |id, rules| {
         let case = CASES.iter().find(|case| case.id == id).unwrap();
         moves(&pair(case.times, case.hot, case.idle), &rules)
@@ -194,7 +194,7 @@ fn balancer_option_rejects_swaps_that_lower_minimum_time_per_weight() {
 
 /// A vCPU that is bound to one CPU counts in the weight of that CPU, but does not migrate.
 #[test]
-fn balancer_never_migrates_a_vcpu_that_may_run_on_one_cpu_only() {
+fn balancer_never_migrates_a_vcpu_bound_to_one_cpu() {
     let mut loads = pair(WHOLE, &[(1, 5_000), (1, 5_000)], &[(1, 10_000)]);
     loads[0].members[0].allowed = CpuSet::one(CpuId::new(0));
     assert_eq!(moves(&loads, &LITERAL), "v2 there, v3 back");
@@ -206,7 +206,7 @@ fn balancer_never_migrates_a_vcpu_that_may_run_on_one_cpu_only() {
 /// Figure 4.3 of the thesis: a vCPU of CPU 1 may also run on CPU 3, so all four CPUs are one group.
 /// Yet CPU 0 must not swap with CPU 2 or 3, on which its own vCPU may not run.
 #[test]
-fn balancer_swaps_vcpus_of_two_cpus_only_if_each_may_run_on_the_other_cpu() {
+fn balancer_swaps_two_vcpus_only_if_affinity_allows_both_moves() {
     let mut loads =
         Vec::from([load(0, 1_000, 1, &[(4, 2_500)]), load(1, 1_000, 2, &[(1, 3_000); 3])]);
     loads.push(load(2, 1_000, 5, &[(1, 10_000)]));
@@ -273,7 +273,7 @@ mod random {
         /// lower tau of a pair (CPU time per weight) does not fall, unless equal weights are
         /// exchanged.
         #[test]
-        fn balancer_swaps_obey_affinity_and_never_lower_minimum_time_per_weight(
+        fn balancer_swaps_obey_affinity_and_keep_minimum_time_per_weight(
             cpus in prop::collection::vec(cpu(), 2..8),
             maps in prop::collection::vec(any::<u8>(), 5),
             repaired in any::<bool>(),
@@ -332,7 +332,7 @@ mod random {
         /// If all CPUs and vCPUs differ in tau (CPU time per weight), reversing the ids changes no
         /// migration.
         #[test]
-        fn balancer_swaps_do_not_depend_on_vcpu_ids_if_all_loads_differ(
+        fn balancer_swaps_ignore_vcpu_ids_if_all_loads_differ(
             hot in prop::collection::btree_map(1..50_u64, 0..2_000_u64, 1..6),
             idle in prop::collection::btree_map(50..90_u64, 2_000..9_000_u64, 0..6),
         ) {

@@ -47,7 +47,7 @@ fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
 }
 
 #[test]
-fn planned_balancer_divides_cpus_by_weight_with_at_most_one_cpu_per_vcpu() {
+fn planned_balancer_vcpu_rate_follows_weight_up_to_one_cpu() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
@@ -76,7 +76,7 @@ fn planned_rate_of_a_vcpu_never_exceeds_its_runnable_time() {
 }
 
 #[test]
-fn planned_balancer_splits_a_vcpu_if_its_rate_fits_on_no_single_cpu() {
+fn planned_balancer_splits_vcpu_if_rate_fits_no_single_cpu() {
     assert_eq!(
         pieces(&planned(&loads(&[(1_000, &[1, 1]), (1_000, &[1])]))),
         [[(0, 333), (1, 333)]]
@@ -227,7 +227,7 @@ mod random {
         /// run on all CPUs, no CPU is planned beyond its available time plus the tolerance
         /// (`SLOP`).
         #[test]
-        fn balancer_plan_gives_each_vcpu_its_rate_and_overloads_no_cpu(
+        fn balancer_plan_satisfies_each_vcpu_rate_and_overloads_no_cpu(
             cpus in prop::collection::vec(
                 (100..=1_000_u64, prop::collection::vec(1..5_u64, 0..5)), 1..9),
         ) {

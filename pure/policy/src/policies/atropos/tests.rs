@@ -36,7 +36,7 @@ fn atropos_latency_hint_shortens_the_first_period_after_a_wake() {
 }
 
 #[test]
-fn atropos_vcpu_that_wakes_without_latency_hint_waits_for_earlier_deadlines() {
+fn atropos_vcpu_waking_without_latency_hint_waits_for_earlier_deadlines() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -49,7 +49,7 @@ fn atropos_vcpu_that_wakes_without_latency_hint_waits_for_earlier_deadlines() {
 
 /// vCPU `a` wakes 5 ms before the end of its natural period and gets a quarter of its slice.
 #[test]
-fn atropos_vcpu_that_wakes_late_in_a_period_gets_a_prorated_budget() {
+fn atropos_vcpu_waking_late_in_period_gets_prorated_budget() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -63,7 +63,7 @@ fn atropos_vcpu_that_wakes_late_in_a_period_gets_a_prorated_budget() {
 /// vCPU `a` blocks for 1 ms. The 4 ms that it has left wait until no other vCPU has budget left.
 /// They then have precedence over slack.
 #[test]
-fn atropos_vcpu_that_blocked_uses_its_budget_after_others_but_before_slack() {
+fn atropos_budget_left_after_block_precedes_only_slack() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -76,7 +76,7 @@ fn atropos_vcpu_that_blocked_uses_its_budget_after_others_but_before_slack() {
 
 /// vCPU `b` blocks while no other vCPU needs the CPU. It gets only 2 of the 4 ms that it had left.
 #[test]
-fn atropos_vcpu_that_blocked_loses_its_unused_budget_at_the_deadline() {
+fn atropos_budget_left_after_block_is_lost_at_the_deadline() {
     picture(
         "atropos reserve=0cpu",
         "
@@ -159,7 +159,7 @@ fn atropos_refuses_reservations_beyond_capacity_only_with_admission() {
 }
 
 #[test]
-fn atropos_places_a_vcpu_on_a_cpu_that_its_affinity_allows() {
+fn atropos_places_vcpu_on_a_cpu_allowed_by_affinity() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(2));
     let mut at = Moment::at_start(2);
@@ -211,7 +211,7 @@ fn atropos_does_not_overflow_if_events_are_a_century_apart() {
 }
 
 #[test]
-fn atropos_account_shows_cpu_period_and_remaining_budget_of_a_vcpu() {
+fn atropos_vcpu_account_shows_cpu_period_and_remaining_budget() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));
@@ -233,7 +233,7 @@ fn atropos_account_shows_cpu_period_and_remaining_budget_of_a_vcpu() {
 /// Two vCPUs have exhausted their budgets and share slack. A vCPU that yields slack gets slack
 /// again only after the other vCPU. A yield with budget left costs no budget.
 #[test]
-fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
+fn atropos_yield_costs_the_slack_quantum_but_no_budget() {
     let cpu = CpuId::new(0);
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -278,7 +278,7 @@ fn atropos_vcpu_that_yields_loses_its_slack_quantum_but_no_budget() {
 /// stays reserved while another vCPU waits for its own slice. If the other vCPU is blocked instead,
 /// the share is free at once.
 #[test]
-fn atropos_share_of_a_departed_vcpu_stays_reserved_while_another_vcpu_waits() {
+fn atropos_departed_vcpu_share_stays_reserved_while_another_vcpu_waits() {
     let (cpu, period) = (CpuId::new(0), Span::from_ms(100));
     for other_waits in [true, false] {
         let values = Values::defaults(SPEC.policy_fields).unwrap();

@@ -8,7 +8,7 @@ use crate::picture::{PictureTimeslice, picture, turns};
 use crate::{Moment, Pick, Topology, Values};
 
 #[test]
-fn bvt_vcpu_accumulates_no_virtual_time_advantage_while_it_is_blocked() {
+fn bvt_vcpu_gains_no_virtual_time_advantage_while_blocked() {
     picture(
         "bvt allowance=5ms",
         "
@@ -34,7 +34,7 @@ fn bvt_vcpu_with_twice_the_weight_runs_twice_as_long() {
 /// A vCPU that wakes precedes vCPUs with equal clocks: c precedes b at 5 ms. A vCPU that has run
 /// follows them: at 35 ms a and b have received 10 ms each, and b runs first.
 #[test]
-fn bvt_vcpus_with_equal_virtual_times_are_served_in_queue_order() {
+fn bvt_vcpus_with_equal_virtual_times_run_in_queue_order() {
     picture(
         "bvt allowance=5ms",
         "
@@ -47,7 +47,7 @@ fn bvt_vcpus_with_equal_virtual_times_are_served_in_queue_order() {
 }
 
 #[test]
-fn bvt_vcpu_with_warp_preempts_the_running_vcpu_when_it_wakes() {
+fn bvt_vcpu_waking_with_warp_preempts_the_running_vcpu() {
     picture(
         "bvt allowance=5ms",
         "
@@ -59,7 +59,7 @@ fn bvt_vcpu_with_warp_preempts_the_running_vcpu_when_it_wakes() {
 }
 
 #[test]
-fn bvt_vcpu_that_wakes_without_warp_waits_for_the_switch_allowance() {
+fn bvt_vcpu_waking_without_warp_waits_for_switch_allowance() {
     picture(
         "bvt allowance=3ms",
         "
@@ -83,7 +83,7 @@ fn bvt_warp_ends_after_warpl_and_may_resume_after_warpu() {
 }
 
 #[test]
-fn bvt_warp_that_reached_its_limit_never_resumes_if_warpu_is_zero() {
+fn bvt_warp_stopped_by_limit_never_resumes_with_zero_warpu() {
     picture(
         "bvt allowance=1ms",
         "
@@ -95,7 +95,7 @@ fn bvt_warp_that_reached_its_limit_never_resumes_if_warpu_is_zero() {
 }
 
 #[test]
-fn bvt_vcpus_of_each_cpu_wait_in_a_queue_of_that_cpu() {
+fn bvt_vcpus_wait_in_a_separate_queue_per_cpu() {
     picture(
         "bvt allowance=2ms",
         "
@@ -121,7 +121,7 @@ fn bvt_warp_limit_is_checked_per_timeslice_under_xen_rules() {
 }
 
 #[test]
-fn bvt_charges_a_short_run_for_a_whole_unit_if_round_up_field_is_on() {
+fn bvt_charges_short_run_as_whole_unit_with_round_up() {
     picture(
         "bvt allowance=1ms unit=4ms round_up=off",
         "
@@ -141,7 +141,7 @@ fn bvt_charges_a_short_run_for_a_whole_unit_if_round_up_field_is_on() {
 }
 
 #[test]
-fn bvt_warp_that_underflows_puts_the_vcpu_last_under_xen_rules() {
+fn bvt_warp_underflow_puts_vcpu_last_under_xen_rules() {
     picture(
         "bvt rules=xen-2.0 warp_underflow=off",
         "
@@ -164,7 +164,7 @@ fn bvt_warp_that_underflows_puts_the_vcpu_last_under_xen_rules() {
 /// clock wrapped seems far behind and runs until it has caught up: `c` from 25 ms on, `a` from 40
 /// ms on.
 #[test]
-fn bvt_vcpu_with_a_wrapped_32_bit_clock_runs_until_it_has_caught_up() {
+fn bvt_vcpu_with_wrapped_clock_runs_until_caught_up() {
     picture(
         "bvt rules=xen-2.0 narrow=off",
         "
@@ -214,7 +214,7 @@ fn charges(policy: &str, count: usize) -> Vec<(char, u64, u64)> {
 
 /// Test vector 13.4 of the reference on BVT, for Xen 2.0.
 #[test]
-fn bvt_two_vcpus_that_never_block_match_the_xen_2_0_test_vector() {
+fn bvt_nonblocking_vcpus_match_xen_2_0_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -232,7 +232,7 @@ fn bvt_two_vcpus_that_never_block_match_the_xen_2_0_test_vector() {
 
 /// Test vector 13.4 of the reference on BVT, for Xen after 2006-02-25.
 #[test]
-fn bvt_two_vcpus_that_never_block_match_the_xen_3_0_2_test_vector() {
+fn bvt_nonblocking_vcpus_match_xen_3_0_2_test_vector() {
     let expected = [
         ('B', 5_000_000, 50),
         ('A', 5_000_100, 51),
@@ -251,7 +251,7 @@ fn bvt_two_vcpus_that_never_block_match_the_xen_3_0_2_test_vector() {
 
 /// [Xen]: a vCPU that is alone is charged every ten context switch allowances.
 #[test]
-fn bvt_vcpu_alone_on_a_cpu_is_charged_every_ten_allowances_under_xen() {
+fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
     for allowance in [1, 5, 40] {
         let alone = turns(
             &format!("bvt rules=xen-2.0 allowance={allowance}ms"),
@@ -266,7 +266,7 @@ fn bvt_vcpu_alone_on_a_cpu_is_charged_every_ten_allowances_under_xen() {
 /// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
 /// lasts that long plus the allowance.
 #[test]
-fn bvt_timeslice_lasts_until_next_vcpu_is_overtaken_if_unit_slip_field_is_off() {
+fn bvt_timeslice_lasts_until_overtaking_next_vcpu_without_unit_slip() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
@@ -276,7 +276,7 @@ fn bvt_timeslice_lasts_until_next_vcpu_is_overtaken_if_unit_slip_field_is_off() 
 /// A timeslice of 5.0001 ms is 50.001 charging units. The clock that is shown to users has whole
 /// virtual units only.
 #[test]
-fn bvt_charges_the_exact_length_of_a_timeslice_if_round_up_field_is_off() {
+fn bvt_charges_exact_timeslice_length_without_round_up() {
     assert_eq!(first_turns("bvt rules=xen-2.0", 2)[1], ('A', 5_000_100, 510));
     assert_eq!(first_turns("bvt rules=xen-2.0 round_up=off", 2)[1], ('A', 5_000_100, 500));
 }
@@ -295,7 +295,7 @@ fn ratio(policy: &str, advance: u64) -> u64 {
 /// as 50 or 51, depending on the nanosecond at which it begins. So the ratio can differ by one part
 /// in 50, plus half of the last digit in the table.
 #[test]
-fn bvt_weights_lose_effect_if_each_run_is_charged_twice_as_in_xen() {
+fn bvt_weights_lose_effect_if_runs_are_charged_twice() {
     let table: [(u64, [u64; 2], [u64; 2]); 6] = [
         (20, [1_500, 5], [2_000, 5]),
         (40, [2_340, 5], [4_000, 5]),

@@ -324,7 +324,7 @@ mod tests {
         /// Sums and list equal the sums and the list of a recount. A VM with an active vCPU counts
         /// once, with its weight, and its index in the list is right.
         #[test]
-        fn credit_totals_of_active_domains_equal_a_recount_after_any_events(
+        fn credit_totals_of_active_domains_always_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {

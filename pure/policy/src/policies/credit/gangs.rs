@@ -327,7 +327,7 @@ mod tests {
     /// A gang sibling has no credit left, and the only other CPU runs a VM with credit. The sibling
     /// runs as if it had credit, unless it owes a whole timeslice.
     #[test]
-    fn gang_sibling_without_credit_runs_unless_it_is_a_timeslice_in_debt() {
+    fn gang_sibling_without_credit_runs_unless_a_timeslice_in_debt() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);
@@ -340,7 +340,7 @@ mod tests {
     /// The waiting gang sibling has credit for two periods. If the vCPU on the other CPU has as
     /// much, the sibling gets that CPU. If that vCPU has more credit, it keeps its CPU.
     #[test]
-    fn vcpu_with_more_credit_than_a_waiting_gang_sibling_keeps_its_cpu() {
+    fn vcpu_with_more_credit_than_waiting_gang_sibling_keeps_cpu() {
         for (more, second) in [(0, 2), (1, 1)] {
             let (mut policy, at) = gang(1, 1);
             let owed = 2 * policy.rules.period;
@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_siblings_are_dispatched_on_separate_cpus_at_the_same_time() {
+    fn gang_siblings_are_dispatched_simultaneously_on_separate_cpus() {
         let (mut policy, at) = gang(2, 2);
         // CPUs 1 and 2 are rescheduled at once. Neither waits for the pass of the other.
         let asked = policy.prepare_pick(&at, CpuId::new(0));

@@ -54,7 +54,7 @@ fn credit_boosts_a_vcpu_that_wakes_with_credit() {
 /// Credit reference 7.7 item 1: with `sampling=tick`, no tick finds d running, so d takes three
 /// quarters of the CPU. With `sampling=exact`, d is in debt after it has received its half.
 #[test]
-fn credit_tick_sampling_never_charges_a_vcpu_that_is_blocked_at_ticks() {
+fn credit_tick_sampling_never_charges_a_vcpu_blocked_at_ticks() {
     picture(
         "credit rules=xen-3.0.4 newcomers=active tick=8ms slice=24ms sampling=tick",
         "
@@ -76,7 +76,7 @@ fn credit_tick_sampling_never_charges_a_vcpu_that_is_blocked_at_ticks() {
 /// vCPU s is boosted at 12 ms. With `boost=exact` its boost and its timeslice end after 10 ms. With
 /// `boost=tick` s keeps the CPU until its timeslice ends.
 #[test]
-fn credit_boost_field_decides_if_boost_ends_at_a_tick_or_after_a_tick_length() {
+fn credit_boost_field_decides_if_boost_lasts_a_tick_length() {
     picture(
         "credit rules=xen-3.0.4 boost=tick",
         "
@@ -97,7 +97,7 @@ fn credit_boost_field_decides_if_boost_ends_at_a_tick_or_after_a_tick_length() {
 
 /// Credit reference 7.8: 7 % of 30 credits is rounded up to three credits, which is 10 %.
 #[test]
-fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
+fn credit_7_percent_cap_becomes_10_percent_with_credits_ten() {
     picture(
         "credit rules=xen-2006-10-30 credits=ten tick=1ms slice=3ms",
         "
@@ -118,7 +118,7 @@ fn credit_cap_of_7_percent_becomes_10_percent_if_credits_field_is_ten() {
 /// accounting unparks it at 60 ms. With `queue` both take effect at the next pass. With `pause`
 /// both take effect at once. With `budget`, h stops when its budget is exhausted.
 #[test]
-fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
+fn credit_park_field_decides_when_vcpu_at_the_cap_stops() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt park=queue",
         "
@@ -145,7 +145,7 @@ fn credit_park_field_decides_when_a_vcpu_that_reached_its_cap_stops() {
 /// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
 /// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn credit_over_cap_field_set_to_debt_stops_vcpus_that_are_below_their_cap() {
+fn credit_over_cap_set_to_debt_stops_vcpus_below_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -172,7 +172,7 @@ fn credit_over_cap_field_set_to_debt_stops_vcpus_that_are_below_their_cap() {
 /// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
 /// periods sooner. A column is 5 ms of Xen's time.
 #[test]
-fn credit_floor_field_decides_if_debt_beyond_a_period_is_forgiven() {
+fn credit_floor_field_decides_if_debt_beyond_period_is_forgiven() {
     picture(
         "credit rules=xen-3.0.3 floor=period tick=2ms slice=6ms",
         "
@@ -214,7 +214,7 @@ fn credit_leaving_field_decides_if_a_second_wake_is_boosted() {
 
 /// With `newcomers=active`, n gets half of all credit while blocked and preempts h at 35 ms.
 #[test]
-fn credit_newcomers_field_decides_if_a_newcomer_is_given_credit_at_once() {
+fn credit_newcomers_field_decides_if_newcomers_get_credit_at_once() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=active",
         "
@@ -236,7 +236,7 @@ fn credit_newcomers_field_decides_if_a_newcomer_is_given_credit_at_once() {
 /// With `newcomers=sampled`, n has no credit until a tick finds it running at 40 ms. With `awake`
 /// it has credit from its wake on.
 #[test]
-fn credit_vcpu_that_waits_gets_credit_if_newcomers_field_is_awake() {
+fn credit_waiting_vcpu_gets_credit_if_newcomers_field_is_awake() {
     picture(
         "credit rules=xen-3.0.4 boost=off newcomers=sampled tick=1ms slice=3ms",
         "
@@ -257,7 +257,7 @@ fn credit_vcpu_that_waits_gets_credit_if_newcomers_field_is_awake() {
 
 /// Credit reference 7.7 item 2: with `rotation=pass`, a loses its timeslice when s preempts it.
 #[test]
-fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_field_is_pass() {
+fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
     picture(
         "credit rules=xen-3.0.4 rotation=pass",
         "
@@ -280,7 +280,7 @@ fn credit_preempted_vcpu_loses_its_timeslice_if_rotation_field_is_pass() {
 
 /// Credit reference 7.3: unparked at 60 ms, a runs at once, or with `changes=tick` at 65 ms.
 #[test]
-fn credit_changes_field_decides_if_a_vcpu_is_unparked_at_once() {
+fn credit_changes_field_decides_if_vcpu_is_unparked_at_once() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -330,7 +330,7 @@ fn credit_phase_field_shifts_the_ticks_of_the_second_cpu() {
 
 /// A tick (`tick`) or a wake-up (`wake`) moves a vCPU to an idle core. With `stay` it stays.
 #[test]
-fn credit_placement_prefers_an_idle_core_to_an_idle_thread_of_a_busy_core() {
+fn credit_placement_prefers_idle_core_to_thread_of_busy_core() {
     picture_on(
         2,
         "credit rules=xen-3.0.4 placement=stay",
@@ -372,7 +372,7 @@ fn credit_placement_prefers_an_idle_core_to_an_idle_thread_of_a_busy_core() {
 /// Credit counts on every CPU: a vCPU with credit does not wait while a vCPU without credit runs on
 /// the other CPU.
 #[test]
-fn credit_vcpu_with_credit_never_waits_if_three_vcpus_share_two_cpus() {
+fn credit_vcpu_with_credit_never_waits_for_vcpu_without_credit() {
     picture(
         "credit",
         "
@@ -412,7 +412,7 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
 /// test, so a capped VM receives a little less than its cap. The other VMs take alternate
 /// timeslices of that difference.
 #[test]
-fn credit_divides_cpu_time_that_a_capped_vm_may_not_use_by_weight() {
+fn credit_divides_cpu_time_withheld_by_a_cap_by_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
     let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
     let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
@@ -421,7 +421,7 @@ fn credit_divides_cpu_time_that_a_capped_vm_may_not_use_by_weight() {
 
 /// A cap of a fifth of a CPU is 6 ms of 30 ms, whatever the other VM demands.
 #[test]
-fn credit_cap_limits_cpu_time_of_a_vm_in_every_accounting_period() {
+fn credit_cap_limits_vm_cpu_time_in_every_accounting_period() {
     picture(
         "credit",
         "
@@ -438,7 +438,7 @@ const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 /// parked, and no amount wraps into a positive budget. A cap of one CPU or more allows the whole
 /// timeslice.
 #[test]
-fn credit_capped_vm_that_overruns_by_a_century_is_in_debt() {
+fn credit_capped_vm_is_in_debt_after_century_of_overrun() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
@@ -468,7 +468,7 @@ fn credit_numbers_do_not_overflow_within_a_century() {
 /// The first accounting visits only some of 17 VMs. The last VM gets another vCPU before its credit
 /// has been added to any account.
 #[test]
-fn credit_vcpu_may_join_a_domain_that_was_not_yet_given_credit() {
+fn credit_vcpu_may_join_a_domain_not_yet_given_credit() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. The vCPU that replaces it gets a whole timeslice, and
 /// keeps the CPU when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
+fn credit_vcpu_replacing_a_refused_vcpu_gets_a_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);
@@ -539,7 +539,7 @@ fn credit_vcpu_picked_in_place_of_a_refused_vcpu_gets_a_whole_timeslice() {
 /// After the first timeslice both vCPUs have more than a period's credit. With equal credit the
 /// first vCPU goes behind the other vCPU. With a nanosecond more it continues.
 #[test]
-fn credit_vcpu_goes_behind_a_vcpu_of_equal_credit_after_its_timeslice() {
+fn credit_vcpu_goes_behind_vcpu_of_equal_credit_after_timeslice() {
     for (more, next) in [(-1, 1), (0, 1), (1, 0)] {
         let (mut policy, mut at, ids) = awake("exact", 2);
         at.occupy(CPU, ids[0]);
@@ -560,7 +560,7 @@ fn credit_vcpu_goes_behind_a_vcpu_of_equal_credit_after_its_timeslice() {
 /// Credit is given every 30 ms of the clock, even if a timer is late. A timer that is late by 30 ms
 /// or more starts a new interval.
 #[test]
-fn credit_accounting_timer_that_expires_late_does_not_delay_the_next_one() {
+fn credit_late_accounting_timer_does_not_delay_the_next_timer() {
     let (mut policy, mut at, _) = awake("exact", 1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     for (rings, next) in [(30, 60), (61, 90), (119, 120), (150, 180), (250, 280)] {
@@ -574,7 +574,7 @@ fn credit_accounting_timer_that_expires_late_does_not_delay_the_next_one() {
 /// Two CPUs are idle, and two vCPUs with the same home wake at once. Without placement each still
 /// gets a CPU.
 #[test]
-fn credit_two_vcpus_that_wake_at_the_same_time_use_both_idle_cpus() {
+fn credit_vcpus_waking_at_one_instant_use_both_idle_cpus() {
     let stays = [("placement", RawValue::Text("stay"))];
     let values = Values::read(SPEC.policy_fields, stays.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();

@@ -50,7 +50,7 @@ fn edf_slack_is_divided_among_work_conserving_vcpus_only() {
 /// cut short to half a period, with half a slice. The periods of `b` begin at 3, 8, 13 and 18 ms,
 /// although `b` is blocked until 13 ms.
 #[test]
-fn edf_periods_of_a_vcpu_with_phase_begin_at_fixed_clock_times() {
+fn edf_periods_with_phase_begin_at_fixed_clock_times() {
     picture(
         "edf",
         "
@@ -80,7 +80,7 @@ fn busy_vcpu_borrows_budget_that_a_blocked_sibling_left_unused() {
 /// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before stays
 /// lent to `a`.
 #[test]
-fn vcpu_that_lent_budget_gets_its_own_equal_share_when_it_wakes() {
+fn waking_lender_vcpu_gets_own_equal_share_at_once() {
     picture(
         "edf",
         "
@@ -109,7 +109,7 @@ fn borrowed_budget_never_exceeds_the_unreserved_share_of_the_cpu() {
 
 /// Two borrowers divide equally what the third vCPU left unused.
 #[test]
-fn unused_budget_of_a_vcpu_is_lent_to_two_siblings_in_equal_shares() {
+fn unused_budget_is_lent_to_two_siblings_in_equal_shares() {
     picture(
         "edf",
         "
@@ -125,7 +125,7 @@ fn unused_budget_of_a_vcpu_is_lent_to_two_siblings_in_equal_shares() {
 
 /// A vCPU that exhausts its budget for the first time borrows at once, within its period.
 #[test]
-fn vcpu_may_borrow_in_the_same_period_in_which_its_own_budget_is_exhausted() {
+fn vcpu_may_borrow_as_soon_as_own_budget_is_exhausted() {
     picture(
         "edf",
         "
@@ -141,7 +141,7 @@ fn vcpu_may_borrow_in_the_same_period_in_which_its_own_budget_is_exhausted() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn budget_is_lent_only_among_siblings_with_spread_set_to_use() {
+fn only_siblings_with_spread_set_to_use_lend_budget() {
     picture(
         "edf",
         "
@@ -156,7 +156,7 @@ fn budget_is_lent_only_among_siblings_with_spread_set_to_use() {
 }
 
 #[test]
-fn edf_vcpu_that_wakes_when_its_period_begins_receives_its_slice() {
+fn edf_vcpu_waking_at_period_begin_receives_the_slice() {
     picture(
         "edf",
         "
@@ -168,7 +168,7 @@ fn edf_vcpu_that_wakes_when_its_period_begins_receives_its_slice() {
 }
 
 #[test]
-fn edf_vcpu_that_wakes_late_in_its_period_causes_no_deadline_miss() {
+fn edf_vcpu_waking_late_in_period_causes_no_deadline_miss() {
     picture(
         "edf reserve=0cpu",
         "
@@ -180,7 +180,7 @@ fn edf_vcpu_that_wakes_late_in_its_period_causes_no_deadline_miss() {
 }
 
 #[test]
-fn edf_short_block_costs_a_vcpu_at_most_the_blocked_time() {
+fn edf_short_block_costs_vcpu_at_most_the_blocked_time() {
     picture(
         "edf reserve=0cpu",
         "
@@ -208,7 +208,7 @@ fn edf_admission_places_vcpus_on_the_least_reserved_cpus() {
 /// A timer is 5 ms late, and `b` receives 1 of its 4 ms by its deadline. vCPU `b` gets the missing
 /// 3 ms from slack only, without precedence over budgets.
 #[test]
-fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
+fn edf_budget_missed_by_deadline_is_made_up_from_slack() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -256,7 +256,7 @@ fn edf_budget_missed_by_a_deadline_is_made_up_from_slack() {
 /// timeslice, since it is stopped late. No other vCPU had to wait, so its next slice is whole up to
 /// the measurement tolerance.
 #[test]
-fn edf_overrun_while_no_vcpu_waits_is_not_deducted_from_the_next_slice() {
+fn edf_overrun_is_not_deducted_if_no_other_vcpu_waits() {
     let values = |fields, terms: &[(&'static str, RawValue<'static>)]| {
         Values::read(fields, terms.iter().copied()).unwrap()
     };
@@ -287,7 +287,7 @@ fn edf_overrun_while_no_vcpu_waits_is_not_deducted_from_the_next_slice() {
 /// period, here all of it, is rounded up. That must not count as excess, so the CPU is free again
 /// at once.
 #[test]
-fn edf_vcpu_with_phase_that_leaves_before_it_runs_frees_its_share_at_once() {
+fn edf_vcpu_with_phase_frees_share_by_leaving_before_running() {
     let values = |fields, terms: &[(&'static str, &'static str)]| {
         let given = terms.iter().map(|&(name, value)| (name, RawValue::Text(value)));
         Values::read(fields, given).unwrap()
@@ -346,7 +346,7 @@ pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 /// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it can still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn edf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
+fn edf_cpu_stays_strict_after_split_vcpu_leaves_until_quiescent() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -386,7 +386,7 @@ fn edf_reserved_share_sums_slices_and_subtasks_without_overhead() {
 /// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
 /// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn edf_share_of_a_departed_vcpu_is_reserved_while_a_vcpu_may_claim_budget() {
+fn edf_departed_vcpu_share_is_reserved_while_budget_is_claimable() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -414,7 +414,7 @@ fn edf_share_of_a_departed_vcpu_is_reserved_while_a_vcpu_may_claim_budget() {
 /// misses its deadline with an incomplete slice. Both leave the recorded lateness of stops
 /// unchanged.
 #[test]
-fn edf_steady_overrun_is_measured_only_when_a_vcpu_is_throttled() {
+fn edf_steady_overrun_is_measured_only_when_vcpu_is_throttled() {
     let late = Span::from_us(10);
     for (had, sleeps) in [(Span::from_ms(4), true), (Span::from_ms(3), false)] {
         let (mut edf, mut at) = by_hand(1, &[]);
@@ -451,7 +451,7 @@ fn edf_steady_overrun_is_measured_only_when_a_vcpu_is_throttled() {
 /// Each of two CPUs has a whole vCPU, and a third vCPU is split. After its subtask on the first CPU
 /// the third vCPU continues on the second.
 #[test]
-fn edf_split_vcpu_continues_on_its_second_cpu_after_its_first_subtask() {
+fn edf_split_vcpu_continues_on_second_cpu_after_first_subtask() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -483,7 +483,7 @@ fn edf_split_vcpu_continues_on_its_second_cpu_after_its_first_subtask() {
 /// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, while others wait. So it is 1.2 ms
 /// ahead of its fluid rate. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
+fn edf_split_vcpu_keeps_excess_cpu_time_when_rejoining() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -507,7 +507,7 @@ fn edf_split_vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
 /// would make one of them miss its deadline, so it is refused. At time zero the same split vCPU
 /// would fit.
 #[test]
-fn edf_vcpu_is_not_split_if_that_would_cause_a_deadline_miss() {
+fn edf_vcpu_is_not_split_if_splitting_causes_deadline_miss() {
     for (now, has_room) in [(0, true), (4, false)] {
         let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
         for slot in [0, 1] {
@@ -553,7 +553,7 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
 /// A borrower has used more of its loan than has accrued, and another vCPU waits for that time. So
 /// the capacity of the loan stays reserved until the used part is accrued, unless no vCPU waits.
 #[test]
-fn loan_used_before_it_accrued_stays_reserved_while_a_vcpu_waits() {
+fn loan_used_before_accrual_stays_reserved_while_a_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;
@@ -573,7 +573,7 @@ fn loan_used_before_it_accrued_stays_reserved_while_a_vcpu_waits() {
 /// A loan of 0.6 ms per millisecond is cut when a newcomer needs the capacity. The accrued part
 /// stays with the borrower, although it has not been used.
 #[test]
-fn borrower_keeps_the_accrued_part_of_a_loan_if_a_newcomer_is_admitted() {
+fn borrower_keeps_accrued_part_of_loan_when_newcomer_is_admitted() {
     let (mut edf, mut at, busy) = lent();
     at.advance(Time::START + Span::from_ms(16));
     let other = join(&mut edf, &mut at, 2, ("5ms", "10ms"));

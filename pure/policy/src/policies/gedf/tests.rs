@@ -9,7 +9,7 @@ use crate::RawValue;
 use crate::picture::picture;
 
 #[test]
-fn gedf_runs_the_vcpus_with_the_earliest_deadlines_on_any_free_cpus() {
+fn gedf_runs_vcpus_with_earliest_deadlines_on_any_free_cpus() {
     picture(
         "gedf",
         "
@@ -25,7 +25,7 @@ fn gedf_runs_the_vcpus_with_the_earliest_deadlines_on_any_free_cpus() {
 /// Three vCPUs reserve two thirds of a CPU each. If each were bound to one of two CPUs, one CPU
 /// would have four thirds reserved.
 #[test]
-fn gedf_admits_three_vcpus_of_two_thirds_of_a_cpu_on_two_cpus() {
+fn gedf_admits_three_vcpus_of_two_thirds_on_two_cpus() {
     picture(
         "gedf reserve=0cpu",
         "
@@ -65,7 +65,7 @@ fn gedf_vcpu_that_blocks_keeps_its_budget_until_the_deadline() {
 
 /// vCPU `a` wakes 2 ms before its deadline, after it was blocked for the rest of its period.
 #[test]
-fn gedf_vcpu_that_wakes_near_its_deadline_gets_a_trimmed_budget() {
+fn gedf_vcpu_waking_near_a_deadline_gets_a_trimmed_budget() {
     picture(
         "gedf asleep=trimmed",
         "
@@ -76,7 +76,7 @@ fn gedf_vcpu_that_wakes_near_its_deadline_gets_a_trimmed_budget() {
 }
 
 #[test]
-fn gedf_vcpu_that_wakes_after_its_deadline_begins_a_new_period() {
+fn gedf_vcpu_waking_after_a_deadline_begins_a_new_period() {
     picture(
         "gedf",
         "
@@ -90,7 +90,7 @@ fn gedf_vcpu_that_wakes_after_its_deadline_begins_a_new_period() {
 /// vCPU `c` wakes with a deadline between the deadlines of the two running vCPUs. It takes the CPU
 /// of the later deadline, and `a` runs on.
 #[test]
-fn gedf_waking_vcpu_preempts_the_running_vcpu_with_the_latest_deadline() {
+fn gedf_waking_vcpu_preempts_running_vcpu_with_latest_deadline() {
     picture(
         "gedf",
         "
@@ -144,13 +144,13 @@ fn left_after_overrun(overrun: &'static str) -> Option<Span> {
 }
 
 #[test]
-fn gedf_overrun_field_decides_if_an_overrun_is_carried_or_forgiven() {
+fn gedf_overrun_field_decides_if_overrun_is_carried_or_forgiven() {
     assert_eq!(left_after_overrun("carry"), Some(Span::from_ms(3)));
     assert_eq!(left_after_overrun("forgive"), Some(Span::from_ms(4)));
 }
 
 #[test]
-fn gedf_admission_limits_the_load_of_all_cpus_and_of_each_affinity_set() {
+fn gedf_admission_limits_load_of_host_and_each_affinity_set() {
     let (mut policy, mut at) = (policy(&[("reserve", "0cpu")], 2), Moment::at_start(2));
     let half = share("5ms", "10ms");
     let mut ask = |slot, cpus: &[usize]| {
@@ -217,7 +217,7 @@ fn gedf_does_not_overflow_if_events_are_a_century_apart() {
 
 /// The host bars a vCPU from the CPU that it ran on. The vCPU waits, and another CPU takes it.
 #[test]
-fn gedf_vcpu_that_the_host_refuses_on_one_cpu_runs_on_another_cpu() {
+fn gedf_vcpu_refused_on_one_cpu_runs_on_another_cpu() {
     let cpus = [0, 1].map(CpuId::new);
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -245,7 +245,7 @@ fn gedf_vcpu_that_the_host_refuses_on_one_cpu_runs_on_another_cpu() {
 /// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
 /// nanosecond.
 #[test]
-fn gedf_share_of_a_departed_vcpu_is_reserved_while_a_vcpu_may_claim_budget() {
+fn gedf_departed_vcpu_share_is_reserved_while_budget_is_claimable() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];

@@ -6,7 +6,7 @@ use crate::picture::picture;
 /// Reference on SEDF, §13.5: the first period begins one slice late, and a best-effort vCPU gets
 /// the rest.
 #[test]
-fn sedf_vcpu_receives_its_slice_each_period_beside_a_best_effort_vcpu() {
+fn sedf_vcpu_receives_slice_each_period_beside_best_effort_vcpu() {
     picture(
         "sedf rules=xen-3.0.3",
         "
@@ -50,7 +50,7 @@ fn sedf_slack_is_divided_in_proportion_to_extra_weight() {
 /// Reference on SEDF, §13.5: without an extra-weight, slice/period counts. 5 of 20 ms count as an
 /// extra-weight of 32.
 #[test]
-fn sedf_slack_is_divided_by_slice_over_period_without_extra_weight() {
+fn sedf_slack_follows_slice_over_period_without_extra_weight() {
     picture(
         "sedf rules=xen-3.0.3 quantum=1ms",
         "
@@ -210,7 +210,7 @@ fn sedf_burst_unblocking_makes_the_interval_between_wakes_the_period() {
 /// By Xen's rules a vCPU that has never blocked counts as blocked forever. So its first period
 /// begins a slice later, under each rule of unblocking.
 #[test]
-fn sedf_first_period_begins_one_slice_after_the_wake_under_xen_rules() {
+fn sedf_first_period_under_xen_rules_begins_slice_after_wake() {
     for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
         picture(
             &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
@@ -226,7 +226,7 @@ fn sedf_first_period_begins_one_slice_after_the_wake_under_xen_rules() {
 /// even if slack is divided by weight only and compensates no loss. From then on `a` receives
 /// slack, since it has the larger share.
 #[test]
-fn sedf_vcpu_that_wakes_under_extra_support_ends_a_slack_quantum_early() {
+fn sedf_wake_under_extra_support_ends_a_slack_quantum_early() {
     picture(
         "sedf rules=thesis first-period=at-once quantum=4ms slack=weighted",
         "
@@ -261,7 +261,7 @@ fn sedf_unreserved_time_stays_idle_if_slack_field_is_none() {
 
 /// With `slack=round-robin`, slack goes to all vCPUs in turn.
 #[test]
-fn sedf_slack_is_given_to_all_vcpus_in_turn_if_slack_field_is_round_robin() {
+fn sedf_round_robin_slack_goes_to_all_vcpus_in_turn() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=round-robin",
         "
@@ -290,7 +290,7 @@ fn sedf_weighted_slack_is_proportional_to_slice_over_period() {
 
 /// With `slack=penalty`, slack goes only to vCPUs that lost budget by blocking, one quantum each.
 #[test]
-fn sedf_slack_goes_only_to_vcpus_that_lost_budget_if_slack_field_is_penalty() {
+fn sedf_penalty_slack_goes_only_to_vcpus_with_lost_budget() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=penalty",
         "
@@ -304,7 +304,7 @@ fn sedf_slack_goes_only_to_vcpus_that_lost_budget_if_slack_field_is_penalty() {
 
 /// Slack goes first to vCPUs that lost budget by blocking, then to all by slice/period.
 #[test]
-fn sedf_slack_makes_up_lost_budget_first_if_slack_field_is_two_level() {
+fn sedf_two_level_slack_makes_up_lost_budget_first() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once quantum=1ms slack=two-level",
         "
@@ -319,7 +319,7 @@ fn sedf_slack_makes_up_lost_budget_first_if_slack_field_is_two_level() {
 /// A vCPU loses a slice of 8 ms by a short block. The rule of compensation decides if slack returns
 /// nothing of it, one quantum, or all of it.
 #[test]
-fn sedf_compensation_field_decides_how_budget_lost_by_a_block_is_made_up() {
+fn sedf_compensation_field_decides_how_much_lost_budget_slack_returns() {
     picture(
         "sedf rules=xen-3.0.3 compensation=none first-period=at-once quantum=1ms",
         "
@@ -370,7 +370,7 @@ fn sedf_compensation_field_decides_how_budget_lost_by_a_block_is_made_up() {
 /// A loss that slack cannot compensate within the period is dropped at the end of the period, or
 /// carried over.
 #[test]
-fn sedf_budget_lost_by_a_block_expires_if_compensation_field_is_in_period() {
+fn sedf_lost_budget_expires_with_period_under_in_period_compensation() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "
@@ -399,7 +399,7 @@ fn sedf_budget_lost_by_a_block_expires_if_compensation_field_is_in_period() {
 
 /// A gap shorter than a quantum before a period begins is used or left idle.
 #[test]
-fn sedf_below_quantum_field_decides_if_a_gap_below_a_quantum_stays_idle() {
+fn sedf_below_quantum_field_decides_if_short_gap_stays_idle() {
     picture(
         "sedf first-period=at-once quantum=3ms below-quantum=idle",
         "
@@ -419,7 +419,7 @@ fn sedf_below_quantum_field_decides_if_a_gap_below_a_quantum_stays_idle() {
 }
 
 #[test]
-fn sedf_first_period_field_decides_if_a_period_begins_at_once() {
+fn sedf_first_period_field_decides_if_period_begins_at_once() {
     picture(
         "sedf rules=xen-3.0.3 first-period=after-a-slice",
         "
@@ -438,7 +438,7 @@ fn sedf_first_period_field_decides_if_a_period_begins_at_once() {
 
 /// A vCPU that blocks within a quantum is charged for all of it, or for the used part.
 #[test]
-fn sedf_quantum_charge_field_decides_if_a_partly_used_quantum_costs_all() {
+fn sedf_quantum_charge_field_decides_if_unused_part_is_charged() {
     picture(
         "sedf quantum=2ms quantum-charge=whole",
         "
@@ -460,7 +460,7 @@ fn sedf_quantum_charge_field_decides_if_a_partly_used_quantum_costs_all() {
 /// Two vCPUs reserve 12 ms of every 10 ms together. Missed budget is dropped, or compensated by
 /// later slack.
 #[test]
-fn sedf_misses_field_decides_if_missed_budget_is_repaid_from_slack() {
+fn sedf_misses_field_decides_if_slack_repays_missed_budget() {
     picture(
         "sedf rules=xen-3.0.3 first-period=at-once misses=forgotten",
         "

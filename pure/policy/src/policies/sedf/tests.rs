@@ -161,7 +161,7 @@ fn sedf_overrun_field_decides_if_slack_received_cancels_an_overrun() {
 
 /// A vCPU with a hard limit repays its overrun under Xen's rules too.
 #[test]
-fn sedf_overrun_of_a_hard_limited_vcpu_is_deducted_also_under_xen_rules() {
+fn sedf_hard_limited_vcpu_overrun_is_deducted_under_xen_rules() {
     let mut script = Script::new("rules=xen-3.0.3 first-period=at-once");
     let vcpu = script.join(0, "slice=2ms period=10ms extra=false").unwrap();
     script.wake(vcpu);
@@ -173,7 +173,7 @@ fn sedf_overrun_of_a_hard_limited_vcpu_is_deducted_also_under_xen_rules() {
 /// A whole CPU is reserved for 350 ms, so the best-effort vCPU gets nothing and its third period
 /// ends. Then it either skips all past periods at once, or one in each pass while the CPU idles.
 #[test]
-fn sedf_best_effort_vcpu_skips_past_periods_at_once_or_one_per_idle_pass() {
+fn sedf_best_effort_vcpu_skips_past_periods_together_or_singly() {
     for (rules, passes) in [("thesis", 2), ("xen-3.0.2", 0)] {
         let mut script = Script::new(&format!("rules={rules} first-period=at-once"));
         let hog = script.join(0, "slice=350ms period=350ms extra=false").unwrap();
@@ -198,7 +198,7 @@ fn sedf_best_effort_vcpu_skips_past_periods_at_once_or_one_per_idle_pass() {
 /// A vCPU gives up a slice of 3/10 for an extra-weight. Usage of that slice is forgotten or
 /// counted, depending on the rules.
 #[test]
-fn sedf_old_reservation_field_decides_if_usage_of_a_removed_slice_counts() {
+fn sedf_old_reservation_field_decides_if_removed_slice_usage_counts() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
         let mut script = Script::new(&format!("old-reservation={old}"));
         let first = script.join(0, "slice=3ms period=10ms").unwrap();
@@ -263,7 +263,7 @@ fn sedf_slack_is_still_divided_by_weight_after_a_century() {
 /// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
 /// its weight. All later slack goes to the lighter vCPU.
 #[test]
-fn sedf_vcpu_that_received_a_century_of_slack_at_once_gets_no_more() {
+fn sedf_vcpu_gets_no_slack_after_a_century_of_slack() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
     let mut script = Script::new("rules=best quantum=10us");
     let heavy = script.join(0, "extra-weight=32767").unwrap();
@@ -279,7 +279,7 @@ fn sedf_vcpu_that_received_a_century_of_slack_at_once_gets_no_more() {
 
 /// With equal scores the vCPU that woke first gets slack first, whatever its number.
 #[test]
-fn sedf_vcpus_with_equal_slack_scores_receive_slack_in_wake_order() {
+fn sedf_equal_slack_scores_are_served_in_wake_order() {
     for order in [[0, 1, 2], [2, 1, 0], [1, 2, 0]] {
         let mut script = Script::new("");
         let hog = script.join(3, "slice=1ms period=10ms extra=false").unwrap();
@@ -314,7 +314,7 @@ fn sedf_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
 /// extra-weight 1. In Xen, as recorded, a fixed slice counts by slice/period (reference on SEDF,
 /// §13.5).
 #[test]
-fn sedf_slack_weight_is_share_or_one_if_extra_weight_is_not_given() {
+fn sedf_slack_weight_without_extra_weight_is_share_or_one() {
     let (set, by_weight) = ("slice=2ms period=10ms", "weight=1");
     for (rules, share, parts) in [
         ("rules=best", set, 25),
@@ -364,7 +364,7 @@ impl Script {
 /// the third grew at once. The third would get another 12.5 and 37.5 ms in the same 100 ms. The
 /// reservation of 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
-fn sedf_vcpus_with_weight_that_leave_cause_no_deadline_miss_of_a_reservation() {
+fn sedf_departing_weighted_vcpus_cause_no_reservation_deadline_miss() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
     let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
@@ -387,7 +387,7 @@ fn sedf_vcpus_with_weight_that_leave_cause_no_deadline_miss_of_a_reservation() {
 /// weight arrives. The newcomer gets nothing in this period, since a third vCPU has 67.5 of 150 ms
 /// reserved and has received none of it yet.
 #[test]
-fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
+fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=67500us period=150ms extra=false").unwrap();
     let first = script.join(1, "weight=1 extra=false").unwrap();
@@ -408,7 +408,7 @@ fn sedf_newcomer_with_weight_receives_its_slice_from_the_next_period_on() {
 /// 10 ms of budget. At 70 ms it would have used this budget had it run. The CPU is then quiescent,
 /// and all of the share is available.
 #[test]
-fn sedf_excess_of_a_departed_vcpu_stays_reserved_until_the_cpu_is_quiescent() {
+fn sedf_departed_vcpu_excess_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
         let mut script = Script::new("first-period=at-once");
         let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
@@ -427,7 +427,7 @@ fn sedf_excess_of_a_departed_vcpu_stays_reserved_until_the_cpu_is_quiescent() {
 
 /// Of 5 ms in 10 ms, half accrue in 5 ms, whatever the parameters in between.
 #[test]
-fn sedf_usage_is_remembered_if_a_slice_is_removed_and_restored() {
+fn sedf_usage_is_remembered_if_slice_is_removed_and_restored() {
     for meanwhile in ["", "weight=1"] {
         let mut script = Script::new("");
         let vcpu = script.join(0, "slice=5ms period=10ms").unwrap();
@@ -442,7 +442,7 @@ fn sedf_usage_is_remembered_if_a_slice_is_removed_and_restored() {
 /// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
 /// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn sedf_excess_from_a_large_slice_is_deducted_in_full_from_small_slices() {
+fn sedf_large_slice_excess_is_fully_deducted_from_small_slices() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");
@@ -470,7 +470,7 @@ fn sedf_excess_from_a_large_slice_is_deducted_in_full_from_small_slices() {
 /// A vCPU is stopped late, after the next vCPU was chosen. It pays for the overrun from its next
 /// slice or as slack, and the other vCPU keeps its full slice.
 #[test]
-fn sedf_overrun_due_to_late_enforcement_is_charged_to_the_vcpu_that_overran() {
+fn sedf_overrun_from_late_enforcement_is_charged_to_overrunning_vcpu() {
     for (extra, row) in [(false, "used"), (true, "extra time")] {
         let share = alloc::format!("slice=2ms period=10ms extra={extra}");
         let mut script = Script::new("first-period=at-once");
@@ -489,7 +489,7 @@ fn sedf_overrun_due_to_late_enforcement_is_charged_to_the_vcpu_that_overran() {
 /// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
 /// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
-fn sedf_slice_by_weight_of_a_departed_vcpu_is_free_on_a_quiescent_cpu() {
+fn sedf_departed_slice_by_weight_is_free_on_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));
@@ -502,7 +502,7 @@ fn sedf_slice_by_weight_of_a_departed_vcpu_is_free_on_a_quiescent_cpu() {
 /// A vCPU has all of the CPU by weight and has used a part of it when a reservation arrives. Its
 /// slice shrinks at once to what the reservation leaves.
 #[test]
-fn sedf_slice_by_weight_shrinks_as_soon_as_a_reservation_is_admitted() {
+fn sedf_slice_by_weight_shrinks_when_a_reservation_is_admitted() {
     let mut script = Script::new("");
     let weighted = script.join(0, "weight=1 extra=false").unwrap();
     script.wake(weighted);
@@ -535,7 +535,7 @@ fn sedf_is_the_only_policy_that_divides_slack_by_weight() {
 /// On each of two CPUs a vCPU has exhausted its slice. The timer of each CPU is set for its own
 /// vCPU.
 #[test]
-fn sedf_timer_of_a_cpu_is_set_only_for_periods_of_vcpus_on_that_cpu() {
+fn sedf_cpu_timer_covers_only_periods_of_local_vcpus() {
     let mut at = Moment::at_start(2);
     let topology = Topology::flat(2);
     let fields = values(SPEC.policy_fields, "first-period=at-once");
@@ -566,7 +566,7 @@ fn sedf_timer_of_a_cpu_is_set_only_for_periods_of_vcpus_on_that_cpu() {
 /// A vCPU with a weight is placed beside another vCPU with a weight, where its slice is half of 95
 /// ms. That is more than all of the 40 ms that a reservation leaves on the other CPU.
 #[test]
-fn sedf_vcpu_with_weight_is_placed_on_the_cpu_where_its_slice_is_largest() {
+fn sedf_vcpu_with_weight_is_placed_where_slice_is_largest() {
     let mut at = Moment::at_start(2);
     let mut policy = (SPEC.build)(&values(SPEC.policy_fields, ""), &Topology::flat(2));
     let both = CpuSet::first_n(2);

@@ -79,7 +79,7 @@ fn cost_of_balancer_calls_is_charged_to_the_balancer_vcpu() {
 /// call comes 50 ms later, so a balancing run happens every 1.5 s. No other vCPU's slice lacks a
 /// nanosecond.
 #[test]
-fn balancer_call_longer_than_its_slice_continues_in_the_next_period() {
+fn balancer_call_longer_than_slice_continues_in_next_period() {
     let guests = three_loops_and_dom0();
     let host =
         Host { balancer: "repaired", keys: calls(250), length: 62_000 * MS, ..Host::default() };
@@ -97,7 +97,7 @@ fn balancer_call_longer_than_its_slice_continues_in_the_next_period() {
 /// has 14 us in each 7 ms. The call completes, and its migrations follow late but within 50 ms.
 /// (Reference on balancers, M6.)
 #[test]
-fn balancer_call_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
+fn balancer_call_on_full_cpu_completes_late_but_within_period() {
     let mut guests = vec![Guest::promised(0, 6_986 * US, 7 * MS)];
     guests.extend([1, 2, 2].map(|cpu| Guest::hog(cpu, 1)));
     for balancer in ["thesis", "repaired"] {
@@ -123,7 +123,7 @@ fn balancer_call_on_a_full_cpu_is_delayed_but_completes_within_its_period() {
 /// CPU 0 is reserved up to the balancer's share, on 40 random hosts. Each balancer call of up to
 /// 100 us completes within its period, and no vCPU misses a slice.
 #[test]
-fn vcpus_beside_the_balancer_miss_no_slice_on_a_full_cpu() {
+fn vcpus_beside_balancer_miss_no_slice_on_full_cpu() {
     for seed in 1..=40 {
         let mut dice = Dice(seed);
         let (mut guests, mut left) = (Vec::new(), 998_000);
@@ -151,7 +151,7 @@ fn vcpus_beside_the_balancer_miss_no_slice_on_a_full_cpu() {
 /// A reservation that would exceed CPU 0 less the balancer's share is refused. The error has both
 /// numbers, and the order of the joins does not matter.
 #[test]
-fn reservation_of_cpu_0_that_leaves_no_balancer_share_is_refused() {
+fn reservation_of_the_balancer_share_of_cpu_0_is_refused() {
     let refused = |fields: &str, guests: &[Guest]| {
         let host = Host {
             balancer: "repaired",
@@ -213,7 +213,7 @@ fn balancer_with_calls_that_cost_nothing_leaves_the_trace_unchanged() {
 /// A scenario can name a domain that makes the balancer's calls. The domain may be on any CPU, and
 /// makes calls only while it is present.
 #[test]
-fn domain_named_as_balancer_makes_the_balancer_calls_while_it_is_present() {
+fn domain_named_as_balancer_makes_balancer_calls_while_present() {
     let host = Host { balancer: "repaired", length: 20_000 * MS, ..Host::default() };
     let pays = Guest {
         work: "{ kind = 'clock', period = '50ms', compute = '80us', offset = '10ms' }".into(),

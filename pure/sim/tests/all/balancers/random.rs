@@ -139,7 +139,7 @@ impl Outcome {
 /// Bounds of the reference on balancers for ten random hosts with eight CPUs and always runnable
 /// vCPUs. Each host runs for a minute.
 #[test]
-fn balancers_divide_ten_random_8_cpu_hosts_fairly_with_few_migrations() {
+fn repaired_and_planned_balancers_are_fair_with_few_migrations() {
     let none = ten_hosts("none");
     assert!(mean(&none.mean) > 200, "without a balancer the hosts are unfair");
     let [thesis, repaired, planned] = ["thesis", "repaired", "planned"].map(ten_hosts);
@@ -154,7 +154,7 @@ fn balancers_divide_ten_random_8_cpu_hosts_fairly_with_few_migrations() {
 
 /// Two balanced runs with the same seed have the same trace.
 #[test]
-fn two_runs_of_a_balancer_with_an_equal_seed_have_equal_traces() {
+fn balancer_runs_with_equal_seeds_have_equal_traces() {
     for balancer in ["thesis", "repaired", "planned"] {
         let drawn = draw(CPUS, 3);
         let host = Host { cpus: CPUS, balancer, length: 5_000 * MS, ..Host::default() };

@@ -183,7 +183,7 @@ mod tests {
     /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
     /// not count.
     #[test]
-    fn gaps_counts_only_the_tasks_most_recently_woken_by_io_up_to_list_length() {
+    fn gaps_list_counts_only_tasks_most_recently_woken_by_io() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -199,7 +199,7 @@ mod tests {
     /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn gaps_task_woken_by_io_no_longer_counts_after_its_time_on_the_list() {
+    fn gaps_task_woken_by_io_stops_counting_after_list_time() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

@@ -109,7 +109,7 @@ mod tests {
 
     /// Table of the reference on Credit, section 13.1.
     #[test]
-    fn xen_credit_of_three_domains_on_two_cpus_equals_the_reference_table() {
+    fn xen_credit_of_three_domains_equals_the_reference_table() {
         for (period, balance, cap, first, second) in [
             (300, 0, 120, [150, 150, 120], [160, 160, 120]),
             (30, 0, 12, [15, 15, 12], [16, 16, 12]),
@@ -139,7 +139,7 @@ mod tests {
     /// A cap is a whole percentage of a period's credits, rounded up (section 7.8 of the reference
     /// on Credit).
     #[test]
-    fn credit_caps_are_rounded_up_to_whole_percent_of_the_period_credits() {
+    fn credit_caps_are_rounded_up_to_whole_period_credits() {
         let millionths = [
             (&[1, 2, 3][..], 33_334),
             (&[4, 5, 6], 66_667),

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn edf_refill_is_a_quarter_of_the_slice_between_50_and_250_us() {
+    fn edf_refill_is_quarter_slice_within_50_to_250_us() {
         let us = Span::from_us;
         let expected = [(40, 40), (80, 50), (200, 50), (300, 75), (1_000, 250), (8_000, 250)];
         for (slice, expected) in expected {

@@ -103,7 +103,7 @@ proptest! {
     /// In any window of whole periods, the CPU time of a vCPU is bounded. It is at most its slices,
     /// a refill per period, the 40 refills of the bucket and 10 slices of debt.
     #[test]
-    fn edf_exact_vcpu_receives_its_share_and_a_bounded_overrun_in_any_window(
+    fn edf_exact_vcpu_overrun_is_bounded_in_any_window(
         overruns in prop::collection::vec(0..80_000_u64, 300),
         calm in 0..100_u64,
     ) {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_runs_only_after_its_vcpu_has_used_the_time_of_a_call() {
+    fn sedf_balancer_runs_only_after_service_vcpu_used_call_time() {
         let mut host = Host::new("balancer=repaired");
         let payer = host.join(0, 1, &share("slice=100us period=50ms balances=true")).unwrap();
         let other = host.join(1, 1, &share("slice=1ms period=50ms")).unwrap();
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn sedf_balancer_is_called_by_a_timer_if_no_vcpu_is_charged_for_it() {
+    fn sedf_timer_calls_balancer_if_no_vcpu_is_charged() {
         let paying = "slice=100us period=50ms balances=true";
         for leaves in [true, false] {
             let mut host = Host::new("balancer=repaired");
@@ -232,7 +232,7 @@ mod tests {
     /// The last vCPU that is admitted to CPU 0 is a service vCPU. So the share kept for balancing
     /// is available to it and to no other vCPU. After it leaves, the share is kept again.
     #[test]
-    fn sedf_balancer_slice_of_cpu_0_is_available_only_to_balancer_vcpus() {
+    fn sedf_balancer_slice_is_available_only_to_balancer_vcpus() {
         let mut host = Host::new("balancer=planned reserve=0cpu balancer-slice=33333ns");
         let paying = share("slice=33333ns period=50ms extra=false balances=true");
         let all = host.room();

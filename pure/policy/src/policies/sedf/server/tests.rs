@@ -53,7 +53,7 @@ fn sedf_period_begins_at_its_deadline_minus_its_length() {
 }
 
 #[test]
-fn sedf_slice_shrinks_in_proportion_to_its_period_but_not_to_zero() {
+fn sedf_slice_shrinks_with_period_proportionally_but_not_to_zero() {
     for (period, full, slice) in [
         (ms(100), ms(20), ms(20)),
         (ms(50), ms(20), ms(10)),
@@ -67,7 +67,7 @@ fn sedf_slice_shrinks_in_proportion_to_its_period_but_not_to_zero() {
 /// The vCPU has used 15 of 20 ms when its slice by weight becomes 8 ms: the slice is then exactly
 /// exhausted. An overrun of 2 ms stays. If the slice grows, usage stays.
 #[test]
-fn sedf_slice_by_weight_that_shrinks_below_its_usage_causes_no_overrun() {
+fn sedf_slice_by_weight_shrinking_below_usage_causes_no_overrun() {
     for (used, full, then) in [(15, 8, 8), (22, 8, 10), (5, 8, 5), (15, 30, 15), (22, 20, 22)] {
         let mut server = server();
         server.see(ms(20));
@@ -79,7 +79,7 @@ fn sedf_slice_by_weight_that_shrinks_below_its_usage_causes_no_overrun() {
 
 /// A slice of 20 ms accrues in 100 ms, so 10 ms of it have accrued by 50 ms.
 #[test]
-fn sedf_excess_is_the_usage_above_the_slice_accrued_so_far() {
+fn sedf_excess_is_usage_above_the_slice_accrued_so_far() {
     let best = rules("");
     let advance = |used, now, more| {
         SedfServer { used: ms(used), ..server() }.advance(at(now), ms(more), &best)
@@ -100,7 +100,7 @@ fn sedf_excess_is_the_usage_above_the_slice_accrued_so_far() {
 /// The vCPU blocks at 30 ms with 15 ms left. Had it stayed runnable, it would have run until 45 ms,
 /// and in each later period for the first 20 ms.
 #[test]
-fn sedf_blocked_vcpu_may_claim_the_budget_it_would_have_used_if_runnable() {
+fn sedf_blocked_vcpu_may_claim_same_budget_as_if_runnable() {
     let server = SedfServer { used: ms(5), blocked: Some(at(30)), ..server() };
     let claims: Vec<u64> = (30..340).filter(|&now| server.claims_to_run(at(now))).collect();
     let expected: Vec<u64> = (30..45).chain(100..120).chain(200..220).chain(300..320).collect();
@@ -111,7 +111,7 @@ fn sedf_blocked_vcpu_may_claim_the_budget_it_would_have_used_if_runnable() {
 }
 
 #[test]
-fn sedf_share_change_starts_a_new_period_and_clears_lost_budget() {
+fn sedf_share_change_starts_new_period_and_clears_lost_budget() {
     let mut server = SedfServer { period: ms(40), loss: ms(1), missed: ms(2), ..server() };
     server.restart(at(30), ms(3));
     assert_eq!((server.period, state(&server)), (ms(100), (ms(3), at(130))));
@@ -144,7 +144,7 @@ fn sedf_overrun_is_deducted_from_later_slices() {
 /// A period that was shortened to 30 ms doubles until it has its full length. Its slice grows in
 /// proportion.
 #[test]
-fn sedf_period_that_was_shortened_doubles_until_it_has_full_length() {
+fn sedf_shortened_period_doubles_until_full_length() {
     let mut server = SedfServer { period: ms(30), deadline: at(30), used: ms(6), ..server() };
     for (period, deadline, slice) in [(60, 90, 12), (100, 190, 20), (100, 290, 20)] {
         server.end_period(ms(20), &rules(""));
@@ -157,7 +157,7 @@ fn sedf_period_that_was_shortened_doubles_until_it_has_full_length() {
 /// The period of a best-effort vCPU ends at 100 ms, and the end is handled at that time or later. A
 /// period that would begin at the instant of handling is skipped.
 #[test]
-fn sedf_catch_up_field_decides_if_one_or_all_past_periods_are_skipped() {
+fn sedf_catch_up_field_skips_one_or_all_past_periods() {
     for (now, whole, one) in [(100, 300, 300), (150, 300, 200), (350, 500, 200), (200, 400, 200)] {
         for (word, deadline) in [("whole", whole), ("one-period", one)] {
             let mut server = server();
@@ -170,7 +170,7 @@ fn sedf_catch_up_field_decides_if_one_or_all_past_periods_are_skipped() {
 /// By its deadline at 100 ms the vCPU missed 15 of 20 ms, and by 350 ms two more slices. A vCPU
 /// that blocked is not compensated.
 #[test]
-fn sedf_runnable_vcpu_is_repaid_missed_budget_unless_misses_field_is_forgotten() {
+fn sedf_vcpu_is_repaid_missed_budget_unless_misses_are_forgotten() {
     for (now, deadline, missed) in [(100, 200, 15), (199, 200, 15), (200, 300, 35), (350, 400, 55)]
     {
         for (word, missed) in [("repaid", missed), ("forgotten", 0)] {
@@ -242,7 +242,7 @@ fn sedf_proportional_unblocking_keeps_the_larger_of_two_safe_budgets() {
 
 /// The first period begins at the first wake-up, or one slice later.
 #[test]
-fn sedf_first_period_field_delays_the_first_deadline_by_a_slice() {
+fn sedf_first_period_field_delays_first_deadline_by_a_slice() {
     for (word, deadline) in [("at-once", at(130)), ("after-a-slice", at(150))] {
         let mut server = SedfServer { deadline: Time::NEVER, ..server() };
         let rules = rules(&format!("unblocking=conservative first-period={word}"));
@@ -254,7 +254,7 @@ fn sedf_first_period_field_delays_the_first_deadline_by_a_slice() {
 /// The vCPU last woke at 5 ms and blocked at 10 ms with 3 ms used. It wakes at 15 ms, at 40 ms, or
 /// after its deadline at 250 ms. [Xen 3.0, §6.7]
 #[test]
-fn sedf_unblocking_rules_of_xen_set_usage_and_deadline_after_a_wake() {
+fn sedf_xen_unblocking_rules_set_usage_and_deadline_after_wake() {
     let xen = "rules=xen-3.0.3 unblocking";
     for (word, shortly, late, long_after) in [
         ("isochronous", (0, 200), (0, 200), (0, 400)),

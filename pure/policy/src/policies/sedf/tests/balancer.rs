@@ -12,7 +12,7 @@ use crate::{Moment, Pick, Policy, TimesliceEnd, Topology};
 /// A slice of half a CPU counts as much as an extra-weight of 64. So both vCPUs get equal slack,
 /// and for a balancer their weights sum to 128. [balancer §5.1, N10]
 #[test]
-fn sedf_slice_of_half_a_cpu_counts_as_extra_weight_64_for_slack_and_balancer() {
+fn sedf_half_cpu_slice_counts_as_extra_weight_64() {
     let shares = ["slice=10ms period=20ms", "extra-weight=64"];
     let mut script = Script::new("");
     let vcpus = [0, 1].map(|slot| script.join(slot, shares[slot as usize]).unwrap());
@@ -72,7 +72,7 @@ fn sedf_admission_leaves_the_balancer_slice_unreserved_on_cpu_0() {
 /// is split. On each of its CPUs it gets 2/3 of the CPU. So a quantum of slack costs it half as
 /// much as the vCPU that gets the remaining third there.
 #[test]
-fn sedf_split_vcpu_is_charged_for_slack_according_to_its_planned_rate() {
+fn sedf_split_vcpu_is_charged_for_slack_at_planned_rate() {
     let cpus = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=planned balancer-slice=0ns");
@@ -104,7 +104,7 @@ fn sedf_split_vcpu_is_charged_for_slack_according_to_its_planned_rate() {
 /// The vCPU has a slice of 50 of 100 ms and gets the other half as slack. For vCPUs that migrate,
 /// half of the CPU is available.
 #[test]
-fn sedf_balancer_counts_slack_but_not_slices_as_available_cpu_time() {
+fn sedf_balancer_counts_only_slack_as_available_cpu_time() {
     let cpu = CpuId::new(0);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");
@@ -131,7 +131,7 @@ fn sedf_balancer_counts_slack_but_not_slices_as_available_cpu_time() {
 /// A running vCPU can start on its new CPU only after its old CPU has made a scheduling pass. Until
 /// then the new CPU waits, and it is then rescheduled once.
 #[test]
-fn sedf_migrating_vcpu_starts_only_after_a_scheduling_pass_on_its_old_cpu() {
+fn sedf_migrating_vcpu_starts_only_after_old_cpu_reschedules() {
     let [from, to] = [0, 1].map(CpuId::new);
     let mut at = Moment::at_start(2);
     let fields = values(SPEC.policy_fields, "balancer=thesis balancer-slice=0ns");

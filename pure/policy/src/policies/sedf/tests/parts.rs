@@ -92,7 +92,7 @@ impl Host {
 /// After its subtask on the first CPU the vCPU continues on the second, as soon as it has left the
 /// first. After its slice is exhausted it waits on the first CPU.
 #[test]
-fn sedf_split_vcpu_migrates_to_its_second_cpu_when_its_first_subtask_ends() {
+fn sedf_split_vcpu_migrates_to_second_cpu_after_first_subtask() {
     let (mut host, [.., whole, split]) = Host::of_three();
     assert_eq!(host.shows(split, "split").as_deref(), Some("3ms on cpu0, then 3ms on cpu1"));
     let [first, second] = [0, 1].map(CpuId::new);
@@ -115,7 +115,7 @@ fn sedf_split_vcpu_migrates_to_its_second_cpu_when_its_first_subtask_ends() {
 /// The host keeps the vCPU from running in its first subtask. At the deadline of that subtask the
 /// vCPU continues on the second CPU with all of its remaining budget.
 #[test]
-fn sedf_subtask_that_cannot_run_is_continued_on_the_second_cpu_at_its_deadline() {
+fn sedf_barred_subtask_continues_on_second_cpu_at_deadline() {
     let (mut host, [.., split]) = Host::of_three();
     let [first, second] = [0, 1].map(CpuId::new);
     host.at.set_barred(split, true);
@@ -132,7 +132,7 @@ fn sedf_subtask_that_cannot_run_is_continued_on_the_second_cpu_at_its_deadline()
 /// Other vCPUs can still be tardy because of CPU time that the split vCPU used, until the CPU is
 /// quiescent.
 #[test]
-fn sedf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
+fn sedf_cpu_stays_strict_after_split_vcpu_leaves_until_quiescent() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
@@ -149,7 +149,7 @@ fn sedf_cpu_stays_strict_until_quiescent_after_its_split_vcpu_leaves() {
 /// A split vCPU with 6 of 10 ms used 3 ms within 3 ms, while others waited. That is 1.2 ms above
 /// the fluid rate. It leaves and rejoins, and the 1.2 ms are deducted.
 #[test]
-fn sedf_excess_cpu_time_of_a_split_vcpu_is_deducted_when_it_rejoins() {
+fn sedf_excess_cpu_time_of_rejoining_split_vcpu_is_deducted() {
     let (mut host, [.., split]) = Host::of_three();
     let first = host.here(split);
     host.ask(first);
@@ -187,7 +187,7 @@ fn sedf_subtask_that_would_make_another_vcpu_tardy_is_refused() {
 
 /// Slices by weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
-fn sedf_subtask_is_never_placed_on_a_cpu_that_has_slices_by_weight() {
+fn sedf_subtask_is_never_placed_beside_slices_by_weight() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
@@ -229,7 +229,7 @@ fn sedf_split_vcpus_are_not_admitted_to_the_balancer_slice() {
 /// The third slice goes to the first CPU with enough capacity, or to the CPU with the most. A
 /// best-effort vCPU always goes to the CPU where it gets the most slack.
 #[test]
-fn sedf_place_field_packs_or_spreads_slices_but_always_spreads_best_effort() {
+fn sedf_place_field_affects_slices_but_best_effort_always_spreads() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
     {
         let mut host = Host::new(&alloc::format!("place={place}"));
