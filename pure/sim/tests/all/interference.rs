@@ -17,6 +17,7 @@ fn delivered(summary: &Summary) -> Vec<Span> {
 }
 
 const HEAD: &str = "title = 't'\nlength = '10s'\npolicy = { name = 'edf' }\n";
+const SHORT: &str = "title = 't'\nlength = '5ms'\npolicy = { name = 'edf' }\n";
 
 #[test]
 fn host_interference_takes_cpu_time_charged_to_no_vcpu() {
@@ -49,6 +50,29 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
     // Before its first wake the vCPU has run on no CPU, so that wake causes no pass.
     assert_eq!((waits.p50, waits.worst), (Some(Span::from_us(30)), Span::from_us(30)));
     assert_eq!(delivered(&summary), [Span::from_ms(500)]);
+}
+
+#[test]
+fn stop_lateness_of_a_vm_delays_only_its_own_stops() {
+    let late = "[[domain]]\nname = 'a'\nwork = { kind = 'spin' }\nstop_lateness = '100us'\n\
+                share.edf = { slice = '2ms', period = '10ms', exact = true }\n";
+    let other = "[[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n\
+                 share.edf = { slice = '1ms', period = '10ms', exact = true }\n";
+    let summary = run(&format!("{SHORT}{late}{other}"));
+    assert_eq!(delivered(&summary), [Span::from_us(2_100), Span::from_ms(1)]);
+}
+
+/// The first vCPU blocks at 0.5 ms. The scheduler looks for blocks at 1 ms.
+#[test]
+fn next_vcpu_runs_until_the_block_before_it_is_noticed() {
+    let domains = "[[domain]]\nname = 'a'\n\
+                   work = { kind = 'jobs', ready = ['0s'], work = ['500us'] }\n\
+                   share.edf = { slice = '1ms', period = '5ms', exact = true }\n\
+                   [[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n\
+                   share.edf = { slice = '200us', period = '10ms', exact = true }\n";
+    let noticed = |host: &str| delivered(&run(&format!("{SHORT}{host}{domains}")));
+    assert_eq!(noticed(""), [Span::from_us(500), Span::from_us(200)]);
+    assert_eq!(noticed("[host]\nblock_notice = '1ms'\n"), [Span::from_us(500), Span::from_us(500)]);
 }
 
 #[test]
