@@ -138,11 +138,6 @@ pub struct HostSpec {
     /// timers of that CPU that are due within this time expire too. A timer that is armed later
     /// expires when it is due.
     pub timer_slop: Span,
-    /// Interval at which the scheduler looks for blocks, counted from its last pass. When a vCPU
-    /// blocks, the next vCPU in line runs at least until then, even beyond its budget. A live host
-    /// is like this, because no event reports a block to the dispatcher. Zero if the scheduler
-    /// notices blocks at once.
-    pub block_notice: Span,
     /// Time between two ticks of a CPU.
     pub tick: Span,
     /// True if the ticks of the CPUs are spread evenly over `tick`. False if all CPUs tick at the

@@ -43,10 +43,6 @@ struct Cpu {
     work_ends: Time,
     limit: ArmedTimer,
     alarm: ArmedTimer,
-    /// Time at which a vCPU last blocked on this CPU. `NEVER` if no vCPU has blocked here.
-    blocked: Time,
-    /// Time of the last scheduling pass, without passes at blocks.
-    passed: Time,
     lateness: Stream,
     refusals: Stream,
     passes: Stream,
@@ -61,8 +57,6 @@ pub(crate) struct Cpus {
     /// Distribution of the time by which each vCPU stops late, by slot. Empty if all vCPUs stop by
     /// the host's timers.
     stop_lateness: Vec<Option<Draw>>,
-    /// Interval at which the scheduler looks for blocks. Zero if it notices blocks at once.
-    block_notice: Span,
     refuse_ppm: u32,
     account: Account,
     /// Model of the kernel's ordinary scheduling, which divides slack. `None` if the policy divides
@@ -100,8 +94,6 @@ impl Cpus {
             work_ends: Time::NEVER,
             limit: OFF,
             alarm: OFF,
-            blocked: Time::NEVER,
-            passed: Time::START,
             lateness: stream(cpu, Purpose::Timer),
             refusals: stream(cpu, Purpose::Refusal),
             passes: stream(cpu, Purpose::Pass),
@@ -121,7 +113,6 @@ impl Cpus {
             },
             timers: Timers::new(host),
             stop_lateness: stop_lateness(scenario),
-            block_notice: host.block_notice,
             refuse_ppm: host.refuse,
             fair: host.fair.map(|FairSlack { slice, tick, phase }| {
                 Box::new(FairClass::new((slice, tick, phase), host.cpus, vcpus))
@@ -327,11 +318,6 @@ impl Cpus {
         now - from - taken
     }
 
-    /// Records that the vCPU on a CPU blocks now.
-    pub(crate) fn note_block(&mut self, cpu: CpuId, now: Time) {
-        self.cpus[cpu.index()].blocked = now;
-    }
-
     /// Returns the vCPU that runs on a CPU. `None` if no vCPU runs there.
     pub(crate) fn occupant_of(&self, cpu: CpuId) -> Option<VcpuId> {
         self.cpus[cpu.index()].occupant
@@ -461,20 +447,6 @@ pub(crate) struct VirtualHardware<'a> {
     pub(crate) queue: Queue,
 }
 
-impl Cpu {
-    /// Returns the time at which the scheduler notices that a vCPU blocks now on this CPU. It
-    /// checks at multiples of `interval` after its last pass. The start of the run if no vCPU
-    /// blocks now, or if the scheduler notices blocks at once.
-    #[inline]
-    fn block_noticed(&self, now: Time, interval: Span) -> Time {
-        if self.blocked != now || interval.is_zero() {
-            return Time::START;
-        }
-        let checks = now.since(self.passed) / interval;
-        self.passed.after(interval * (checks + 1))
-    }
-}
-
 impl<'a> VirtualHardware<'a> {
     pub(crate) fn new(scenario: &'a Scenario) -> VirtualHardware<'a> {
         let (cpus, guests) = (Cpus::new(scenario), Guests::new(scenario));
@@ -496,8 +468,7 @@ impl<'a> VirtualHardware<'a> {
     #[inline(always)]
     pub(crate) fn carry_out_exactly(&mut self, order: Order) -> Outcome {
         let (Order::Idle { cpu } | Order::Run { cpu, .. }) = order;
-        let Cpus { cpus, moves, timers, stop_lateness, block_notice, refuse_ppm, account, .. } =
-            &mut self.cpus;
+        let Cpus { cpus, moves, timers, stop_lateness, refuse_ppm, account, .. } = &mut self.cpus;
         let this = &mut cpus[cpu.index()];
         let was_busy = this.occupant.is_some();
         let mut outcome = Outcome::Done;
@@ -520,7 +491,6 @@ impl<'a> VirtualHardware<'a> {
                 if outcome == Outcome::Done {
                     let taken = this.taken.until(self.now) - self.now;
                     let until = until.map_or(Time::NEVER, |until| until.after(taken));
-                    let until = until.max(this.block_noticed(self.now, *block_notice));
                     let own = stop_lateness.get(vcpu.slot()).and_then(Option::as_ref);
                     timers.arm_with(own, &mut this.limit, (until, self.now), &mut this.lateness);
                 }
@@ -557,9 +527,6 @@ impl Hardware for VirtualHardware<'_> {
     #[inline(always)]
     fn set_alarm(&mut self, cpu: CpuId, alarm: Option<Time>) {
         let this = &mut self.cpus.cpus[cpu.index()];
-        if this.blocked != self.now {
-            this.passed = self.now;
-        }
         let alarm = alarm.unwrap_or(Time::NEVER);
         if alarm != this.alarm.due {
             self.cpus.timers.arm(&mut this.alarm, alarm, self.now, &mut this.lateness);

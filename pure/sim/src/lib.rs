@@ -551,7 +551,6 @@ impl<'a> Sim<'a> {
             // Programs of vCPUs have no steps for devices, and `advance` has taken their locks.
             ProgramNeed::Device(_) | ProgramNeed::Lock | ProgramNeed::Unlock => {}
         }
-        self.hardware.cpus.note_block(cpu, now);
         self.step(now, Fact::Blocked(vcpu), sink)
     }
 }

@@ -22,9 +22,6 @@ const SHORTEST_SLICE: Span = Span::from_us(700);
 /// lengthen it further.
 const MOST_SCALED: usize = 8;
 
-/// Interval at which the dispatcher of a live host looks for blocks.
-const BLOCK_NOTICE: Span = Span::from_ms(1);
-
 /// Minimum number of recorded stops of a VM's vCPUs from which their lateness is fitted.
 const LEAST_STOPS: usize = 20;
 
@@ -115,8 +112,6 @@ pub(crate) struct HostCosts {
     pub(crate) lateness: Option<Draw>,
     /// Period of the kernel's tick, and time of the first tick. `None` on a simulated host.
     pub(crate) fair: Option<(Span, Span)>,
-    /// Interval at which the dispatcher looks for blocks. Zero on a simulated host.
-    pub(crate) block_notice: Span,
     /// Distributions of the dispatcher's CPU time: per timer, and per wake.
     pub(crate) passes: [Option<Draw>; 2],
 }
@@ -308,10 +303,6 @@ impl HostCosts {
                 false => lateness(&costs.lateness),
             },
             fair: fair(recording).filter(|_| !is_ordinary(recording)),
-            block_notice: match is_live(recording) && !is_ordinary(recording) {
-                true => BLOCK_NOTICE,
-                false => Span::ZERO,
-            },
             passes: passes(&recording.demand),
         }
     }

@@ -99,12 +99,8 @@ impl Model {
             }
         }
         let costs = &self.costs;
-        let spans = [
-            ("switch", costs.switch),
-            ("migrate", costs.migrate),
-            ("ipi", costs.interrupt),
-            ("block_notice", costs.block_notice),
-        ];
+        let spans =
+            [("switch", costs.switch), ("migrate", costs.migrate), ("ipi", costs.interrupt)];
         for (key, span) in spans.into_iter().filter(|(_, span)| !span.is_zero()) {
             let _ = writeln!(text, "{key} = \"{span}\"");
         }

@@ -62,19 +62,6 @@ fn stop_lateness_of_a_vm_delays_only_its_own_stops() {
     assert_eq!(delivered(&summary), [Span::from_us(2_100), Span::from_ms(1)]);
 }
 
-/// The first vCPU blocks at 0.5 ms. The scheduler looks for blocks at 1 ms.
-#[test]
-fn next_vcpu_runs_until_the_block_before_it_is_noticed() {
-    let domains = "[[domain]]\nname = 'a'\n\
-                   work = { kind = 'jobs', ready = ['0s'], work = ['500us'] }\n\
-                   share.edf = { slice = '1ms', period = '5ms', exact = true }\n\
-                   [[domain]]\nname = 'b'\nwork = { kind = 'spin' }\n\
-                   share.edf = { slice = '200us', period = '10ms', exact = true }\n";
-    let noticed = |host: &str| delivered(&run(&format!("{SHORT}{host}{domains}")));
-    assert_eq!(noticed(""), [Span::from_us(500), Span::from_us(200)]);
-    assert_eq!(noticed("[host]\nblock_notice = '1ms'\n"), [Span::from_us(500), Span::from_us(500)]);
-}
-
 #[test]
 fn host_kernel_divides_slack_equally_and_hard_limits_still_apply() {
     let domain = |name: &str, rest: &str| {
