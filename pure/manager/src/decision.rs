@@ -99,11 +99,13 @@ impl fmt::Display for Decision {
                 taken(out, from.as_ref())
             }
             ChangeReason::Rise { misses: missed, seconds, predicted, from, .. } => {
-                write!(out, "{} in {seconds} s, predicted {predicted}", misses(*missed))?;
+                let (missed, predicted) = (misses(*missed), misses(*predicted));
+                write!(out, "{missed} in {seconds} s, {predicted} predicted")?;
                 taken(out, from.as_ref())
             }
             ChangeReason::Fall { used, predicted } => {
-                write!(out, "{used} % of it was demanded, {} predicted", misses(*predicted))
+                let predicted = misses(*predicted);
+                write!(out, "demand was {used} % of the old share, {predicted} predicted")
             }
             ChangeReason::Room { of, predicted } => {
                 write!(out, "room for {of}, {} predicted", misses(*predicted))

@@ -74,7 +74,7 @@ fn saved_rounds() -> (Value, Value) {
         }],
         "predictions": [predicted(200_000), predicted(309_000)],
         "decision": { "name": "web", "from_ppm": 200_000, "to_ppm": 309_000,
-                      "says": "web 20 to 30.9 %: 90 misses in 1 s, predicted 0" },
+                      "says": "web 20 to 30.9 %: 90 misses in 1 s, 0 misses predicted" },
     });
     let header = serde_json::json!({
         "format": "slackline-manager-1", "mode": "act", "round_ns": 1_000_000_000,
