@@ -119,14 +119,15 @@ fn take_hold(fence: &mut Fence) -> HeldThread {
     held.unpin().unwrap();
     step(8);
     fence.release(thread.tid()).unwrap();
-    step(LAST);
+    step(LAST_STEP_NUMBER);
     held
 }
 
-/// Number of the owner's last step.
-const LAST: usize = 9;
-/// Number of a step that does not exist, so that the owner repeats all steps.
-const NEVER: usize = 10;
+/// Number of the last step of the owner process.
+const LAST_STEP_NUMBER: usize = 9;
+/// Step number that the owner process never reaches. With this number the owner is not killed at a
+/// step, and repeats all steps until the test kills it.
+const NO_STEP: usize = 10;
 
 // Helpers of the tests.
 
@@ -356,7 +357,7 @@ fn spare_input() -> ChildStdin {
 fn threads_are_restored_if_scheduler_dies_at_any_step() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
-        for last in 0..=LAST {
+        for last in 0..=LAST_STEP_NUMBER {
             let state = TempDir::new().unwrap();
             let mut command = target.owner_command(state.path());
             let mut owner = Process::start(command.env(LAST_STEP, last.to_string()));
@@ -377,7 +378,7 @@ fn threads_are_restored_if_scheduler_is_killed_at_any_time() {
         for moment in 0..MOMENTS {
             let state = TempDir::new().unwrap();
             let mut command = target.owner_command(state.path());
-            let mut owner = Process::start(command.env(LAST_STEP, NEVER.to_string()));
+            let mut owner = Process::start(command.env(LAST_STEP, NO_STEP.to_string()));
             owner.says();
             let start = Instant::now();
             while start.elapsed() < Duration::from_micros(17) * moment {

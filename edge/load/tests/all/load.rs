@@ -181,7 +181,7 @@ fn full_job_record_pipe_does_not_delay_a_load() {
 }
 
 #[test]
-fn job_pipe_without_a_reader_causes_no_load_error() {
+fn load_drops_job_records_if_the_job_pipe_has_no_reader() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program::once(vec![Step::Done; 3]);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn topology_groups_do_not_depend_on_cpu_numbers_or_order() {
+    fn topology_accepts_groups_of_nonadjacent_cpus_in_any_order() {
         let topology = Topology::new(8, &spread()).unwrap();
         let [core, socket] = [sets(&[&[1, 5]]), sets(&[&[0, 1, 4, 5]])];
         assert_eq!(topology.cpus(), 8);

@@ -62,9 +62,10 @@ proptest! {
         check_time(&trace, &EXACT)?;
     }
 
-    /// With `asleep = "trimmed"`, vCPUs that block do not keep others from their budgets.
+    /// With `asleep = "trimmed"`, every vCPU that stays runnable receives its budget in every
+    /// period, even if other vCPUs block and wake.
     #[test]
-    fn gedf_trimmed_budgets_of_waking_vcpus_cost_other_vcpus_nothing(tasks in set(7, 1_000_000)) {
+    fn gedf_slices_are_delivered_while_trimmed_vcpus_block_and_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);

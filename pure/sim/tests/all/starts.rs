@@ -134,9 +134,9 @@ fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
 }
 
 /// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
-/// or longer replaces the burst that is due then.
+/// or longer skips the burst that is due then.
 #[test]
-fn overlapping_clock_burst_replaces_the_next_burst() {
+fn clock_work_burst_of_whole_period_skips_the_next_burst() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {
