@@ -22,12 +22,13 @@ const PERIODS: [u64; 2] = [100, 25];
 /// slice, most of the CPU time would be overhead.
 const LOOKS: f64 = 2.5;
 
-/// Numbers of CPUs of the fake host. The next constant is the number of vCPUs per CPU.
+/// Sizes of the fake hosts, in CPUs.
 const CPUS: [usize; 4] = [2, 16, 64, 128];
+/// Number of vCPUs per CPU of a fake host.
 const VCPUS: u32 = 8;
-/// Number of rounds. The next constant is the number of dispatcher passes per round. The median of
-/// the rounds is used.
+/// Number of rounds. The result is the median of the rounds.
 const ROUNDS: usize = 9;
+/// Number of dispatcher passes per round.
 const SWITCHES: usize = 2_000;
 
 /// Measures many processes on one CPU, and fake hosts with many CPUs. Returns Markdown.

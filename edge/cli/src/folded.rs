@@ -1,8 +1,8 @@
 //! Line wrapping of sentences, so that a terminal does not break words.
 
-/// Wraps lines that are wider than `width` columns. Continuation lines are indented to the first
-/// word of the sentence. Only a long word can make a line wider than `width`. Shorter lines stay
-/// unchanged. Escape sequences have no width.
+/// Wraps lines that are wider than `width` columns. Continuation lines get the indent that
+/// `hanging` returns, at most half of `width`. A wrapped line is wider than `width` only if it has
+/// a long word. Lines of at most `width` columns stay unchanged. Escape sequences have no width.
 pub(crate) fn folded(text: &str, width: usize) -> String {
     let mut out = String::with_capacity(text.len());
     for line in text.split_inclusive('\n') {

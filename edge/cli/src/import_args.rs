@@ -67,7 +67,7 @@ pub(crate) struct WorkloadArgs {
     /// Cores of each VM, for files that do not state them [default: 1].
     #[arg(long, value_name = "NUMBER", value_parser = value_parser!(u16).range(1..=256))]
     pub(crate) cores: Option<u16>,
-    /// Length of the run of a task set without a duration [default: 10s].
+    /// Length of the run if the task set states no duration [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(crate) length: Option<Span>,
     /// Seed of the model `random` and of `uunifast` [default: 1].

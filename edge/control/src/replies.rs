@@ -119,7 +119,7 @@ pub struct Reservation {
     /// The end time in nanoseconds since 1970. Absent if the reservation has no end time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until_ns: Option<u64>,
-    /// Mechanism that enforces the reservation. Absent for the dispatcher.
+    /// Mechanism that enforces the reservation. Absent if the dispatcher enforces the reservation.
     #[serde(default, skip_serializing_if = "Mechanism::is_dispatcher")]
     pub enforce: Mechanism,
     /// Reason why `auto` chose the mechanism. Absent if a request named the mechanism, or if the

@@ -12,9 +12,10 @@ use slackline_linux::cgroup::{Place, Version, keep_group_on};
 use slackline_linux::sys::Tid;
 
 impl Fence {
-    /// Restricts a held thread to these CPUs with a cpuset that Slackline makes. The cpuset also
-    /// applies to all threads of its process tree and to those that they start. They cannot leave
-    /// it by changing their affinity. Does nothing if no such cpuset can be made.
+    /// Restricts a held thread to `cpus` with a cpuset that Slackline makes. If the thread belongs
+    /// to a process tree, the cpuset applies to all threads of the tree, including later ones. A
+    /// thread cannot leave the cpuset by changing its affinity. Does nothing if no such cpuset can
+    /// be made.
     ///
     /// # Errors
     /// If the keeper cannot record the cpuset.

@@ -176,7 +176,7 @@ pub(super) fn take_out(journal: &Path, free: &[&Entry]) -> Result<(), JournalErr
 }
 
 /// Returns the owner, other than `me`, whose journal lists a thread. The owner may be alive or
-/// dead. `None` if no journal lists the thread, or the journal lists it as kept.
+/// dead. `None` if no journal lists the thread, or the thread's entry is marked `kept`.
 pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity) -> Option<Tid> {
     // The result only serves an early error message, so a journal that cannot be read is ignored.
     let others = all(directory).ok()?.into_iter().filter(|&(owner, _)| owner != me);
@@ -185,9 +185,10 @@ pub(super) fn holder_of(directory: &Path, me: TaskIdentity, thread: TaskIdentity
     others.into_iter().find(|(_, path)| names(path)).map(|(owner, _)| owner.id)
 }
 
-/// Returns the journal and the entry of a thread that a dead owner has marked as kept. The caller
-/// can adopt the thread. `None` if there is no such entry, or if the thread is in a cgroup that
-/// would have to be adopted too.
+/// Returns the journal and the entry of `thread` if its owner has died and the entry is marked
+/// `kept`. The mark means that the kernel still enforces the thread's limit. The caller can adopt
+/// the thread. `None` if there is no such entry, or if Slackline also stops or limits the thread by
+/// other means, such as a cgroup.
 pub(super) fn kept_by_dead(directory: &Path, thread: TaskIdentity) -> Option<(PathBuf, Entry)> {
     let dead = |owner: TaskIdentity| matches!(exists(owner.id, owner), Ok(false));
     let journals = all(directory).ok()?.into_iter().filter(|&(owner, _)| dead(owner));

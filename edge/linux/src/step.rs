@@ -64,29 +64,29 @@ impl FifoPriority {
 /// Action on a thread, as named in error messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Make the thread real-time.
+    /// Makes the thread real-time.
     Raise(FifoPriority),
-    /// Reserve CPU time for the thread.
+    /// Reserves CPU time for the thread.
     Reserve,
-    /// Give the thread the highest priority among ordinary threads.
+    /// Gives the thread the highest priority among ordinary threads.
     Favour,
-    /// Give the thread a lower priority than all ordinary threads.
+    /// Gives the thread a lower priority than all ordinary threads.
     Defer,
-    /// Restore the original scheduling of the thread.
+    /// Restores the original scheduling of the thread, whether its priority was raised or lowered.
     Lower,
-    /// Pin the thread to one CPU.
+    /// Pins the thread to one CPU.
     Pin(CpuId),
-    /// Restrict the thread to some CPUs.
+    /// Restricts the thread to some CPUs.
     Confine,
-    /// Restore the original affinity of the thread.
+    /// Restores the original affinity of the thread.
     Unpin,
-    /// Stop the whole process of the thread.
+    /// Stops the whole process of the thread.
     Stop,
-    /// Continue the whole process of the thread.
+    /// Continues the whole process of the thread.
     Continue,
-    /// Freeze the single thread.
+    /// Freezes the single thread.
     Freeze,
-    /// Thaw the single thread.
+    /// Thaws the single thread.
     Thaw,
 }
 

@@ -162,7 +162,7 @@ impl Column {
     }
 
     fn width(&self) -> usize {
-        // A dash has a footnote mark.
+        // A cell without text shows a dash and a footnote mark, which take two columns.
         let width = |cell: &Cell| cell.text().map_or(2, widest_line);
         let widest = self.cells.iter().map(width).max().unwrap_or(0);
         widest.max(widest_line(&self.heading)).max(self.at_least) + PADDING

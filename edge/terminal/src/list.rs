@@ -18,7 +18,9 @@ use crate::passes::{Passes, SchedulingPass, entitled};
 ///  2000.000000  2004.000000 cpu0 web.0    4.000000     4.000000 limit     due
 /// ```
 ///
-/// Times are in milliseconds since the start of the run, exact to the nanosecond.
+/// Times are in milliseconds since the start of the run, exact to the nanosecond. The column `why`
+/// has the reason why the interval ended. The column `of` has `due` for reserved CPU time and
+/// `spare` for slack.
 ///
 /// Adding a record cannot fail. If the writer fails, [`Listing::finish`] returns the error.
 pub struct Listing<W: Write> {
@@ -73,8 +75,8 @@ impl<W: Write> Listing<W> {
         self.out.flush()
     }
 
-    /// Adds to the number of run intervals outside the window, for intervals that the caller has
-    /// skipped.
+    /// Counts `count` more run intervals as outside the window. The caller skipped them and did not
+    /// pass them to this list.
     pub fn skip(&mut self, count: u64) {
         self.left_out += count;
     }

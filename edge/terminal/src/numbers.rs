@@ -11,7 +11,8 @@ pub(crate) struct Unit {
     decimals: usize,
 }
 
-/// Units of time with limits. A unit is used for columns whose longest time is below its limit.
+/// Units of time, each with an exclusive upper limit, in ascending order of the limits. A column
+/// uses the first unit whose limit is above the longest time in the column.
 const UNITS: [(Span, Unit); 4] = [
     (Span::from_us(10), Unit { name: "us", last_digit: 1, decimals: 3 }),
     (Span::from_ms(10), Unit { name: "us", last_digit: 100, decimals: 1 }),

@@ -9,8 +9,8 @@ use slackline_units::{CpuShare, Span};
 pub struct Goals {
     /// Largest part of the periods that the VM may miss, in millionths.
     pub misses_ppm: Option<u32>,
-    /// Smallest reservation that the VM should have. The manager may give less, but never less than
-    /// the floor.
+    /// Desired minimum of the reservation. If capacity is scarce, the manager may reserve less, but
+    /// never less than the VM's floor. `None` if no minimum is desired.
     pub at_least: Option<CpuShare>,
     /// Part of the reservation that the VM should use, in millionths of the reservation. Not zero.
     pub use_ppm: Option<u32>,

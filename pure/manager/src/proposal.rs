@@ -191,8 +191,8 @@ fn fit(
     let lender = others.max_by_key(|(_, it)| (spare(it), u8::MAX - it.priority));
     match lender.map(|(index, other)| (index, other.share, spare(other))) {
         Some((index, share, spare)) if spare > CpuShare::NONE => {
-            // A VM with a lower priority gives up only what is needed. A VM with an equal or higher
-            // priority falls to its own target.
+            // If the other VM has a lower priority than the rising VM, its share falls only by the
+            // capacity that the rise lacks. Otherwise its share falls to its own target.
             let lends = round.vms[index].priority < this.priority;
             let given = if lends { spare.min(more.less(room)) } else { spare };
             let to = round.vms[index].within(share.less(given));

@@ -12,7 +12,7 @@ const SECOND: Span = Span::from_secs(1);
 
 /// Minimum part of a second that kernel accounting must cover for the second to count. The first
 /// second is never covered whole, because accounting starts shortly after the run.
-const ENOUGH: Span = Span::from_ms(900);
+const MIN_COVERED: Span = Span::from_ms(900);
 
 /// Use of a CPU in one second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl CpuSeconds {
 impl SecondSums {
     fn finish(self) -> CpuSecond {
         let SecondSums { busy, booked, counts } = self;
-        let is_told = booked >= ENOUGH;
+        let is_told = booked >= MIN_COVERED;
         // If kernel accounting covers only a part of the second, the vCPUs are assumed to have used
         // the CPU evenly over the whole second.
         let ours = proportion(busy, booked.min(SECOND), SECOND);

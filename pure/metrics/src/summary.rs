@@ -143,7 +143,7 @@ pub struct VcpuSummary {
 
 impl VcpuSummary {
     /// Returns the CPU time that the vCPU spent in its program: useful, spinning on a lock, or
-    /// slowed by other CPUs.
+    /// slowed by other CPUs. `None` if the trace does not record overhead.
     #[must_use]
     pub fn program(&self) -> Option<Span> {
         // Overhead is recorded when it is paid, but CPU time only when the vCPU stops. So the
@@ -152,7 +152,8 @@ impl VcpuSummary {
     }
 
     /// Returns the CPU time that the vCPU spent on useful work, as time at full speed. Zero for the
-    /// balancer vCPU, because all of its CPU time is overhead.
+    /// balancer vCPU, because all of its CPU time is overhead. `None` if the trace does not record
+    /// overhead, or the host cannot observe slowdown or spinning.
     #[must_use]
     pub fn work(&self) -> Option<Span> {
         // A spin is recorded when it ends. A spin in progress at the end of the warm-up counts in
@@ -161,13 +162,14 @@ impl VcpuSummary {
     }
 
     /// Returns the useful work of the vCPU, in millionths of the work that one CPU does at full
-    /// speed while the vCPU is joined.
+    /// speed while the vCPU is joined. `None` if [`VcpuSummary::work`] is `None`.
     #[must_use]
     pub fn work_ppm(&self) -> Option<u64> {
         Some(ppm(self.work()?, self.present))
     }
 
-    /// Returns the part of the vCPU's CPU time spent spinning on a lock, in millionths.
+    /// Returns the part of the vCPU's CPU time spent spinning on a lock, in millionths. `None` if
+    /// the host cannot observe spinning, or the vCPU received no CPU time.
     #[must_use]
     pub fn spun_ppm(&self) -> Option<u64> {
         let spun = self.spun?;

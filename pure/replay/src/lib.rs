@@ -76,9 +76,11 @@ pub struct Difference {
     /// Index in the trace, from zero, of the recorded exchange that differs. If no exchange was
     /// recorded there, index of the event that caused the difference.
     pub entry: u64,
-    /// Recorded order, timer or refusal. `None` if the replay has one that was not recorded.
+    /// Recorded order, timer or refusal. `None` if the replay produced an exchange that is not in
+    /// the trace.
     pub expected: Option<Exchange>,
-    /// Order, timer or refusal of the replay. `None` if only the trace has one.
+    /// Order, timer or refusal that the replay produced. `None` if the trace has an exchange that
+    /// the replay did not produce.
     pub got: Option<Exchange>,
     /// Breach of the contract between host and policy that occurs in the replay and not in the
     /// recorded run. `None` if no such breach occurred.

@@ -1,4 +1,4 @@
-//! Test whether a scenario can be admitted, without a run.
+//! Admission test for a scenario: checks whether a policy would admit all its vCPUs, without a run.
 
 use slackline_policy::{AdmitError, Trial};
 use slackline_units::{CpuSet, VcpuId};

@@ -32,12 +32,12 @@ pub struct Claim {
 /// Hosts on which a claim is checked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClaimHosts {
-    /// On the simulated and on a live host.
+    /// The claim is checked on the simulated host and on a live host.
     #[default]
     Both,
-    /// On the simulated host only.
+    /// The claim is checked on the simulated host only.
     Sim,
-    /// On a live host only.
+    /// The claim is checked on a live host only.
     Live,
 }
 

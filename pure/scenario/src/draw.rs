@@ -102,12 +102,12 @@ pub enum ParseDrawError {
         why: ParseSpanError,
     },
     /// A quantile is larger than the quantile that follows it.
-    #[error("the quantile {least} is more than the next one, {most}")]
+    #[error("the quantile {quantile} is more than the next one, {next}")]
     Falling {
-        /// Quantile, as written in the text.
-        least: Span,
-        /// Next quantile, as written in the text. It is less than `least`.
-        most: Span,
+        /// Quantile that is too large, as written in the text.
+        quantile: Span,
+        /// Quantile that follows in the list, as written in the text. It is smaller.
+        next: Span,
     },
     /// The minimum of a range exceeds its maximum.
     #[error("the minimum {least} is more than the maximum {most}")]
@@ -172,7 +172,7 @@ fn quantiles(given: &[&str]) -> Result<Draw, ParseDrawError> {
     };
     let spans: [Span; PERCENTILES.len()] = spans.try_into().map_err(wrong)?;
     match spans.windows(2).find(|pair| pair[0] > pair[1]) {
-        Some(pair) => Err(ParseDrawError::Falling { least: pair[0], most: pair[1] }),
+        Some(pair) => Err(ParseDrawError::Falling { quantile: pair[0], next: pair[1] }),
         None => Ok(Draw::Quantiles(spans)),
     }
 }

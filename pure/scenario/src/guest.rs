@@ -232,8 +232,8 @@ impl Work {
         Ok(())
     }
 
-    /// Gives the name in `item` to all tasks from the index `first` on. If there are none, no task
-    /// gets the name.
+    /// Gives the name in `item` to the tasks from index `first` to the end. The name is registered
+    /// even if there is no such task.
     fn call(&mut self, item: &Item<'_>, first: usize) -> Result<(), Mistake> {
         let name = checked_name(item)?;
         let is_number = name.bytes().all(|byte| byte.is_ascii_digit());

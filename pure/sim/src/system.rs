@@ -159,7 +159,7 @@ impl Sim<'_> {
                     return Ok(());
                 }
             }
-            let others = self.others(cpu);
+            let others = self.next_other_event(cpu);
             let Sim { systems, io, hardware, .. } = self;
             let next = Context { now, systems, queue: &mut hardware.queue }.next(seat, item, io);
             let Some(next) = next else {
@@ -179,10 +179,11 @@ impl Sim<'_> {
         }
     }
 
-    /// Returns the earliest time of an event other than the end of the work item of the vCPU that
-    /// runs on `cpu`.
+    /// Returns the time of the next event, apart from the end of the work item that runs on `cpu`.
+    /// Returns `Time::START` if work items must be simulated one at a time, for instance because
+    /// CPU speeds may change.
     #[inline]
-    fn others(&self, cpu: CpuId) -> Time {
+    fn next_other_event(&self, cpu: CpuId) -> Time {
         #[cfg(test)]
         if self.one_by_one {
             return Time::START;

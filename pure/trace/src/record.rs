@@ -330,7 +330,7 @@ pub enum Record {
         from: Time,
         /// End of the interval that the kernel counted.
         to: Time,
-        /// CPU time of the thread that the kernel counted.
+        /// CPU time of the thread, as the kernel counted it.
         used: Span,
         /// Time that the thread waited in run queues, as the kernel counted it.
         ready: Span,

@@ -287,8 +287,8 @@ pub(crate) struct Apply {
 /// Undo your last `apply` or `change`
 ///
 /// Either all of its changes are undone or none. They are undone only if no reservation has changed
-/// since. While the first VM of a plan is watched, this VM is restored, and the rest of the plan is
-/// never applied.
+/// since. If the first VM of a plan is still being watched, undo restores that VM and cancels the
+/// rest of the plan.
 #[derive(Debug, Args)]
 #[command(verbatim_doc_comment)]
 pub(crate) struct UndoArgs {

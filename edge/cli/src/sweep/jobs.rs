@@ -262,13 +262,14 @@ impl<'a> Jobs<'a> {
         (&self.hosts[case / policies], &self.policies[case % policies], seed)
     }
 
-    /// Returns the names of the values that a host has on the axes.
+    /// Returns the name of the point on each axis at which a host was built, in the order of the
+    /// axes.
     pub(super) fn names(&self, host: &HostCase) -> Vec<String> {
         let places = self.axes.iter().zip(&host.point.place);
         places.map(|(axis, &place)| axis.points[place].name().to_owned()).collect()
     }
 
-    /// Returns the name of the point at which a host is.
+    /// Returns the name of the point of the sweep at which a host was built.
     pub(super) fn point<'b>(&self, host: &'b HostCase) -> &'b str {
         &host.point.name
     }

@@ -64,7 +64,7 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
     if least == most {
         return least;
     }
-    // One unit is enough.
+    // If both ends have the same unit, the unit is printed only once.
     match (least.split_once(' '), most.split_once(' ')) {
         (Some((number, one)), Some((_, other))) if one == other => format!("{number} .. {most}"),
         _ => format!("{least} .. {most}"),

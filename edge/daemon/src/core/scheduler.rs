@@ -181,7 +181,7 @@ impl Scheduler {
         Ok(Some(here))
     }
 
-    /// Puts a VM's threads into the places of a domain, as
+    /// Assigns threads to the places (reserved vCPUs) of a VM, as
     /// [`World::seat`](slackline_service::World::seat) requires.
     pub(super) fn seat(&mut self, domain: DomId, seats: &Seats) -> Result<(), WorldError> {
         let Some(known) = self.domains.get(&domain) else { return Err(WorldError::Gone) };

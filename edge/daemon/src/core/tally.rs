@@ -21,7 +21,7 @@ const OLD: Span = Span::from_ms(200);
 /// Time for which records of a vCPU can still arrive after it has left.
 const LATE: Span = Span::from_secs(60);
 
-/// Sums and recent values of all vCPUs and CPUs.
+/// Totals since the start, and values of the last 5 s, of the metrics of all vCPUs and CPUs.
 pub(super) struct Tally {
     lately: MovingWindow,
     all: Meter,

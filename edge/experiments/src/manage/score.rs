@@ -16,7 +16,8 @@ const STEADY_PERCENT: u64 = 10;
 /// Number of rounds after a change in which a change in the other direction is a reversal.
 const REVERSAL: usize = 10;
 
-/// Largest difference from its later value at which a share counts as settled, in percent.
+/// A share counts as settled if it differs by at most this number of percent from its last value
+/// before the next step of the demand.
 const SETTLED_PERCENT: u64 = 10;
 
 /// Scores of a run.

@@ -20,7 +20,7 @@ use super::malformed;
 /// Directories where hosts mount tracefs, the newer convention first.
 const PLACES: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// A tracepoint of the kernel, with what perf events need to use it.
+/// Id and field offsets of a kernel tracepoint, as perf events need them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tracepoint<const FIELDS: usize> {
     /// Id that the kernel gave the tracepoint.

@@ -52,7 +52,7 @@ pub(super) fn privilege(host: &Host) -> Result<Verdict, ProbeError> {
 pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
     /// Amount of memory in bytes that a process with some tens of threads locks. Each thread has
     /// a stack of 2 MiB, and the program itself needs some more.
-    const ENOUGH: u64 = 256 << 20;
+    const TYPICAL_LOCKED_MEMORY: u64 = 256 << 20;
     if has(&IPC_LOCK)? {
         return Ok(Verdict::good(format!("unlimited, by {}", IPC_LOCK.1)));
     }
@@ -63,11 +63,11 @@ pub(super) fn memory_lock(_: &Host) -> Result<Verdict, ProbeError> {
             let found = format!("up to {} KiB", bytes >> 10);
             let verdict = match bytes {
                 0 => Verdict::missing(found),
-                1..ENOUGH => Verdict::limited(found),
+                1..TYPICAL_LOCKED_MEMORY => Verdict::limited(found),
                 _ => Verdict::good(found),
             };
             let verdict = verdict.figure("memory_lock_bytes", bytes);
-            if bytes >= ENOUGH {
+            if bytes >= TYPICAL_LOCKED_MEMORY {
                 return Ok(verdict);
             }
             verdict.hint(

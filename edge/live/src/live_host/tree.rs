@@ -174,14 +174,13 @@ impl Vcpu {
     /// empty if fewer than two threads are runnable.
     ///
     /// Among the threads that have run since they woke, one thread is chosen for each CPU of the
-    /// tree. The chosen threads have received the least CPU time. Threads that have received even
-    /// less, but have not run since they woke, come before the chosen threads, at most
-    /// [`MOST_WOKEN`].
+    /// tree. The chosen threads have received the least CPU time. At most [`MOST_WOKEN`] (8)
+    /// threads that have received even less, but have not run since they woke, come first.
     ///
-    /// The reason for that number: thawing a cgroup wakes every thread in it, and a thread that was
-    /// blocked blocks again at once. If only one such thread were returned, an arbitrary thread
+    /// Several such threads are returned because thawing a cgroup wakes every thread in it, and a
+    /// thread that was blocked blocks again at once. If only one were returned, an arbitrary thread
     /// would receive the rest of the timeslice. If none were returned, a thread that has really
-    /// become runnable would have to wait for its turn.
+    /// become runnable would have to wait.
     pub(super) fn front(&self) -> Vec<Tid> {
         let by_received = self.by_received();
         if !self.is_tree || by_received.len() < 2 {

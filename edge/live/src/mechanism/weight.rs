@@ -117,7 +117,7 @@ fn set(place: &Place, weight: CpuWeight) -> Result<(), CgroupError> {
     write(&place.group.join(file), &text, Step::Limit)
 }
 
-/// Returns the weight in the unit of version 1, in which an ordinary thread has 1024. The kernel's
+/// Converts a weight to `cpu.shares` of cgroup version 1. Its default is 1024, and the kernel's
 /// minimum is 2.
 fn shares(weight: Weight) -> u64 {
     (u64::from(weight.get()) * USUAL_SHARES / USUAL).max(2)

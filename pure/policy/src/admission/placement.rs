@@ -109,7 +109,9 @@ mod tests {
         numbers.iter().map(|&number| CpuId::new(number)).collect()
     }
 
-    /// Places a vCPU that needs 5 on CPUs with available capacities of 3, 5, 9, 5 and 9.
+    /// Places a vCPU that needs a capacity of 5. The five CPUs have available capacities of 3, 5,
+    /// 9, 5 and 9. Returns the number of the chosen CPU. If no allowed CPU has enough capacity, the
+    /// error is the allowed CPU with the most capacity.
     fn place(packing: Packing, home: Option<usize>, allowed: &[usize]) -> Result<usize, usize> {
         const ROOM: [u32; 5] = [3, 5, 9, 5, 9];
         let room = |cpu: CpuId| ROOM[cpu.index()];

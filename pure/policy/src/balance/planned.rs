@@ -245,7 +245,8 @@ impl<'a> PlanPacking<'a> {
         item.allowed.contains(self.loads[place].cpu)
     }
 
-    /// Returns true if the rate of a vCPU fits into the room of a CPU, with tolerance.
+    /// Returns true if the rate of a vCPU is at most the unplanned time of a CPU plus that CPU's
+    /// tolerance.
     fn fits(&self, item: &Item, place: usize) -> bool {
         item.rate <= self.room[place] + self.tolerance(place)
     }
@@ -269,8 +270,8 @@ impl<'a> PlanPacking<'a> {
         roomiest.map(|&roomiest| self.home_or(item, roomiest))
     }
 
-    /// Returns true if a CPU with `room` of unplanned time could take the rate, given the greatest
-    /// tolerance of any CPU.
+    /// Returns true if a vCPU with `rate` may fit on a CPU with `room` unplanned time. This quick
+    /// filter assumes the largest tolerance of all CPUs, so `fits` must still be checked.
     fn may_hold(&self, room: u64, rate: u64) -> bool {
         rate <= room + self.most_tolerance
     }

@@ -382,8 +382,13 @@ impl Service {
         }
     }
 
-    /// Returns the step for one of the other changes of a plan. `None` if the reservation is
-    /// already as planned, for instance after a failure of the ledger.
+    /// Returns the step that makes one change of a plan, after the canary succeeded. `None` if the
+    /// reservation already has the planned parameters, for instance because the ledger failed after
+    /// an earlier attempt.
+    ///
+    /// # Errors
+    /// If the reservation has changed since the plan was made, or if the name or the vCPUs of a new
+    /// reservation are already reserved.
     fn step_forward(&self, step: &PlanStep) -> Result<Option<Step>, Refusal> {
         let current = step.name().and_then(|name| self.book.row(name)).map(|row| row.terms);
         if current == step.after.as_ref().map(|row| row.terms) {

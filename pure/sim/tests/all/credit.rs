@@ -146,8 +146,8 @@ fn confined_dom() -> impl Strategy<Value = Dom> {
     (any_dom(), cap, sets).prop_map(|(dom, cap, confined)| Dom { cap, confined, ..dom })
 }
 
-/// Returns the fair CPU time of always runnable domains: in proportion to weights, but for no
-/// domain more than its vCPUs can use.
+/// Returns the fair CPU time of always runnable VMs. It is proportional to the weights, and each VM
+/// gets at most the time that its vCPUs can use.
 fn fair(host: &Host, doms: &[Dom]) -> Vec<u64> {
     let mut shares = vec![0; doms.len()];
     let mut open: Vec<usize> = (0..doms.len()).collect();

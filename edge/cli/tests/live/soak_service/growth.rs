@@ -70,7 +70,7 @@ pub struct Growth {
 const SETTLES: Duration = Duration::from_secs(600);
 
 /// Minimum time after [`SETTLES`] that samples must cover before growth can be detected.
-const ENOUGH: Duration = Duration::from_secs(400);
+const MIN_SAMPLED_TIME: Duration = Duration::from_secs(400);
 
 impl Growth {
     pub fn new(pid: i32) -> Growth {
@@ -88,7 +88,7 @@ impl Growth {
         let (Some((first, _)), Some((last, _))) = (settled.first(), settled.last()) else {
             return Vec::new();
         };
-        if *last - *first < ENOUGH {
+        if *last - *first < MIN_SAMPLED_TIME {
             return Vec::new();
         }
         let middle = *first + (*last - *first) / 2;

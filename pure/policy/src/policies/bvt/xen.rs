@@ -33,8 +33,8 @@ impl Source for Xen {
         }
     }
 
-    /// Returns the scheduler virtual time of the last pass. For a wake at the instant of a pass,
-    /// returns the time of the pass before it.
+    /// Returns the scheduler virtual time of the last pass. If a vCPU wakes at the instant of that
+    /// pass, returns the scheduler virtual time of the previous pass.
     fn floor(bvt: &Bvt<Xen>, now: Time, cpu: CpuId) -> VirtualTime {
         let line = bvt.line(cpu);
         if line.pending == now { line.floor_before } else { line.floor }

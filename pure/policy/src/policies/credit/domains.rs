@@ -220,16 +220,16 @@ impl Domains {
         }
     }
 
-    /// Takes back the unused part of the budget from a vCPU that ran for `ran`. The vCPU keeps the
-    /// part for CPU time that it has used and that is not charged yet.
+    /// Returns the unused budget of a vCPU that ran for `ran` to its VM. The vCPU keeps enough
+    /// budget to pay for CPU time that was used but is not charged yet.
     pub(super) fn take_back(&mut self, account: &mut Vcpu, ran: Span) {
         let owes = nanoseconds(ran.left_after(account.paid)).clamp(0, account.held.max(0));
         let unused = core::mem::replace(&mut account.held, owes) - owes;
         self.give_back(account.domain, unused);
     }
 
-    /// Adds a part that a vCPU had taken back to the VM's budget. A negative part is an overrun,
-    /// which lowers the budget.
+    /// Returns a part of the budget from a vCPU to its VM. A negative part is an overrun, which
+    /// lowers the VM's budget.
     pub(super) fn give_back(&mut self, row: usize, part: i64) {
         let held = &mut self.rows[row].held;
         *held = held.saturating_sub(part);

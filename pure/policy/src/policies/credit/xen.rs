@@ -3,8 +3,9 @@
 //!
 //! Credits are few and whole, and every active vCPU receives some. A cap, a share and a remainder
 //! are rounded up to a credit (`accounting`, and `sharing` for the arithmetic). A vCPU that runs
-//! when its CPU ticks pays for the whole tick (`ticks`). A vCPU that an accounting finds over its
-//! cap is parked (`parking`). A list is in order from the next tick on (`lists`).
+//! when its CPU ticks pays for the whole tick (`ticks`). A vCPU that is over its cap at an
+//! accounting is parked (`parking`). A vCPU whose class changes keeps its place in the list of
+//! waiting vCPUs until the next tick sorts the list (`lists`).
 
 mod accounting;
 mod lists;

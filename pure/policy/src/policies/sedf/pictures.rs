@@ -3,8 +3,8 @@
 
 use crate::picture::picture;
 
-/// Reference on SEDF, §13.5: the first period begins one slice late, and a best-effort vCPU gets
-/// the rest.
+/// Reference on SEDF, §13.5: a best-effort vCPU gets the CPU time beyond the slice. By Xen's rules
+/// the first period begins one slice late. By Slackline's rules it begins at once.
 #[test]
 fn sedf_vcpu_receives_slice_each_period_beside_best_effort_vcpu() {
     picture(

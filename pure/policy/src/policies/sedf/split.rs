@@ -73,8 +73,8 @@ impl SedfServer {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.restart());
     }
 
-    /// Advances through the subtasks by `ran`: CPU time used, or blocked time that could have been
-    /// used.
+    /// Advances the vCPU through its subtasks by `ran`. This is CPU time received, or budget that
+    /// the vCPU forfeited while it was blocked.
     pub(super) fn go_on(&mut self, ran: Span) {
         self.in_parts.iter_mut().for_each(|in_parts| in_parts.go_on(ran));
     }

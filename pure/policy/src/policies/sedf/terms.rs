@@ -295,7 +295,7 @@ impl CpuTally {
         self.part_of(self.left(), weight).max(Span::from_ns(1))
     }
 
-    /// Returns the proportional part of `left` for a weight.
+    /// Returns `left × weight / sum of the weights on this CPU`.
     pub(super) fn part_of(&self, left: Span, weight: u64) -> Span {
         part(left, Span::from_ns(weight), Span::from_ns(self.weights.max(1)))
     }

@@ -10,10 +10,10 @@
 use slackline_units::Span;
 
 /// Number of latest I/O items whose answers count.
-const LAST: u32 = 10;
+const ITEMS_COUNTED: u32 = 10;
 /// Number of the latest I/O items that must have been answered in time so that the VM counts as
 /// quick.
-const ENOUGH: u32 = 8;
+const MIN_QUICK_ANSWERS: u32 = 8;
 
 /// Record of how quickly a VM answers the I/O items that are completed for it.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl ResponseHistory {
 
     /// Records the answers to `count` items. `in_time` is 1 if they were in time, else 0.
     fn note(&mut self, count: u32, in_time: u32) {
-        for _ in 0..count.min(LAST) {
+        for _ in 0..count.min(ITEMS_COUNTED) {
             self.answers = self.answers << 1 | in_time;
         }
     }
@@ -84,12 +84,12 @@ impl ResponseHistory {
     /// Returns true if the VM has an I/O item to answer and usually answers such items in time.
     #[inline]
     pub(super) fn is_at_it(&self, items: u32) -> bool {
-        (items > 0 || self.owed > 0) && self.answered() >= ENOUGH
+        (items > 0 || self.owed > 0) && self.answered() >= MIN_QUICK_ANSWERS
     }
 
     /// Returns the number of I/O items, of the last ten, that were answered in time.
     pub(super) fn answered(&self) -> u32 {
-        (self.answers & ((1 << LAST) - 1)).count_ones()
+        (self.answers & ((1 << ITEMS_COUNTED) - 1)).count_ones()
     }
 
     /// Returns the CPU time that the VM can still use before its answer counts as late.

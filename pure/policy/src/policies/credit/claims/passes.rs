@@ -205,8 +205,8 @@ impl Credit {
         self.give(at, cpu, (vcpu, limit));
     }
 
-    /// Returns true if a vCPU stays in a queue while it runs. Such a vCPU precedes others by its
-    /// urgency claim and keeps its place in the queue.
+    /// Returns true if a vCPU stays in its queue while it runs. That is so if the vCPU runs ahead
+    /// of others by its urgency claim, and either claims keep places or the rotation is by turn.
     #[inline]
     pub(in crate::policies::credit) fn stands_in_line(&self, vcpu: VcpuId) -> bool {
         self.claims.as_ref().is_some_and(|claims| {
@@ -216,7 +216,7 @@ impl Credit {
     }
 
     /// Returns true if a vCPU that precedes others by its urgency claim loses its place in the
-    /// queue. A pass for the reason `why` ends its timeslice.
+    /// queue when a pass for the reason `why` ends its timeslice.
     pub(in crate::policies::credit) fn loses_place(&self, why: PassReason) -> bool {
         why != PassReason::Preempted
             && !self.claims.as_ref().is_some_and(|claims| claims.keeps_places())
