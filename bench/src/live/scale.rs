@@ -20,7 +20,7 @@ const SIZES: [u64; 4] = [10, 100, 400, 1000];
 const PERIODS: [u64; 2] = [100, 25];
 /// Minimum length of a slice, in multiples of the duration of a dispatcher pass. With a shorter
 /// slice, most of the CPU time would be overhead.
-const LOOKS: f64 = 2.5;
+const MIN_SLICE_IN_PASSES: f64 = 2.5;
 
 /// Sizes of the fake hosts, in CPUs.
 const CPUS: [usize; 4] = [2, 16, 64, 128];
@@ -71,7 +71,7 @@ fn processes(setting: &LiveSetting) -> Result<String> {
             let slice = period * 1_000_000 * 8 / 10 / count;
             let what = format!("{count} of {} in {period} ms", Span::from_ns(slice));
             let look = first.get(&SIZES[0]).copied().unwrap_or(0.0);
-            if (slice as f64) < LOOKS * look {
+            if (slice as f64) < MIN_SLICE_IN_PASSES * look {
                 rows.push(vec![
                     what,
                     "left out: the slice is too short for a dispatcher pass".into(),

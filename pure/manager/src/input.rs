@@ -7,12 +7,14 @@ use slackline_units::{CpuShare, Span};
 /// Goals of a VM. The manager does not change the reservation of a VM without goals.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Goals {
-    /// Largest part of the periods that the VM may miss, in millionths.
+    /// Largest part of the periods that the VM may miss, in millionths. `None` if the VM has no
+    /// goal for missed periods.
     pub misses_ppm: Option<u32>,
     /// Desired minimum of the reservation. If capacity is scarce, the manager may reserve less, but
     /// never less than the VM's floor. `None` if no minimum is desired.
     pub at_least: Option<CpuShare>,
     /// Part of the reservation that the VM should use, in millionths of the reservation. Not zero.
+    /// `None` if the VM has no goal for its use.
     pub use_ppm: Option<u32>,
 }
 
@@ -105,7 +107,7 @@ impl VmRound {
         self.demand.iter().fold(Span::ZERO, |sum, (&amount, &count)| sum + amount * count)
     }
 
-    /// Returns the number of periods that the VM may miss by its goal.
+    /// Returns the number of periods that the VM may miss by its goal. Zero if it has no such goal.
     #[must_use]
     pub fn allowed(&self) -> u64 {
         self.periods() * u64::from(self.goals.misses_ppm.unwrap_or(0)) / 1_000_000

@@ -16,10 +16,10 @@ pub(super) const WHILE: Span = Span::from_secs(5);
 
 /// Maximum age at which computed numbers are used again. Computing them reads all records of the
 /// window.
-const OLD: Span = Span::from_ms(200);
+const MAX_CACHE_AGE: Span = Span::from_ms(200);
 
 /// Time for which records of a vCPU can still arrive after it has left.
-const LATE: Span = Span::from_secs(60);
+const TIDY_DELAY: Span = Span::from_secs(60);
 
 /// Totals since the start, and values of the last 5 s, of the metrics of all vCPUs and CPUs.
 pub(super) struct Tally {
@@ -105,8 +105,8 @@ impl Tally {
             entry.pass_to(&mut self.all);
         }
         if now >= self.next_tidy {
-            self.next_tidy = now + LATE;
-            for gone in self.all.take_gone(Time::START.after(now.since(Time::START + LATE))) {
+            self.next_tidy = now + TIDY_DELAY;
+            for gone in self.all.take_gone(Time::START.after(now.since(Time::START + TIDY_DELAY))) {
                 self.before.entry(called(&gone)).or_default().add(&gone);
             }
         }
@@ -127,9 +127,10 @@ impl Tally {
         self.waited.retain(|&(domain, _), _| is_there(domain));
     }
 
-    /// Returns the numbers of all vCPUs. They are computed again if they are older than [`OLD`].
+    /// Returns the numbers of all vCPUs. They are computed again if they are older than
+    /// [`MAX_CACHE_AGE`].
     fn look(&mut self, now: Time) -> &SummaryWindows {
-        let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < OLD;
+        let is_fresh = |(at, _): &(Time, SummaryWindows)| now.since(*at) < MAX_CACHE_AGE;
         if !self.looked.as_ref().is_some_and(is_fresh) {
             let (lately, all) = (vcpus(self.lately.view()), vcpus(self.all.view()));
             let seen = SummaryWindows { lately, since: BTreeMap::new(), all };

@@ -13,7 +13,8 @@ const STEADY: usize = 6;
 /// Largest difference between two needed shares in steady demand, in percent of the larger value.
 const STEADY_PERCENT: u64 = 10;
 
-/// Number of rounds after a change in which a change in the other direction is a reversal.
+/// Number of rounds after a change in which a change in the opposite direction counts as a
+/// reversal.
 const REVERSAL: usize = 10;
 
 /// A share counts as settled if it differs by at most this number of percent from its last value

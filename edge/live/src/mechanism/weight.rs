@@ -21,10 +21,10 @@ use super::{
 /// Largest weight of a cgroup in the kernel.
 const MOST: u16 = 10_000;
 
-/// Weight of an ordinary thread of nice 0, in version 2.
+/// Weight of an ordinary thread of nice 0, in the unit of `cpu.weight` of cgroup version 2.
 const USUAL: u64 = 100;
 
-/// Weight of an ordinary thread of nice 0, in the unit of version 1.
+/// Weight of an ordinary thread of nice 0, in the unit of `cpu.shares` of cgroup version 1.
 const USUAL_SHARES: u64 = 1_024;
 
 /// Weight of a cgroup.

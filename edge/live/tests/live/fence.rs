@@ -1,5 +1,5 @@
-//! Tests that every thread is restored, whichever process is killed, and whenever. The tests really
-//! stop, freeze and pin threads, make them real-time, and kill their owners. Needs root.
+//! Tests that every thread is restored, no matter which process is killed at which time. The tests
+//! really stop, freeze and pin threads, make them real-time, and kill their owners. Needs root.
 //!
 //! The owner and the keeper of a fence must be processes other than the test, because the test
 //! kills them. Both are copies of this test program, in the role that the environment names.

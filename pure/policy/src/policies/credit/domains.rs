@@ -209,7 +209,7 @@ impl Domains {
     }
 
     /// Charges CPU time to the part of the budget that a vCPU has taken. If the vCPU is not chosen
-    /// for a CPU, the VM gets the rest of that part back.
+    /// for a CPU, the rest of that part returns to the VM.
     pub(super) fn charge(&mut self, account: &mut Vcpu, used: i64) {
         account.held = account.held.saturating_sub(used);
         let held = &mut self.rows[account.domain].held;

@@ -202,8 +202,8 @@ impl Sedf {
     }
 
     /// Returns true if a vCPU that wakes on this CPU loses the budget that it would have used while
-    /// blocked. That is so if a vCPU is split on the CPU, or if other vCPUs still wait because one
-    /// was split there.
+    /// blocked. That is so on a strict CPU: one that has a split vCPU, or that had one since it was
+    /// last quiescent.
     #[inline(always)]
     pub(super) fn is_strict(&mut self, at: &Moment, cpu: CpuId) -> bool {
         self.parting.is_some() && self.may_be_strict(at, cpu)

@@ -73,9 +73,9 @@ impl Credit {
     }
 
     /// Handles the report of a driver VM about the I/O that is pending for a VM. The driver VM
-    /// itself gets the highest urgency claim. On a live host the devices of a VM report on its
-    /// behalf, so the VM is then no driver. No driver vCPU wakes and blocks in that case, which
-    /// would cause a pass, so the report itself requests a pass.
+    /// itself gets the highest urgency claim. A VM that reports its own I/O does not count as a
+    /// driver VM: on a live host, devices report on behalf of each VM. No driver vCPU then wakes or
+    /// blocks, so the report itself requests a pass if it makes the VM's claim more urgent.
     fn listen_to_driver(&mut self, at: &Moment, driver: VcpuId, told: &Pending) {
         let domain = self.domains.row_of(told.domain);
         let Some(claims) = &mut self.claims else { return };
@@ -184,8 +184,8 @@ impl Credit {
         is_ahead.then_some((vcpu, claim))
     }
 
-    /// Gives a CPU to a vCPU that precedes others by its urgency claim. The vCPU stays in the queue
-    /// if it keeps its place there.
+    /// Gives a CPU to a vCPU that precedes others by its urgency claim. While the vCPU runs, it
+    /// stays in the queue only if `stands_in_line` is true.
     pub(in crate::policies::credit) fn go_ahead(
         &mut self,
         at: &Moment,
