@@ -68,15 +68,19 @@ details{margin:14px 0}summary{cursor:pointer;color:var(--muted)}
 @media print{:root{--wash:#f3f5f7}figure,table{break-inside:avoid}}
 ";
 
-/// Calls that draw a timeline, after its script has read the data.
+/// Calls that draw all timelines of the page, after the script has read their data.
 const DRAW: &str = "
-const model = new Timeline();
-model.add(data);
+const models = timelines.map((data) => {
+  const model = new Timeline();
+  model.add(data);
+  return model;
+});
 const dark = matchMedia('(prefers-color-scheme: dark)');
-const vms = [...new Set(model.vcpus.slice(1).map(vmOf))];
 const draw = () => {
   const style = getComputedStyle(document.documentElement);
   for (const canvas of document.querySelectorAll('canvas[data-order]')) {
+    const model = models[canvas.dataset.timeline];
+    const vms = [...new Set(model.vcpus.slice(1).map(vmOf))];
     const order = canvas.dataset.order;
     const width = canvas.clientWidth;
     const height = heightOf(model, order, vms);
@@ -97,18 +101,33 @@ addEventListener('resize', draw);
 dark.addEventListener('change', draw);
 ";
 
-fn timeline(data: &str, script: &str) -> String {
-    // A `<` in a name could end the script.
-    let data = data.replace('<', "\\u003c");
+/// Returns the canvases of the timeline with this number.
+fn canvases(number: usize) -> String {
     let canvas = |order: &str, says: &str| {
         format!(
-            "<canvas data-order=\"{order}\" role=\"img\" aria-label=\"{says}\" \
-             style=\"width:100%;display:block;margin:0 0 18px\"></canvas>\n"
+            "<canvas data-timeline=\"{number}\" data-order=\"{order}\" role=\"img\" \
+             aria-label=\"{says}\" style=\"width:100%;display:block;margin:0 0 18px\"></canvas>\n"
         )
     };
-    let pictures = canvas("cpu", "Lanes by CPU") + &canvas("vm", "Lanes by VM");
-    let calls = format!("const data = {data};\n{DRAW}");
-    format!("{pictures}<script type=\"module\">\n{script}\n{calls}</script>\n")
+    canvas("cpu", "Lanes by CPU") + &canvas("vm", "Lanes by VM")
+}
+
+/// Returns the script that draws all timelines of a page. Empty without timelines.
+fn drawing(timelines: &[(&str, &str)]) -> String {
+    let Some((_, script)) = timelines.first() else { return String::new() };
+    // A `<` in a name could end the script.
+    let data = timelines.iter().map(|(data, _)| data.replace('<', "\\u003c"));
+    let data = data.collect::<Vec<String>>().join(", ");
+    format!("<script type=\"module\">\n{script}\nconst timelines = [{data}];\n{DRAW}</script>\n")
+}
+
+/// Figures and timelines of a page that are formatted already.
+#[derive(Default)]
+struct PageCounts<'a> {
+    /// Number of figures so far.
+    figures: usize,
+    /// Data and script of each timeline.
+    timelines: Vec<(&'a str, &'a str)>,
 }
 
 impl Page {
@@ -162,7 +181,8 @@ impl Page {
     }
 
     /// Adds a timeline of two pictures that a script draws: one by CPU and one by VM. `data` is
-    /// JSON, and `script` is a module with `Timeline`, `heightOf` and `paint`.
+    /// JSON, and `script` is a module with `Timeline`, `heightOf` and `paint`. All timelines of a
+    /// page are drawn by the script of the first.
     #[must_use]
     pub fn timeline(self, data: &str, script: &str) -> Page {
         let (data, script) = (data.to_owned(), script.to_owned());
@@ -185,16 +205,19 @@ impl Page {
              <h1>{title}</h1>\n<p class=\"made\">{made}</p>\n",
             style(),
         );
-        let mut figures = 0;
+        let mut counts = PageCounts::default();
         for part in &self.parts {
-            text += &self.part_html(part, &mut figures);
+            text += &self.part_html(part, &mut counts);
         }
-        text + "</main></body>\n</html>\n"
+        text + &drawing(&counts.timelines) + "</main></body>\n</html>\n"
     }
 
-    fn part_html(&self, part: &Part, figures: &mut usize) -> String {
+    fn part_html<'a>(&self, part: &'a Part, counts: &mut PageCounts<'a>) -> String {
         match part {
-            Part::Timeline { data, script } => timeline(data, script),
+            Part::Timeline { data, script } => {
+                counts.timelines.push((data, script));
+                canvases(counts.timelines.len() - 1)
+            }
             Part::Section(title) => format!("<h2>{}</h2>\n", escaped(title)),
             Part::Text(text) => format!("<p>{}</p>\n", prose(text)),
             Part::Code(text) => format!("<pre>{}</pre>\n", escaped(text)),
@@ -203,13 +226,13 @@ impl Page {
                 format!("<ul>\n{}</ul>\n", items.iter().map(item).collect::<String>())
             }
             Part::Figure(figure) => {
-                *figures += 1;
-                figure.html(&self.made, *figures)
+                counts.figures += 1;
+                figure.html(&self.made, counts.figures)
             }
             Part::Table(table) => table.html(),
             Part::Fold(summary, parts) => {
                 let inside: String =
-                    parts.iter().map(|part| self.part_html(part, figures)).collect();
+                    parts.iter().map(|part| self.part_html(part, counts)).collect();
                 format!("<details><summary>{}</summary>\n{inside}</details>\n", prose(summary))
             }
         }

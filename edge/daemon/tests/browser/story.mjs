@@ -250,7 +250,8 @@ async function viewer(browser, web) {
 async function sameTimeline(browser, live) {
   const file = path.join(work, "report.html");
   execFileSync(program, ["sim", "scenarios/mixed.toml", "--report", file], { stdio: "pipe" });
-  const data = JSON.parse(/^const data = (.*);$/m.exec(fs.readFileSync(file, "utf8"))[1]);
+  const text = fs.readFileSync(file, "utf8");
+  const [data] = JSON.parse(/^const timelines = (.*);$/m.exec(text)[1]);
   const report = await (await browser.newContext({ viewport: { width: 1000, height: 900 } })).newPage();
   await report.goto(`file://${file}`);
   const pictures = await report.evaluate(() => {
