@@ -249,7 +249,7 @@ pub(crate) struct Compare {
     /// Save the distributions of wake to run, response and job lateness as CSV.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["live", "live_if_possible"])]
     pub(crate) cdf: Option<PathBuf>,
-    /// Write shares, misses and waits of all policies as one HTML page.
+    /// Write shares, misses, waits and timelines of all policies as one HTML page.
     #[arg(long, value_name = "FILE.html")]
     pub(crate) report: Option<PathBuf>,
     /// Print metrics as JSON instead of a table.

@@ -53,7 +53,8 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
     let scenarios = scenarios.collect::<Result<Vec<_>, _>>()?;
     let metrics = Metrics::read(&args.metric, &scenarios)?;
     let seeds = seeds::seeds(&scenario, args.seeds)?;
-    let meters = if cdf.is_some() { Meters::with_cumulative } else { Meters::new };
+    let wants_distributions = cdf.is_some() || args.report.is_some();
+    let meters = if wants_distributions { Meters::with_cumulative } else { Meters::new };
     let runs = seeds::simulated_into(&args.file, &scenarios, &seeds, meters)?;
     let simulated = runs.finished();
     let lives = if runs.was_whole().is_ok() { live(args, &scenarios, &seeds)? } else { Vec::new() };
@@ -75,7 +76,7 @@ pub(crate) fn compare(args: &Compare) -> Result<(), Problem> {
         csv.keep(&cases)?;
     }
     if let Some(file) = &args.report {
-        report::write(file, &compared.scenario, (&cases, &seeds))?;
+        report::write((file, &args.file), &compared, &runs, (&cases, &seeds))?;
     }
     if let Some(cdf) = cdf {
         cdf.keep(&CumulativeRun::all(

@@ -33,6 +33,12 @@ impl OverTime {
         OverTime { window, vcpus, end: Time::START, strays }
     }
 
+    /// Returns the length of a window.
+    #[must_use]
+    pub fn window(&self) -> Span {
+        self.window
+    }
+
     /// Returns the CPU time of each vCPU in each whole window, in order of id.
     ///
     /// # Errors

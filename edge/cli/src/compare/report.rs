@@ -3,30 +3,71 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use slackline_daemon::front::TIMELINE_SCRIPT;
+use slackline_experiments::with_seed;
 use slackline_html::{Axis, Cell, Figure, FigureOrigin, Layer, Page, Plot, Table};
 use slackline_metrics::VcpuSummary;
 use slackline_scenario::Scenario;
-use slackline_units::Span;
+use slackline_units::{Span, Time};
 
+use super::PolicyComparison;
+use crate::bug;
 use crate::json::Case;
 use crate::pending::Pending;
 use crate::problem::Problem;
+use crate::report::columns::Columns;
+use crate::report::{claims, figures};
+use crate::seeds::Runs;
 
 /// Metric of a vCPU in one run. `None` if the run did not measure it.
 type Measure = fn(&VcpuSummary) -> Option<f64>;
 
-/// Writes the report of a comparison.
+/// Writes the report of a comparison. `runs` are the simulated runs of all policies.
 pub(super) fn write(
-    to: &Path,
-    scenario: &Scenario,
+    (to, file): (&Path, &Path),
+    compared: &PolicyComparison,
+    runs: &Runs,
     (cases, seeds): (&[Case], &[u64]),
 ) -> Result<(), Problem> {
-    let html = page(scenario, cases, seeds);
+    let page = overview(&compared.scenario, cases, seeds);
+    let page = waits(page, compared, runs).section("Numbers").table(table(cases));
+    let page = timelines(page, file, compared, seeds)?;
+    let all = cases.iter().flat_map(|case| case.runs.iter().map(|run| (case.name.as_str(), run)));
+    let page = claims::section(page, &compared.scenario.text, &all.collect::<Vec<_>>());
+    let html = page.section("Scenario").code(&compared.scenario.text).html();
     let (pending, mut out) = Pending::new(to)?;
     pending.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))
 }
 
-fn page(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> String {
+/// Adds the distributions of waits under each policy, in the simulated runs with the first seed.
+fn waits(page: Page, compared: &PolicyComparison, runs: &Runs) -> Page {
+    compared.policies.iter().zip(runs.cumulative()).fold(page, |page, (policy, runs)| {
+        let Some((seed, distributions)) = runs.first() else { return page };
+        let title = format!("Waits: {policy}, seed {seed}");
+        figures::distributions(distributions).into_iter().fold(page.section(&title), Page::figure)
+    })
+}
+
+/// Adds the timeline of the simulated run of each policy with the first seed.
+fn timelines(
+    mut page: Page,
+    file: &Path,
+    compared: &PolicyComparison,
+    seeds: &[u64],
+) -> Result<Page, Problem> {
+    for (policy, scenario) in compared.policies.iter().zip(&compared.scenarios) {
+        let scenario = with_seed(scenario.clone(), seeds[0]);
+        let mut columns = Columns::new(Time::START.after(scenario.length));
+        slackline_sim::run(&scenario, &mut columns)
+            .map_err(|error| bug::explain(file, &scenario, error))?;
+        let data = columns.json(scenario.host.cpus);
+        page = page.section(&format!("Timeline: {policy}, simulated, seed {}", seeds[0]));
+        page = page.timeline(&data, TIMELINE_SCRIPT);
+    }
+    Ok(page)
+}
+
+fn overview(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> Page {
     let made = FigureOrigin::by("slackline compare --report")
         .with(&format!("Slackline {}", env!("CARGO_PKG_VERSION")));
     let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
@@ -48,13 +89,12 @@ fn page(scenario: &Scenario, cases: &[Case], seeds: &[u64]) -> String {
         let mut runs = cases.iter().flat_map(|case| &case.runs);
         runs.any(|run| run.vcpus.iter().any(|vcpu| of(vcpu).is_some()))
     };
-    let page = measures
+    measures
         .into_iter()
         .filter(|(.., of)| is_measured(*of))
         .fold(page, |page, (title, what, unit, of)| {
             page.figure(figure(cases, (title, what, unit), of))
-        });
-    page.section("Numbers").table(table(cases)).html()
+        })
 }
 
 fn missed_percent(vcpu: &VcpuSummary) -> Option<f64> {

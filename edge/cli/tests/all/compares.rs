@@ -216,6 +216,11 @@ fn compare_report_has_a_row_for_each_policy_and_vcpu() {
         }
     }
     assert!(html.contains("6ms/10ms"), "the reservation of gold under edf");
+    assert!(html.contains("Timeline: edf") && html.contains("Timeline: credit"));
+    assert_eq!(html.matches("<canvas").count(), 4, "two pictures for each policy");
+    assert_eq!(html.matches("</script>").count(), 1, "one script draws all timelines");
+    assert!(html.contains("Waits: credit, seed"), "distributions of waits");
+    assert!(html.contains("<h2>Scenario</h2>"), "the scenario");
     // The same runs give the same bytes, and no output may replace the input.
     place.run(&[&policies[..], &["--report", "again.html"]].concat()).ended_with(0);
     assert!(html.as_bytes() == place.read("again.html"));

@@ -41,7 +41,14 @@ fn html_report_of_run_has_numbers_scenario_and_timeline() {
     let place = Place::with(GOOD);
     place.run(&["sim", "it.toml", "--report", "it.html"]).good();
     let html = String::from_utf8(place.read("it.html")).expect("UTF-8");
-    for part in ["<table>", "data-order=\"cpu\"", "export class Timeline", "\"columns\":[["] {
+    for part in [
+        "<table>",
+        "CPU time received",
+        "Distribution of wake to run",
+        "data-order=\"cpu\"",
+        "export class Timeline",
+        "\"columns\":[[",
+    ] {
         assert!(html.contains(part), "{part}");
     }
     assert!(html.matches("</script>").count() == 1 && !html.contains("src="), "one script, inline");
@@ -51,6 +58,28 @@ fn html_report_of_run_has_numbers_scenario_and_timeline() {
     assert_eq!(place.read("again.html"), html.as_bytes());
     let same = ["sim", "it.toml", "--report", "x", "--save", "x"];
     place.run(&same).refused(2);
+}
+
+#[test]
+fn html_report_has_results_of_claims_and_marks_of_missed_deadlines() {
+    let text = "title = 't'\nlength = '2s'\npolicy = { name = 'edf' }\n\
+                [[interference]]\ncpu = 0\nready = ['1s']\nwork = ['200ms']\n\
+                [[domain]]\nname = 'web'\nwork = { kind = 'spin' }\n\
+                share.edf = { slice = '2ms', period = '10ms', exact = true }\n\
+                [[claim]]\nthat = 'delivered of web'\nis = 'at least 10%'\n\
+                [[claim]]\nthat = 'misses of web'\nis = 'at most 3'\n";
+    let place = Place::with(text);
+    place.run(&["sim", "it.toml", "--report", "it.html"]).ended_with(1);
+    let html = String::from_utf8(place.read("it.html")).expect("UTF-8");
+    let rows: Vec<&str> = html.split("<tr>").filter(|row| row.contains(" of web is ")).collect();
+    assert_eq!(rows.len(), 2, "a row for each claim");
+    assert!(rows[0].contains("holds") && rows[1].contains("fails: 20"), "{rows:?}");
+    // All 20 periods without CPU time are missed. A column is 4 ms long.
+    let marks = html.split("\"missed\":").nth(1).expect("marks");
+    let marks: Vec<(u64, u64, u64)> =
+        serde_json::from_str(&marks[..=marks.find("]]").expect("marks") + 1]).expect("JSON");
+    assert_eq!(marks.iter().map(|(.., count)| count).sum::<u64>(), 20);
+    assert!(marks.iter().all(|(column, ..)| (250..=310).contains(column)), "{marks:?}");
 }
 
 #[test]
