@@ -178,7 +178,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
     }
     // A VM that does not run yet cannot be claimed for another user either.
     let asked = ask("reserve web --slice 1ms --period 10ms --vcpus 1 --for qemu:later --user 0");
-    asked.refused(5).says("qemu:later belongs to uid 0");
+    asked.refused(5).says("qemu:later: the VM belongs to uid 0");
     ask(&format!("reserve web --slice 1ms --period 10ms --for qemu:{}", name("mine")))
         .ended_with(0);
     assert_eq!(daemon.one("web")["owner"], json!(format!("uid {OPERATOR}")));
