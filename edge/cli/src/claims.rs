@@ -11,8 +11,8 @@ use crate::terminal;
 
 /// A run whose results the claims are checked against.
 pub(crate) struct CheckedRun<'a> {
-    on: ClaimHosts,
-    summary: &'a Summary,
+    pub(crate) on: ClaimHosts,
+    pub(crate) summary: &'a Summary,
 }
 
 impl<'a> CheckedRun<'a> {

@@ -8,6 +8,7 @@ use slackline_scenario::Scenario;
 use slackline_terminal::{over_runs, side_by_side};
 
 use crate::args::{Compare, Keeping};
+use crate::claims::CheckedRun;
 use crate::cumulative::{CumulativeFile, CumulativeRun};
 use crate::grid::{self, Input};
 use crate::json::Case;
@@ -187,14 +188,21 @@ impl PolicyComparison {
         text
     }
 
+    /// Returns all runs under the policy of the scenario, on which claims are checked. Each has the
+    /// number of its policy.
+    fn checked(&self) -> impl Iterator<Item = (usize, CheckedRun<'_>)> {
+        let own = (0..self.policies.len()).filter(|&number| self.is_own(number));
+        own.flat_map(|number| {
+            let simulated = self.simulated[number].iter().map(CheckedRun::sim);
+            let lives = self.lives.get(number).into_iter().flatten();
+            let lives = lives.map(|live| CheckedRun::live(live.summary()));
+            simulated.chain(lives).map(move |run| (number, run))
+        })
+    }
+
     /// Checks the claims on all runs under the policy of the scenario.
     fn check(&self, args: &Compare) -> Result<(), Problem> {
-        let mut checked = Vec::new();
-        for number in (0..self.policies.len()).filter(|&number| self.is_own(number)) {
-            checked.extend(self.simulated[number].iter().map(claims::CheckedRun::sim));
-            let lives = self.lives.get(number).into_iter().flatten();
-            checked.extend(lives.map(|live| claims::CheckedRun::live(live.summary())));
-        }
+        let checked: Vec<_> = self.checked().map(|(_, run)| run).collect();
         claims::check(&args.file, &self.scenario, &checked)
     }
 }

@@ -74,7 +74,7 @@ impl Files {
     pub(crate) fn keep(
         self,
         kept: OutputResults,
-        report: fn(&Path, &Path) -> Result<(), Problem>,
+        report: impl Fn(&Path, &Path) -> Result<(), Problem>,
     ) -> Result<Numbers, Problem> {
         if let Some((pending, written)) = self.trace.zip(kept.trace) {
             pending.keep(written)?;

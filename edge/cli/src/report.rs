@@ -12,13 +12,18 @@ use std::path::Path;
 use slackline_daemon::front::TIMELINE_SCRIPT;
 use slackline_html::{Cell, FigureOrigin, Page, Table};
 use slackline_metrics::{Meter, OverTime, Summary, VcpuSummary};
+use slackline_scenario::Scenario;
 use slackline_trace::{Header, Record, Sink, VcpuName};
 use slackline_units::{Span, Time};
 
+use crate::claims::CheckedRun;
 use crate::pending::Pending;
 use crate::problem::Problem;
 use crate::show;
 use columns::Columns;
+
+/// Name of a live host in the header of a trace.
+const LIVE: &str = "live";
 
 /// Number of points of a share over time.
 const POINTS: u64 = 60;
@@ -26,19 +31,22 @@ const POINTS: u64 = 60;
 /// Number of equal parts of a run at whose ends missed deadlines are marked.
 const MARKS: u64 = 100;
 
-/// Writes the report of a trace.
-pub(crate) fn write(trace: &Path, to: &Path) -> Result<(), Problem> {
-    let html = page(trace)?;
+/// Writes the report of a trace of a scenario. The flag of the scenario is true if the run reached
+/// its end, so that claims are checked.
+pub(crate) fn write(trace: &Path, to: &Path, checked: (&Scenario, bool)) -> Result<(), Problem> {
+    let html = page(trace, checked)?;
     let (pending, mut out) = Pending::new(to)?;
     pending.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))
 }
 
-fn page(file: &Path) -> Result<String, Problem> {
+fn page(file: &Path, (scenario, is_whole): (&Scenario, bool)) -> Result<String, Problem> {
     let (mut trace, names) = show::open(file)?;
     let header = trace.header().clone();
-    let mut run = RunSinks::new(&header, names.ended.unwrap_or(Time::START));
+    let end = names.ended.unwrap_or(Time::START);
+    let mut run = RunSinks::new(&header, end);
     let bad = |error| Problem::BadTrace { file: file.into(), error };
     trace.pass_to(&mut run).map_err(bad)?;
+    run.mark_misses(end);
     let RunSinks { meter, over_time, columns, .. } = run;
     let summary = meter.view().map_err(Problem::of_stray)?;
     let window = over_time.window();
@@ -56,7 +64,13 @@ fn page(file: &Path) -> Result<String, Problem> {
     }
     page = page.section("Numbers").table(table(&summary));
     page = page.section("Timeline").timeline(&columns.json(header.cpus), TIMELINE_SCRIPT);
-    page = claims::section(page, &header.scenario, &[("", &summary)]);
+    if is_whole {
+        let run = match header.machine == LIVE {
+            true => CheckedRun::live(&summary),
+            false => CheckedRun::sim(&summary),
+        };
+        page = claims::section(page, scenario, &[(header.machine.clone(), run)]);
+    }
     if !header.scenario.is_empty() {
         page = page.section("Scenario").code(&header.scenario);
     }

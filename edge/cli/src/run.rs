@@ -259,7 +259,9 @@ pub(crate) fn live(
     }
     let outcome = play::run(scenario, options, &mut outputs);
     let outcome = outcome.map_err(|error| Problem::of_live(file, error))?;
-    Ok(Live { numbers: files.keep(outputs.finish(), report::write)?, outcome })
+    let checked = (scenario, outcome.stopped.is_none());
+    let report = |trace: &Path, to: &Path| report::write(trace, to, checked);
+    Ok(Live { numbers: files.keep(outputs.finish(), report)?, outcome })
 }
 
 /// Measures the dispatch overhead on these CPUs, and prints it.

@@ -129,10 +129,11 @@ fn simulate(
     });
     drop(progress);
     match finished {
-        Ok(finished) => Ok(SimulationResults {
-            numbers: files.keep(outputs.finish(), report::write)?,
-            finished,
-        }),
+        Ok(finished) => {
+            let checked = (scenario, finished.stopped.is_none());
+            let report = |trace: &Path, to: &Path| report::write(trace, to, checked);
+            Ok(SimulationResults { numbers: files.keep(outputs.finish(), report)?, finished })
+        }
         Err(error) => Err(bug::explain(file, scenario, error)),
     }
 }

@@ -32,7 +32,7 @@ const MOST_SECONDS: u64 = 30;
 /// Question to a worker about its recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct WorkerQuestion {
-    /// What-if question of the caller.
+    /// Question of the caller about other parameters, policies or neighbours.
     pub asked: WhatIf,
     /// Names of the VMs whose numbers may be in the answer, besides those that the question adds.
     /// `None` for all.

@@ -114,6 +114,41 @@ fn fits(unit: Unit, test: &Test) -> bool {
     }
 }
 
+/// Result of a claim in a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClaimOutcome {
+    /// The claim holds.
+    Holds,
+    /// The claim does not hold. The value is the measured value in words.
+    Fails(String),
+    /// The host of the run cannot measure the value.
+    NotMeasured,
+}
+
+/// Returns the outcome of each claim for the results of a run. Claims for the other kind of host
+/// (simulated or live) are left out.
+///
+/// # Errors
+/// If a claim names a metric that does not exist.
+pub fn outcomes<'a>(
+    scenario: &'a Scenario,
+    on: ClaimHosts,
+    summary: &Summary,
+) -> Result<Vec<(&'a Claim, ClaimOutcome)>, BadClaim> {
+    let claims = scenario.claims.iter().filter(|claim| [ClaimHosts::Both, on].contains(&claim.on));
+    let outcome = |claim: &'a Claim| {
+        let measured =
+            measure(claim, summary).or_else(|unknown| of_no_row(claim, scenario, unknown))?;
+        let outcome = match holds(claim, measured, summary) {
+            None => ClaimOutcome::NotMeasured,
+            Some(true) => ClaimOutcome::Holds,
+            Some(false) => ClaimOutcome::Fails(in_words(measured)),
+        };
+        Ok((claim, outcome))
+    };
+    claims.map(outcome).collect()
+}
+
 /// Returns the claims that do not hold for the results of a run. Claims for the other kind of host
 /// (simulated or live) are not checked.
 ///
@@ -124,13 +159,11 @@ pub fn failed<'a>(
     on: ClaimHosts,
     summary: &Summary,
 ) -> Result<Vec<FailedClaim<'a>>, BadClaim> {
-    let mut failed = Vec::new();
-    for claim in scenario.claims.iter().filter(|claim| [ClaimHosts::Both, on].contains(&claim.on)) {
-        let measured =
-            measure(claim, summary).or_else(|unknown| of_no_row(claim, scenario, unknown))?;
-        failed.extend(fails(claim, measured, summary).map(|got| FailedClaim { claim, got }));
-    }
-    Ok(failed)
+    let failure = |(claim, outcome)| match outcome {
+        ClaimOutcome::Fails(got) => Some(FailedClaim { claim, got }),
+        ClaimOutcome::Holds | ClaimOutcome::NotMeasured => None,
+    };
+    Ok(outcomes(scenario, on, summary)?.into_iter().filter_map(failure).collect())
 }
 
 impl fmt::Display for FailedClaim<'_> {
@@ -150,9 +183,8 @@ fn measure(claim: &Claim, summary: &Summary) -> Result<Measure, BadClaim> {
     measured.map_err(|unknown| BadClaim::Unknown { line: claim.line, unknown })
 }
 
-/// Returns the measured value in words if the claim does not hold. `None` if it holds, or if this
-/// host cannot measure the value.
-fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> {
+/// Returns true if the claim holds. `None` if this host cannot measure the value.
+fn holds(claim: &Claim, measured: Measure, summary: &Summary) -> Option<bool> {
     let (got, unit) = number(measured)?;
     // The error is compared without its sign, so that it is small if it is near zero.
     let got = if claim.metric == "error" { got.abs() } else { got };
@@ -160,7 +192,7 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
         let (wanted, wanted_unit) = amount_number(amount);
         wanted_unit == unit && holds(got, wanted)
     };
-    let holds = match claim.test {
+    Some(match claim.test {
         Test::Refused => true,
         Test::Below(amount) => compare(amount, |got, wanted| got < wanted),
         Test::Above(amount) => compare(amount, |got, wanted| got > wanted),
@@ -174,8 +206,7 @@ fn fails(claim: &Claim, measured: Measure, summary: &Summary) -> Option<String> 
             let wanted = resolve(of, claim, summary)?;
             (got - wanted).abs() <= i128::from(tolerance_ppm)
         }
-    };
-    (!holds).then(|| in_words(measured))
+    })
 }
 
 /// Returns the value of a metric that has no row: the task has had no job, or the client has not

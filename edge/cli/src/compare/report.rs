@@ -32,8 +32,10 @@ pub(super) fn write(
     let page = overview(&compared.scenario, cases, seeds);
     let page = waits(page, compared, runs).section("Numbers").table(table(cases));
     let page = timelines(page, file, compared, seeds)?;
-    let all = cases.iter().flat_map(|case| case.runs.iter().map(|run| (case.name.as_str(), run)));
-    let page = claims::section(page, &compared.scenario.text, &all.collect::<Vec<_>>());
+    let checked = compared.checked().map(|(number, run)| {
+        (format!("{}, {}", compared.policies[number], run.summary.machine), run)
+    });
+    let page = claims::section(page, &compared.scenario, &checked.collect::<Vec<_>>());
     let html = page.section("Scenario").code(&compared.scenario.text).html();
     let (pending, mut out) = Pending::new(to)?;
     pending.keep(out.write_all(html.as_bytes()).and_then(|()| out.flush()))
