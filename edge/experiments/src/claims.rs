@@ -117,7 +117,7 @@ fn fits(unit: Unit, test: &Test) -> bool {
 /// Result of a claim in a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
-    /// The claim holds.
+    /// The claim holds for the run.
     Holds,
     /// The claim does not hold. The value is the measured value in words.
     Fails(String),

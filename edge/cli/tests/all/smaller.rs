@@ -67,13 +67,15 @@ fn html_report_has_results_of_claims_and_marks_of_missed_deadlines() {
                 [[domain]]\nname = 'web'\nwork = { kind = 'spin' }\n\
                 share.edf = { slice = '2ms', period = '10ms', exact = true }\n\
                 [[claim]]\nthat = 'delivered of web'\nis = 'at least 10%'\n\
-                [[claim]]\nthat = 'misses of web'\nis = 'at most 3'\n";
+                [[claim]]\nthat = 'misses of web'\nis = 'at most 3'\n\
+                [[claim]]\nthat = 'wake to run p99 of web'\nis = 'below 1ms'\n";
     let place = Place::with(text);
     place.run(&["sim", "it.toml", "--report", "it.html"]).ended_with(1);
     let html = String::from_utf8(place.read("it.html")).expect("UTF-8");
     let rows: Vec<&str> = html.split("<tr>").filter(|row| row.contains(" of web is ")).collect();
-    assert_eq!(rows.len(), 2, "a row for each claim");
+    assert_eq!(rows.len(), 3, "a row for each claim");
     assert!(rows[0].contains("holds") && rows[1].contains("fails: 20"), "{rows:?}");
+    assert!(rows[2].contains("not measured"), "the VM never wakes: {rows:?}");
     // All 20 periods without CPU time are missed. A column is 4 ms long.
     let marks = html.split("\"missed\":").nth(1).expect("marks");
     let marks: Vec<(u64, u64, u64)> =

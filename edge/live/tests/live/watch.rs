@@ -564,19 +564,3 @@ fn watch_of_exited_thread_is_refused_with_thread_id() {
         yield_now();
     }
 }
-
-#[test]
-fn thread_removed_from_the_watch_is_no_longer_reported() {
-    let Some(mut watch) = watch() else { return };
-    let [gone, stays] = [0, 1].map(|_| Worker::new(|| burn(Span::from_ms(1))));
-    watch.add(gone.tid).unwrap();
-    watch.add(stays.tid).unwrap();
-    gone.start();
-    gone.finished();
-    watch.remove(gone.tid);
-    stays.start();
-    stays.finished();
-    let mut events = Vec::new();
-    drain_until(&mut watch, &mut events, stays.tid, ASLEEP);
-    assert!(events.iter().all(|event| event.tid == stays.tid));
-}
