@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use slackline_host::Host;
-use slackline_host::policy::{Spec, Topology, Values};
+use slackline_host::policy::{Promise, Spec, Topology, Values};
 use slackline_trace::{Entry, Record};
-use slackline_units::{CpuId, Span, Time, VcpuId};
+use slackline_units::{CpuId, Reservation, ReservationError, Span, Time, VcpuId};
 
 use crate::live_host::{HostClock, LiveHost, LiveHostError, Watching};
 use crate::vcpu_threads::UsedClock;
@@ -26,6 +26,7 @@ pub struct FedHost {
     way: Arc<RecordingEnforcement>,
     /// CPU time used by each vCPU, by slot. Each vCPU is one thread or one process tree.
     used: Vec<Arc<AtomicU64>>,
+    promise: fn(&Values) -> Result<Option<Promise>, ReservationError>,
 }
 
 /// Scheduling class that an order gives to a vCPU.
@@ -115,7 +116,7 @@ impl FedHost {
         let clock = HostClock::Fed(Arc::clone(&now));
         let parts = (Watching::Events(sources.collect(), None), clock, Box::new(way.clone()) as _);
         let host = LiveHost::with(Host::new(spec, values, topology), &real, parts)?;
-        Ok(FedHost { host, events, now, way, used: Vec::new() })
+        Ok(FedHost { host, events, now, way, used: Vec::new(), promise: spec.promise })
     }
 
     /// Sets the clock of the host.
@@ -137,7 +138,8 @@ impl FedHost {
         let clock = UsedClock::Fed(Arc::clone(&self.used[vcpu.slot()]));
         let threads = vec![(tid_of(vcpu), clock, Span::ZERO)];
         let handle = VcpuHandle::new(vcpu, HeldThreads::Each(Vec::new()));
-        self.host.join_fed((handle, threads), share, is_exact)?;
+        let hard_limit = self.hard_limit(share).filter(|_| is_exact);
+        self.host.join_fed((handle, threads), share, hard_limit)?;
         Ok(())
     }
 
@@ -156,8 +158,13 @@ impl FedHost {
         let clock = UsedClock::Fed(Arc::clone(&self.used[vcpu.slot()]));
         let tids: Vec<Tid> = threads.iter().copied().filter_map(Tid::new).collect();
         let handle = VcpuHandle::new(vcpu, HeldThreads::Each(Vec::new()));
-        self.host.join_fed_tree((handle, &tids, clock), share, is_exact)?;
+        let hard_limit = self.hard_limit(share).filter(|_| is_exact);
+        self.host.join_fed_tree((handle, &tids, clock), share, hard_limit)?;
         Ok(())
+    }
+
+    fn hard_limit(&self, share: &Values) -> Option<Reservation> {
+        (self.promise)(share).ok().flatten().map(|promise| promise.reservation)
     }
 
     /// Returns the threads of a process tree that should run first, in order, according to the

@@ -15,8 +15,6 @@ use slackline_linux::thread::Stat;
 pub(crate) struct VcpuThreads {
     pub(crate) vcpu: VcpuId,
     pub(crate) body: Body,
-    /// True if the vCPU has a hard limit. Then its threads can be stopped.
-    pub(crate) exact: bool,
 }
 
 /// Kind of the threads that form a vCPU.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use slackline_host::policy::Entitlement;
 use slackline_host::{CpuUse, Fact, Fault, Host, NextInLine, Report, VcpuTerms};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use super::recording::Recording;
 use super::view::{PassEvents, Sighting};
@@ -72,8 +72,9 @@ pub(super) struct Vcpu {
     /// True if this vCPU has threads on several CPUs at once. Their CPU time is counted as if it
     /// came from one CPU.
     pub(super) is_wide: bool,
-    /// True if this vCPU has a hard limit, so that it receives no slack.
-    pub(super) is_exact: bool,
+    /// Reservation of this vCPU if it is a hard limit, so that the vCPU receives no slack. `None` if
+    /// the vCPU has no hard limit.
+    pub(super) hard_limit: Option<Reservation>,
     pub(super) home: Arc<Home>,
     /// Time of the run at which this vCPU was stopped. `None` if it is not stopped.
     pub(super) held_since: Option<Time>,
@@ -120,7 +121,11 @@ pub(super) struct NewcomerVcpu {
 }
 
 impl Vcpu {
-    pub(super) fn new(handle: VcpuHandle, joined: NewcomerVcpu, is_exact: bool) -> Vcpu {
+    pub(super) fn new(
+        handle: VcpuHandle,
+        joined: NewcomerVcpu,
+        hard_limit: Option<Reservation>,
+    ) -> Vcpu {
         let (vcpu, handle) = (handle.vcpu, Arc::new(handle));
         let NewcomerVcpu { home, known, is_tree, is_wide } = joined;
         let threads = known.into_iter().map(|known| (known.thread.tid, known)).collect();
@@ -130,7 +135,7 @@ impl Vcpu {
             threads,
             is_tree,
             is_wide,
-            is_exact,
+            hard_limit,
             home,
             held_since: None,
             runs_after_stop: false,

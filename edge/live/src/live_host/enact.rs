@@ -20,6 +20,17 @@ const READY: usize = 4;
 /// Time after which the kernel runs the next `SCHED_RR` thread of the same priority, by default.
 const ROUND_ROBIN_QUANTUM: Span = Span::from_ms(100);
 
+/// Smallest rest of a hard limit with which a vCPU may follow the chosen vCPU when that one blocks.
+///
+/// No event reports a block to the dispatcher. So the vCPU that follows runs until the next pass,
+/// up to 1 ms later, even if its budget is exhausted long before. A vCPU with a smaller rest waits
+/// for that pass instead.
+const LEAST_REST: Span = Span::from_us(500);
+
+/// Shortest period for which a vCPU with a small rest waits for a pass. In a shorter period, the
+/// wait of up to 1 ms could be the cause of a missed deadline.
+const LEAST_PERIOD: Span = Span::from_ms(10);
+
 /// Returns how the threads of a process tree use a timeslice of length `limit`. The kernel's
 /// round-robin quantum continues across timeslices. If a quantum ended within a short timeslice, an
 /// arbitrary thread would receive the remaining time. So only a timeslice longer than the quantum
@@ -76,6 +87,9 @@ impl Decider {
         // If the kernel refused an order for a vCPU, the same order would be refused again at once,
         // and so on forever.
         in_line.retain(|next| !self.pcpus.is_refused(next.vcpu));
+        let mut staged = in_line.clone();
+        let first = staged.first().map(|first| first.vcpu);
+        staged.retain(|next| Some(next.vcpu) == first || self.may_follow(*next));
         let pcpu = &mut self.pcpus.all[cpu.index()];
         let turn = pcpu.turn.map(|(vcpu, _, entitlement)| (vcpu, entitlement));
         // While one vCPU pays the debt as an ordinary thread, no other vCPU is real-time. A
@@ -84,7 +98,7 @@ impl Decider {
             && pcpu.fair_server.is_to_be_paid(pcpu.is_paying, in_line.len() > 1);
         pcpu.is_awaited = in_line.len() > 1;
         pcpu.ready = in_line.iter().skip(1).filter_map(|next| next.limit).min();
-        let raised: &[NextInLine] = if pcpu.is_paying { &[] } else { &in_line };
+        let raised: &[NextInLine] = if pcpu.is_paying { &[] } else { &staged };
         let mut before = std::mem::take(&mut pcpu.placed);
         if let Some(home) = turn.and_then(|(vcpu, _)| self.home(vcpu)) {
             home.set(cpu);
@@ -103,7 +117,7 @@ impl Decider {
         // Demotions come first: before a vCPU is raised, the vCPU that it replaces must be demoted.
         for &vcpu in &before {
             if !raised.iter().any(|next| next.vcpu == vcpu) {
-                let is_owed = in_line.iter().any(|next| next.vcpu == vcpu);
+                let is_owed = staged.iter().any(|next| next.vcpu == vcpu);
                 self.put_down((vcpu, cpu), turn, is_owed, order);
             }
         }
@@ -119,6 +133,15 @@ impl Decider {
         before.extend(in_line.iter().map(|next| next.vcpu));
         self.pcpus.all[cpu.index()].placed = before;
         self.in_line = in_line;
+    }
+
+    /// Returns true if a vCPU may run when the vCPU before it in line blocks. A vCPU with a hard
+    /// limit and a small rest of its budget may not.
+    fn may_follow(&self, next: NextInLine) -> bool {
+        let known = self.vcpus.get(next.vcpu.slot()).and_then(Option::as_ref);
+        let hard_limit = known.and_then(|known| known.hard_limit);
+        hard_limit.is_none_or(|limit| limit.period() < LEAST_PERIOD)
+            || next.limit.is_none_or(|rest| rest >= LEAST_REST)
     }
 
     fn note_unbound(&mut self, vcpu: VcpuId) {
@@ -159,7 +182,7 @@ impl Decider {
         if known.home.get().is_some_and(|home| home != cpu) {
             return;
         }
-        let must_not = known.is_exact && self.host.moment().is_awake(vcpu);
+        let must_not = known.hard_limit.is_some() && self.host.moment().is_awake(vcpu);
         let place = match turn {
             _ if known.is_paused => known.stop_place(),
             _ if self.pcpus.is_refused(vcpu) => Place::Original,

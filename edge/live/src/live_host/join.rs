@@ -5,7 +5,7 @@ use std::sync::{Arc, MutexGuard};
 use slackline_host::VcpuTerms;
 use slackline_host::policy::Values;
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuId, CpuSet, CpuShare, Span, Time, VcpuId};
+use slackline_units::{CpuId, CpuSet, CpuShare, Reservation, Span, Time, VcpuId};
 
 use super::decider::{Decider, NewcomerVcpu, Vcpu};
 use super::{LiveHost, LiveHostError, NewcomerThreads, NotDone};
@@ -20,8 +20,9 @@ pub(crate) struct Joining {
     pub(crate) share: Values,
     /// CPUs on which the vCPU may run. `None` allows all managed CPUs.
     pub(crate) cpus: Option<CpuSet>,
-    /// Slice of the vCPU if it has a hard limit. `None` if it has no hard limit.
-    pub(crate) exact_slice: Option<Span>,
+    /// Reservation of the vCPU if it is a hard limit. Then its threads can be stopped. `None` if
+    /// the vCPU has no hard limit.
+    pub(crate) hard_limit: Option<Reservation>,
 }
 
 /// Result of adding a group of vCPUs. The error names the vCPU that could not join, and the reason.
@@ -131,8 +132,8 @@ impl LiveHost {
     }
 
     fn join_one(&self, decider: &mut Decider, joining: Joining) -> Result<(), NotDone> {
-        let Joining { threads, share, cpus, exact_slice } = joining;
-        let VcpuThreads { vcpu, body, exact } = threads;
+        let Joining { threads, share, cpus, hard_limit } = joining;
+        let VcpuThreads { vcpu, body } = threads;
         let threads = match &body {
             Body::Threads(members) => {
                 HeldThreads::Each(members.iter().map(|it| it.held.clone()).collect())
@@ -147,8 +148,8 @@ impl LiveHost {
             let real = decider.real_cpus(cpus);
             handle.confine(decider.number, real).map_err(NotDone::Refused)?;
         }
-        if exact_slice.is_some() {
-            self.notice_use(&handle, exact_slice)?;
+        if hard_limit.is_some() {
+            self.notice_use(&handle, hard_limit)?;
         }
         let known = match body {
             Body::Threads(members) => {
@@ -160,7 +161,7 @@ impl LiveHost {
             }
             Body::Tree(tree) => self.known_tree(&tree, vcpu)?,
         };
-        let vcpu = Vcpu::new(handle, known, exact);
+        let vcpu = Vcpu::new(handle, known, hard_limit);
         self.join_known(decider, vcpu, VcpuTerms { share: &share, cpus })
     }
 
@@ -169,11 +170,11 @@ impl LiveHost {
         &self,
         (handle, threads): (VcpuHandle, Vec<(Tid, UsedClock, Span)>),
         share: &Values,
-        is_exact: bool,
+        hard_limit: Option<Reservation>,
     ) -> Result<(), NotDone> {
         let decider = self.observe()?;
         let known = self.known(threads, handle.vcpu)?;
-        self.finish_join(decider, Vcpu::new(handle, known, is_exact), share)
+        self.finish_join(decider, Vcpu::new(handle, known, hard_limit), share)
     }
 
     /// Adds a process tree for a test or bench. Its threads do not exist in the kernel.
@@ -181,13 +182,13 @@ impl LiveHost {
         &self,
         (handle, tids, clock): (VcpuHandle, &[Tid], UsedClock),
         share: &Values,
-        is_exact: bool,
+        hard_limit: Option<Reservation>,
     ) -> Result<(), NotDone> {
         let decider = self.observe()?;
         let home = Arc::new(Home::none());
         let known = self.known_threads((tids, handle.vcpu), &home, &Meter::new(clock, Span::ZERO));
         let joined = NewcomerVcpu { home, known: known?, is_tree: true, is_wide: false };
-        self.finish_join(decider, Vcpu::new(handle, joined, is_exact), share)
+        self.finish_join(decider, Vcpu::new(handle, joined, hard_limit), share)
     }
 
     fn finish_join(

@@ -6,7 +6,7 @@ use std::sync::{Arc, MutexGuard};
 
 use slackline_host::{Fact, VcpuTerms};
 use slackline_trace::{Record, Sink};
-use slackline_units::{CpuSet, Span, Time, VcpuId};
+use slackline_units::{CpuSet, Reservation, Time, VcpuId};
 
 use super::decider::{Decider, Vcpu, broken};
 use super::{LiveHost, LiveHostError, NotDone};
@@ -23,26 +23,31 @@ const NOTICES: u64 = 8;
 const MOST_LOOKING: u64 = 100;
 
 impl LiveHost {
-    /// Turns the hard limit of a vCPU on or off. The host must have a means to stop the vCPU.
-    pub(crate) fn set_exact(&self, vcpu: VcpuId, is_exact: bool) -> Result<(), LiveHostError> {
+    /// Makes a reservation the hard limit of a vCPU, or ends the hard limit. The host must have a
+    /// means to stop the vCPU.
+    pub(crate) fn set_hard_limit(
+        &self,
+        vcpu: VcpuId,
+        hard_limit: Option<Reservation>,
+    ) -> Result<(), LiveHostError> {
         let mut decider = self.decider();
         if let Some(known) = decider.get_mut(vcpu) {
-            known.is_exact = is_exact;
+            known.hard_limit = hard_limit;
             decider.touched.push(vcpu);
         }
         self.finish(decider)
     }
 
-    /// Requests notifications for a vCPU with a hard limit and this slice. Its dispatcher then
+    /// Requests notifications for a vCPU with this hard limit. Its dispatcher then
     /// wakes at once if the vCPU receives CPU time while it counts as blocked. With `None`, ends
     /// the notifications.
     pub(crate) fn notice_use_of(
         &self,
         vcpu: VcpuId,
-        exact_slice: Option<Span>,
+        hard_limit: Option<Reservation>,
     ) -> Result<(), NotDone> {
         let handle = self.decider().get(vcpu).map(|known| Arc::clone(&known.handle));
-        handle.map_or(Ok(()), |handle| self.notice_use(&handle, exact_slice))
+        handle.map_or(Ok(()), |handle| self.notice_use(&handle, hard_limit))
     }
 
     /// Requests or ends notifications of CPU time use, as
@@ -50,12 +55,13 @@ impl LiveHost {
     pub(super) fn notice_use(
         &self,
         handle: &VcpuHandle,
-        exact_slice: Option<Span>,
+        hard_limit: Option<Reservation>,
     ) -> Result<(), NotDone> {
         let perf = self.perf();
         let Some(perf) = &*perf else { return Ok(()) };
-        let noticed = handle.notice_use(exact_slice.map(|slice| (slice / NOTICES, perf.rings())));
-        let (Err(why), Some(slice)) = (noticed, exact_slice) else { return Ok(()) };
+        let slice = hard_limit.map(Reservation::slice);
+        let noticed = handle.notice_use(slice.map(|slice| (slice / NOTICES, perf.rings())));
+        let (Err(why), Some(slice)) = (noticed, slice) else { return Ok(()) };
         if self.dispatch * MOST_LOOKING > slice {
             return Err(NotDone::Unnoticed { slice, look: self.dispatch, why });
         }

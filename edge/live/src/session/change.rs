@@ -41,9 +41,8 @@ impl Session {
     ) -> Result<(), RequestError> {
         self.check_cpus(cpus)?;
         self.check_watched(&share)?;
-        let [before, after] = [&self.row(id)?.share, &share].map(|share| self.exact_slice(share));
-        let notice = |slice| self.host.notice_use_of(id.vcpu(), slice);
-        notice(after).map_err(|error| self.not_done(error))?;
+        let [before, after] = [&self.row(id)?.share, &share].map(|share| self.hard_limit(share));
+        self.host.notice_use_of(id.vcpu(), after).map_err(|error| self.not_done(error))?;
         let changed = self.change_noticed(id, share, cpus, due);
         if changed.is_err() {
             let _ = self.host.notice_use_of(id.vcpu(), before);
@@ -58,9 +57,9 @@ impl Session {
         cpus: Option<CpuSet>,
         due: Time,
     ) -> Result<(), RequestError> {
-        let will_be_exact = self.is_exact(&share);
         let row = self.row(id)?;
-        let (was_exact, had_stop) = (row.is_exact, row.has_stop);
+        let [limit_before, limit] = [&row.share, &share].map(|share| self.hard_limit(share));
+        let (will_be_exact, had_stop) = (limit.is_some(), row.has_stop);
         let threads = row.threads.clone();
         let promises = [self.most_of(id), self.most(id, &share)];
         // A larger budget is granted before the share changes, a smaller budget afterwards.
@@ -69,11 +68,11 @@ impl Session {
             let _ = self.fence.regrant(&threads, &promises[..1]);
             return Err(error);
         }
-        let changed = self.host.set_exact(id.vcpu(), will_be_exact).map_err(NotDone::from);
+        let changed = self.host.set_hard_limit(id.vcpu(), limit).map_err(NotDone::from);
         let terms = VcpuTerms { share: &share, cpus };
         if let Err(error) = changed.and_then(|()| self.host.change(id.vcpu(), terms, due)) {
-            // If `set_exact` fails, the host has ended, and the first error is the reason.
-            let _ = self.host.set_exact(id.vcpu(), was_exact);
+            // If `set_hard_limit` fails, the host has ended, and the first error is the reason.
+            let _ = self.host.set_hard_limit(id.vcpu(), limit_before);
             if !had_stop {
                 self.drop_stop(id);
             }

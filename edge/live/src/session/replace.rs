@@ -89,9 +89,8 @@ impl Session {
         if !row.is_nobody() {
             return Err(RequestError::Taken { vcpu: id.vcpu() });
         }
-        let (body, exact) = (Body::Threads(Vec::new()), row.is_exact);
-        let threads = VcpuThreads { vcpu: id.vcpu(), body, exact };
-        let exact_slice = self.exact_slice(&row.share);
-        Ok(Joining { threads, share: row.share.clone(), cpus: row.cpus, exact_slice })
+        let threads = VcpuThreads { vcpu: id.vcpu(), body: Body::Threads(Vec::new()) };
+        let hard_limit = self.hard_limit(&row.share);
+        Ok(Joining { threads, share: row.share.clone(), cpus: row.cpus, hard_limit })
     }
 }

@@ -2,7 +2,7 @@
 
 use slackline_host::policy::Values;
 use slackline_trace::VcpuName;
-use slackline_units::{CpuSet, DomId, Span, VcpuId};
+use slackline_units::{CpuSet, DomId, Reservation, VcpuId};
 use thiserror::Error;
 
 use super::contest::{Changes, is_of_libvirt};
@@ -177,8 +177,8 @@ impl Session {
                 };
                 prepared.ids.push(id);
                 let threads = self.hold(id, &request.who)?;
-                let exact_slice = self.exact_slice(&share);
-                prepared.joining.push(Joining { threads, share, cpus, exact_slice });
+                let hard_limit = self.hard_limit(&share);
+                prepared.joining.push(Joining { threads, share, cpus, hard_limit });
                 prepared.names.push((request.name, request.domain));
                 Ok(())
             });
@@ -334,14 +334,14 @@ impl Session {
     }
 
     pub(super) fn is_exact(&self, share: &Values) -> bool {
-        self.exact_slice(share).is_some()
+        self.hard_limit(share).is_some()
     }
 
-    /// Returns the slice of a share if the slice is a hard limit. `None` if the share has no hard
+    /// Returns the reservation of a share if it is a hard limit. `None` if the share has no hard
     /// limit.
-    pub(super) fn exact_slice(&self, share: &Values) -> Option<Span> {
+    pub(super) fn hard_limit(&self, share: &Values) -> Option<Reservation> {
         let promise = (self.policy.promise)(share).ok().flatten();
-        promise.filter(|promise| promise.bounded).map(|promise| promise.reservation.slice())
+        promise.filter(|promise| promise.bounded).map(|promise| promise.reservation)
     }
 
     fn check(&self, request: &Request) -> Result<(), RequestError> {
@@ -451,14 +451,13 @@ impl Session {
             let watched = self.host.watch(tid);
             watched.map_err(RequestError::Host)?;
         }
-        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Threads(members), exact: is_exact })
+        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Threads(members) })
     }
 
     fn hold_tree(&mut self, id: JoinId, tree: HeldTree) -> Result<VcpuThreads, RequestError> {
         let row = self.row_mut(id)?;
         row.threads = tree.first().to_vec();
         row.tree = Some(tree.clone());
-        let exact = row.is_exact;
         // If another program made the cgroup, that program may change the cgroup's CPUs.
         if tree.place().origin.is_some() {
             self.keep_within(tree.first()[0].tid(), tree.wide())?;
@@ -467,7 +466,7 @@ impl Session {
         self.fence.grant(tree.first(), most)?;
         let tids: Vec<Tid> = tree.first().iter().map(ThreadRef::tid).collect();
         self.host.watch_tree(id.vcpu(), tids);
-        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree), exact })
+        Ok(VcpuThreads { vcpu: id.vcpu(), body: Body::Tree(tree) })
     }
 
     /// Prepares the means of stopping a member, such as its freezer cgroup.

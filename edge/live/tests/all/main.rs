@@ -4,6 +4,7 @@
 mod common;
 
 mod fed;
+mod in_line;
 mod kept_places;
 mod late_timers;
 mod recorder;
