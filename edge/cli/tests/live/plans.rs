@@ -8,12 +8,14 @@ use crate::common::live::{self, Live, Victim, let_pass, wait_until};
 use crate::common::service::Daemon;
 
 /// Writes a plan that halves `web` and enlarges `db`, with a prediction for `web`.
+/// Writes a plan that predicts a share and so many misses that only the share decides. On a loaded
+/// machine, deadlines are missed.
 fn write_plan(live: &Live, revision: u64, share_ppm: u64) {
     let plan = format!(
         "_revision = {revision}\n\
          [web]\nslice = \"1ms\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n\
          [[web.predicted]]\nvcpu = \"web.0\"\nlength_ns = 2000000000\n\
-         share_ppm = [{share_ppm}, {share_ppm}]\nmissed = [0, 0]\n\
+         share_ppm = [{share_ppm}, {share_ppm}]\nmissed = [100, 100]\n\
          [db]\nslice = \"4ms\"\nperiod = \"10ms\"\nexact = true\nvcpus = 1\n"
     );
     std::fs::write(live.place.path("plan"), plan).expect("a file for the test");
