@@ -41,6 +41,13 @@ const REST: u64 = 8;
 /// chosen the next vCPU. A dispatcher pass takes longer.
 const KERNEL_SWITCH: Span = Span::from_us(5);
 
+/// Minimum length of a job that continues after a brief block.
+const LONG_JOB: Span = Span::from_ms(100);
+
+/// Maximum length of a brief block. A CPU-bound program blocks so briefly now and then, for example
+/// for a page fault.
+const BRIEF_BLOCK: Span = Span::from_us(50);
+
 /// Overhead of a CPU, as one record of the trace describes it.
 #[derive(Clone, Copy, Debug)]
 struct PaidOverhead {
@@ -131,6 +138,10 @@ impl Collector {
             }
         }
         if !std::mem::replace(&mut stay.is_runnable, true) {
+            if let Some(last) = demand.jobs.last_mut().filter(|last| continues(last, at)) {
+                last.blocked = Time::NEVER;
+                return;
+            }
             demand.jobs.push(Job { ready: at, work: Span::ZERO, blocked: Time::NEVER });
         }
     }
@@ -253,16 +264,16 @@ impl Collector {
     ///
     /// Two kinds of later run intervals of a live vCPU with a hard limit belong to the same
     /// timeslice. First, a vCPU that is to stop runs once more, outside its slice, because it stops
-    /// itself. Second, a vCPU whose timer expired early receives the small rest of its slice.
+    /// itself. It may run outside its slice again when another vCPU blocks. That is no late stop.
+    /// Second, a vCPU whose timer expired early receives the small rest of its slice.
     fn overran(&mut self, vcpu: VcpuId, used: Span, due: bool, limit: Option<Span>) {
         let Some((stay, demand)) = self.stay(vcpu) else { return };
         let slice =
             demand.reserved.filter(|it| it.exact).and_then(|it| Some(it.reservation?.slice()));
         let is_rest = |limit: Span| slice.is_some_and(|slice| limit < slice / REST);
         let ended = match (&mut stay.overrun, limit) {
-            (Some(overrun), None) if !due && slice.is_some() => {
-                *overrun += used;
-                None
+            (overrun @ Some(_), None) if !due && slice.is_some() => {
+                overrun.take().map(|overrun| overrun + used)
             }
             (Some(overrun), Some(limit)) if is_rest(limit) => {
                 *overrun += used.left_after(limit);
@@ -294,6 +305,13 @@ impl Collector {
             }
         }
     }
+}
+
+/// Returns true if a job continues when its vCPU wakes at `woken`, because the job was long and the
+/// block was brief. As a job of its own, the rest would not be ready before `woken`, even in a
+/// simulation in which the vCPU receives its CPU time earlier.
+fn continues(job: &Job, woken: Time) -> bool {
+    job.blocked.since(job.ready) >= LONG_JOB && woken.since(job.blocked) <= BRIEF_BLOCK
 }
 
 impl Sink for Collector {

@@ -37,6 +37,27 @@ fn recorded_job_throttled_over_several_periods_counts_as_one_job() {
 }
 
 #[test]
+fn long_job_continues_after_a_brief_block_but_not_after_a_longer_one() {
+    let vcpu = VcpuId::new(0, DomId::new(0), 0);
+    for (block_us, jobs) in [(50, 1), (51, 2)] {
+        let mut collector = Collector::new(at(1_000));
+        collector.record(&Record::Joined { at: at(0), vcpu });
+        collector.record(&Record::Woke { at: at(1), vcpu });
+        collector.record(&Record::Blocked { at: at(101), vcpu });
+        let again = at(101).after(Span::from_us(block_us));
+        collector.record(&Record::Woke { at: again, vcpu });
+        let demand = collector.finish();
+        assert_eq!(demand.vcpus[0].jobs.len(), jobs, "a block of {block_us} us");
+        assert!(
+            demand.vcpus[0]
+                .jobs
+                .iter()
+                .all(|job| job.has_ended() == (job.ready == at(1) && jobs == 2))
+        );
+    }
+}
+
+#[test]
 fn demand_per_period_assumes_a_cpu_without_other_vcpus() {
     let recording = recorded(ALONE);
     let web = &recording.demand.vcpus[0];
@@ -178,6 +199,8 @@ fn wake_latency_excludes_waits_for_a_reserved_timeslice() {
     ] {
         collector.record(&record);
     }
-    let latency = collector.finish().others.wake_latency;
+    let latencies = collector.finish().others.wake_latency;
+    let latency = &latencies[&web];
+    assert!(!latencies.contains_key(&db), "db did not wake");
     assert_eq!((latency.count(), latency.sum()), (1, Span::from_us(50)));
 }
