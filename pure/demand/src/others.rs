@@ -51,10 +51,10 @@ pub struct OtherDemand {
     /// Period of the kernel's tick, and the time of the first tick in the trace. `None` if the
     /// recorded preemptions do not show a tick.
     pub tick: Option<(Span, Span)>,
-    /// Time from a vCPU's wake until it ran, in the part of the recording from which costs are
+    /// Time from each vCPU's wakes until it ran, in the part of the recording from which costs are
     /// fitted. Contains only wakes after which the vCPU ran soon and did not wait for the reserved
     /// timeslice of another vCPU.
-    pub wake_latency: Samples,
+    pub wake_latency: BTreeMap<VcpuId, Samples>,
 }
 
 /// Collects the jobs of host threads.
@@ -63,7 +63,7 @@ pub(crate) struct ThreadCollector {
     threads: BTreeMap<HostThreadId, ThreadRow>,
     cpus: BTreeMap<CpuId, CpuRow>,
     passes: Samples,
-    wake_latency: Samples,
+    wake_latency: BTreeMap<VcpuId, Samples>,
     /// Time of the last wake of each vCPU that has not run since.
     woken: BTreeMap<VcpuId, Time>,
     /// Times at which an ordinary thread lost a CPU to another ordinary thread.
@@ -147,7 +147,7 @@ impl ThreadCollector {
             }
             Record::Ran { vcpu, cpu, from, to, end, due, .. } => {
                 if let Some(at) = self.woken.remove(&vcpu).filter(|_| from <= fit_until) {
-                    self.ran_after_wake(cpu, at, from);
+                    self.ran_after_wake((vcpu, cpu), at, from);
                 }
                 self.ran((vcpu, cpu), (from, to), (end, due));
             }
@@ -207,11 +207,11 @@ impl ThreadCollector {
     /// Measures the wake latency of a vCPU that woke at `at` and runs at `from`. A wait for the
     /// reserved timeslice of another vCPU is no latency: a simulation of the policy contains such
     /// waits already.
-    fn ran_after_wake(&mut self, cpu: CpuId, at: Time, from: Time) {
+    fn ran_after_wake(&mut self, (vcpu, cpu): (VcpuId, CpuId), at: Time, from: Time) {
         let latency = from.since(at);
         let has_waited = self.cpus.get(&cpu).is_some_and(|state| state.reserved_until > at);
         if latency < LATENCY && !has_waited {
-            self.wake_latency.add(latency);
+            self.wake_latency.entry(vcpu).or_default().add(latency);
         }
     }
 
@@ -289,7 +289,7 @@ impl ThreadCollector {
         });
         // Without a dispatcher, only other vCPUs delay a wake.
         let has_passes = self.passes.count() > 0;
-        let wake_latency = if has_passes { self.wake_latency } else { Samples::default() };
+        let wake_latency = if has_passes { self.wake_latency } else { BTreeMap::new() };
         OtherDemand {
             competitors: competitors.collect(),
             interference: above.into_iter().map(sorted).collect(),

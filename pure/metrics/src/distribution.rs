@@ -157,6 +157,23 @@ impl Tally {
         steps
     }
 
+    /// Returns the interval in which the 99th percentile lies with about 95 % confidence. It depends
+    /// on few values: of 250 values, only two are larger. `None` with fewer than two values.
+    ///
+    /// The number of values up to the true percentile has a binomial distribution, with a variance
+    /// of 0.0099 per value. The interval is 1.96 standard deviations wide on each side.
+    pub(crate) fn p99_interval(&self) -> Option<(Span, Span)> {
+        let steps = self.steps();
+        let count = steps.last().map(|&(_, count)| count).filter(|&count| count > 1)?;
+        let rank = (count * 99).div_ceil(100);
+        // 38,032 is 1.96 * 1.96 * 0.0099 in millionths.
+        let squared = (u128::from(count) * 38_032).div_ceil(1_000_000);
+        let margin = u64::try_from(squared.isqrt()).unwrap_or(count) + 1;
+        let at = |rank: u64| steps.iter().find(|&&(_, up_to)| up_to >= rank).map(|&(span, _)| span);
+        let lower = rank.saturating_sub(margin).max(1);
+        at(lower).zip(at((rank + margin).min(count)))
+    }
+
     fn spread(&self) -> Option<Spread> {
         match self {
             Tally::Few(values) if values.is_empty() => None,
@@ -277,6 +294,16 @@ mod tests {
     fn distribution_includes_zero_and_the_largest_64_bit_value() {
         let spread = tally((0..3000).map(|_| 0).chain([u64::MAX])).spread().unwrap();
         assert_eq!((spread.p50, spread.p99, spread.worst), (Some(0), Some(0), u64::MAX));
+    }
+
+    #[test]
+    fn interval_of_the_99th_percentile_narrows_with_more_values() {
+        let interval = |count: u64| tally((1..=count).rev()).p99_interval();
+        let expected = |lower, upper| Some((Span::from_ns(lower), Span::from_ns(upper)));
+        assert_eq!((interval(0), interval(1)), (None, None));
+        // The rank is 248, and the margin 1.96 * sqrt(250 * 0.0099), rounded up.
+        assert_eq!(interval(250), expected(244, 250));
+        assert_eq!(interval(1_000), expected(983, 997));
     }
 
     #[test]

@@ -83,6 +83,9 @@ pub struct VcpuSummary {
     pub miss_time_of_slice: Option<PartDistribution>,
     /// Time from a wake of the vCPU until it ran. `None` without wakes.
     pub wake_to_run: Option<Distribution>,
+    /// Interval in which the 99th percentile of `wake_to_run` lies with about 95 % confidence. `None`
+    /// with fewer than two wakes.
+    pub wake_to_run_p99: Option<(Span, Span)>,
     /// Number of times the vCPU was dispatched on a CPU. Meaningless if the host does not know run
     /// intervals.
     pub switches: u64,

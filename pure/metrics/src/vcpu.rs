@@ -339,6 +339,7 @@ impl VcpuMeter {
             late: judges.then(|| judged.as_ref().map_or(Span::ZERO, |judged| judged.late)),
             miss_time_of_slice: judged.as_ref().and_then(|judged| judged.of_slice),
             wake_to_run: self.wake_to_run.distribution().filter(|_| judges),
+            wake_to_run_p99: self.wake_to_run.p99_interval().filter(|_| judges),
             switches: self.switches,
             migrations: self.migrations,
             waiting: self.knows.sleep.then_some(waiting),

@@ -79,6 +79,7 @@ impl Scenario {
             dispatch: Span::ZERO,
             cache: Span::ZERO,
             stop_lateness: None,
+            wake_pass: None,
             cpus: Some(CpuSet::one(cpu)),
             live: None,
             agent: None,

@@ -80,7 +80,8 @@ impl DomainReader<'_> {
         }
         let cost = |key| table.maybe(key, |item| item.span());
         let (dispatch, cache) = (cost("dispatch")?, cost("cache")?);
-        let stop_lateness = table.maybe("stop_lateness", |item| item.draw())?;
+        let draw = |key| table.maybe(key, |item| item.draw());
+        let (stop_lateness, wake_pass) = (draw("stop_lateness")?, draw("wake_pass")?);
         let stay = self.stay(table)?;
         let shares = parameters::shares(table, ShareOwner::Domain(vcpus))?;
         let cpus = table.maybe("cpus", |item| terms::cpus(&item, self.run.cpus))?;
@@ -112,6 +113,7 @@ impl DomainReader<'_> {
             dispatch: dispatch.unwrap_or(Span::ZERO),
             cache: cache.unwrap_or(Span::ZERO),
             stop_lateness,
+            wake_pass,
             cpus,
             live,
             agent,

@@ -102,6 +102,11 @@ pub(crate) const DOMAIN: KeyTable = KeyTable {
             "random time by which a vCPU stops later than its timeslice ends; default \
              `timer_lateness` of the host; simulated only",
         ),
+        key(
+            "wake_pass",
+            "random CPU time that the scheduler needs when a vCPU of the domain wakes; default \
+             `wake_pass` of the host; simulated only",
+        ),
         key("live", "process of the domain in a live run; default a process that does `work`"),
         key("joins", "when the domain joins, from the start of the run; default 0s"),
         key("leaves", "when the domain leaves, from the start of the run; default never"),

@@ -253,6 +253,9 @@ pub struct Domain {
     /// Time by which a vCPU stops later than its timeslice ends. `None` for the lateness of the
     /// host's timers.
     pub stop_lateness: Option<Draw>,
+    /// CPU time of the scheduler each time a vCPU of the domain wakes. `None` for the host's
+    /// `wake_pass`.
+    pub wake_pass: Option<Draw>,
     /// CPUs on which the domain's vCPUs may run. `None` for all CPUs.
     cpus: Option<CpuSet>,
     /// Target on a live host. `None` for a load process that runs `program`.

@@ -158,9 +158,7 @@ impl<'a> Sim<'a> {
             steering_interval: Span::ZERO,
             next_stop: Time::START,
             outcome: SimResults::default(),
-            has_passes: [scenario.host.timer_pass, scenario.host.wake_pass]
-                .iter()
-                .any(|pass| !pass.scale().is_zero()),
+            has_passes: has_passes(scenario),
             interfered: vec![0; scenario.interference.len()],
             #[cfg(test)]
             one_by_one: false,
@@ -272,7 +270,8 @@ impl<'a> Sim<'a> {
     #[inline(always)]
     fn step<S: Sink>(&mut self, now: Time, fact: Fact<'_>, sink: &mut S) -> Result<(), Box<Fault>> {
         if let (true, Fact::Woke(vcpu)) = (self.has_passes, &fact) {
-            let pass = &self.scenario.host.wake_pass;
+            let own = self.scenario.domain_of(*vcpu).wake_pass.as_ref();
+            let pass = own.unwrap_or(&self.scenario.host.wake_pass);
             self.take_pass(now, self.hardware.cpus.home(*vcpu), pass);
         }
         self.step_once(now, fact, sink)?;
@@ -553,6 +552,13 @@ impl<'a> Sim<'a> {
         }
         self.step(now, Fact::Blocked(vcpu), sink)
     }
+}
+
+/// Returns true if the scheduler needs CPU time at timers or at wakes.
+fn has_passes(scenario: &Scenario) -> bool {
+    let host = [&scenario.host.timer_pass, &scenario.host.wake_pass].into_iter();
+    let own = scenario.domains.iter().filter_map(|domain| domain.wake_pass.as_ref());
+    host.chain(own).any(|pass| !pass.scale().is_zero())
 }
 
 /// Returns the record that names a vCPU.

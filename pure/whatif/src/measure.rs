@@ -24,6 +24,9 @@ pub struct Measures {
     /// 99th percentile of the time from a wake of the vCPU until it ran. `None` with fewer than two
     /// wakes.
     pub wait_p99: Option<Span>,
+    /// Interval in which `wait_p99` lies with about 95 % confidence, given the number of wakes. `None`
+    /// with fewer than two wakes.
+    pub wait_p99_interval: Option<(Span, Span)>,
     /// Median time from a wake of the vCPU until it blocked. `None` if no job ended.
     pub response_p50: Option<Span>,
     /// 99th percentile of the time from a wake of the vCPU until it blocked. `None` if no job
@@ -63,6 +66,7 @@ impl Measures {
             wakes: wait.map_or(0, |wait| wait.count),
             wait_p50: wait.and_then(|wait| wait.p50),
             wait_p99: wait.and_then(|wait| wait.p99),
+            wait_p99_interval: vcpu.wake_to_run_p99,
             response_p50: response(50),
             response_p99: response(99),
         }

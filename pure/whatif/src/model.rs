@@ -22,8 +22,8 @@ const SHORTEST_SLICE: Span = Span::from_us(700);
 /// lengthen it further.
 const MOST_SCALED: usize = 8;
 
-/// Minimum number of recorded stops of a VM's vCPUs from which their lateness is fitted.
-const LEAST_STOPS: usize = 20;
+/// Minimum number of recorded stops or wakes of a VM's vCPUs from which a distribution is fitted.
+const LEAST_SAMPLES: usize = 20;
 
 /// Reason why no model of a recording can be made.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -133,6 +133,8 @@ pub(crate) struct ModelDomain {
     /// Distribution of the time by which a vCPU stops later than its timeslice ends. `None` for the
     /// lateness of the host's timers.
     pub(crate) stop_lateness: Option<Draw>,
+    /// Distribution of the dispatcher's CPU time at each wake of a vCPU. `None` for the host's.
+    pub(crate) wake_pass: Option<Draw>,
     pub(crate) vcpus: Vec<ModelVcpu>,
 }
 
@@ -344,10 +346,11 @@ fn fair(recording: &Recording) -> Option<(Span, Span)> {
 /// CPU time of all recorded dispatcher passes. `None` if the recording has no passes.
 fn passes(demand: &Demand) -> [Option<Draw>; 2] {
     let others = &demand.others;
-    let of_timers = others.passes.sum().left_after(others.wake_latency.sum());
+    let wakes = Samples::joined(others.wake_latency.values());
+    let of_timers = others.passes.sum().left_after(wakes.sum());
     let mean = of_timers.ns().checked_div(demand.timers).map(Span::from_ns);
     let timer = mean.and_then(|mean| distribution(&others.passes, mean));
-    [timer, distribution(&others.wake_latency, others.wake_latency.mean())]
+    [timer, distribution(&wakes, wakes.mean())]
 }
 
 /// Returns the distribution of the samples, scaled to the mean `mean`. `None` if `mean` is zero.
@@ -410,6 +413,7 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
                 joined: stay.joined,
                 left: stay.left,
                 stop_lateness: None,
+                wake_pass: None,
                 vcpus: Vec::new(),
             });
             domains.len() - 1
@@ -429,7 +433,8 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
     if is_live(recording) {
         for domain in &mut domains {
             let sources = domain.vcpus.iter().map(|vcpu| &recording.demand.vcpus[vcpu.source]);
-            domain.stop_lateness = stop_lateness(sources);
+            domain.stop_lateness = stop_lateness(sources.clone());
+            domain.wake_pass = wake_pass(sources, &recording.demand);
         }
     }
     if domains.is_empty() { Err(ModelError::NoVcpus) } else { Ok(domains) }
@@ -440,8 +445,18 @@ fn domains(recording: &Recording, spec: &'static Spec) -> Result<Vec<ModelDomain
 /// VMs. `None` if the recording has few such stops of these vCPUs.
 fn stop_lateness<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>) -> Option<Draw> {
     let overruns = Samples::joined(vcpus.map(|vcpu| &vcpu.overruns));
-    let is_enough = overruns.count() >= LEAST_STOPS;
+    let is_enough = overruns.count() >= LEAST_SAMPLES;
     is_enough.then(|| distribution(&overruns, overruns.mean())).flatten()
+}
+
+/// Fits the dispatcher's CPU time at each wake of a VM's vCPUs. A vCPU that waits in line for the
+/// chosen vCPU to block needs no pass when it wakes, so the time differs between VMs. `None` if the
+/// recording has few wakes of these vCPUs.
+fn wake_pass<'a>(vcpus: impl Iterator<Item = &'a VcpuDemand>, demand: &Demand) -> Option<Draw> {
+    let known = vcpus.filter_map(|stay| demand.others.wake_latency.get(&stay.vcpu));
+    let wakes = Samples::joined(known);
+    let is_enough = wakes.count() >= LEAST_SAMPLES;
+    is_enough.then(|| distribution(&wakes, wakes.mean())).flatten()
 }
 
 /// Returns the mechanism of the kernel that enforced the CPU time of a vCPU at any time. `None` if

@@ -147,6 +147,9 @@ impl Writer<'_> {
         if let Some(lateness) = domain.stop_lateness {
             let _ = writeln!(self.text, "stop_lateness = \"{lateness}\"");
         }
+        if let Some(pass) = domain.wake_pass {
+            let _ = writeln!(self.text, "wake_pass = \"{pass}\"");
+        }
         for (number, vcpu) in domain.vcpus.iter().enumerate() {
             let full = match domain.vcpus.len() {
                 1 => name.clone(),

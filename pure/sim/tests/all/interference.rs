@@ -53,6 +53,21 @@ fn vcpu_that_wakes_waits_until_the_scheduling_pass_has_ended() {
 }
 
 #[test]
+fn wake_pass_of_a_vm_replaces_that_of_the_host() {
+    let domain = |name: &str, phase: &str, pass: &str| {
+        format!(
+            "[[domain]]\nname = '{name}'\nshare.edf = {{ slice = '2ms', period = '10ms' }}\n{pass}\
+             work = {{ kind = 'periodic', period = '20ms', work = '1ms', phase = '{phase}' }}\n"
+        )
+    };
+    let own = domain("a", "0s", "wake_pass = '70us'\n");
+    let summary =
+        run(&format!("{HEAD}[host]\nwake_pass = '30us'\n{own}{}", domain("b", "5ms", "")));
+    let p50s = summary.vcpus.iter().map(|vcpu| vcpu.wake_to_run.and_then(|waits| waits.p50));
+    assert_eq!(p50s.collect::<Vec<_>>(), [70, 30].map(|us| Some(Span::from_us(us))));
+}
+
+#[test]
 fn stop_lateness_of_a_vm_delays_only_its_own_stops() {
     let late = "[[domain]]\nname = 'a'\nwork = { kind = 'spin' }\nstop_lateness = '100us'\n\
                 share.edf = { slice = '2ms', period = '10ms', exact = true }\n";
