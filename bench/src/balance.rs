@@ -43,8 +43,9 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
             ]);
         }
     }
-    let heads = ["balancer", "CPUs", "vCPUs", "us a run", "us a sample", "moves a run"];
-    Ok(format!("Medians of {rounds} rounds of {RUNS} runs.\n\n{}", table(&heads, &rows)))
+    let heads = ["balancer", "CPUs", "vCPUs", "us per run", "us per sample", "moves per run"];
+    let what = format!("Medians of {rounds} rounds, each with {RUNS} runs of the balancer.");
+    Ok(format!("{what}\n\n{}", table(&heads, &rows)))
 }
 
 struct BalanceResults {

@@ -32,7 +32,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
         let speeds = speeds.collect::<Result<Vec<f64>>>()?;
         rows.push(row(
             &format!("a web server behind a driver domain, simulated under {policy}"),
-            &format!("{} times real time", spread(&speeds, 0)),
+            &format!("{} times as fast as real time", spread(&speeds, 0)),
             &format!("{FASTER} times"),
             crate::report::median(&speeds) >= FASTER,
         ));
@@ -41,7 +41,7 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
         let words = ["alert", "--policy", policy, "--seeds", "1"];
         let times = (0..rounds).map(|_| seconds(&words, Some(1))).collect::<Result<Vec<f64>>>()?;
         rows.push(row(
-            &format!("ALERT in full under {policy}, one core"),
+            &format!("`slackline alert` with one seed under {policy}, on one thread"),
             &format!("{} s", spread(&times, 2)),
             &format!("{ALERT} s"),
             crate::report::median(&times) <= ALERT,
@@ -52,9 +52,14 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
         papers += seconds(&["paper", "run", paper, "--no-results"], None)?;
     }
     let text = format!("{papers:.0} s");
-    rows.push(row("both papers, ten seeds", &text, &format!("{PAPERS} s"), papers <= PAPERS));
+    let what = "`slackline paper run` of cherkasova-2007 and diestelhorst-2007, ten seeds";
+    rows.push(row(what, &text, &format!("{PAPERS} s"), papers <= PAPERS));
     let heads = ["what", "median (range)", "promised", "holds"];
-    Ok(format!("Whole commands, {rounds} rounds of the short ones.\n\n{}", table(&heads, &rows)))
+    Ok(format!(
+        "Speed or time of whole commands. `sim` and `alert` were measured {rounds} times, `paper \
+         run` once.\n\n{}",
+        table(&heads, &rows)
+    ))
 }
 
 fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
@@ -65,7 +70,7 @@ fn row(what: &str, took: &str, promised: &str, holds: bool) -> Vec<String> {
 /// Returns the seconds that `slackline` takes with the arguments `words`. `threads` limits the
 /// number of its threads. `None` for no limit.
 fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
-    let itself = std::env::current_exe().context("no path of this program")?;
+    let itself = std::env::current_exe().context("cannot read the path of this program")?;
     let slackline = itself.with_file_name("slackline");
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut command = Command::new(&slackline);
@@ -76,7 +81,7 @@ fn seconds(words: &[&str], threads: Option<usize>) -> Result<f64> {
     let start = Instant::now();
     let done = command.output().with_context(|| {
         format!(
-            "cannot start {}: `cargo build --release -p slackline` makes it",
+            "cannot start {}: build it with `cargo build --release -p slackline`",
             slackline.display()
         )
     })?;

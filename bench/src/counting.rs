@@ -30,7 +30,7 @@ pub(crate) struct Calls {
 /// counted.
 pub(crate) fn counted(spec: &'static Spec) -> &'static Spec {
     let inner = INNER.get_or_init(|| spec);
-    assert_eq!(inner.name, spec.name, "one counted policy in a process");
+    assert_eq!(inner.name, spec.name, "only one policy per process can be counted");
     Box::leak(Box::new(Spec { build, ..*spec }))
 }
 

@@ -36,11 +36,15 @@ struct CpuWorkload {
 }
 
 const LOADS: [CpuWorkload; 2] = [
-    CpuWorkload { name: "busy", loops: A_CPU / 4, says: "a quarter of them compute all the time" },
+    CpuWorkload {
+        name: "busy",
+        loops: A_CPU / 4,
+        says: "a quarter of the vCPUs always compute, the others compute and sleep as in `asleep`",
+    },
     CpuWorkload {
         name: "asleep",
         loops: 0,
-        says: "all compute 1 ms and sleep 40 ms, drawn: 22 % idle",
+        says: "all vCPUs compute for 1 ms and sleep for 40 ms on average, so CPUs are 22 % idle",
     },
 ];
 
@@ -70,17 +74,17 @@ pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
     let heads = [
         "policy",
         "load",
-        "instructions an event, 8 CPUs",
-        "64",
-        "256",
-        "256 to 8, times",
-        "ns an event, 8 CPUs",
-        "64",
-        "256",
-        "thousand events a second, 256",
+        "instructions per event, 8 CPUs",
+        "64 CPUs",
+        "256 CPUs",
+        "instructions with 256 CPUs / with 8 CPUs",
+        "ns per event, 8 CPUs",
+        "64 CPUs",
+        "256 CPUs",
+        "thousand events per second, 256 CPUs",
         "peak MiB, 8 CPUs",
-        "64",
-        "256",
+        "64 CPUs",
+        "256 CPUs",
     ];
     let loads = LOADS.map(|load| format!("`{}`: {}", load.name, load.says)).join("; ");
     let how = if counts {
@@ -89,8 +93,8 @@ pub(crate) fn run(rounds: u32, policies: &[String]) -> Result<String> {
         "\n\nThis host does not have valgrind, so no instructions were counted."
     };
     Ok(format!(
-        "{A_CPU} vCPUs a CPU, {}. Times are CPU time, of the fastest of {rounds} rounds, with what \
-         is read from farther memory the more there is of it.{how}\n\n{}",
+        "{A_CPU} vCPUs per CPU. Loads: {}. Times are CPU times of the fastest of {rounds} rounds. \
+         They include waits for memory, which grow with the number of vCPUs.{how}\n\n{}",
         loads,
         table(&heads, &rows)
     ))
@@ -105,7 +109,9 @@ fn row(spec: &Spec, load: CpuWorkload, rounds: u32, counts: bool) -> Result<Vec<
             // Counts are exact, so a quarter of the length is enough. Counted runs take fifty times
             // as long.
             let (short, long) = (of(BEGINNING, true)?, of(BEGINNING + longer / 4, true)?);
-            let counted = |run: &CpuRun| run.instructions.context("valgrind says no count");
+            let counted = |run: &CpuRun| {
+                run.instructions.context("valgrind printed no number of instructions")
+            };
             instructions.push(per_event(&short, &long, counted(&short)?, counted(&long)?));
         }
         // The fastest of all rounds is used, because disturbances only make a run longer.
@@ -138,7 +144,7 @@ fn per_event(short: &CpuRun, long: &CpuRun, before: u64, after: u64) -> f64 {
 /// Runs a scenario in a child process, because peak memory and instructions are counted per
 /// process.
 fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Result<CpuRun> {
-    let itself = std::env::current_exe().context("no path of this program")?;
+    let itself = std::env::current_exe().context("cannot read the path of this program")?;
     let words = [policy.to_owned(), load.to_owned(), cpus.to_string(), ms.to_string()];
     let mut command = if counted {
         let mut valgrind = Command::new("valgrind");
@@ -154,7 +160,9 @@ fn child(policy: &str, load: &str, cpus: usize, ms: u64, counted: bool) -> Resul
     ensure!(output.status.success(), "{policy} on {cpus} CPUs: {said}");
     let text = String::from_utf8(output.stdout).context("not a text")?;
     let numbers: Vec<u64> = text.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [events, ns, kib] = numbers[..] else { bail!("three numbers, not `{text}`") };
+    let [events, ns, kib] = numbers[..] else {
+        bail!("the child process must print three numbers, but it printed `{text}`")
+    };
     let refs =
         said.lines().find_map(|line| line.split_once("I   refs:").or(line.split_once("I refs:")));
     let instructions = refs.and_then(|(_, count)| count.replace(',', "").trim().parse().ok());

@@ -70,9 +70,12 @@ impl LiveSetting {
         let here = std::env::current_exe()?;
         let folder = here.parent().context("a program has a folder")?;
         let slackline = folder.join("slackline");
-        ensure!(slackline.exists(), "build it first: cargo build --release");
+        ensure!(slackline.exists(), "cannot find `slackline`: run `cargo build --release` first");
         let online: Vec<CpuId> = online_cpus()?.iter().collect();
-        ensure!(online.len() >= 2, "needs two CPUs: one to manage, one for the rest");
+        ensure!(
+            online.len() >= 2,
+            "the bench needs two CPUs: Slackline schedules one, other programs use the other"
+        );
         let cpu = online[online.len() - 1];
         let scratch = std::env::temp_dir().join(format!("slackline-bench-{}", std::process::id()));
         std::fs::create_dir_all(&scratch)?;
@@ -288,7 +291,7 @@ fn stolen(cpu: CpuId) -> Option<(f64, f64)> {
 
 fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
     let machines = [("a", 2000, 10_000), ("b", 3000, 10_000), ("c", 4000, 10_000)];
-    let what = "20, 30 and 40 % of 10 ms beside a hog: missed deadlines";
+    let vms = "VMs with 20, 30 and 40 % of a CPU every 10 ms, beside a CPU hog";
     let scenario = spinners(setting.seconds, "0.05cpu", &machines);
     let runs = rounds(setting, &scenario, &promises(&machines)?)?;
     let (misses, most) = spread(&runs, |run| sum(run, "misses"));
@@ -300,9 +303,9 @@ fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
     let (overhead, most_overhead) = spread(&runs, |run| used(run) / length / 3.0 * 1e6);
     Ok(vec![
         Row {
-            what: format!("{what}, median (worst of {ROUNDS})"),
+            what: format!("{vms}: missed deadlines, median (worst) of {ROUNDS} runs"),
             got: format!(
-                "{misses} ({most} of {deadlines}, by at most {}; {})",
+                "{misses} ({most} of {deadlines}, late by at most {}; {})",
                 us(miss),
                 lateness(worst)
             ),
@@ -310,15 +313,18 @@ fn three_spinners(setting: &LiveSetting) -> Result<Vec<Row>> {
             holds: Some(most == 0.0),
         },
         Row {
-            what: "20, 30 and 40 % of 10 ms beside a hog: p99 of the whole-second error, worst of \
-                   three"
-                .into(),
+            what: format!(
+                "{vms}: p99 of the error of whole seconds, largest of the three VMs, median \
+                 (worst) of {ROUNDS} runs"
+            ),
             got: format!("{} ({})", percent(error), percent(worst_error)),
             promised: "0.5 % of the share",
             holds: Some(worst_error <= 5_000.0),
         },
         Row {
-            what: "20, 30 and 40 % of 10 ms beside a hog: CPU time of the dispatcher per VM".into(),
+            what: format!(
+                "{vms}: CPU time of the dispatcher per VM, median (worst) of {ROUNDS} runs"
+            ),
             got: format!("{} ({})", percent(overhead), percent(most_overhead)),
             promised: "0.7 % of a CPU",
             holds: Some(most_overhead <= 7_000.0),
@@ -333,8 +339,18 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     // If timers are late, a policy can keep either the share or the slices. It forgives at most a
     // quarter of a slice.
     let ways = [
-        ("its share kept", "overrun = \"repay\"", "5 % of the share", 50_000.0),
-        ("its slices kept", "overrun = \"forgive\"", "30 % of the share", 300_000.0),
+        (
+            "with overrun `repay`, which keeps the share",
+            "overrun = \"repay\"",
+            "5 % of the share",
+            50_000.0,
+        ),
+        (
+            "with overrun `forgive`, which keeps slices whole",
+            "overrun = \"forgive\"",
+            "30 % of the share",
+            300_000.0,
+        ),
     ];
     for (kept, overrun, promised, most) in ways {
         let scenario = usual.replace("exact = true", &format!("exact = true, {overrun}"));
@@ -342,8 +358,8 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
         let (error, worst) = spread(&runs, |run| largest(run, "second_error_p99_ppm"));
         rows.push(Row {
             what: format!(
-                "1 % of a CPU as 0.1 ms of 10 ms beside a hog, {kept}: whole-second error, p99, \
-                 median (worst) of {ROUNDS}"
+                "1 % of a CPU as 0.1 ms every 10 ms beside a CPU hog, {kept}: p99 of the error of \
+                 whole seconds, median (worst) of {ROUNDS} runs"
             ),
             got: format!(
                 "{} ({}); {}",
@@ -357,13 +373,16 @@ fn one_percent(setting: &LiveSetting) -> Result<Vec<Row>> {
     }
     let _hog = setting.spin()?;
     for (name, way) in PEERS {
-        let what = format!("whole-second error of 1 % of a CPU under {name}");
+        let what = format!(
+            "1 % of a CPU by {name}: p99 of the error of whole seconds, median (worst) of {ROUNDS} \
+             runs"
+        );
         let mut errors = Vec::new();
         let sample = || sample::under(setting, &way, CpuShare::from_ppm(10_000));
         let got = loop {
             match sample() {
                 Ok(Some(seconds)) => errors.push(seconds.at(99)),
-                Ok(None) => break "this host does not have this limit".into(),
+                Ok(None) => break "this host does not have this interface".into(),
                 Err(error) => break format!("not possible here: {error:#}"),
             }
             if errors.len() == ROUNDS {
@@ -384,7 +403,7 @@ fn fine_period(setting: &LiveSetting) -> Result<Vec<Row>> {
         setting.is_admitted(&spinners(1, "0.05cpu", &machines)).unwrap_or(false)
     };
     let most = (400..=900).rev().step_by(10).find(|slice| admitted(&slice));
-    let most = most.context("not even 400 us of 1 ms are admitted here")?;
+    let most = most.context("admission refuses even a slice of 400us every 1ms on this host")?;
     // Each run measures the dispatch overhead again. So the slice is a little smaller than the
     // largest admitted one.
     let slice = if most == 900 { most } else { most - 20 };
@@ -395,7 +414,8 @@ fn fine_period(setting: &LiveSetting) -> Result<Vec<Row>> {
     let (missed, most) = spread(&runs, rate);
     Ok(vec![Row {
         what: format!(
-            "{:.2} ms of 1 ms beside a hog: missed deadlines, median (worst) of {ROUNDS}",
+            "{:.2} ms every 1 ms beside a CPU hog: missed deadlines, median (worst) of {ROUNDS} \
+             runs",
             slice as f64 / 1e3
         ),
         got: format!("{} ({}; {})", percent(missed), percent(most), lateness(worst_round(&runs))),
@@ -428,7 +448,8 @@ fn changes(setting: &LiveSetting) -> Result<Vec<Row>> {
     let shown = |(median, most): (f64, f64)| format!("{} ({})", us(median), us(most));
     Ok(vec![Row {
         what: format!(
-            "time from a timed change of share until it takes effect, median (worst) of {ROUNDS}"
+            "time from when a [[change]] of a share is due until it takes effect, median (worst) \
+             of {ROUNDS} runs"
         ),
         got: format!("p50 {}, p99 {}, worst {}", shown(p50), shown(p99), shown(worst)),
         promised: "5 ms at the 99th percentile",
@@ -452,10 +473,10 @@ fn mixed(setting: &LiveSetting) -> Result<Vec<Row>> {
     });
     Ok(vec![Row {
         what: format!(
-            "scenarios/mixed.toml: delivered shares, simulated against live, median (worst) of \
-             {ROUNDS}"
+            "scenarios/mixed.toml: largest difference between the simulated and the live share of \
+             a vCPU, median (worst) of {ROUNDS} runs"
         ),
-        got: format!("at most {:.3} ({:.3}) points apart", apart / 1e4, most / 1e4),
+        got: format!("{:.3} ({:.3}) percentage points", apart / 1e4, most / 1e4),
         promised: "1 point",
         holds: Some(most <= 10_000.0),
     }])

@@ -38,8 +38,8 @@ pub(crate) fn run() -> Result<String> {
     let drawn: Vec<(String, Series)> =
         DRAWN.map(|seed| (format!("seed {seed}"), drawn_series(seed))).collect();
     let mut text = String::from(
-        "Each VM has jobs with 10 % noise beside a batch VM that takes all slack, under edf on one \
-         CPU, in 60\nrounds of 5 s. Goal of each VM: at most 0.1 % of its periods missed.\n\n\
+        "Each VM has jobs whose work varies by 10 %. A batch VM uses all slack. One CPU under edf, \
+         60\nrounds of 5 s. Goal of each VM: at most 0.1 % of its periods missed.\n\n\
          `cargo run --release -p slackline-bench -- manager --save` makes this file.\n\n",
     );
     for (title, all) in [("Committed series", &committed), ("Series drawn by seeds", &drawn)] {
@@ -102,12 +102,12 @@ fn section(text: &mut String, title: &str, all: &[(String, Scores)]) {
     };
     let heads = [
         "rule",
-        "missed %",
-        "removed %",
-        "over %",
+        "periods missed, %",
+        "missed periods removed, % of what the oracle removes",
+        "reserved time not used, %",
         "changes",
-        "reversals in 100 rounds",
-        "steps settled in over 4 rounds",
+        "reversals per 100 rounds of a VM",
+        "demand steps settled after more than 4 rounds",
     ];
     let rows: Vec<_> = RuleKind::ALL.into_iter().map(row).collect();
     let _ = writeln!(text, "## {title}\n\n{}", table(&heads, &rows));
@@ -128,7 +128,14 @@ fn section(text: &mut String, title: &str, all: &[(String, Scores)]) {
             slowest,
         ]
     };
-    let heads = ["series", "missed, fixed", "missed, manager", "%", "over %", "slowest settled"];
+    let heads = [
+        "series",
+        "periods missed by `fixed`",
+        "periods missed by `manager`",
+        "periods missed by `manager`, %",
+        "reserved time not used, %",
+        "rounds until the slowest step settled",
+    ];
     let rows: Vec<_> = all.iter().map(row).collect();
     let _ = writeln!(text, "{}", table(&heads, &rows));
 }
@@ -150,13 +157,13 @@ fn verdicts(text: &mut String, managed: &Score, fixed: u64, removable: u64) {
     let got = hundredths(removed, removable);
     let holds = removed >= removable * 9_000;
     row(
-        "missed periods removed, of those the oracle removes",
+        "missed periods removed, of those that the oracle removes",
         "at least 90 %",
         format!("{got} %"),
         holds,
     );
     let got = format!("{} of {}", managed.settled.len() - late, managed.settled.len());
-    row("steps settled within 4 rounds", "all", got, late == 0);
+    row("demand steps settled within 4 rounds", "all", got, late == 0);
     text.push('\n');
 }
 
@@ -182,11 +189,17 @@ fn steady(text: &mut String) -> Result<()> {
         ]
     };
     let rows: Vec<_> = RuleKind::ALL.into_iter().map(row).collect();
-    let heads = ["rule", "reversals in 100 rounds", "changes", "over %", "missed"];
+    let heads = [
+        "rule",
+        "reversals per 100 rounds of a VM",
+        "changes",
+        "reserved time not used, %",
+        "periods missed",
+    ];
     let _ = writeln!(
         text,
         "## Steady demand with 10 % noise\n\nFour VMs, {STEADY_ROUNDS} rounds, {STEADY_SEEDS} \
-         seeds. Target of the manager: at most 1 reversal in 100 rounds.\n\n{}",
+         seeds. Target of the manager: at most 1 reversal per 100 rounds of a VM.\n\n{}",
         table(&heads, &rows)
     );
     Ok(())

@@ -45,6 +45,16 @@ enum Share {
     Telling,
 }
 
+/// Headings of the table.
+const HEADS: [&str; 6] = [
+    "policy",
+    "vCPUs",
+    "ns per scheduling pass",
+    "ns of the original scheduler (ratio)",
+    "ns per block and wake-up",
+    "ns of the original scheduler (ratio)",
+];
+
 /// Measures the policies in `policies`, or all policies if the list is empty, with each number of
 /// vCPUs in `vcpus`. Policies and numbers of vCPUs are measured in turn in each of `rounds` rounds.
 /// Returns Markdown.
@@ -102,19 +112,13 @@ pub(crate) fn run(rounds: u32, policies: &[String], vcpus: &[usize]) -> Result<S
             rows.push(row);
         }
     }
-    let heads = [
-        "policy",
-        "vCPUs",
-        "ns a pass",
-        "original (ratio)",
-        "ns a block and wake",
-        "original (ratio)",
-    ];
     Ok(format!(
-        "One CPU, all vCPUs runnable at first; median (range) of {rounds} rounds, with the host \
-         and its checks. The originals were measured on another machine.\n\n{}\n\
-         `gaps` gets a hint that changes nothing, without a host: {} ns.\n",
-        table(&heads, &rows),
+        "One CPU, all vCPUs runnable at the start. Times are the median (range) of {rounds} rounds \
+         and include the host layer with its checks. The original schedulers were measured on \
+         another machine.\n\n{}\n\
+         Time in which `gaps`, called without the host layer, handles a hint that changes nothing: \
+         {} ns.\n",
+        table(&HEADS, &rows),
         spread(&heard(rounds)?, 1)
     ))
 }
@@ -161,7 +165,9 @@ fn original(name: &str, size: usize) -> Result<(Option<f64>, Option<f64>)> {
     let rows = ORIGINALS.lines().filter(|line| !line.starts_with('#')).skip(1);
     for row in rows {
         let cells: Vec<&str> = row.split(',').collect();
-        let [policy, vcpus, pass, pair] = cells[..] else { bail!("four cells, not `{row}`") };
+        let [policy, vcpus, pass, pair] = cells[..] else {
+            bail!("a row must have four cells: `{row}`")
+        };
         if policy == name && vcpus.parse() == Ok(size) {
             return Ok((pass.parse().ok(), pair.parse().ok()));
         }

@@ -55,15 +55,16 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     };
     let rows: Vec<Vec<String>> = policies.iter().map(row).collect();
     let heads = [
-        "decisions a CPU second, median (range)",
+        "policy, with its decisions per second of CPU time, median (range)",
         "in Python",
         "built in",
-        "ratio of times",
-        "at least 200,000",
+        "ratio of CPU times",
+        "target: at least 200,000 in Python",
     ];
     Ok(format!(
-        "Round robin with three vCPUs that always compute, EDF with eight periodic ones and hard \
-         limits, on one simulated CPU. {rounds} rounds in turn, with equal metrics.\n\n{}",
+        "Round robin has three vCPUs that always compute. EDF has eight periodic vCPUs with hard \
+         limits. One simulated CPU. In each of {rounds} rounds the policy in Python and the \
+         built-in policy run in turn, and their metrics must be equal.\n\n{}",
         table(&heads, &rows)
     ))
 }

@@ -18,7 +18,9 @@ pub(crate) fn machine() -> Result<String> {
     let load = fs::read_to_string("/proc/loadavg").context("no /proc/loadavg")?;
     let load = load.split(' ').next().unwrap_or_default();
     let kernel = kernel.trim();
-    Ok(format!("- CPU: {model}, {cores} cores\n- kernel: {kernel}\n- load when it ended: {load}\n"))
+    Ok(format!(
+        "- CPU: {model}, {cores} cores\n- kernel: {kernel}\n- load when the bench ended: {load}\n"
+    ))
 }
 
 /// Returns a Markdown table.
@@ -65,7 +67,10 @@ pub(crate) fn sections<S>(
 ) -> Result<String> {
     let names: Vec<&str> = parts.iter().map(|(name, _)| *name).collect();
     for part in asked {
-        ensure!(names.contains(&part.as_str()), "there is no part `{part}`, but {names:?}");
+        ensure!(
+            names.contains(&part.as_str()),
+            "there is no part `{part}`; the parts are {names:?}"
+        );
     }
     let mut text = String::new();
     for (name, measure) in parts {

@@ -53,12 +53,12 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
     }
     let heads = [
         "vCPUs",
-        "ns an event",
-        "times that of 10",
-        "bare heap, ns",
-        "times that of 10",
+        "ns per event",
+        "multiple of 10 vCPUs",
+        "ns per event of a bare heap",
+        "multiple of 10 entries",
         "peak KiB",
-        "peak KiB, 10 times as long",
+        "peak KiB of a run with 10 times the events",
     ];
     Ok(format!("EDF on one CPU; the fastest of {rounds} rounds.\n\n{}", table(&heads, &rows)))
 }
@@ -81,7 +81,7 @@ pub(crate) fn peak() -> Result<u64> {
 /// Returns the peak memory of a run in KiB. The run is in a child process, because peak memory is
 /// counted per process.
 fn memory_of(vcpus: usize, events: u64) -> Result<u64> {
-    let itself = std::env::current_exe().context("no path of this program")?;
+    let itself = std::env::current_exe().context("cannot read the path of this program")?;
     let words = ["memory".to_owned(), vcpus.to_string(), events.to_string()];
     let output =
         Command::new(itself).args(words).output().context("cannot start this program again")?;

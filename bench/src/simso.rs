@@ -47,13 +47,13 @@ pub(crate) fn run(rounds: u32) -> Result<String> {
         vec![name.to_owned(), spread(&theirs, 0), spread(&ours, 0), spread(&ratios, 0)]
     };
     let rows = [
-        row("decisions a second", |run| run.decisions),
-        row("all calls into the scheduler a second", |run| run.calls),
-        row("simulated seconds a second", |run| run.simulated),
+        row("decisions per second", |run| run.decisions),
+        row("calls of all scheduler functions per second", |run| run.calls),
+        row("simulated seconds per second", |run| run.simulated),
     ];
     let heads = ["median (range)", "SimSo", "Slackline", "ratio"];
     let what = "EDF, eight tasks on one CPU, periods of 10 to 31 ms, work of 1.0 to 1.7 ms";
-    Ok(format!("{what}; {rounds} rounds in turn.\n\n{}", table(&heads, &rows)))
+    Ok(format!("{what}; {rounds} rounds of both.\n\n{}", table(&heads, &rows)))
 }
 
 /// Returns the scenario with the set of tasks in the SimSo script.

@@ -198,8 +198,8 @@ fn target(
         return Err(source.unknown(&row.published, "calibration row", known));
     };
     let Some(theirs) = value.number() else {
-        let (written, what) = (id.clone(), "number to come near to");
-        let fault = FileFault::NotA { written, what, example: "the id of a number" };
+        let (written, what) = (id.clone(), "published number");
+        let fault = FileFault::NotA { written, what, example: "the id of a published number" };
         return Err(source.fault(&row.published.span(), fault));
     };
     let elsewhere = |error: PaperError| match error {

@@ -308,7 +308,7 @@ impl ComparisonContext<'_> {
         let is_left_out =
             case.stats.is_empty() || case.spec.against.is_some() && case.against.is_empty();
         let (verdict, sentence) = match (&case.value.is, test) {
-            _ if is_left_out => (Verdict::NotAttempted, "not in the quick form".to_owned()),
+            _ if is_left_out => (Verdict::NotAttempted, "left out of the quick form".to_owned()),
             (PrintedValue::Series(theirs), Test::Ranked) => ranked(case, theirs),
             (PrintedValue::Number(_), Test::Value) => number(case, cases),
             (PrintedValue::Number(theirs), Test::Alike) => all_near(case, *theirs),
@@ -383,8 +383,11 @@ impl ComparisonContext<'_> {
         };
         let ours = measures[lowest].name();
         match ours == name {
-            true => (Verdict::Reproduced, format!("it is {name} here too")),
-            false => (Verdict::Differs, format!("it is {name} there, {ours} here")),
+            true => (Verdict::Reproduced, format!("the lowest is {name}, as published")),
+            false => (
+                Verdict::Differs,
+                format!("the lowest published is {name}, the lowest measured is {ours}"),
+            ),
         }
     }
 }

@@ -158,7 +158,7 @@ pub enum FileFault {
         hint: Option<String>,
     },
     /// The test of a comparison does not fit the published value.
-    #[error("cannot test `{published}` by `{test}`: it is {is}")]
+    #[error("cannot test `{published}` by `{test}`: the published value is {is}")]
     WrongTest {
         /// Id of the published value.
         published: String,
@@ -175,7 +175,7 @@ impl PaperError {
     pub fn hint(&self) -> Option<String> {
         match self {
             PaperError::NoPapers { .. } => {
-                Some("run it in the folder with `papers/`, or use --papers FOLDER".into())
+                Some("run the command in the folder with `papers/`, or use --papers FOLDER".into())
             }
             PaperError::UnknownPaper { name, known } => Some(meant(name, known)),
             PaperError::UnknownExperiment { name, known, .. } => Some(meant(name, known)),
@@ -205,8 +205,8 @@ impl FileFault {
                 Some("write `domain.NAME.KEY`, `host.KEY`, or `policy` for all of a table".into())
             }
             FileFault::WrongTest { .. } => Some(
-                "use `value` for a number, `inside` for a range, `ranked` for a series, and one \
-                      of the others for a word"
+                "use `value` for a number, `inside` for a range, `ranked` for a series, and any \
+                 other test for a word"
                     .into(),
             ),
             FileFault::Syntax { .. } => None,

@@ -196,7 +196,7 @@ impl Entry {
                 let fault = FileFault::Missing {
                     place: "a number",
                     key: "give",
-                    example: "give = \"0.5\", how exactly it can be read off",
+                    example: "give = \"0.5\": how exactly the number can be read",
                 };
                 return Err(source.fault(&self.value.span(), fault));
             }

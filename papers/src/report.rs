@@ -29,7 +29,7 @@ pub fn page(papers: &[Paper], made: &Provenance) -> Result<String, PaperError> {
     let by = FigureOrigin::by(command).commit(Some(commit)).with(date);
     let title = match papers {
         [one] => one.title.clone(),
-        _ => "Papers, held against what was published".to_owned(),
+        _ => "Papers: measured values compared with published values".to_owned(),
     };
     let mut page = Page::new(&title, by);
     for paper in papers {
@@ -60,12 +60,12 @@ impl<'a> PaperSection<'a> {
     fn tell(&self, page: Page) -> Page {
         let mut page = page.section(&self.paper.title).text(&self.paper.cite);
         page = page.text(&self.summary());
-        page = page.folded("About the paper, and our reading of it", self.about());
+        page = page.folded("About the paper, and how its experiments are simulated", self.about());
         page = page.text(
-            "Lines are medians over the seeds, bands and whiskers their range; hollow marks are \
-             what was published. Reproduced is within the declared tolerance, same shape is the \
-             same order or direction without the size, differs is neither. Nothing to compare is \
-             apart: agreement would prove nothing.",
+            "Lines are medians over the seeds. Bands and whiskers are the range over the seeds. \
+             Hollow marks are published values. Reproduced: within the declared tolerance. Same \
+             shape: same order or direction, another size. Differs: neither. Nothing to compare: \
+             agreement would prove nothing.",
         );
         for (experiment, kept) in &self.came {
             if experiment.sensitivity.is_none() {
@@ -82,9 +82,9 @@ impl<'a> PaperSection<'a> {
         let judged = rows().filter(|row| !row.calibration);
         let calibration = rows().filter(|row| row.calibration).count();
         format!(
-            "Of {} comparisons: {}. Besides, {calibration} are with rows that costs were taken \
-             from, and prove nothing; what was chosen with the published values in view is not \
-             counted.",
+            "Of {} comparisons: {}. Not counted: {calibration} comparisons with values from which \
+             costs were calibrated, and all experiments whose assumptions were chosen after the \
+             published values were known.",
             judged.clone().filter(|row| row.verdict.is_comparison()).count(),
             tally(judged.map(|row| &row.verdict)),
         )
@@ -112,8 +112,8 @@ impl<'a> PaperSection<'a> {
         let mut page = page.section(&experiment.title).text(&kept.made);
         if experiment.explains {
             page = page.text(
-                "Something here was chosen with the published values in view: what comes of it \
-                 explains them, and predicts nothing.",
+                "An assumption of this experiment was chosen after the published values were \
+                 known. So the results explain published values and predict none.",
             );
         }
         // Panels of one figure share a time axis.
@@ -153,9 +153,9 @@ impl<'a> PaperSection<'a> {
     fn caption(&self, experiment: &Experiment) -> String {
         let Paper { title, .. } = self.paper;
         let lines = format!(
-            "Lines and bars are medians over the seeds with their range, hollow marks what was \
-             published in \u{201c}{title}\u{201d}. Grey, where it is there, is as far as the axis \
-             of the published plot goes: of such a plot only the axis is known, not the values."
+            "Lines and bars are medians over the seeds, with the range over the seeds. Hollow \
+             marks are values published in \u{201c}{title}\u{201d}. A grey area is the range of a \
+             published plot's axis, if the values of that plot cannot be read."
         );
         let map = experiment.plots.iter().find(|plot| plot.y.is_some());
         match map {
@@ -166,8 +166,8 @@ impl<'a> PaperSection<'a> {
                 let unit = spec.map_or("", |spec| spec.unit.as_str());
                 let line = with_unit(&digits(map.line), unit);
                 format!(
-                    "{lines} In a map darker is more, each by its own darkest, and the black line \
-                     divides what is above {line} from what is not."
+                    "{lines} In a map, darker tiles have larger values, and each map has its own \
+                     scale. The black line separates tiles above {line} from the other tiles."
                 )
             }
         }
@@ -287,7 +287,8 @@ impl<'a> PaperSection<'a> {
         if self.published.assumed.is_empty() {
             return page;
         }
-        let mut table = Table::new(["assumption", "value, and why", "if it were", "then"]);
+        let mut table =
+            Table::new(["assumption", "value and reason", "other value", "effect on the results"]);
         for (experiment, kept) in &self.came {
             if experiment.sensitivity.is_some() {
                 table = table.note(&format!("{}: {}.", experiment.title, kept.made));
@@ -312,8 +313,9 @@ impl<'a> PaperSection<'a> {
         }
         page.section(&format!("What was assumed ({})", self.paper.name))
             .text(
-                "One assumption changed at a time, costs not sought again. Moves are against the \
-                 same points as they are, the least and the most of them.",
+                "One assumption is changed at a time. Costs are not calibrated again. The effect \
+                 is the smallest and the largest change of each measure over all points, in \
+                 percent of its value without the change.",
             )
             .table(table)
     }
@@ -355,7 +357,7 @@ impl<'a> PaperSection<'a> {
             }
         }
         if moves.is_empty() {
-            moves.push("nothing moves by a percent".to_owned());
+            moves.push("no measure changes by 1 % or more".to_owned());
         }
         Some(format!("{}; {}", moves.join(", "), changed_verdicts(kept, change)))
     }
@@ -373,7 +375,7 @@ impl<'a> PaperSection<'a> {
         }
         let mut table = Table::new(["what", "where", "published", "why"]);
         for value in left {
-            let why = self.paper.why_not(&value.id).unwrap_or("no experiment is about it yet");
+            let why = self.paper.why_not(&value.id).unwrap_or("no experiment has this value yet");
             table = table.row([
                 Cell::Text(value.says.clone()),
                 Cell::Text(value.from.clone()),
@@ -507,7 +509,7 @@ fn map(plot: &Plot, experiment: &Experiment, kept: &StoredResults) -> Option<sla
     let label = |axis: usize| experiment.axes[axis].label.as_str();
     let most = values.iter().map(|value| value.2).fold(0.0, f64::max);
     let below =
-        format!("{}; the darkest is {}", label(along), with_unit(&digits(most), &spec.unit));
+        format!("{}; the darkest tile is {}", label(along), with_unit(&digits(most), &spec.unit));
     let nth = |places: &[usize], place| places.binary_search(&place).unwrap_or(0) as f64;
     let tiles = values.iter().map(|&(x, y, value)| (nth(&columns, x), nth(&rows, y), value));
     let unit = if spec.unit.is_empty() { "" } else { ", " };

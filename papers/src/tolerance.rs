@@ -23,7 +23,7 @@ impl fmt::Display for Tolerance {
             Tolerance::Percent(percent) => write!(out, "{percent} %"),
             Tolerance::Points(points) => write!(out, "{points} points"),
             Tolerance::Factor(factor) => write!(out, "a factor of {factor}"),
-            Tolerance::Exact => out.write_str("what can be read off"),
+            Tolerance::Exact => out.write_str("the precision of reading"),
         }
     }
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn relative_tolerance_counts_no_error_above_a_quarter_as_reproduced() {
+    fn relative_error_above_a_quarter_prevents_verdict_reproduced() {
         for tolerance in [Tolerance::Factor(1.75), Tolerance::Percent(60.0)] {
             assert!(tolerance.holds(150.0, 100.0, 0.0) && tolerance.is_too_far(150.0, 100.0, 0.0));
             assert!(!tolerance.is_too_far(124.0, 100.0, 0.0));

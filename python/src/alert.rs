@@ -24,7 +24,8 @@ const LENGTHS: (Span, Span) = (Span::from_secs(1), Span::from_secs(24 * 3600));
 /// Maximum number of tested seconds. Their errors take 800 MB.
 const MOST_SECONDS: u64 = 100_000_000;
 
-/// Results of an allocation error test.
+/// Results of a test of CPU allocation errors: how far the CPU time that a VM used differs from its
+/// target share.
 #[pyclass(frozen, module = "slackline")]
 pub(crate) struct Alert {
     results: Vec<CaseResult>,

@@ -93,7 +93,7 @@ fn fmt(_: &Metadata) -> Result<String> {
 }
 
 fn all_tidy(metadata: &Metadata) -> Result<String> {
-    ensure!(tidy::tidy(metadata)?, "not tidy; see above");
+    ensure!(tidy::tidy(metadata)?, "`tidy` found the faults that are listed above");
     Ok(String::new())
 }
 
@@ -108,7 +108,7 @@ fn docs(_: &Metadata) -> Result<String> {
 fn build(_: &Metadata) -> Result<String> {
     let built = tests::build()?;
     ensure!(built.warnings == 0, "{} warnings; see above", built.warnings);
-    Ok(format!("{} programs of tests, no warning", built.tests.len()))
+    Ok(format!("{} test programs, no warning", built.tests.len()))
 }
 
 /// Runs every scenario with the debug build of `slackline` that the tests use.
@@ -146,5 +146,5 @@ fn all_tests(_: &Metadata) -> Result<String> {
     } else {
         format!(", {} FLAKY", tally.flaky.len())
     };
-    Ok(format!("{} passed, {} reasons to skip{flaky}", tally.passed, tally.skipped.len()))
+    Ok(format!("{} passed, tests skipped for {} reasons{flaky}", tally.passed, tally.skipped.len()))
 }

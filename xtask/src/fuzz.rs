@@ -36,7 +36,7 @@ pub fn run(minutes: &str, target: Option<&str>) -> Result<ExitCode> {
         cargo.args(["test", "-p", "slackline-daemon", "--locked", "--lib", "--quiet"]);
         cargo.args(["--", "--nocapture", "fuzz::"]).env(FUZZ, format!("{target} {length} {seed}"));
         let status = cargo.status()?;
-        ensure!(status.code().is_some(), "it ended with {status}");
+        ensure!(status.code().is_some(), "the test of `{target}` ended with {status}");
         all_good &= status.success();
     }
     Ok(if all_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })

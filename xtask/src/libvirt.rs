@@ -38,7 +38,10 @@ const PROGRAM: &str = "target/debug/slackline";
 /// If libvirt, QEMU or another program is missing, or a check fails.
 pub fn run() -> Result<ExitCode> {
     let mut cargo = step::cargo();
-    ensure!(cargo.args(["build", "-p", "slackline", "--locked"]).status()?.success(), "no program");
+    ensure!(
+        cargo.args(["build", "-p", "slackline", "--locked"]).status()?.success(),
+        "cannot build slackline"
+    );
     let guest = guest::fetch(Path::new(".cache/guest"))?;
     fs::create_dir_all(FOLDER)?;
     let (kernel, initramfs) = (format!("{FOLDER}/vmlinuz"), format!("{FOLDER}/initramfs.cpio"));
@@ -59,16 +62,16 @@ pub fn run() -> Result<ExitCode> {
     print!("{}", String::from_utf8_lossy(&told.stdout));
     eprint!("{}", String::from_utf8_lossy(&told.stderr));
     ensure!(told.status.success(), "the run ended with {}", told.status);
-    wait_until("all to be given back", || Ok(machine.state()? == before))?;
-    println!("given back");
+    wait_until("all threads to be restored", || Ok(machine.state()? == before))?;
+    println!("all threads were restored");
     let mut runner = machine.hold("60s")?;
-    wait_until("the guest to be held", || Ok(machine.state()? != before))?;
+    wait_until("the guest to be scheduled", || Ok(machine.state()? != before))?;
     sleep(Duration::from_secs(2));
     ensure!(runner.try_wait()?.is_none(), "the run ended by itself");
     runner.kill()?;
     runner.wait()?;
-    wait_until("all to be given back", || Ok(machine.state()? == before))?;
-    println!("killed, and given back");
+    wait_until("all threads to be restored", || Ok(machine.state()? == before))?;
+    println!("the run was killed, and all threads were restored");
     drop(machine);
     if daemons.0.is_empty() {
         println!("skipped: the service test, because this libvirt has not loaded the hook");
@@ -242,7 +245,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> Result<bool>) -> Result<()>
     let begun = Instant::now();
     while !is_so()? {
         if begun.elapsed() > PATIENCE {
-            bail!("not within {} s: {what}", PATIENCE.as_secs());
+            bail!("waited {} s in vain for {what}", PATIENCE.as_secs());
         }
         sleep(Duration::from_millis(50));
     }

@@ -15,7 +15,7 @@ use crate::{step, tests, tidy};
 /// If a check fails.
 pub fn run(metadata: &Metadata) -> Result<String> {
     step::run(step::cargo().args(["fmt", "--all", "--check"]))?;
-    ensure!(tidy::tidy(metadata)?, "not tidy; see above");
+    ensure!(tidy::tidy(metadata)?, "`tidy` found the faults that are listed above");
     let mut git = Command::new("git");
     let changes = step::output(git.args(["status", "--porcelain", "--untracked-files=all"]))?;
     let packages = changed(metadata, &changes);

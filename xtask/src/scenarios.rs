@@ -44,7 +44,10 @@ pub fn run(program: &Path, target: &Path) -> Result<String> {
         }
     }
     if faults.is_empty() {
-        Ok(format!("{} scenarios hold, and {kept} bytes of trace are the same twice", files.len()))
+        Ok(format!(
+            "claims of {} scenarios hold, and two runs each saved the same {kept} bytes of traces",
+            files.len()
+        ))
     } else {
         bail!("{}", faults.join("\n"))
     }

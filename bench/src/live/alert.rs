@@ -42,10 +42,10 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
             measured.push(of);
         }
     }
-    let heads = ["target", "way", "p50", "p90", "worst", "stolen meanwhile"];
+    let heads = ["target", "limiter", "p50", "p90", "worst", "CPU time stolen by a hypervisor"];
     Ok(format!(
-        "Error of a whole second, in percent of the share; {} seconds a share and way, in \
-         {ROUNDS} turns.\nThis machine's timers: {timers}.\n\n{}\n{}",
+        "Error of whole seconds, in percent of the share. Each limiter was measured for {} seconds \
+         at each share, in {ROUNDS} rounds.\nTimers of the test machine: {timers}.\n\n{}\n{}",
         ROUNDS * setting.seconds,
         table(&heads, &rows),
         together(&ways, &measured)
@@ -57,7 +57,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
 /// Every limit loses such time, and chance decides which limit is affected.
 fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     let mut rows = Vec::new();
-    for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above", false, 1.0)] {
+    for (name, is_small, at_most_a) in [("up to 10 %", true, 3.0), ("above 10 %", false, 1.0)] {
         let of_way = |way: &LimitInterface| {
             let those = measured
                 .iter()
@@ -74,7 +74,7 @@ fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
             let percent = |errors: &Errors, part| format!("{:.3} %", errors.at(part) / 1e4);
             let holds = ours.at(99) <= undisturbed.at(99) / at_most_a;
             let beside = format!(
-                "{} ({:.2} of it)",
+                "{} (ratio {:.2})",
                 if holds { "yes" } else { "NO" },
                 ours.at(99) / undisturbed.at(99)
             );
@@ -92,13 +92,13 @@ fn together(ways: &[LimitInterface], measured: &[AlertResults<'_>]) -> String {
     }
     let heads = [
         "targets",
-        "way",
+        "limiter",
         "all seconds: p99",
-        "undisturbed",
-        "p50",
-        "p90",
-        "p99",
-        "ours at p99: a third up to 10 %, not more above",
+        "seconds without stolen time",
+        "p50 without stolen time",
+        "p90 without stolen time",
+        "p99 without stolen time",
+        "p99 of Slackline / p99 of the limiter: at most 1/3 (up to 10 %), at most 1 (above 10 %)",
     ];
     table(&heads, &rows)
 }

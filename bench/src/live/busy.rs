@@ -64,12 +64,12 @@ pub(super) fn rows(setting: &LiveSetting) -> Result<Vec<Row>> {
         let worst = worst_round(&runs);
         let what = match processes {
             None => format!("a process of {threads} busy threads"),
-            Some(many) => format!("a tree of {many} busy processes and one that sleeps"),
+            Some(many) => format!("a tree of {many} busy processes and one sleeping process"),
         };
         rows.push(Row {
             what: format!(
-                "30 % of 10 ms beside a hog for {what}: \
-                 missed deadlines, median (worst) of {ROUNDS}"
+                "30 % of a CPU every 10 ms for {what}, beside a CPU hog: \
+                 missed deadlines, median (worst) of {ROUNDS} runs"
             ),
             got: format!(
                 "{misses} ({most} of {}); delivered {:.2} % ({:.2} %); {}",

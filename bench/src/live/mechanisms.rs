@@ -64,7 +64,7 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
         let each = target(share, period)?;
         for enforcement in Enforcement::ALL {
             let measured = measure(&setting, enforcement, (each, beside))?;
-            let fifo = if beside.has_fifo { " and a SCHED_FIFO 50" } else { "" };
+            let fifo = if beside.has_fifo { " and a SCHED_FIFO process (priority 50)" } else { "" };
             let mut row = vec![
                 format!("{percent} % every {period}"),
                 format!("{}{fifo}", beside.hogs),
@@ -76,19 +76,20 @@ pub(crate) fn run(seconds: u64) -> Result<String> {
         }
     }
     let heads = [
-        "asked",
-        "beside",
+        "share",
+        "other busy processes",
         "mechanism",
         "delivered",
         "missed seconds",
         "worst second",
         "CPU cost",
-        "cannot",
+        "not possible, because",
     ];
     Ok(format!(
-        "Each row is {seconds} whole seconds after one of warm-up. A second is missed if it has\n\
-         less than {MISSED_BELOW} % of its share. The error is in percent of a CPU. The cost is\n\
-         that of all threads of Slackline, also in percent of a CPU.\n\n{}",
+        "Each row is measured for {seconds} whole seconds, after one second of warm-up. A second\n\
+         is missed if the process received less than {MISSED_BELOW} % of its share. `worst\n\
+         second` is the largest error of a second, in percent of a CPU. `CPU cost` is the CPU\n\
+         time of all threads of Slackline, also in percent of a CPU.\n\n{}",
         table(&heads, &rows)
     ))
 }
@@ -140,7 +141,7 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
             let beyond = medians[at].filter(|_| at == auto).map(|median| median - best);
             row.push(beyond.map_or_else(String::new, |beyond| {
                 let is_held = if beyond <= AUTO_BEYOND { "held" } else { "missed" };
-                format!("{beyond:.3} points beyond the best: {is_held}")
+                format!("{beyond:.3} points above the best mechanism: {is_held}")
             }));
             rows.push(row);
         }
@@ -149,8 +150,8 @@ pub(crate) fn compare_auto(seconds: u64, rounds: u32) -> Result<String> {
         "Error of the worst of {seconds} whole seconds in each of {rounds} interleaved runs, in\n\
          percent of a CPU, beside a busy process and with a period of 10 ms. `auto` runs the\n\
          mechanism that was better in the last trial, so its errors are those of that mechanism:\n\
-         {by} ({why}). Allowed: {AUTO_BEYOND:.2} points beyond the best.\n\n{}",
-        table(&["asked", "mechanism", "error (range)", "auto"], &rows)
+         {by} ({why}). Allowed: {AUTO_BEYOND:.2} points above the best mechanism.\n\n{}",
+        table(&["share", "mechanism", "error (range)", "auto"], &rows)
     ))
 }
 

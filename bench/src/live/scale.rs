@@ -69,7 +69,7 @@ fn processes(setting: &LiveSetting) -> Result<String> {
     for period in PERIODS {
         for count in SIZES {
             let slice = period * 1_000_000 * 8 / 10 / count;
-            let what = format!("{count} of {} in {period} ms", Span::from_ns(slice));
+            let what = format!("{count} with {} every {period} ms", Span::from_ns(slice));
             let look = first.get(&SIZES[0]).copied().unwrap_or(0.0);
             if (slice as f64) < MIN_SLICE_IN_PASSES * look {
                 rows.push(vec![
@@ -101,11 +101,11 @@ fn processes(setting: &LiveSetting) -> Result<String> {
         }
     }
     let heads = [
-        "processes, 80 % together",
-        "dispatcher CPU a slice",
-        "times that of the first row (at most 1.5)",
-        "missed (at most 0.5 %)",
-        "whole-second error of all, p99 (worst); p99 at most 1 %",
+        "processes and their slices, 80 % of the CPU together",
+        "CPU time of the dispatcher per slice",
+        "multiple of the first row (target: at most 1.5)",
+        "deadlines missed (target: at most 0.5 %)",
+        "error of whole seconds of all processes, p99 (worst); target: p99 at most 1 %",
         "holds",
     ];
     Ok(table(&heads, &rows))
@@ -166,10 +166,10 @@ fn looks() -> Result<String> {
         ]);
     }
     let heads = [
-        "CPUs of 8 vCPUs each, fed from memory",
-        "a look (a switch there)",
-        "orders a look",
-        "times that of 2 CPUs (at most 1.5)",
+        "CPUs of a fake host, each with 8 vCPUs",
+        "time of a dispatcher pass that switches vCPUs",
+        "orders to the kernel per pass",
+        "multiple of the time with 2 CPUs (target: at most 1.5)",
         "holds",
     ];
     Ok(table(&heads, &rows))

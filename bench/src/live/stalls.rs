@@ -101,20 +101,20 @@ fn short(
 
 fn sentence(missing: Span, periods: u64, mut stalls: Vec<Stall>) -> String {
     if periods == 0 {
-        return "no slice was short".into();
+        return "no slice was incomplete".into();
     }
     let explained: Span = stalls.iter().map(|stall| stall.explains).sum();
     stalls.retain(|stall| !stall.explains.is_zero());
     stalls.sort_by_key(|stall| std::cmp::Reverse(stall.explains));
     let percent = explained.ns() as f64 * 100.0 / missing.ns() as f64;
     let mut text = format!(
-        "{missing} missing in {periods} slices, of which {} stalls explain {percent:.0} %",
+        "{missing} of CPU time missing in {periods} slices, {} stalls explain {percent:.0} % of it",
         stalls.len()
     );
     for (place, stall) in stalls.iter().take(NAMED).enumerate() {
         let at = stall.to.ns() as f64 / 1e9;
         let (before, length) = (if place == 0 { ": " } else { ", " }, stall.lasted);
-        text += &format!("{before}{length} at {at:.3} s {}", stall.explains);
+        text += &format!("{before}stall of {length} at {at:.3} s explains {}", stall.explains);
     }
     text
 }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn slice_shortfall_excludes_run_time_in_other_periods() {
+    fn slice_shortfall_counts_only_cpu_time_within_its_own_period() {
         let vcpu = VcpuId::new(0, DomId::new(0), 0);
         let promise = Reservation::new(Span::from_ms(3), Span::from_ms(10)).unwrap();
         let whole = |nth: u64| (ms(10 * nth), ms(10 * nth + 3), Span::from_ms(3));

@@ -177,9 +177,10 @@ fn judged(
     ] {
         let heard = until_done(client, name, sent)?;
         rows.push(Row {
-            what: format!("a change{how}, from sending to in force: {what}"),
+            what: format!("a change{how}, from its sending until it is in force: {what}"),
             got: format!(
-                "{} until the core begins; then {:.3} ms on the average, 99 % within {} ms",
+                "{} until the daemon's core process begins; from then {:.3} ms on average, 99 % \
+                 within {} ms",
                 milliseconds(&heard),
                 effect.mean,
                 effect.p99_within
@@ -190,14 +191,14 @@ fn judged(
     }
     let (promised, most) = case.answered;
     rows.push(within(
-        "a change, from sending to its committed answer".into(),
+        "a change, from its sending to the answer after the commit".into(),
         &took.answered,
         promised,
         most,
     ));
     let by_tls = &took.answered_by_tls;
     rows.push(within(
-        "a change by TLS, from sending to its committed answer".into(),
+        "a change by TLS, from its sending to the answer after the commit".into(),
         by_tls,
         promised,
         most,
@@ -234,7 +235,12 @@ fn until_done(
         Some((event.at_ns as f64 - sent.as_nanos() as f64) / 1e6)
     });
     let took: Vec<f64> = took.collect();
-    anyhow::ensure!(took.len() == sent.len(), "{} of {} changes are told", took.len(), sent.len());
+    anyhow::ensure!(
+        took.len() == sent.len(),
+        "the log has only {} of {} changes",
+        took.len(),
+        sent.len()
+    );
     Ok(took)
 }
 

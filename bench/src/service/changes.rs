@@ -198,7 +198,7 @@ impl<'a> Host<'a> {
                 let (slice, period) = (micros(*slice), micros(*period));
                 format!("{name} {slice}/{period} to {}/{}", micros(*slice_us), micros(*period_us))
             }
-            Change::Add { like } => format!("a VM like {} comes", self.guests[*like].name),
+            Change::Add { like } => format!("a VM like {} is added", self.guests[*like].name),
             Change::Remove { guest } => format!("{} leaves", self.guests[*guest].name),
         }
     }
@@ -290,7 +290,10 @@ impl<'a> Host<'a> {
             if !last.is_empty() && last.iter().all(|it| !it["outcome"].is_null()) {
                 return last.into_iter().map(|it| VcpuResult::read(prediction, it)).collect();
             }
-            ensure!(Instant::now() < deadline, "the daemon measures for too long: {last:?}");
+            ensure!(
+                Instant::now() < deadline,
+                "the daemon has not measured all shares in time: {last:?}"
+            );
         }
     }
 

@@ -30,9 +30,12 @@ impl ServiceSetting {
         let here = std::env::current_exe()?;
         let beside = here.parent().context("a program has a folder")?;
         let slackline = beside.join("slackline");
-        ensure!(slackline.exists(), "build it first: cargo build --release");
+        ensure!(slackline.exists(), "cannot find `slackline`: run `cargo build --release` first");
         let cpus: Vec<usize> = online_cpus()?.iter().map(slackline_units::CpuId::index).collect();
-        ensure!(cpus.len() >= 2, "needs two CPUs: one to manage, one for the rest");
+        ensure!(
+            cpus.len() >= 2,
+            "the bench needs two CPUs: the daemon schedules one, other programs use the other"
+        );
         let folder = beside.join(format!("slackline-bench-{}", std::process::id()));
         fs::create_dir_all(&folder)?;
         Ok(ServiceSetting { slackline, folder, cpus })
@@ -166,7 +169,10 @@ impl Daemon<'_> {
                 }
             }
         }
-        ensure!(found.iter().all(|&pid| pid > 0), "not all three processes: {found:?}");
+        ensure!(
+            found.iter().all(|&pid| pid > 0),
+            "cannot find core, front and keeper of the daemon: {found:?}"
+        );
         Ok(found)
     }
 }
@@ -263,7 +269,7 @@ pub(super) fn resident(pid: u32) -> Result<f64> {
     let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
-    kib.context("its status has no VmRSS")
+    kib.context("the status of the process has no VmRSS")
 }
 
 /// Returns the number of open file descriptors of a process.

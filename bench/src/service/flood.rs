@@ -42,8 +42,8 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let asked = asked.load(Ordering::Relaxed);
     Ok(vec![Row {
         what: format!(
-            "deadlines missed on the last CPU while {CONNECTIONS} connections of one user \
-                       ask as fast as they are answered"
+            "deadlines missed on the last CPU while one user sends requests over {CONNECTIONS} \
+             connections, each request as soon as the previous one is answered"
         ),
         got: format!(
             "{:.3} % ({} of {}) before, {:.3} % ({} of {}) under {asked} requests in {} s",
@@ -55,7 +55,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
             flooded.0,
             LENGTH.as_secs()
         ),
-        promised: "at most 0.1 points more",
+        promised: "at most 0.1 points more than before",
         holds: Some(percent(flooded) <= percent(quiet) + 0.1),
     }])
 }

@@ -86,9 +86,9 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     fs::write(&file, text)?;
     let mut command = Command::new(setting.slackline());
     let begun = command.arg("gang").arg(&file).stdout(Stdio::null()).status()?;
-    ensure!(begun.success(), "the gang does not begin: {begun}");
+    ensure!(begun.success(), "`slackline gang` failed: {begun}");
     let readers = members.0.iter_mut().map(|child| {
-        let out = child.stdout.take().context("it is piped")?;
+        let out = child.stdout.take().context("the output of a member is piped")?;
         Ok(std::thread::spawn(move || {
             let lines = BufReader::new(out).lines().map_while(Result::ok);
             lines.filter_map(|line| line.parse().ok()).collect::<Vec<u64>>()
@@ -118,11 +118,11 @@ fn row(count: usize, begins: &BTreeMap<u64, Vec<u64>>) -> Row {
     let apart = whole.filter_map(|all| Some(all.iter().max()? - all.iter().min()?));
     let apart: Vec<f64> = apart.map(|ns| ns as f64 / 1e6).collect();
     let what = format!(
-        "first slices of a gang of {count} on one machine, each alone on its CPU: from the first \
-         to begin to the last, in {} periods of {}",
+        "gang of {count} members on one host, each alone on its CPU: time from the first to the \
+         last member's start of a slice, in {} of {} periods",
         apart.len(),
         begins.len()
     );
     let holds = (count == MEMBERS).then(|| quantile(&apart, 99) <= 0.2);
-    Row { what, got: milliseconds(&apart), promised: "p99 0.2 ms, of four", holds }
+    Row { what, got: milliseconds(&apart), promised: "p99 0.2 ms, with four members", holds }
 }

@@ -50,11 +50,12 @@ pub(super) fn held(setting: &ServiceSetting) -> Result<Vec<Row>> {
         let host = allowed(|| client.host())?;
         rows.push(Row {
             what: format!(
-                "{what} with {MANY} reservations: time until it answers; longest time without \
-                 enforcement"
+                "daemon with {MANY} reservations, {what}: time until it answers; longest time \
+                 without enforcement"
             ),
             got: format!(
-                "{took:.2} s; {longest:.2} s, of {lapsed} vCPUs; {} reservations, {} waiting",
+                "{took:.2} s; {longest:.2} s, {lapsed} vCPUs were without enforcement; {} \
+                 reservations, {} waiting",
                 host.reservations, host.waiting
             ),
             promised,
@@ -85,11 +86,17 @@ fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
         room.push(timed(|| client.room(Length(Span::from_ms(10))))?);
         sleep(REST);
     }
-    let on = |what: &str| format!("{what}, {MANY} reservations");
+    let on = |what: &str| format!("time of {what} with {MANY} reservations");
     let mut rows = vec![
-        within("reserve, to its committed answer, up to 500".into(), &reserve, "none", f64::MAX),
-        within(on("list, all of them"), &list, "none", f64::MAX),
-        within(on("room"), &room, "p99 2 ms", 2.0),
+        within(
+            "time of `reserve` until the answer after the commit, with up to 500 reservations"
+                .into(),
+            &reserve,
+            "none",
+            f64::MAX,
+        ),
+        within(on("`list`"), &list, "none", f64::MAX),
+        within(on("`room`"), &room, "p99 2 ms", 2.0),
     ];
     for row in &mut rows[..2] {
         row.holds = None;
@@ -107,7 +114,7 @@ fn verbs(client: &mut Client, sleepers: &Processes) -> Result<Vec<Row>> {
         ("committed changes", BURST.1, changes, "500", 500.0),
     ] {
         rows.push(Row {
-            what: format!("{what} a second on one connection, {count} in a burst"),
+            what: format!("{what} per second on one connection, in a burst of {count}"),
             got: format!("{reached:.0}"),
             promised,
             holds: Some(reached >= least),
@@ -152,13 +159,16 @@ fn needs(daemon: &Daemon<'_>) -> Result<Vec<Row>> {
     let percent = (used()? - before).as_secs_f64() / began.elapsed().as_secs_f64() * 1e2;
     Ok(vec![
         Row {
-            what: format!("resident memory with {MANY} reservations: core, front, keeper"),
+            what: format!(
+                "resident memory of the daemon's processes core, front and keeper with {MANY} \
+                 reservations"
+            ),
             got: format!("{:.1}, {:.1}, {:.1} MiB", mib[0], mib[1], mib[2]),
             promised: "48, 24, 16 MiB",
             holds: Some(mib[0] <= 48.0 && mib[1] <= 24.0 && mib[2] <= 16.0),
         },
         Row {
-            what: format!("CPU time of the three processes with {MANY} sleeping VMs"),
+            what: format!("CPU time of the daemon's processes with {MANY} sleeping VMs"),
             got: format!("{percent:.2} % of a CPU"),
             promised: "0.5 %",
             holds: Some(percent <= 0.5),
@@ -233,8 +243,9 @@ pub(super) fn come_and_go(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let done = |parts: usize| PEOPLE * PAIRS[..parts].iter().sum::<usize>();
     let row = |from: usize, to: usize, growth: &[(f64, i64)]| Row {
         what: format!(
-            "pairs of reserve and release by {PEOPLE} clients, {} to {}: growth of core, front and \
-             keeper (resident memory, descriptors), after ended reservations are dropped",
+            "pairs of `reserve` and `release` by {PEOPLE} clients, from pair {} to pair {}: growth \
+             of the daemon's processes core, front and keeper (resident memory, file descriptors), \
+             after ended reservations are dropped",
             done(from),
             done(to)
         ),

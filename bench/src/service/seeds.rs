@@ -21,7 +21,7 @@ pub(super) fn rows(_: &ServiceSetting) -> Result<Vec<Row>> {
     let took: f64 =
         took.and_then(|took| took.parse().ok()).context("the output contains the duration")?;
     Ok(vec![Row {
-        what: format!("{SEEDS} simulated seeds of the service, on one core"),
+        what: format!("simulation of the service with {SEEDS} seeds, on one CPU core"),
         got: format!("{took:.1} s, 0 failures; {:.0} a minute", f64::from(SEEDS) / took * 60.0),
         promised: "60 s",
         holds: Some(took <= 60.0),

@@ -61,7 +61,9 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
     let (quiet, busy) = (between(before, quiet), between(quiet, busy));
     Ok(vec![
         within(
-            format!("prediction from 10 s of {VCPUS} vCPUs, {refused} of {TIMES} refused"),
+            format!(
+                "time of a prediction from 10 s of {VCPUS} vCPUs; {refused} of {TIMES} were refused"
+            ),
             &took,
             "p99 100 ms",
             100.0,
@@ -69,7 +71,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
         Row {
             what: "deadlines missed while one user asks for predictions without a pause".into(),
             got: format!(
-                "{:.3} % ({} of {}) before, {:.3} % ({} of {}) meanwhile",
+                "{:.3} % ({} of {}) before, {:.3} % ({} of {}) with predictions",
                 percent(quiet),
                 quiet.1,
                 quiet.0,
@@ -77,7 +79,7 @@ pub(super) fn rows(setting: &ServiceSetting) -> Result<Vec<Row>> {
                 busy.1,
                 busy.0
             ),
-            promised: "at most 0.1 points more",
+            promised: "at most 0.1 points more than before",
             holds: Some(percent(busy) <= percent(quiet) + 0.1),
         },
     ])

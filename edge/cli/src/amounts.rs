@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn hint_about_a_share_suggests_the_cpu_option_in_percent() {
+    fn cpu_share_hint_suggests_a_percentage_for_the_cpu_option() {
         let hint = |us, parts| share_hint(Span::from_us(us), Span::from_ms(10), parts);
         assert_eq!(hint(9_456, 1).as_deref(), Some("use `--cpu 94%`"));
         assert_eq!(hint(9_456, 2).as_deref(), Some("use `--cpu 189%`"));

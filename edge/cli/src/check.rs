@@ -105,7 +105,7 @@ fn what(scenario: &Scenario) -> String {
 fn verdict(refused: Option<&str>, expected: bool) -> String {
     match (refused, expected) {
         (None, _) => "admitted".into(),
-        (Some(why), true) => format!("admission refuses the scenario, as its claim says: {why}"),
+        (Some(why), true) => format!("admission refuses the scenario, as its claim expects: {why}"),
         (Some(_), false) => "refused".into(),
     }
 }

@@ -28,9 +28,9 @@ impl<'a> CheckedRun<'a> {
 /// Checks that admission refuses a scenario with the claim `refused`.
 pub(crate) fn check_refusal(file: &Path, scenario: &Scenario) -> Result<(), Problem> {
     match scenario.admit() {
-        Err(error @ NotAdmitted::Declined(_)) => {
-            terminal::say(&format!("admission refuses the scenario, as its claim says: {error}\n"))
-        }
+        Err(error @ NotAdmitted::Declined(_)) => terminal::say(&format!(
+            "admission refuses the scenario, as its claim expects: {error}\n"
+        )),
         Err(error) => Err(Problem::of_sim(file, scenario, error.into())),
         Ok(()) => {
             let file = file.display();

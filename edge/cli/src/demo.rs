@@ -333,7 +333,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demo_guests_fit_on_one_cpu_and_work_every_hour() {
+    fn demo_guests_fit_on_one_cpu_with_24_hour_recordings() {
         let shares: u64 = GUESTS.iter().map(|it| it.slice.ns() * 100 / it.period.ns()).sum();
         assert!(shares <= 80, "{shares} % are reserved");
         for guest in &GUESTS {

@@ -98,7 +98,7 @@ fn verdict(it: &Difference) -> String {
         Change::Noise => String::new(),
         Change::Unjudged => match it.counts {
             [0, _] | [_, 0] => String::new(),
-            [one, other] => format!("only {} of {LEAST_SAMPLES} samples", one.min(other)),
+            [one, other] => format!("only {} samples, {LEAST_SAMPLES} are needed", one.min(other)),
         },
     }
 }

@@ -69,8 +69,8 @@ fn list(found: &Leftovers) -> Vec<String> {
                 let (tid, pid, owner) = (left.tid(), left.pid(), left.owner());
                 return format!(
                     "thread {tid} of process {pid} keeps the kernel's reservation of a killed \
-                     daemon (process {owner}); the next `slackline serve` adopts or ends it, \
-                     `slackline doctor --free` ends it"
+                     daemon (process {owner}); the next `slackline serve` adopts or ends that \
+                     reservation, `slackline doctor --free` ends it"
                 );
             }
             format!(

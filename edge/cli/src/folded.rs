@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn wrapped_line_is_indented_to_the_start_of_its_sentence() {
+    fn continuation_line_is_indented_to_start_of_wrapped_sentence() {
         assert_eq!(
             folded("note:  a look takes 3us here; two are counted\nnext\n", 24),
             "note:  a look takes 3us\n       here; two are\n       counted\nnext\n"

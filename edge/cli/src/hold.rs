@@ -189,7 +189,7 @@ impl Amount {
                 (show::percent(cpu.ppm().into()), show::percent(u64::from(parts) * 1_000_000));
             let (of, hint) = target.most();
             let typed = percent_hint(cpu);
-            let message = format!("cannot reserve {asked} of a CPU: {of} can have {most} at most");
+            let message = format!("cannot reserve {asked} of a CPU: {of} can have at most {most}");
             return Err(bad(message, typed.as_deref().unwrap_or(hint)));
         }
         let slice = Span::from_ns(
@@ -341,10 +341,10 @@ impl Target {
     /// message.
     fn most(&self) -> (&'static str, &'static str) {
         match &self.who[..] {
-            [JoinTarget::Thread(_), ..] => ("its vCPUs together", "reserve less"),
+            [JoinTarget::Thread(_), ..] => ("the vCPUs of the VM together", "reserve less"),
             [JoinTarget::Group(_)] => (
                 "a cgroup",
-                "hold a process by its `--pid`, or start it as a command: it can use several CPUs",
+                "hold a process by `--pid`, or start a command: a process can use several CPUs",
             ),
             _ => ("the chosen CPUs", "reserve less, or name more CPUs with `--cpus`"),
         }

@@ -29,7 +29,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<(), Problem> {
     let [files @ .., out] = &args.files[..] else { unreachable!("a file is required") };
     if files.is_empty() && args.kind != ImportKind::Uunifast {
         let message = format!("cannot import {}: no file to write is named", out.display());
-        let hint = "name it last: slackline import KIND FILE... OUT";
+        let hint = "name the file to write last: slackline import KIND FILE... OUT";
         return Err(Problem::BadOption { message, hint: Some(hint.into()) });
     }
     match (args.kind.recording(), args.kind.workload()) {

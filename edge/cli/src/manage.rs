@@ -211,10 +211,11 @@ fn as_text(args: &Manage, compared: &RuleComparison, shown: &ManagedRun) -> Stri
     let rows: Vec<_> = scores.iter().map(row).collect();
     let headings = ["missed", "missed %", "removed %", "over %", "changes", "reversals", "settled"];
     text += &packed("rule", &headings, &rows, terminal::width());
-    text += "\nmissed: periods whose work was late. removed: of the missed periods that the oracle \
-             removes.\nover: part of the reserved time that was not used. reversals: changes that \
-             take back the\nchange before although the demand was steady, in 100 rounds of a VM. \
-             settled: most rounds after\na step of the demand.\n";
+    text += "\nmissed: periods whose work was late. removed: missed periods removed, in % of those \
+             that the\noracle removes. over: part of the reserved time that was not used. \
+             reversals: changes opposite to\nthe previous change under steady demand, per 100 \
+             rounds of a VM. settled: most rounds from a step\nof the demand until the share has \
+             settled.\n";
     text
 }
 

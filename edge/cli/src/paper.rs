@@ -54,7 +54,11 @@ fn list(folder: &Path) -> Result<(), Problem> {
                 None => "not run yet".to_owned(),
             };
             let _ = writeln!(text, "  {}{names}: {}", experiment.name, experiment.title);
-            let explains = if experiment.explains { " (explains, predicts nothing)" } else { "" };
+            let explains = if experiment.explains {
+                " (explains published values, predicts none)"
+            } else {
+                ""
+            };
             let _ = writeln!(text, "    {came}{explains}");
         }
         let values = published.values.len();
@@ -150,7 +154,7 @@ fn outcome(experiment: &Experiment, judged: &[(String, Vec<VerdictGroup>)]) -> S
     let mut text = format!("{}: {}\n", experiment.name, experiment.title);
     let Some(((_, first), changed)) = judged.split_first() else { return text };
     for group in first {
-        let _ = writeln!(text, "\n  {}: {}  (to within {})", group.title, group.verdict, {
+        let _ = writeln!(text, "\n  {}: {}  (tolerance {})", group.title, group.verdict, {
             &group.tolerance
         });
         for row in &group.rows {
@@ -179,7 +183,9 @@ fn calibrate(folder: &Path, name: &str) -> Result<(), Problem> {
     let calibration = Calibration::read(&paper)?;
     terminal::say(&calibration.describe())?;
     let found = calibration.search(&|misfit, best| {
-        terminal::tell(&format!("misfit of these costs {misfit:.5}, smallest so far {best:.5}\n"));
+        terminal::tell(&format!(
+            "misfit of the tried costs {misfit:.5}, smallest misfit so far {best:.5}\n"
+        ));
     })?;
     let mut text =
         format!("smallest misfit {:.5} after {} sets of costs\n", found.misfit, found.trials);

@@ -128,7 +128,7 @@ fn run(
 fn can_run(file: &Path, point: &Point, scenario: &Scenario) -> Result<(), Problem> {
     if expects_refusal(scenario) {
         let hint = "remove the claim `refused`, or use `slackline check`";
-        let what = "cannot run a scenario with the claim `refused`: it has no metrics";
+        let what = "cannot run a scenario with the claim `refused`: a refused run has no metrics";
         return Err(point.wrong(file, what, hint));
     }
     point.admitted(file, scenario)

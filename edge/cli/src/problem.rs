@@ -253,10 +253,10 @@ fn about_service(error: &ClientError) -> Option<String> {
         }
         ClientError::NoHost { .. } => "check the port, and that the daemon has --listen",
         ClientError::Untrusted { .. } => {
-            "give --ca the CA of its certificate, and --host the name in that certificate"
+            "give --ca the CA of the daemon's certificate, and --host the name in that certificate"
         }
         ClientError::Lost(_) | ClientError::Silent => {
-            "check with `slackline log` if the request was executed; it is safe to repeat it"
+            "check with `slackline log` if the request was executed; repeating the request is safe"
         }
         ClientError::Garbled(_) => "use the same version of slackline as the daemon",
         ClientError::NoRuntime(_) => return None,

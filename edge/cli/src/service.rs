@@ -159,7 +159,7 @@ pub(crate) fn page(args: &PageArgs) -> Result<(), Problem> {
     answer(&args.at, &text, || format!("{address}#{}\n", code.code))?;
     if !args.at.json {
         let within = Span::from_ns(code.lasts_ns);
-        terminal::tell(&format!("note:  open it within {within}; the code works once\n"));
+        terminal::tell(&format!("note:  open the address within {within}; its code works once\n"));
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ fn no_such_vm(args: &WhyArgs, answer: &Answer) -> Problem {
     let message =
         format!("cannot answer for `{name}`: the recording has no thread of a VM with that name");
     let hint = if answer.vms.is_empty() {
-        "record it with `slackline record`".into()
+        "record the VM with `slackline record`".into()
     } else {
         format!("the recording has {}", answer.vms.join(", "))
     };

@@ -32,10 +32,10 @@ impl Role {
         match self {
             Role::Viewer => "may see the names and CPU use of all VMs, and change nothing",
             Role::Tenant => {
-                "may change its own reservations only; those of others are \"another VM\" to it"
+                "may change only its own reservations; sees VMs of other users as \"another VM\""
             }
             Role::Operator => {
-                "may change, pause and release the reservations of all, and see the log"
+                "may change, pause and release reservations of all owners, and see the log"
             }
             Role::Administrator => "may do everything, also to VMs of all users, and grant access",
         }

@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_with_direction_characters_is_refused_and_shown_escaped() {
+    fn vm_binding_with_invisible_characters_is_refused_and_shown_escaped() {
         let wanted = |binding: &str| {
             let text = format!(r#"{{"slice":"1ms","for":"{binding}"}}"#);
             reserve("web".parse().unwrap(), &serde_json::from_str(&text).unwrap())

@@ -101,9 +101,12 @@ impl Kind {
             Kind::TooLarge => ("too-large", 413, "body is too long", 2),
             Kind::TooMany => ("too-many", 429, "too many requests or connections", 3),
             Kind::NotNow => ("not-now", 503, "service cannot do this now", 3),
-            Kind::NotAnswered => {
-                ("not-answered", 504, "core did not answer; the request may or may not be done", 3)
-            }
+            Kind::NotAnswered => (
+                "not-answered",
+                504,
+                "daemon's core process did not answer; the request may have taken effect",
+                3,
+            ),
             Kind::NotDurable => {
                 ("not-durable", 507, "ledger could not be written; the request was undone", 3)
             }

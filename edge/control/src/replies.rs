@@ -38,7 +38,7 @@ impl State {
         (State::Partial, "some vCPUs of the VM are not scheduled"),
         (
             State::Contested,
-            "another program changed threads of the VM; not enforced until undone or resumed",
+            "another program changed threads of the VM; no enforcement until an undo or `resume`",
         ),
         (State::Suspended, "the VM monitor has suspended the guest; the capacity stays reserved"),
         (State::Held, "the capacity is reserved for a gang that has not begun"),

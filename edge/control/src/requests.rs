@@ -296,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn apply_request_of_1000_vms_with_longest_names_fits_limit() {
+    fn apply_request_with_1000_longest_vm_names_fits_length_limit() {
         let text = format!(
             r#"{{"slice":"604799.999949999s","period":"604799.999999999s","exact":true,
             "phase":"604799.999999998s","vcpus":512,"for":"cloud-hypervisor:{}","user":4294967295,

@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whatif_request_of_the_page_is_read_and_has_defaults() {
+    fn whatif_request_of_web_page_is_parsed_with_default_values() {
         let text = r#"{"set":[{"name":"web","slice":"3ms","period":"10ms","exact":true}]}"#;
         let asked: WhatIf = serde_json::from_str(text).unwrap();
         assert_eq!(asked.since, Length(Span::from_secs(10)));

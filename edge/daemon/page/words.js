@@ -67,7 +67,7 @@ export function about(state) {
     active: "the VM receives the reserved CPU time",
     paused: "the vCPUs are stopped until resumed; the capacity stays reserved",
     partial: "some vCPUs of the VM are not scheduled",
-    contested: "another program changed threads of the VM; nothing is enforced until undone",
+    contested: "another program changed threads of the VM; nothing is enforced until the change is undone",
     suspended: "the VM monitor has suspended the guest; the capacity stays reserved",
     held: "the capacity is reserved for a gang that has not begun",
     ended: "the reservation has ended",

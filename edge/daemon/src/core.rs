@@ -204,7 +204,7 @@ pub fn serve(
         tell(&format!("no reservation was enforced for {lapse}, because no daemon ran"));
     }
     let front = FrontProcess::start(options.front.clone(), listener, others);
-    host.front = Some(front.map_err(not_started("the front"))?);
+    host.front = Some(front.map_err(not_started("the front process"))?);
     let mut core = Core {
         service,
         host,
@@ -355,7 +355,7 @@ impl Core {
     fn hear_front(&mut self, tell: &mut dyn FnMut(&str)) {
         let Some(front) = &mut self.host.front else { return };
         if front.look_after() {
-            tell("the front ended and was replaced");
+            tell("the front process ended and was replaced");
             self.promise_front(tell);
         }
         let Some(front) = &mut self.host.front else { return };
@@ -409,7 +409,9 @@ impl Core {
         let pid = self.host.front.as_ref().and_then(FrontProcess::pid);
         let Some(pid) = pid.filter(|_| self.is_crowded) else { return };
         if let Err(declined) = self.host.scheduler.seat_front(pid) {
-            tell(&format!("cannot reserve CPU for the front, so requests may wait: {declined}"));
+            tell(&format!(
+                "cannot reserve CPU for the front process, so requests may wait: {declined}"
+            ));
         }
     }
 

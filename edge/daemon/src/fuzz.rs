@@ -174,7 +174,7 @@ fn request_bodies_with_random_changes_are_parsed_or_refused() {
 }
 
 #[test]
-fn messages_between_daemon_processes_with_random_changes_cause_no_panic() {
+fn randomly_changed_messages_between_daemon_processes_cause_no_panic() {
     each("link", &LINK, |bytes| {
         let mut lines = Lines::new(LONGEST_ASKED);
         // Lines do not depend on how their bytes are split.
@@ -208,7 +208,7 @@ fn qemu_monitor_answers_with_random_changes_are_parsed_or_refused() {
 
 /// The test runs the real front, with a core that reads requests and never answers.
 #[test]
-fn http_requests_with_random_changes_are_answered_or_closed() {
+fn randomly_changed_http_requests_do_not_stop_the_front_process() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = UnixListener::bind(&path).unwrap();

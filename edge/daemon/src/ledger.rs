@@ -139,7 +139,7 @@ pub enum Reply {
 #[derive(Debug, thiserror::Error)]
 pub enum NotHandedOver {
     /// Too many orders have no reply yet.
-    #[error("the ledger has {MOST_UNDER_WAY} writes pending, which is the limit")]
+    #[error("the ledger already has {MOST_UNDER_WAY} writes pending, the maximum")]
     TooMany,
     /// The writer thread has ended.
     #[error("the thread that writes the ledger has ended")]

@@ -43,7 +43,7 @@ pub const NOTICES: [Notice; 11] = [
         meaning: "the keeper process was killed; nothing to do unless this repeats",
     },
     Notice {
-        begin: "the front ended and was replaced",
+        begin: "the front process ended and was replaced",
         id: "6f00613561855527aed5aaa07e9900ed",
         priority: 4,
         meaning: "the front process was killed; clients connect again",
@@ -75,7 +75,7 @@ pub const NOTICES: [Notice; 11] = [
                   see `ls -ld /run/slackline`",
     },
     Notice {
-        begin: "cannot reserve CPU for the front",
+        begin: "cannot reserve CPU for the front process",
         id: "d4dee746ec805438abe4ebeecfcc4c73",
         priority: 4,
         meaning: "requests may be answered late; release a reservation",
@@ -84,7 +84,8 @@ pub const NOTICES: [Notice; 11] = [
         begin: "cannot restore ",
         id: "9b7c01e775d558849a2221c3678e4a63",
         priority: 3,
-        meaning: "a thread of a killed run keeps its class; see `slackline doctor --free`",
+        meaning: "a thread of a killed run keeps its scheduling class; \
+                  see `slackline doctor --free`",
     },
     Notice {
         begin: "cannot reload ",

@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worker_answers_each_question_from_the_recording_it_loaded() {
+    fn whatif_worker_answers_each_question_from_the_recording_it_loaded() {
         let question = WorkerQuestion { asked: WhatIf::default(), own: None };
         let question = frame(&serde_json::to_vec(&question).unwrap());
         let input = [frame(b"recording"), question.clone(), question].concat();

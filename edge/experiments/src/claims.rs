@@ -58,9 +58,15 @@ impl BadClaim {
                 Some(nearest) => format!("did you mean `{nearest}`?"),
                 None => format!("use one of: {}", unknown.known.join(", ")),
             },
-            BadClaim::OtherUnit { unit: Unit::Time, .. } => "write it as `below 8ms`".into(),
-            BadClaim::OtherUnit { unit: Unit::Part, .. } => "write it as `at least 20%`".into(),
-            BadClaim::OtherUnit { unit: Unit::Things, .. } => "write it as `at most 3`".into(),
+            BadClaim::OtherUnit { unit: Unit::Time, .. } => {
+                "write a test such as `below 8ms`".into()
+            }
+            BadClaim::OtherUnit { unit: Unit::Part, .. } => {
+                "write a test such as `at least 20%`".into()
+            }
+            BadClaim::OtherUnit { unit: Unit::Things, .. } => {
+                "write a test such as `at most 3`".into()
+            }
         }
     }
 }

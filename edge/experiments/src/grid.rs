@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn experiment_grid_with_failed_runs_returns_first_failure_by_case() {
+    fn failed_experiment_grid_returns_failure_of_the_first_failing_case() {
         let cases: Vec<u64> = (0..40).collect();
         let one = |case: &u64, seed| match (case, seed) {
             (17, 2) | (5, 3) | (39, 1) => Err(*case),

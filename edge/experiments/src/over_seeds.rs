@@ -27,7 +27,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn median_of_even_number_of_values_is_midpoint_of_two() {
+    fn median_of_four_values_is_midpoint_of_middle_two() {
         let of = |numbers: &[f64]| OverSeeds::of(numbers.iter().copied());
         let odd = OverSeeds { lowest: 1.0, median: 2.0, highest: 9.0 };
         assert_eq!(of(&[9.0, 1.0, 2.0]), Some(odd));

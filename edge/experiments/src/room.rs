@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn available_cpu_capacity_excludes_vms_and_reserve() {
+    fn available_cpu_capacity_excludes_vm_reservations_and_the_reserve() {
         let scenario = Scenario::read(TEXT).unwrap();
         let rooms = of(&scenario, Span::from_ms(20)).unwrap();
         let slices: Vec<Span> = rooms.iter().map(|room| room.slice).collect();

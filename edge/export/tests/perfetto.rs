@@ -164,7 +164,7 @@ fn encode(records: &[Record]) -> Vec<u8> {
 }
 
 #[test]
-fn perfetto_file_contains_the_events_of_the_records() {
+fn perfetto_file_contains_the_events_of_the_trace_records() {
     assert_eq!(decode(&encode(&records())), EXPECTED);
 }
 
@@ -200,7 +200,7 @@ fn perfetto_file_shows_vcpus_of_one_slot_on_separate_tracks() {
 }
 
 #[test]
-fn perfetto_file_shows_immediately_ending_block_before_wake() {
+fn perfetto_file_shows_block_of_zero_length_before_its_wake() {
     let trace = Trace::decode(&encode(&records())[..]).expect("a trace");
     let bundles = trace.packet.iter().filter_map(|packet| packet.ftrace_events.as_ref());
     let events = bundles.filter(|bundle| bundle.cpu == 0).flat_map(|bundle| &bundle.event);

@@ -300,8 +300,8 @@ impl Keeper {
                 self.journal = Some(path);
             }
             Err(error) => complain(&format!(
-                "scheduled threads are not in a journal, so a kill of the keeper would leave them \
-                 as they are: {error}"
+                "scheduled threads are not in a journal, so nothing would restore them if the \
+                 keeper were killed: {error}"
             )),
         }
         true
@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn new_keeper_process_keeps_journal_until_all_threads_are_known() {
+    fn new_keeper_uses_old_journal_until_it_knows_all_threads() {
         for (told_all, stopped_after) in [(false, false), (true, true)] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();
@@ -534,7 +534,7 @@ mod tests {
     /// The keeper restores a kept thread when its time has passed. It does not restore the thread
     /// if a later owner has taken the thread out of the journal.
     #[test]
-    fn keeper_process_restores_kept_thread_later_unless_adopted() {
+    fn keeper_restores_thread_after_delay_unless_new_scheduler_takes_over() {
         for is_adopted in [false, true] {
             let directory = tempfile::tempdir().unwrap();
             let owner = ourselves().unwrap();

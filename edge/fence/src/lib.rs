@@ -102,7 +102,9 @@ pub enum FenceError {
     },
     /// The fence already stops this process by signals, so it cannot stop another of its threads
     /// separately.
-    #[error("cannot schedule two threads of process {pid} by signals, which stop all of them")]
+    #[error(
+        "cannot schedule two threads of process {pid} by signals: a signal stops the whole process"
+    )]
     ProcessHeldTwice {
         /// Id of the process.
         pid: Tid,

@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn idle_tree_skips_nine_of_ten_audits_unlike_busy_tree() {
+    fn nine_of_ten_audits_of_idle_process_tree_are_skipped() {
         let used = Span::from_ms(3);
         let mut record = QuietRecord::since(used);
         let skipped = (0..20).map(|_| record.lasts(used));

@@ -165,7 +165,7 @@ mod tests {
     /// An ordinary file plays the list of the tree's threads, and names only this thread. The class
     /// `SCHED_BATCH` plays the real-time class, which would need root.
     #[test]
-    fn guard_gives_tree_ordinary_class_if_freeze_takes_seconds() {
+    fn process_tree_gets_ordinary_class_if_freeze_takes_seconds() {
         let folder = tempfile::TempDir::new().unwrap();
         let thread = own_tid();
         std::fs::write(folder.path().join("cgroup.threads"), format!("{thread}\n")).unwrap();

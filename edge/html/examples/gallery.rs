@@ -53,7 +53,7 @@ fn lines() -> Figure {
 fn distributions() -> Figure {
     let plot = Plot::new(
         Axis::log("wake to run", "us"),
-        Axis::linear("not later than that", "%").range((0.0, 100.0)),
+        Axis::linear("wake-ups that run by then", "%").range((0.0, 100.0)),
     );
     let sample =
         |seed, mean: f64| noise(seed).take(2000).map(move |value| -(1.0 - value).ln() * mean);

@@ -193,7 +193,9 @@ impl ImportError {
     #[must_use]
     pub fn hint(&self) -> String {
         match self {
-            ImportError::BigEndian => "convert it there: `perf script > sched.txt`".into(),
+            ImportError::BigEndian => {
+                "convert the file on the recorded host: `perf script > sched.txt`".into()
+            }
             ImportError::Piped { .. } => {
                 "record to a file with `perf sched record -o perf.data`".into()
             }
@@ -212,7 +214,7 @@ impl ImportError {
                 Some((name, pid)) => {
                     format!("the busiest process is {name}: write --for {name}=pid:{pid}")
                 }
-                None => "list its threads with `slackline show FILE --list`".into(),
+                None => "list the threads with `slackline show FILE --list`".into(),
             },
             ImportError::TooManyVcpus { .. } => "name the VMs with --for NAME=pid:NUMBER".into(),
             ImportError::Reordered { .. } | ImportError::ClockJump { .. } => {

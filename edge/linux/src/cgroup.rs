@@ -378,7 +378,7 @@ impl CgroupError {
                 "write the full name of the unit, e.g. `web.service`, as `systemctl \
                      list-units` shows it",
             ),
-            CgroupError::SeveralUnits { .. } => Some("name one of the two by its cgroup path"),
+            CgroupError::SeveralUnits { .. } => Some("name one of the two cgroups by its path"),
             CgroupError::Empty { .. } => Some("start a process in the cgroup or unit first"),
             CgroupError::HoldsOurselves { .. } => {
                 Some("run slackline in another cgroup, or name a smaller target")

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn wall_clock_step_is_detected_only_if_clock_is_set() {
+    fn setting_wall_clock_ahead_or_back_is_detected_as_step() {
         let clock = WallClock::default();
         let before = clock.offset();
         // The offset is changed by 100 us. The measured step differs by the error of the readings.

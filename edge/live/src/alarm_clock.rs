@@ -31,9 +31,9 @@ pub(crate) struct PassTimes {
     pub(crate) limit: Option<Time>,
     /// Time for which the policy has set a timer on this CPU.
     pub(crate) alarm: Option<Time>,
-    /// Time of a check for two conditions. One is that a lower real-time vCPU on this CPU has been
-    /// running in place of the chosen vCPU. The other is that the CPU's debt to ordinary threads is
-    /// paid.
+    /// Time of a check. If the CPU owes CPU time to ordinary threads and the chosen vCPU is paying
+    /// it, the check is whether all of that time is paid. Otherwise the check is whether a vCPU
+    /// with a lower real-time priority has been running in place of the chosen vCPU.
     pub(crate) glance: Option<Time>,
 }
 
@@ -134,7 +134,7 @@ mod tests {
     /// In the model, a vCPU starts to run 20 us after the dispatcher pass. The timer for the end of
     /// its slice is late by 0 to 15 us.
     #[test]
-    fn timer_margin_adapts_until_one_timer_in_nine_expires_early() {
+    fn one_in_nine_timers_expires_before_slice_end_after_adaptation() {
         let mut clock = AlarmClock::new();
         let (slice, start, mut early) = (Span::from_ms(2), Span::from_us(20), 0);
         for round in 0..2000_u64 {
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn timer_margin_of_short_slice_is_reduced_but_not_adapted() {
+    fn reduced_timer_margin_of_short_slice_leaves_later_margins_unchanged() {
         let mut clock = AlarmClock::new();
         let us = |number| START.after(Span::from_us(number));
         for _ in 0..10 {
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn minimum_timer_wait_has_an_upper_bound_after_repeated_stalls() {
+    fn minimum_timer_wait_is_bounded_if_picked_vcpu_never_starts() {
         let mut clock = AlarmClock::new();
         for _ in 0..1000 {
             clock.set(START, limit(START));

@@ -119,14 +119,14 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_threads_with_enough_time_cause_no_fair_server_repayment() {
+    fn ordinary_threads_receiving_7_percent_cause_no_fair_server_repayment() {
         let us = Span::from_us;
         let left = worst_second(us(900), us(29));
         assert_eq!(left, Span::from_ms(71));
     }
 
     #[test]
-    fn idle_time_reduces_no_fair_server_debt_of_later_seconds() {
+    fn idle_time_earns_no_credit_against_later_fair_server_debt() {
         let mut fair_server = FairServerDebt::new();
         fair_server.pass(Time::START.after(Span::from_secs(100)), Span::ZERO);
         assert!(!fair_server.is_due());

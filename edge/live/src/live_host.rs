@@ -545,7 +545,7 @@ pub(crate) enum NotDone {
     /// A hard limit cannot be enforced, because no event would report in time that a vCPU that
     /// counts as blocked runs. `slice` is the vCPU's slice, `look` the CPU time of a dispatcher
     /// pass.
-    #[error("no kernel event reports in time when a blocked vCPU runs again: {why}")]
+    #[error("no kernel event would report in time that a blocked vCPU runs again: {why}")]
     Unnoticed { slice: Span, look: Span, why: io::Error },
     /// The kernel refused the request. Nothing has changed.
     #[error(transparent)]

@@ -126,7 +126,7 @@ pub enum FindError {
     },
     /// Neither thread names nor a monitor show which threads run vCPUs.
     #[error(
-        "cannot find the vCPU threads of process {pid}: none has the name of one (`CPU 0/KVM`, \
+        "cannot find the vCPU threads of process {pid}: none has such a name (`CPU 0/KVM`, \
          `CPU 0/MSHV`, `CPU 0/TCG`, `{ALL_ON_ONE}`, `fc_vcpu 0`, `vcpu0`, `crosvm_vcpu0`, \
          `kvm-vcpu-0`), and its command line opens no QMP socket (`-qmp unix:PATH`, or \
          `-chardev socket` and `-mon`)"

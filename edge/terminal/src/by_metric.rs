@@ -54,7 +54,7 @@ pub fn by_metric(
     }
     if cases.len() > points {
         let over = if seeds > 1 { ", run by run with the same seed" } else { "" };
-        text += &format!(" difference: from the first policy at the same point{over}\n");
+        text += &format!(" difference: to the run of the first policy at the same point{over}\n");
     }
     text
 }
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn paired_difference_between_policies_is_exact_even_if_seeds_vary() {
+    fn policy_difference_paired_by_seed_excludes_variation_between_seeds() {
         let metric = MetricValues {
             name: "misses of web".into(),
             unit: slackline_metrics::Unit::Things,

@@ -15,7 +15,7 @@ use crate::paint::Paint;
 const NO_PROMISE: &str = "nothing was reserved";
 const SLEPT: &str = "blocked, so less CPU time than reserved is no error: see its deadlines";
 const TOO_SHORT: &str = "no whole period or second of its reservation was measured";
-const NO_DEADLINE: &str = "was not runnable until any of its deadlines";
+const NO_DEADLINE: &str = "blocked before each of its deadlines";
 const NO_WAKE: &str = "never woke after it joined";
 const ONE: &str = "a single value has no quantiles";
 

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn even_jobs_of_half_a_cpu_begin_in_every_burst() {
+    fn burst_model_even_starts_job_per_burst_of_busy_interval() {
         let (interval, burst) = (Span::from_ms(25), Span::from_ms(10));
         let mut bursts = Bursts::new(BurstModel::Even, (interval, burst), (0, 1));
         let mut jobs = Vec::new();
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn even_jobs_of_several_vms_begin_at_different_times() {
+    fn burst_model_even_starts_jobs_of_vms_at_different_times() {
         let first = |vm| {
             let spans = (Span::from_secs(1), Span::from_ms(100));
             let mut jobs = Vec::new();

@@ -223,7 +223,7 @@ pub fn convert(
 fn readable<'a>(file: &SourceFile<'a>) -> Result<SourceFile<'a>, WorkloadError> {
     if file.bytes.starts_with(&[0x1f, 0x8b]) {
         let error = WorkloadError::file(file.name, "the file is compressed");
-        return Err(error.advise("decompress it first: gunzip -k FILE"));
+        return Err(error.advise("decompress the file first: gunzip -k FILE"));
     }
     let bytes = file.bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(file.bytes);
     Ok(SourceFile { name: file.name, bytes })

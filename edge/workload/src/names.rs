@@ -44,7 +44,7 @@ mod tests {
     use super::{Names, stem};
 
     #[test]
-    fn names_are_unique_and_allowed_in_a_scenario() {
+    fn converted_vm_names_are_unique_and_allowed_in_a_scenario() {
         let mut names = Names::default();
         assert_eq!(names.make("web server/1"), "web-server-1");
         assert_eq!(names.make("web.server.1"), "web-server-1-2");

@@ -114,7 +114,7 @@ pub(crate) fn convert(
     if options.cpus.is_none() {
         let cpus = usize::try_from(cpus).unwrap_or(usize::MAX);
         let cpus = counted(cpus, "CPU");
-        assumptions.push(format!("the host has {cpus}: the least for the largest total use"));
+        assumptions.push(format!("the host has {cpus}, as many as the largest total use needs"));
     }
     let title = format!("{} of {} series", counted(all.len(), "VM"), kind.name());
     let span = options.interval * length as u64;
@@ -137,12 +137,12 @@ fn assumed(kind: Kind, options: &Options) -> Vec<String> {
     all.push(format!("bursts are {models}: a mean of 300 s does not say when a VM was runnable"));
     if options.bursts.iter().any(|model| *model != BurstModel::Block) {
         all.push(format!(
-            "jobs of `even` are {burst} apart, jobs of `random` have that mean length"
+            "jobs of `even` are {burst} apart, jobs of `random` have a mean length of {burst}"
         ));
     }
     all.push("the vCPUs of a VM are equally busy at the same times".to_owned());
     let percent = match kind {
-        Kind::Azure => "100 % is all cores of a VM, and `avg cpu` is its use",
+        Kind::Azure => "100 % is all cores of a VM, and `avg cpu` is the use of the VM",
         Kind::PlanetLab => "100 % is all cores of a VM",
         _ => "100 % in `CPU usage [%]` is all cores of a VM",
     };
@@ -186,8 +186,8 @@ impl Repairs {
             self.off += usize::from(since.abs_diff(slot * INTERVAL) > FAR);
             if slot >= MOST_INTERVALS {
                 let why = format!(
-                    "interval {slot} after the first reading of all VMs; at most \
-                     {MOST_INTERVALS} are possible"
+                    "the reading is {slot} intervals after the first reading of all VMs; at most \
+                     {MOST_INTERVALS} intervals are possible"
                 );
                 return Err(WorkloadError::line(file, reading.line, why));
             }

@@ -14,14 +14,7 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
     let (PrintedValue::Number(theirs), Some(ours)) = (&case.value.is, case.ours()) else {
         return unknown();
     };
-    let off = match (case.value.unit.as_str(), *theirs) {
-        ("%", _) | (_, 0.0) => format!("{} points off", digits((ours.median - theirs).abs())),
-        (_, theirs) => {
-            let error = (ours.median - theirs) / theirs * 100.0;
-            let which = if error < 0.0 { "less" } else { "more" };
-            format!("{} % {which}", digits(error.abs()))
-        }
-    };
+    let off = difference(&case.value.unit, ours.median, *theirs);
     let tolerance = case.tolerance;
     let is_allowed = tolerance.holds(ours.median, *theirs, 0.0);
     let is_far = tolerance.is_too_far(ours.median, *theirs, 0.0);
@@ -32,8 +25,10 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         return (Verdict::Reproduced, format!("{off}, within {}", Tolerance::Exact));
     }
     let more = match is_allowed {
-        true => format!("within {tolerance}, but more than {} %", Tolerance::FURTHEST_PERCENT),
-        false => format!("more than {tolerance}"),
+        true => {
+            format!("within {tolerance}, but off by more than {} %", Tolerance::FURTHEST_PERCENT)
+        }
+        false => format!("which exceeds {tolerance}"),
     };
     if case.spec.by.is_some() || !case.against.is_empty() {
         let neutral = if case.spec.by == Some(Formula::Ratio) { 1.0 } else { 0.0 };
@@ -45,9 +40,12 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
             }
             true => {
                 let times = digits(times);
-                (Verdict::Differs, format!("{off}: same direction, but {times} times the size"))
+                (
+                    Verdict::Differs,
+                    format!("{off}: same direction, but {times} times the published size"),
+                )
             }
-            false => (Verdict::Differs, format!("{off}, and the other way round")),
+            false => (Verdict::Differs, format!("{off}, and in the opposite direction")),
         };
     }
     let others = cases.iter().filter(|other| !std::ptr::eq(*other, case));
@@ -65,14 +63,30 @@ pub(super) fn number(case: &Case<'_>, cases: &[Case<'_>]) -> Finding {
         if (our_other.median - ours.median) * (their_other - theirs) <= 0.0 {
             let which = if their_other > theirs { "lower" } else { "higher" };
             let id = &other.value.id;
-            return (Verdict::Differs, format!("{off}, and not {which} than {id} as published"));
+            return (
+                Verdict::Differs,
+                format!("{off}, and not {which} than {id}, unlike the published value"),
+            );
         }
     }
     match pairs {
         0 if is_allowed => (Verdict::SameShape, format!("{off}, {more}")),
-        0 => (Verdict::Differs, format!("{off}, {more}, and no order to agree in")),
-        _ => (Verdict::SameShape, format!("{off}, {more}; the order agrees")),
+        0 => (
+            Verdict::Differs,
+            format!("{off}, {more}, and no other value to compare the order with"),
+        ),
+        _ => (Verdict::SameShape, format!("{off}, {more}; the order of the values agrees")),
     }
+}
+
+/// Describes the difference between a measured and a published number with this unit.
+fn difference(unit: &str, ours: f64, theirs: f64) -> String {
+    if unit == "%" || theirs == 0.0 {
+        return format!("{} points off", digits((ours - theirs).abs()));
+    }
+    let error = (ours - theirs) / theirs * 100.0;
+    let which = if error < 0.0 { "less" } else { "more" };
+    format!("{} % {which} than published", digits(error.abs()))
 }
 
 /// Returns true if `times`, the ratio of the measured to the published difference between two
@@ -89,7 +103,7 @@ pub(super) fn all_near(case: &Case<'_>, theirs: f64) -> Finding {
     let near = |&ours: &f64| case.tolerance.holds(ours, theirs, case.value.give);
     let far = |&ours: &f64| case.tolerance.is_too_far(ours, theirs, case.value.give);
     let best = if medians.iter().any(far) { Verdict::SameShape } else { Verdict::Reproduced };
-    let says = format!("at most {} off, to within {}", digits(off), case.tolerance);
+    let says = format!("off by at most {}, tolerance: {}", digits(off), case.tolerance);
     seen(medians.iter().all(near), best, says)
 }
 
@@ -101,11 +115,17 @@ pub(super) fn ranked(case: &Case<'_>, theirs: &[f64]) -> Finding {
     let Some(ours) = case.series() else { return unknown() };
     match rank_correlation(&ours, theirs) {
         Some(found) => {
-            let says = format!("rank correlation {}, {SAME_ORDER} is wanted", digits(found));
+            let says =
+                format!("rank correlation {}, at least {SAME_ORDER} is required", digits(found));
             seen(found >= SAME_ORDER, Verdict::SameShape, says)
         }
-        None if ours.len() == theirs.len() => (Verdict::Differs, "ours are all equal".to_owned()),
-        None => (Verdict::Differs, format!("{} of ours, {} of theirs", ours.len(), theirs.len())),
+        None if ours.len() == theirs.len() => {
+            (Verdict::Differs, "all measured values are equal".to_owned())
+        }
+        None => (
+            Verdict::Differs,
+            format!("{} measured values, {} published values", ours.len(), theirs.len()),
+        ),
     }
 }
 
@@ -114,14 +134,16 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
     let Some(series) = case.series() else { return unknown() };
     let lowest = series.iter().copied().fold(f64::INFINITY, f64::min);
     let highest = series.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let ours = format!("{} to {} here", digits(lowest), digits(highest));
+    let ours = format!("measured {} to {}", digits(lowest), digits(highest));
     let is_in = |tolerance: Tolerance| {
         let below = lowest >= low || tolerance.holds(lowest, low, case.value.give);
         below && (highest <= high || tolerance.holds(highest, high, case.value.give))
     };
     match (is_in(case.tolerance), case.value.read) {
         (true, ValueSource::Plot) => {
-            let says = format!("{ours}: on the plot, of which only the axis is known");
+            let says = format!(
+                "{ours}: within the range of the plot's axis; the plot's values cannot be read"
+            );
             (Verdict::NothingToCompare, says)
         }
         (true, _) => {
@@ -129,9 +151,9 @@ pub(super) fn inside(case: &Case<'_>, (low, high): (f64, f64)) -> Finding {
             let is_far = lowest < low && case.tolerance.is_too_far(lowest, low, give)
                 || highest > high && case.tolerance.is_too_far(highest, high, give);
             let best = if is_far { Verdict::SameShape } else { Verdict::Reproduced };
-            (best, format!("{ours}, within {}", case.tolerance))
+            (best, format!("{ours}: within the published range, tolerance: {}", case.tolerance))
         }
-        (false, _) => (Verdict::Differs, format!("{ours}: not within")),
+        (false, _) => (Verdict::Differs, format!("{ours}: not within the published range")),
     }
 }
 
@@ -146,31 +168,31 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
     let tolerance = case.tolerance;
     let is_likeness = matches!(test, Test::Alike | Test::Same);
     if is_likeness && ours.iter().chain(&against).all(|&number| number == 0.0) {
-        return (Verdict::NothingToCompare, "all of ours are zero".to_owned());
+        return (Verdict::NothingToCompare, "all measured values are zero".to_owned());
     }
     match test {
         Test::Alike | Test::Unlike => alike(&ours, &against, tolerance, test),
         Test::Zero => {
             let worst = ours.iter().map(|number| number.abs()).fold(0.0, f64::max);
             let good = worst <= tolerance.width(0.0);
-            seen(good, Verdict::Reproduced, format!("at most {} off", digits(worst)))
+            seen(good, Verdict::Reproduced, format!("at most {} away from zero", digits(worst)))
         }
         Test::Kept => {
             let worst = ours.iter().copied().fold(f64::INFINITY, f64::min);
             let good = worst >= -tolerance.width(0.0);
-            seen(good, Verdict::Reproduced, format!("the worst is {}", digits(worst)))
+            seen(good, Verdict::Reproduced, format!("the lowest value is {}", digits(worst)))
         }
         Test::Negative => {
             let best = ours.iter().copied().fold(f64::NEG_INFINITY, f64::max);
             let good = best < -tolerance.width(0.0);
-            seen(good, Verdict::SameShape, format!("the best is {}", digits(best)))
+            seen(good, Verdict::SameShape, format!("the highest value is {}", digits(best)))
         }
         Test::Same => {
             let pairs = ours.iter().enumerate();
             let pairs = pairs.map(|(index, &ours)| (ours, against[index.min(against.len() - 1)]));
             let right = pairs.clone().filter(|&(a, b)| tolerance.holds(a, b, 0.0)).count();
             let of = ours.len();
-            seen(right == of, Verdict::Reproduced, format!("so at {right} of {of} points"))
+            seen(right == of, Verdict::Reproduced, format!("holds at {right} of {of} points"))
         }
         Test::Higher | Test::Lower => {
             let other = |index: usize| against[index.min(against.len() - 1)];
@@ -180,7 +202,7 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
             };
             let right = ours.iter().enumerate().filter(|&pair| is_right(pair)).count();
             let of = ours.len();
-            seen(right == of, Verdict::SameShape, format!("so at {right} of {of} points"))
+            seen(right == of, Verdict::SameShape, format!("holds at {right} of {of} points"))
         }
         Test::Rising | Test::Falling => {
             let Some(ours) = case.series() else { return unknown() };
@@ -190,7 +212,7 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
             };
             let steps = ours.len().saturating_sub(1);
             let right = ours.windows(2).filter(is_right).count();
-            seen(right == steps, Verdict::SameShape, format!("so in {right} of {steps} steps"))
+            seen(right == steps, Verdict::SameShape, format!("holds in {right} of {steps} steps"))
         }
         Test::First | Test::Second => nearer(&ours, &against, test),
         Test::Value | Test::Inside | Test::Ranked | Test::Lowest => unknown(),
@@ -202,12 +224,13 @@ pub(super) fn finding(case: &Case<'_>, test: Test) -> Finding {
 fn nearer(ours: &[f64], against: &[f64], test: Test) -> Finding {
     let &[first, second] = against else { return unknown() };
     if first == second {
-        return (Verdict::Differs, format!("the two that it could be like are both {first}"));
+        let says = format!("cannot tell which of two values is nearer: both are {first}");
+        return (Verdict::Differs, says);
     }
     let is_first = |number: &&f64| (*number - first).abs() < (*number - second).abs();
     let right = ours.iter().filter(|number| is_first(number) == (test == Test::First)).count();
     let of = ours.len();
-    let says = format!("nearer to the {} at {right} of {of} points", test.name());
+    let says = format!("nearer to the {} of two values at {right} of {of} points", test.name());
     seen(right == of, Verdict::SameShape, says)
 }
 
@@ -231,5 +254,5 @@ fn seen(good: bool, verdict: Verdict, says: String) -> Finding {
 }
 
 pub(super) fn unknown() -> Finding {
-    (Verdict::Differs, "not known here".to_owned())
+    (Verdict::Differs, "not measured here".to_owned())
 }

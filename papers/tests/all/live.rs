@@ -199,7 +199,7 @@ fn live_experiment_that_is_run_in_simulation_is_an_error() {
 }
 
 #[test]
-fn experiment_that_is_stopped_reports_its_finished_runs() {
+fn experiment_that_is_stopped_reports_number_of_finished_runs() {
     let folder = folder();
     let experiment = sweep(folder.path());
     let machine = Simulated { stops_after: Some(3), ..Simulated::default() };
@@ -229,7 +229,7 @@ fn claims_about_many_experiment_points_each_get_a_verdict() {
 }
 
 #[test]
-fn quick_run_omits_points_and_omitted_points_get_no_verdict() {
+fn points_omitted_by_quick_experiment_get_verdict_not_attempted() {
     let folder = folder();
     let experiment = sweep(folder.path()).quick();
     let machine = Simulated::default();
@@ -239,7 +239,7 @@ fn quick_run_omits_points_and_omitted_points_get_no_verdict() {
     assert!(deadlines.median <= 50.0, "half a second: {deadlines:?}");
     let judged = judged(&experiment, &results, folder.path());
     let of = |row: usize| (judged.rows[row].verdict, judged.rows[row].sentence.as_str());
-    assert_eq!(of(3), (Verdict::NotAttempted, "not in the quick form"));
+    assert_eq!(of(3), (Verdict::NotAttempted, "left out of the quick form"));
     assert_eq!(judged.rows[0].ours, "20 (20 to 20)");
 }
 

@@ -119,7 +119,7 @@ fn simulation_reproduces_balancer_results_of_diestelhorst_2007() {
 /// the paper's text is applied, both are false. The numbers of Credit are reproduced, and those of
 /// GAPS except for two.
 #[test]
-fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
+fn simulation_reproduces_kim_2008_results_if_preempted_vcpus_keep_timeslices() {
     let paper = read("kim-2008");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-5", "fig-5."), [Verdict::SameShape; 4]);
@@ -135,7 +135,7 @@ fn simulation_reproduces_gaps_results_if_preempted_vcpus_keep_timeslices() {
 /// It receives less than a tenth of another guest's CPU time, and waits for the whole run. With the
 /// bound that Slackline adds, it receives its share for every phase.
 #[test]
-fn gaps_starves_a_guest_only_under_the_paper_rule() {
+fn gaps_policy_starves_a_guest_only_under_rule_of_paper() {
     let paper = read("kim-2008");
     for (name, by_paper) in [("starvation", "gaps/"), ("liars", "pass/"), ("liars", "turn/")] {
         let mut experiments = paper.experiments().expect("good experiments").into_iter();
@@ -165,7 +165,7 @@ fn gaps_starves_a_guest_only_under_the_paper_rule() {
 /// deadline is missed if periods of days and milliseconds are combined. With Slackline's rules the
 /// possible utilisation of the slower computer is not lower.
 #[test]
-fn vsched_resolution_is_explained_by_timers_of_the_computers() {
+fn published_resolution_of_vsched_follows_from_timers_of_test_computers() {
     let paper = read("lin-2005");
     let verdicts = |name| rows(&paper, name).iter().map(|row| row.verdict).collect::<Vec<_>>();
     let found = verdicts("fig-9-resolution");
@@ -181,7 +181,7 @@ fn vsched_resolution_is_explained_by_timers_of_the_computers() {
 /// half of the CPU is reserved, it keeps half of the rate, even if other load competes on the CPU
 /// of one node.
 #[test]
-fn parallel_program_keeps_the_rate_that_its_nodes_have_reserved() {
+fn parallel_program_rate_follows_reserved_share_despite_competing_load() {
     let paper = read("lin-2005");
     let verdicts = |name, ids| verdicts_of(&paper, name, ids);
     assert_eq!(verdicts("fig-12", "fig-12.tied."), [Verdict::Reproduced; 10]);
@@ -213,7 +213,7 @@ fn judged_again(paper: &Paper, experiment: &Experiment) -> Vec<(String, String, 
 }
 
 #[test]
-fn stored_verdicts_follow_from_the_stored_numbers() {
+fn stored_verdicts_of_papers_follow_from_the_stored_numbers() {
     let mut wrong = Vec::new();
     for name in ["cherkasova-2007", "diestelhorst-2007", "kim-2008", "lin-2005"] {
         let paper = read(name);

@@ -65,7 +65,7 @@ fn agreement_of_zero_with_zero_gets_verdict_nothing_to_compare() {
     let at_zero = "metric = \"misses of a\"";
     let judged = judged_with("fig-1.toml", "metric = \"delivered of a\"", at_zero);
     let (found, why) = verdict(&judged, 2, "text.flat");
-    assert_eq!((found, why.as_str()), (Verdict::NothingToCompare, "all of ours are zero"));
+    assert_eq!((found, why.as_str()), (Verdict::NothingToCompare, "all measured values are zero"));
     // A published number that is not zero can contradict a zero.
     assert_eq!(verdict(&judged, 0, "fig-1.half").0, Verdict::Differs);
     // A value outside the axis contradicts the plot.
@@ -133,7 +133,7 @@ fn results_of_several_seeds_are_shown_as_median_and_range() {
 }
 
 #[test]
-fn window_of_a_run_is_measured_like_a_shorter_run() {
+fn cpu_share_error_in_half_second_window_is_nearly_zero() {
     let (_, _, results, _) = run();
     let error = results.measured[0][1].expect("a share is always known");
     // Half a second contains fifty periods, each with exactly its slice.
@@ -141,7 +141,7 @@ fn window_of_a_run_is_measured_like_a_shorter_run() {
 }
 
 #[test]
-fn cpu_time_per_window_is_close_to_the_run_share() {
+fn cpu_share_in_each_window_is_close_to_run_share() {
     let (_, _, results, _) = run();
     let course = &results.over_time[0];
     assert_eq!(course.lines[0].0, "a");
@@ -164,7 +164,7 @@ fn copy() -> (tempfile::TempDir, PathBuf) {
 }
 
 #[test]
-fn results_are_unchanged_with_their_origin_if_written_and_read() {
+fn experiment_results_and_their_origin_survive_writing_and_reading() {
     let (_keep, folder) = copy();
     let (_, experiment, results, judged) = run();
     let paper = Paper::read(&folder).expect("a good paper");
@@ -319,7 +319,7 @@ const WRONG: &[(&str, &str, &str, &str)] = &[
         "give  = \"0.5\"\n",
         "",
         "published.toml:5:9: a number has no `give`\n\
-      write give = \"0.5\", how exactly it can be read off",
+      write give = \"0.5\": how exactly the number can be read",
     ),
     (
         "published.toml",

@@ -66,8 +66,9 @@ struct Stay {
     is_paused: bool,
     /// Recorded overhead of a run interval of the vCPU that is not recorded yet.
     overhead: Span,
-    /// CPU time used so far beyond the last reserved timeslice that reached its limit. `None` if
-    /// there is no such timeslice.
+    /// CPU time that the vCPU has used past the limit of its last reserved timeslice that reached
+    /// its limit. Timeslices that continued that timeslice are included. `None` if there is no such
+    /// timeslice.
     overrun: Option<Span>,
 }
 

@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn random_task_sets_follow_recipe_and_depend_only_on_seed() {
+    fn random_task_sets_obey_recipe_and_are_repeatable_by_seed() {
         let recipe = SetRecipe { deadlines: Deadlines::Constrained, ..SetRecipe::default() };
         let sets = |seed| {
             let mut draws = SetDraws::new(seed);

@@ -283,7 +283,7 @@ mod tests {
     /// In the worst phase, one slice ends at 10 ms − S and the next slice begins at 10 ms. So one
     /// slice must do all the work, although half a slice would cover the utilisation.
     #[test]
-    fn smallest_slice_covers_whole_job_if_second_slice_comes_late() {
+    fn smallest_slice_covers_job_if_next_slice_begins_at_deadline() {
         let (us, step) = (Span::from_us, Span::from_us(1));
         for scheduler in [TaskScheduler::Edf, TaskScheduler::Fixed] {
             let tasks = set(scheduler, &[(1000, 10_000, 10_000)]);
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn largest_period_of_share_is_limited_by_longest_supply_gap() {
+    fn largest_period_for_share_is_limited_by_longest_supply_gap() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let half = CpuShare::from_ppm(500_000);
         let fit = largest_period(&tasks, half).unwrap();
@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_for_a_delay_has_no_supply_gap_above_delay() {
+    fn longest_supply_gap_of_reservation_equals_the_requested_delay() {
         let share = CpuShare::from_ppm(200_000);
         let reservation = for_delay(share, Span::from_ms(15)).unwrap();
         assert_eq!(reservation.to_string(), "1.875ms/9.375ms");
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_needing_more_than_one_cpu_fit_in_no_reservation() {
+    fn task_set_needing_over_one_cpu_fits_in_no_reservation() {
         let tasks = set(TaskScheduler::Edf, &[(6000, 10_000, 10_000), (5000, 10_000, 10_000)]);
         let error = smallest_slice(&tasks, Span::from_ms(5), Span::from_us(1)).unwrap_err();
         let NoFit::WholeCpu(refutation) = error else { panic!("{error}") };
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn maximum_vm_count_leaves_no_cpu_capacity_for_another_vm() {
+    fn one_vm_above_maximum_vm_count_causes_a_deadline_miss() {
         let tasks = set(TaskScheduler::Edf, &[(1000, 10_000, 10_000)]);
         let reserve = CpuShare::from_ppm(50_000);
         let fit = most_vms(&tasks, reserve, Span::from_us(1)).unwrap();

@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn worst_phase_supply_starts_after_twice_period_minus_slice() {
+    fn worst_case_supply_starts_after_two_periods_minus_two_slices() {
         let ms = Span::from_ms;
         let supply = PeriodicSupply::of(Reservation::new(ms(3), ms(10)).unwrap());
         assert_eq!(supply.blackout(), ms(14));

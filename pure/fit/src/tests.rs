@@ -41,7 +41,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
     #[test]
-    fn proof_agrees_with_definition_and_next_smaller_slice_misses_deadline(
+    fn proven_slice_meets_all_deadlines_unlike_next_smaller_slice(
         seed in any::<u64>(),
         is_edf in any::<bool>(),
         divisor in 1u64..6,
@@ -65,7 +65,7 @@ proptest! {
 }
 
 #[test]
-fn proof_without_one_of_its_points_is_not_valid() {
+fn schedulability_proof_that_lacks_a_demand_point_is_invalid() {
     let ms = Span::from_ms;
     let task = |(work, period)| PeriodicTask::new(ms(work), ms(period), ms(period)).unwrap();
     let tasks = [(1, 4), (2, 6), (3, 13)].map(task).to_vec();

@@ -53,8 +53,8 @@ pub enum Broken {
     },
     /// The hardware reported CPU time that overlaps time already reported for the CPU.
     #[error(
-        "the hardware reported CPU time of {} on {} from {} on, but had reported it until \
-         {reported} already",
+        "the hardware reported CPU time of {} on {} from {} on, but it had already reported CPU \
+         time until {reported}",
         used.vcpu, used.cpu, used.from
     )]
     UsedTwice {

@@ -90,12 +90,20 @@ impl fmt::Display for Decision {
         write!(out, "{name} {} to {} %: ", Percent(*from), Percent(*to))?;
         match why {
             ChangeReason::Rise { misses: 0, uncovered: 0, predicted, from, .. } => {
-                write!(out, "its floor or goal is higher, {} predicted", misses(*predicted))?;
+                write!(
+                    out,
+                    "its floor or goal needs a larger share, {} predicted",
+                    misses(*predicted)
+                )?;
                 taken(out, from.as_ref())
             }
             ChangeReason::Rise { misses: 0, uncovered, predicted, from, .. } => {
                 let periods = CountedNoun(*uncovered, "period", "s");
-                write!(out, "{periods} demanded more, {} predicted", misses(*predicted))?;
+                write!(
+                    out,
+                    "{periods} demanded more than reserved, {} predicted",
+                    misses(*predicted)
+                )?;
                 taken(out, from.as_ref())
             }
             ChangeReason::Rise { misses: missed, seconds, predicted, from, .. } => {
@@ -108,7 +116,7 @@ impl fmt::Display for Decision {
                 write!(out, "demand was {used} % of the old share, {predicted} predicted")
             }
             ChangeReason::Room { of, predicted } => {
-                write!(out, "room for {of}, {} predicted", misses(*predicted))
+                write!(out, "makes room for {of}, {} predicted", misses(*predicted))
             }
             ChangeReason::Undo(why) => write!(out, "undone, {why}"),
         }

@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_round_beyond_a_limit_is_refused() {
+    fn manager_round_with_input_beyond_limit_is_refused() {
         assert_eq!(round(vec![vm()]).check(), Ok(()));
         let (most, forever) = (u64::MAX, Span::from_ns(u64::MAX));
         let demand = |amount, count| DemandCounts::from([(amount, count)]);
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_ignores_a_prediction_beyond_its_limits() {
+    fn manager_ignores_prediction_with_numbers_above_allowed_maximum() {
         let mut manager = Manager::new(Pace::default());
         assert_eq!(manager.round(&round(vec![vm()]), &mut Gigantic), None);
     }

@@ -205,7 +205,7 @@ fn run(seed: u64) -> Vec<Option<Decision>> {
 
 #[test]
 #[allow(clippy::disallowed_methods)] // The long form of this test has more seeds.
-fn manager_with_wrong_inputs_keeps_floor_ceiling_and_admission() {
+fn manager_with_wrong_inputs_respects_floor_ceiling_and_capacity() {
     let seeds = std::env::var("SLACKLINE_MANAGER_SEEDS").ok().and_then(|text| text.parse().ok());
     let made: usize =
         (0..seeds.unwrap_or(SEEDS)).map(|seed| run(seed).iter().flatten().count()).sum();
@@ -220,7 +220,7 @@ fn manager_with_equal_inputs_makes_equal_decisions() {
 }
 
 #[test]
-fn manager_raises_a_vm_below_its_floor_without_misses() {
+fn manager_raises_share_below_floor_even_without_deadline_misses() {
     let mut draws = Draws(7);
     let mut vm = vms(&mut draws).remove(0);
     vm.goals = Goals { misses_ppm: Some(1_000), ..Goals::default() };
@@ -238,5 +238,5 @@ fn manager_raises_a_vm_below_its_floor_without_misses() {
     let made = Manager::new(Pace::default()).round(&round, &mut predictor);
     let made = made.expect("the floor is a promise");
     assert_eq!(made.to, CpuShare::from_ppm(400_000));
-    assert!(made.to_string().contains("its floor or goal is higher"), "{made}");
+    assert!(made.to_string().contains("its floor or goal needs a larger share"), "{made}");
 }

@@ -310,10 +310,10 @@ const CPU: &[Term] = &[
     number(
         "due_ns",
         "owed %",
-        "busy time of the CPU to which vCPUs were entitled by a reservation, or by their timeslice \
-         if nothing is reserved",
+        "busy time to which vCPUs on the CPU were entitled: by a reservation, or without a \
+         reservation by their timeslice",
     ),
-    number("spare_ns", "unclaimed %", "busy time of the CPU that was slack"),
+    number("spare_ns", "unclaimed %", "time in which vCPUs on the CPU ran in slack"),
     number(
         "idle_ns",
         "idle %",

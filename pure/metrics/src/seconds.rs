@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_per_second_count_whole_seconds_from_the_measurement_start() {
+    fn shares_per_second_cover_only_whole_seconds_from_measurement_start() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START + Span::from_ms(500));
         // 300 ms are received in the first second, 600 ms in the second, none in the third, and 900
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn run_interval_over_several_seconds_is_split_among_them() {
+    fn run_interval_across_several_seconds_is_split_by_second() {
         let mut seconds = Spans::new(Span::from_secs(1));
         seconds.begin(Time::START);
         seconds.ran(stretch(750, 3_500));

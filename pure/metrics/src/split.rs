@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn splitting_a_run_interval_divides_cpu_time_in_proportion() {
+    fn run_interval_split_divides_cpu_time_in_proportion_to_length() {
         let (before, after) = stretch(10, 20, 7).split(Time::from_ns(13));
         assert_eq!((before, after), (stretch(10, 13, 2), stretch(13, 20, 5)));
         let whole = stretch(10, 20, 7);
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn run_interval_interpolates_the_instant_of_reaching_a_cpu_time() {
+    fn instant_at_which_vcpu_reaches_cpu_time_is_interpolated_linearly() {
         assert_eq!(stretch(10, 20, 10).when(Span::from_ns(3)), Time::from_ns(13));
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(1)), Time::from_ns(13), "12.5");
         assert_eq!(stretch(10, 20, 4).when(Span::from_ns(4)), Time::from_ns(20));

@@ -318,7 +318,7 @@ impl fmt::Display for AdmitError {
                 write_reserved(out, *promised, *capacity)?;
                 write!(out, " the CPU")?;
                 if *cpus > 1 {
-                    write!(out, ", and no other CPU has more left")?;
+                    write!(out, ", and no other CPU has more capacity left")?;
                 }
                 Ok(())
             }

@@ -439,7 +439,7 @@ mod tests {
 
     /// For u = 2^-53, 1/2 and 1 the draws are 53 ln 2, ln 2 and 0 times the mean.
     #[test]
-    fn exponential_random_value_is_minus_logarithm_times_the_mean() {
+    fn exponential_random_value_is_mean_times_negative_log_of_uniform() {
         let second = Span::from_secs(1);
         assert_eq!(exponential(second, 0), Span::from_ns(36_736_800_570));
         assert_eq!(exponential(second, ((1 << 52) - 1) << 11), Span::from_ns(693_147_181));

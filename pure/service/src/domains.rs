@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_returning_within_the_longest_period_regains_the_domain_id() {
+    fn vm_returning_within_its_longest_period_gets_same_domain_id() {
         let mut domains = Domains::default();
         let web = domains.take(ms(0), &binding("qemu:web"), Some(MACHINE));
         domains.promised(web, Span::from_ms(100));

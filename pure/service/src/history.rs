@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn history_divides_an_interval_that_crosses_an_hour_in_proportion() {
+    fn reservation_history_divides_interval_among_hours_by_length() {
         let mut history = begun(100);
         // The interval lasts from 01:40 to 02:20.
         history.count(WEB, counters(2_400), at(40, 140));
@@ -562,7 +562,7 @@ mod tests {
     }
 
     #[test]
-    fn history_counts_time_in_last_hour_after_backward_clock_step() {
+    fn time_after_backward_clock_step_counts_in_latest_history_hour() {
         let mut history = begun(130);
         history.count(WEB, counters(60), at(1, 131));
         history.count(WEB, counters(120), at(2, 12));

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn token_holder_name_that_begins_with_no_letter_is_refused() {
+    fn token_holder_name_must_begin_with_a_lowercase_letter() {
         let holder = |text: &str| text.parse::<Holder>();
         for text in ["a", "alice-2.x_y", &"a".repeat(32)] {
             assert_eq!(holder(text).unwrap().to_string(), text);

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overhead_sample_beyond_window_is_averaged_over_full_length() {
+    fn cpu_overhead_sample_exceeding_window_is_averaged_over_sample_length() {
         let mut window = OverheadWindow::default();
         window.add(at(0), at(3_000), Span::from_secs(3));
         window.add(at(3_000), at(23_000), Span::from_secs(1));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn cpu_overload_ends_at_once_if_reserved_load_drops_enough() {
+    fn cpu_overload_ends_immediately_if_reduced_reservations_fit_with_overhead() {
         let (mut overloads, cpu) = (Overloads::default(), CpuId::new(1));
         overloads.measured(at(0), cpu, load(900_000, 54_000));
         assert_eq!(overloads.measured(at(1_000), cpu, load(896_001, 53_000)), None);

@@ -165,7 +165,7 @@ impl VmPrediction {
         let name = &self.name;
         let present = end.present.left_after(begin.present);
         if present.is_zero() {
-            return Err(format!("{name} was not there"));
+            return Err(format!("{name} was absent"));
         }
         let used = u128::from(end.used.left_after(begin.used).ns());
         let share = used * 1_000_000 / u128::from(present.ns());
@@ -174,7 +174,9 @@ impl VmPrediction {
         let distance = least.saturating_sub(share).max(share.saturating_sub(most));
         if distance > SHARE_LIMIT_PPM {
             let [share, least, most] = [share, least, most].map(percent);
-            return Err(format!("{name} received {share} %, not {least} to {most} % of a CPU"));
+            return Err(format!(
+                "{name} received {share} % of a CPU, predicted were {least} to {most} %"
+            ));
         }
         let missed = end.missed.saturating_sub(begin.missed);
         let deadlines = end.deadlines.saturating_sub(begin.deadlines);
@@ -184,7 +186,7 @@ impl VmPrediction {
         let predicted = u64::try_from(scaled).unwrap_or(u64::MAX);
         if exceeds_prediction(missed, predicted, deadlines) {
             return Err(format!(
-                "{name} missed {missed} of {deadlines} deadlines, not {predicted}"
+                "{name} missed {missed} of {deadlines} deadlines, predicted were {predicted}"
             ));
         }
         Ok(())
@@ -228,19 +230,19 @@ mod tests {
     }
 
     #[test]
-    fn canary_share_within_two_points_of_its_prediction_is_accepted() {
+    fn canary_share_within_two_percentage_points_of_prediction_is_accepted() {
         assert_eq!(compare(2_800, 0, 0), Ok(()));
         assert_eq!(compare(3_300, 0, 0), Ok(()));
-        let says = "web received 27.99 %, not 30.00 to 31.00 % of a CPU";
+        let says = "web received 27.99 % of a CPU, predicted were 30.00 to 31.00 %";
         assert_eq!(compare(2_799, 0, 0), Err(says.into()));
         assert!(compare(3_301, 0, 0).is_err());
     }
 
     #[test]
-    fn canary_is_refuted_only_by_misses_well_above_its_prediction() {
+    fn canary_fails_only_if_deadline_misses_clearly_exceed_prediction() {
         // With 1,000 deadlines, half a percent is 5 misses.
         assert_eq!(compare(3_000, 5, 0), Ok(()));
-        let says = "web missed 6 of 1000 deadlines, not 0";
+        let says = "web missed 6 of 1000 deadlines, predicted were 0";
         assert_eq!(compare(3_000, 6, 0), Err(says.into()));
         // A prediction of 20 misses in 20 s allows 10 misses in 10 s.
         assert_eq!(compare(3_000, 20, 20), Ok(()));
@@ -248,11 +250,11 @@ mod tests {
     }
 
     #[test]
-    fn canary_with_an_absent_vm_is_not_as_predicted() {
+    fn canary_fails_if_the_watched_vm_is_absent() {
         let name = "web".parse().unwrap();
         let length = Span::from_secs(1);
         let prediction = VmPrediction { name, share_ppm: (0, 1_000_000), missed: None, length };
         let nothing = MeasuredVm::default();
-        assert_eq!(prediction.compare(nothing, nothing), Err("web was not there".into()));
+        assert_eq!(prediction.compare(nothing, nothing), Err("web was absent".into()));
     }
 }

@@ -95,7 +95,7 @@ pub enum MechanismLimit {
     #[error("the kernel starts its periods by itself; drop the phase")]
     Phase,
     /// The vCPUs of the VM borrow unused budget from each other.
-    #[error("its vCPUs cannot share; reserve a slice for each vCPU")]
+    #[error("its vCPUs cannot share budget; reserve a slice for each vCPU")]
     Sharing,
     /// The period is longer than the kernel allows.
     #[error("a period of {is} is longer than {}", Terms::LONGEST_DEADLINE)]
@@ -416,7 +416,7 @@ mod tests {
     /// A deadline thread has a hard limit, and periods that the kernel starts. A reservation keeps
     /// its mechanism until a change names another mechanism.
     #[test]
-    fn deadline_mechanism_is_refused_for_terms_the_kernel_cannot_express() {
+    fn deadline_mechanism_is_refused_for_parameters_kernel_cannot_enforce() {
         let exact = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let by = exact.enforced_by(Enforcement::Deadline).unwrap();
         assert_eq!(by.to_string(), "2ms/10ms exact for 2 vCPUs by deadline");
@@ -468,7 +468,7 @@ mod tests {
     /// A share for all vCPUs together allows borrowing of unused budget. A slice for each vCPU does
     /// not. Terms that a change does not name stay as they are.
     #[test]
-    fn vcpus_borrow_budget_with_common_share_but_not_with_slices() {
+    fn vcpus_borrow_budget_under_total_share_but_not_under_slices() {
         let together = Amount::Together { share: CpuShare::from_ppm(600_000), period: None };
         let three = together.terms(true, 3).unwrap();
         assert_eq!(three.to_string(), "2ms/10ms exact for 3 vCPUs by use");
@@ -497,7 +497,7 @@ mod tests {
     }
 
     #[test]
-    fn reservation_phase_is_below_the_period_and_needs_no_capacity() {
+    fn reservation_phase_must_be_below_period_and_needs_no_capacity() {
         let terms = Terms::new(each(2_000, 10_000), true, 2).unwrap();
         let late = terms.with_phase(Some(Span::from_us(9_999))).unwrap();
         assert_eq!(late.to_string(), "2ms/10ms exact for 2 vCPUs in phase 9.999ms");

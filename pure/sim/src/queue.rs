@@ -281,7 +281,7 @@ mod tests {
         /// Compares the queue with a sorted set. Events of one time are returned in the order in
         /// which they were requested.
         #[test]
-        fn event_queue_returns_simultaneous_events_in_the_order_of_requests(
+        fn event_queue_returns_simultaneous_events_in_insertion_order(
             steps in prop::collection::vec((0u64..1_000, 0usize..8, 0usize..2), 0..400),
         ) {
             let mut queue = Queue::new();

@@ -74,8 +74,8 @@ impl Speeds {
         Span::from_ns(u64::try_from(time).unwrap_or(u64::MAX))
     }
 
-    /// Returns the work that a vCPU has done on a CPU between two times. Records CPU time that was
-    /// not work at full speed.
+    /// Returns the work that a vCPU has done on a CPU between two times. If the CPU ran slower than
+    /// at full speed, also adds a record `Slowed` with this work.
     pub(crate) fn work(
         &mut self,
         (cpu, vcpu): (CpuId, VcpuId),

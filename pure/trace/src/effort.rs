@@ -39,10 +39,7 @@ pub struct Implausible {
 impl fmt::Display for Implausible {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let entry = self.entry;
-        write!(
-            out,
-            "the trace claims more time up to entry {entry} than that many entries can cover"
-        )
+        write!(out, "the trace claims more time up to entry {entry} than {entry} entries can cover")
     }
 }
 
@@ -174,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_with_too_many_periods_for_the_entries_is_refused() {
+    fn trace_with_too_many_periods_for_entry_count_is_refused() {
         let run = |period: Span, length: Span| {
             let mut effort = effort(period);
             effort.record(&Record::Ended { at: Time::START.after(length) });
@@ -193,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn blocked_vcpu_trace_may_cover_any_number_of_periods() {
+    fn trace_may_cover_any_number_of_periods_of_blocked_vcpu() {
         let mut effort = effort(Span::from_us(10));
         effort.record(&Record::Blocked { at: Time::START, vcpu: vcpu() });
         let at = Time::START.after(Span::from_secs(24 * 3600));

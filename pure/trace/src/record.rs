@@ -473,8 +473,8 @@ pub struct Knowledge {
     pub stretches: bool,
     /// Maximum difference between counted CPU time and the run intervals. Zero if both are exact.
     pub resolution: Span,
-    /// True if all overhead is recorded by [`Record::Spent`]. Simulated traces of version 4 lack
-    /// it.
+    /// True if all overhead is recorded by [`Record::Spent`]. False for simulated traces of version
+    /// 4, which have no such records.
     pub overhead: bool,
 }
 

@@ -286,7 +286,7 @@ fn trace_entries_are_unchanged_if_written_and_read() {
 }
 
 #[test]
-fn aborted_run_trace_is_readable_up_to_last_entry() {
+fn trace_of_aborted_run_is_readable_up_to_last_entry() {
     let entries = &entries()[..5];
     assert_eq!(read(&written(entries)).expect("a complete trace is read").1, entries);
 }
@@ -314,7 +314,7 @@ fn trace_record_belongs_to_last_vcpu_named_for_the_slot() {
 }
 
 #[test]
-fn unknown_vcpu_or_cpu_error_in_trace_states_entry_number() {
+fn error_about_unknown_vcpu_or_cpu_states_trace_entry_number() {
     let stranger = VcpuId::new(5, DomId::new(0), 0);
     let known = Entry::Named(named(0, at(0), "web.1"));
     let told = [known, Entry::Record(Record::Woke { at: at(1), vcpu: stranger })];
@@ -365,7 +365,7 @@ fn version_4_trace_is_read_as_trace_without_overhead() {
 
 /// Cuts a recording at every byte. All entries before the cut are read.
 #[test]
-fn recording_cut_at_any_byte_is_readable_before_the_cut() {
+fn recording_cut_at_any_byte_is_readable_up_to_cut() {
     let all = entries();
     let mut file = Vec::new();
     let mut writer = Writer::recording(&mut file, &header());
@@ -405,7 +405,7 @@ fn recording_with_a_changed_byte_before_a_checkpoint_is_refused() {
 }
 
 #[test]
-fn trace_using_unnamed_host_thread_is_refused() {
+fn trace_with_an_unknown_host_thread_number_is_refused() {
     let thread = HostThread { id: HostThreadId::new(1), ..host_thread(1) };
     let told = [Entry::HostThread(Box::new(thread))];
     assert!(matches!(read(&written(&told)), Err(ReadError::Damaged { entries: 0 })));
@@ -465,7 +465,7 @@ fn trace_write_error_is_returned_when_the_trace_is_finished() {
 }
 
 #[test]
-fn trace_checksum_depends_on_every_record_and_their_sequence() {
+fn trace_checksum_depends_on_records_and_the_order_of_records() {
     let sum = |entries: &[Entry], about: &[u8]| {
         let mut sum = Checksum::new(about);
         entries.iter().for_each(|entry| entry.pass_to(&mut sum));

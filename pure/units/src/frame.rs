@@ -354,7 +354,7 @@ mod tests {
     proptest! {
         /// Arbitrary bytes are rejected, or are the canonical encoding of the frame read.
         #[test]
-        fn arbitrary_bytes_are_no_agent_frame_unless_canonically_encoded(
+        fn arbitrary_bytes_are_read_as_agent_frame_only_if_canonical(
             rest in prop_oneof![
                 prop::collection::vec(any::<u8>(), 0..40),
                 prop::collection::vec(any::<u8>(), FRAME),

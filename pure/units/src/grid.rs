@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn periods_of_a_reservation_without_phase_begin_when_it_begins() {
+    fn periods_of_reservation_without_phase_count_from_reservation_start() {
         let (free, clock) = (periods(None), GridClock::default());
         assert_eq!(
             (free.first_end(at(3), &clock), free.next_end(at(13), &clock)),
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn period_beginning_at_a_clock_step_uses_the_old_clock() {
+    fn period_beginning_at_clock_step_uses_clock_before_that_step() {
         let mut clock = GridClock::default();
         clock.set(at(20), Span::from_ms(3));
         clock.set(at(20), Span::from_ms(4));

@@ -197,7 +197,7 @@ impl fmt::Display for Cause {
             Cause::Yields(count) => {
                 write!(out, "vCPUs gave up the rest of their timeslices {count} times")
             }
-            Cause::Refusals(count) => write!(out, "the host refused {count} orders"),
+            Cause::Refusals(count) => write!(out, "the host refused {count} scheduling decisions"),
             Cause::Elsewhere(count) => {
                 write!(
                     out,

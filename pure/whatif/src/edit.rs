@@ -104,13 +104,19 @@ pub enum EditError {
         /// Error in the parameters of the vCPU.
         error: FieldError,
     },
-    /// A CPU does not exist or cannot be added.
-    #[error("cannot use cpu{cpu}: the host has {cpus} CPUs, and at most {most} are possible")]
+    /// A VM cannot be moved to a CPU that the host does not have.
+    #[error("cannot move a VM to cpu{cpu}: the host has {cpus} CPUs, cpu0 to cpu{}", cpus - 1)]
     BadCpu {
         /// Number of the CPU.
         cpu: usize,
         /// Number of CPUs of the model.
         cpus: usize,
+    },
+    /// The number of an added CPU is too large.
+    #[error("cannot add cpu{cpu}: a host has at most {most} CPUs, cpu0 to cpu{}", most - 1)]
+    CpuTooHigh {
+        /// Number of the CPU.
+        cpu: usize,
         /// Largest possible number of CPUs.
         most: usize,
     },
@@ -144,7 +150,9 @@ impl EditError {
                 "write --add web2 --like web".into()
             }
             EditError::Last { .. } => "keep at least one VM".into(),
-            EditError::BadCpu { cpus, .. } => format!("write a number from 0 to {}", cpus - 1),
+            EditError::BadCpu { cpus: count, .. } | EditError::CpuTooHigh { most: count, .. } => {
+                format!("write a number from 0 to {}", count - 1)
+            }
             EditError::NoCpu { name } => format!("add --move {name} --to-cpu 0"),
         }
     }
@@ -262,7 +270,7 @@ impl Model {
         cpus.dedup();
         let most = CpuId::LIMIT;
         if let Some(&cpu) = cpus.iter().find(|&&cpu| cpu >= most) {
-            return Err(EditError::BadCpu { cpu, cpus: self.cpus, most });
+            return Err(EditError::CpuTooHigh { cpu, most });
         }
         let all = CpuSet::first_n(self.cpus);
         let renumbered = |set: CpuSet| -> CpuSet {
@@ -300,7 +308,7 @@ impl Model {
     fn move_to(&mut self, name: &str, cpu: usize) -> Result<(), EditError> {
         let cpus = self.cpus;
         if cpu >= cpus {
-            return Err(EditError::BadCpu { cpu, cpus, most: CpuId::LIMIT });
+            return Err(EditError::BadCpu { cpu, cpus });
         }
         let only = Some(CpuSet::one(CpuId::new(cpu)));
         for vcpu in self.find(name)? {

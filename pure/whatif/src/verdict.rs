@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn simulation_repeats_periods_within_tolerances_of_wait_and_share() {
+    fn whatif_counts_missed_periods_only_within_share_and_wait_tolerances() {
         let close = row(203_900, Span::from_us(790));
         assert!(close.repeats_periods() && !close.passes());
         assert!(!row(204_100, Span::from_us(300)).repeats_periods());

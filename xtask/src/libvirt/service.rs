@@ -120,16 +120,19 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let text = domain(kernel, initramfs)
         .replace("<vcpu>2</vcpu>", "<vcpu current='2'>3</vcpu>")
         .replace("</name>", &format!("</name>{METADATA}"));
-    ensure!(text.contains("current='2'") && text.contains("urn:slackline:1"), "no such domain");
+    ensure!(
+        text.contains("current='2'") && text.contains("urn:slackline:1"),
+        "the domain XML has no metadata or vCPU counts"
+    );
     fs::write(&xml, text)?;
     virsh(&["create", &xml])?;
     let machine = Machine::find(2)?;
     becomes("active", 2)?;
     let log = show(&["log", NAME])?;
     let place = |what: &str| log.find(what).with_context(|| format!("no `{what}` in the log"));
-    ensure!(place("reserve")? < place("appeared")?, "reserved only once it ran");
+    ensure!(place("reserve")? < place("appeared")?, "the guest ran before it had a reservation");
     // Libvirt has moved the threads to their own cgroups in the meantime.
-    wait_until("the guest to have what it is promised", || {
+    wait_until("the guest to receive its reserved CPU time", || {
         let text = ask(&["list", NAME, "--json"])?;
         let all: serde_json::Value = serde_json::from_str(&text)?;
         let one = if all.is_array() { &all[0] } else { &all };
@@ -139,7 +142,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     })?;
     show(&["change", NAME, "--slice", "1ms"])?;
     daemon.kill()?;
-    println!("killed");
+    println!("the daemon was killed");
     daemon = Daemon::start()?;
     becomes("active", 2)?;
     virsh(&["setvcpus", NAME, "3", "--live"])?;
@@ -150,7 +153,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     let _ = virsh(&["setvcpus", NAME, "2", "--live"]);
     match machine.vcpus_now()?.len() {
         2 => becomes("partial", 2)?,
-        all => println!("the guest has kept its vCPUs, all {all}"),
+        all => println!("the guest has kept all {all} vCPUs"),
     }
     drop(machine);
     becomes("waiting", 0)?;
@@ -159,7 +162,7 @@ pub(super) fn run(kernel: &str, initramfs: &str) -> Result<()> {
     // The metadata apply again, and the changes made by hand are lost.
     becomes("active", 2)?;
     let thread = machine.threads[0].to_string();
-    wait_until("it to be left to who changes it", || {
+    wait_until("the reservation to become contested", || {
         let mut command = Command::new("taskset");
         step::output(command.args(["-pc", "0-255", &thread]))?;
         is("contested", 0)
@@ -180,15 +183,18 @@ fn bad_metadata_keeps_nobody_from_starting(machine: Machine, xml: &Path) -> Resu
     let good = fs::read_to_string(xml)?;
     let (bad, required) = (good.replace("'2ms'", "'2'"), "slice='9.9ms' require='yes'");
     fs::write(xml, bad)?;
-    virsh(&["create", &xml.to_string_lossy()]).context("with metadata that makes no sense")?;
+    virsh(&["create", &xml.to_string_lossy()])
+        .context("cannot start a guest with invalid metadata")?;
     drop(Machine::find(2)?);
     fs::write(xml, good.replace("slice='2ms'", required))?;
     match virsh(&["create", &xml.to_string_lossy()]) {
         Ok(()) => {
             let _ = virsh(&["destroy", NAME]);
-            bail!("it started without the reservation that it requires")
+            bail!("the guest started without the reservation that it requires")
         }
-        Err(error) => println!("refused, as it requires what cannot be had: {error:#}"),
+        Err(error) => {
+            println!("the guest did not start, as its reservation is not possible: {error:#}")
+        }
     }
     Ok(())
 }

@@ -171,8 +171,8 @@ pub fn report(
     let verdict = if is_enough { "enough" } else { "TOO FEW" };
     let mut text = format!(
         "{name}: {} changes: {caught} caught, {missed} missed ({known} of them listed), \
-         {timeouts} without end, {unviable} cannot be built\n  noticed {part:.1} %, at least \
-         {} % asked for: {verdict}\n",
+         {timeouts} timed out, {unviable} cannot be built\n  tests noticed {part:.1} %, at least \
+         {} % are required: {verdict}\n",
         changed.len(),
         settings.least,
     );

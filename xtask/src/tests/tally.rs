@@ -94,7 +94,7 @@ mod unit {
     }
 
     #[test]
-    fn failed_tests_are_read_from_the_last_output_list() {
+    fn failed_test_names_are_read_from_last_list_of_failures() {
         let output = "test a::b ... FAILED\nfailures:\n\n---- a::b stdout ----\n    panicked\n\n\
                       failures:\n    a::b\n    c\n\ntest result: FAILED. 1 passed; 2 failed";
         let lines: Vec<String> = output.lines().map(str::to_owned).collect();
@@ -103,7 +103,7 @@ mod unit {
     }
 
     #[test]
-    fn passing_repeated_test_is_counted_as_passed_and_flaky() {
+    fn test_that_passes_when_repeated_counts_as_passed_and_flaky() {
         let mut tally = Tally { passed: 3, failed: 2, ..Tally::default() };
         tally.take_repeated("-p live --test live", &["a".to_owned()]);
         assert_eq!((tally.passed, tally.failed), (4, 1));

@@ -121,7 +121,7 @@ pub fn check(sources: &[Source], metadata: &Metadata) -> Vec<Finding> {
     let graph = Graph { crates: &metadata.crates };
     let mut faults = check_halves(&graph);
     let Some(source) = find(sources, FILE) else {
-        faults.push(Finding::new(FILE, 1, "there is none"));
+        faults.push(Finding::new(FILE, 1, "the file does not exist"));
         return faults;
     };
     let length = source.text.lines().count();

@@ -157,7 +157,9 @@ fn sources_of_packages(lock: &Source) -> Vec<Finding> {
     let lines = (1..).zip(lock.text.lines());
     let from = lines.filter_map(|(number, line)| Some((number, line.strip_prefix("source = ")?)));
     let unusual = from.filter(|(_, from)| *from != USUAL);
-    unusual.map(|(number, _)| Finding::new(&lock.path, number, "an unusual source")).collect()
+    unusual
+        .map(|(number, _)| Finding::new(&lock.path, number, "a source other than crates.io"))
+        .collect()
 }
 
 #[cfg(test)]
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn tab_trailing_blank_or_unfinished_work_is_a_fault() {
+    fn tab_or_trailing_whitespace_or_todo_marker_is_a_fault() {
         assert_eq!(says("a.md", "a\tb\n"), ["a.md:1: a tab"]);
         assert_eq!(says("a.toml", "a\nb \n"), ["a.toml:2: trailing whitespace"]);
         assert_eq!(says("a.rs", concat!("// TO", "DO x\n")).len(), 1);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn absolute_machine_path_is_a_fault_unlike_similar_words() {
+    fn absolute_path_existing_only_on_one_computer_is_a_fault() {
         assert_eq!(says("a.md", concat!("see /ho", "me/me/x\n")).len(), 1);
         assert_eq!(says("a.md", concat!("`/ro", "ot`\n")).len(), 1);
         assert!(says("a.md", "src/work.rs, /workload, ~/work and $X/root\n").is_empty());

@@ -343,27 +343,27 @@ mod tests {
     }
 
     #[test]
-    fn doc_comment_that_begins_with_a_pronoun_is_counted() {
+    fn doc_comment_beginning_with_a_pronoun_is_a_wording_violation() {
         let text = "//! Whether a thread\n//! sleeps today.\n\n/// `Which` CPU it is on.\n\
                     fn f() {}\n/// Time since the last wake.\nfn g() {}\n// What it is\n";
         assert_eq!(rules_of("pure/a/src/lib.rs", text), [(Rule::Opening, 1), (Rule::Opening, 4)]);
     }
 
     #[test]
-    fn doc_comment_of_three_words_is_counted() {
+    fn doc_comment_of_three_words_is_a_wording_violation() {
         let text = "/// The host name.\nfn f() {}\n/// The name of the host.\nfn g() {}\n";
         assert_eq!(rules_of("pure/a/src/lib.rs", text), [(Rule::Filler, 1)]);
     }
 
     #[test]
-    fn test_name_that_contains_a_pronoun_is_counted() {
+    fn test_name_that_contains_a_pronoun_is_a_wording_violation() {
         let text = "#[test]\nfn who_is_first_runs() {}\n#[test]\nfn whole_slice_is_used() {}\n\
                     fn what_helps() {}\n";
         assert_eq!(rules_of("pure/a/tests/all/x.rs", text), [(Rule::TestName, 2)]);
     }
 
     #[test]
-    fn type_named_by_a_participle_or_pronoun_is_counted() {
+    fn type_named_by_participle_or_pronoun_is_a_wording_violation() {
         let text = "pub(crate) struct Wanted;\nenum Seed {}\nstruct SharedState;\ntrait Who {}\n";
         let found = rules_of("pure/a/src/lib.rs", text);
         assert_eq!(found, [(Rule::TypeName, 1), (Rule::TypeName, 4)]);
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn second_type_of_equal_name_in_a_crate_is_counted() {
+    fn second_type_of_equal_name_in_crate_is_wording_violation() {
         let one = Source::new("pure/a/src/x.rs", "struct Row;\n");
         let two = Source::new("pure/a/src/y.rs", "struct Row;\n");
         let three = Source::new("pure/b/src/y.rs", "struct Row;\n");
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn word_count_other_than_the_committed_count_is_a_fault() {
+    fn number_of_wording_violations_must_equal_the_committed_number() {
         let file = |count: usize| {
             Source::new(PATH, &format!("# words\ntype-name    pure/a         {count}\n"))
         };

@@ -73,7 +73,10 @@ impl VcpuResult {
         // A vCPU that the change added may be named after its VM.
         let vm = name.split('.').next();
         let is_it = |row: &&Value| row["name"] == name || row["name"].as_str() == vm;
-        let row = rows.iter().find(is_it).with_context(|| format!("whatif predicts no {name}"))?;
+        let row = rows
+            .iter()
+            .find(is_it)
+            .with_context(|| format!("whatif predicts nothing for {name}"))?;
         let outcome = &record["outcome"];
         let wait = || {
             Some(Wait {
@@ -132,8 +135,9 @@ impl MeasuredChange {
         let (error, worst) = self.worst(VcpuResult::error);
         let (factor, waits) = self.worst_factor();
         let got = format!(
-            "{who} moved by {moved:.2} points; largest error {error:.2} points ({worst}); \
-             p99 wait of {waits} wrong by a factor of {factor:.2}"
+            "share of {who} changed by {moved:.2} percentage points; largest error of a share \
+             {error:.2} points ({worst}); p99 wait of {waits} differs from the prediction by a \
+             factor of {factor:.2}"
         );
         Row { what: self.what.clone(), got, promised: "", holds: None }
     }
@@ -175,7 +179,7 @@ pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Ro
             28,
         ),
         row(
-            "changes after which each p99 wait is within a factor of 1.5",
+            "changes after which each p99 wait is within a factor of 1.5 of the prediction",
             count(&|it| it.worst_factor().0 <= 1.5),
             "24 of 30",
             24,
@@ -188,14 +192,20 @@ pub(super) fn rows(made: &[MeasuredChange], refused: &[String]) -> Result<Vec<Ro
         ),
         Row {
             what: "median width of a stated interval".to_owned(),
-            got: format!("{width:.2} points of share, a factor of {factor:.2} of the wait"),
-            promised: "2 points, a factor of 2",
+            got: format!(
+                "{width:.2} percentage points for shares; for waits, the upper limit is \
+                 {factor:.2} times the lower limit"
+            ),
+            promised: "2 points, 2 times",
             holds: Some(width <= 2.0 && factor <= 2.0),
         },
         Row {
             what: "mean error of a share".to_owned(),
-            got: format!("{error:.3} points, {unchanged:.3} if nothing changed"),
-            promised: "less than if nothing changed",
+            got: format!(
+                "{error:.3} points; a forecast of unchanged shares is wrong by {unchanged:.3} \
+                 points"
+            ),
+            promised: "less than a forecast of unchanged shares",
             holds: Some(error < unchanged),
         },
     ];

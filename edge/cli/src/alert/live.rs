@@ -301,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn live_alert_average_weights_each_sample_by_duration() {
+    fn average_error_of_live_alert_command_weights_samples_by_duration() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let sample =
             |from, to, used| Sample { from: at(from), to: at(to), used: Span::from_ms(used) };

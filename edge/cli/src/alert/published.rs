@@ -126,13 +126,14 @@ fn number(published: &'static Value, ours: OverSeeds) -> PublishedComparison {
     let near = ours.lowest - give <= theirs && theirs <= ours.highest + give;
     let same_side = (theirs == 0.0 && ours.median == 0.0) || theirs * ours.median > 0.0;
     let (verdict, sentence) = if near {
-        let sentence = "the published value is in our range, to the precision of the paper";
+        let sentence =
+            "the published value is within the measured range and the precision of the paper";
         (Verdict::Reproduced, sentence.to_string())
     } else if same_side {
         let times = ours.median / theirs;
         (Verdict::SameShape, format!("same sign, {times:.2} times the published size"))
     } else {
-        (Verdict::Differs, "opposite sign, or zero where the published value is not".to_string())
+        (Verdict::Differs, "opposite sign, or only one of the values is zero".to_string())
     };
     // A fraction of all seconds has no sign.
     let is_part = published.id.contains(".below-") || published.id.contains(".above-");
@@ -207,9 +208,10 @@ fn axis(published: &'static Value, (least, most): (f64, f64)) -> PublishedCompar
     let (low, high) = published.range().unwrap_or((f64::NAN, f64::NAN));
     let inside = low - published.give <= least && most <= high + published.give;
     let verdict = if inside { Verdict::NothingToCompare } else { Verdict::Differs };
-    let words = if inside { "ours are within" } else { "ours exceed" };
+    let words = if inside { "are within" } else { "exceed" };
     let sentence = format!(
-        "{words} the range of the axis, the only part of the published plot that can be read"
+        "the measured values {words} the range of the published plot's axis; its other values \
+         cannot be read"
     );
     PublishedComparison { published, ours: format!("{least:+.1} to {most:+.1}"), verdict, sentence }
 }
@@ -231,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn published_results_file_has_every_value_the_alert_test_compares() {
+    fn published_results_file_has_every_value_that_alert_command_compares() {
         for policy in ["sedf", "credit"] {
             for name in ["below-minus-9.9", "above-36.3", "largest", "sign"] {
                 assert!(published(&format!("alert.{policy}.{name}")).is_some(), "{policy} {name}");
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_test_verdict_depends_on_measured_and_published_numbers() {
+    fn alert_command_verdict_depends_on_measured_and_published_numbers() {
         let sedf = of(AS_PUBLISHED[0], "sedf", &[-10_000, -20_000, 0, 95_200]);
         let credit = of(AS_PUBLISHED[1], "credit", &[-500_000, 1_000_000, 2_000_000, -1_000_000]);
         let compared = compare(Form::One, &[sedf, credit]);
@@ -293,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn no_error_sign_is_typical_if_counts_are_nearly_equal() {
+    fn error_sign_is_typical_only_if_sign_counts_differ_clearly() {
         assert_eq!(typical(7_802, 7_771), "neither");
         assert_eq!(typical(1_000, 800), "under");
         assert_eq!(typical(0, 9), "over");
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn alert_case_without_paper_rules_is_not_compared_with_paper() {
+    fn alert_command_compares_case_with_paper_only_under_paper_rules() {
         let other = of("credit:rules=exact", "credit", &[0, 0]);
         assert!(compare(Form::One, &[other]).is_empty());
     }

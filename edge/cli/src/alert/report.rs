@@ -124,9 +124,9 @@ fn points(contents: &Contents<'_>) -> Figure {
     let panels: Vec<Plot> = contents.results.iter().map(panel).collect();
     let columns = if panels.len() == 1 { 1 } else { 2 };
     Figure::of_panels("Every second, by target", panels).columns(columns).caption(&format!(
-        "A dot is a second. Where several coincide, the dot is larger. All panels have the same \
-             scale, which is almost linear up to 1 % and logarithmic beyond. Two strokes break the \
-             axis where the step between targets changes. In {PAPER}: figure 7."
+        "A dot is a second. Where several seconds coincide, the dot is larger. All panels have the \
+         same scale, which is almost linear up to 1 % and logarithmic beyond. Two strokes break \
+         the axis where the step between targets changes. In {PAPER}: figure 7."
     ))
 }
 
@@ -160,8 +160,8 @@ fn tails(contents: &Contents<'_>) -> Figure {
                 plot = plot.with(Layer::region_x("range of the published axis", axis));
             }
             format!(
-                "{OUTWARDS} In {PAPER}: figure 11, of which only the axis can be read. Its range \
-                 is grey here."
+                "{OUTWARDS} In {PAPER}: figure 11. Only the range of its axis can be \
+                 read. That range is grey here."
             )
         }
     };
@@ -322,7 +322,7 @@ fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
         [number, Cell::Text(name)].into_iter().chain(numbers(result))
     };
     let mut table = Table::new(headings).caption(caption);
-    table = table.row(row(Cell::Dash, "as it is".into(), base));
+    table = table.row(row(Cell::Dash, "unchanged".into(), base));
     for (nth, result) in moving.iter().enumerate() {
         let (number, name) = ((nth + 1).to_string(), format!("`{}`", rule(result)));
         table = table.row(row(Cell::Number(number), name, result));
@@ -336,7 +336,7 @@ fn ablation(page: Page, base: &CaseResult, ablated: &[CaseResult]) -> Page {
 }
 
 fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
-    let all: Vec<(String, &CaseResult)> = std::iter::once(("as it is".to_string(), base))
+    let all: Vec<(String, &CaseResult)> = std::iter::once(("unchanged".to_string(), base))
         .chain(moving.iter().map(|result| (changed(base, result), *result)))
         .collect();
     // Names are too long for the axis: it has the row numbers of the table.
@@ -348,9 +348,9 @@ fn ablation_figure(base: &CaseResult, moving: &[&CaseResult]) -> Figure {
         all.iter().enumerate().filter_map(at).collect::<Vec<_>>()
     };
     let names =
-        (0..all.len()).map(|nth| if nth == 0 { "as it is".into() } else { nth.to_string() });
+        (0..all.len()).map(|nth| if nth == 0 { "unchanged".into() } else { nth.to_string() });
     let plot = Plot::new(
-        Axis::names("number in the table", names),
+        Axis::names("row of the table", names),
         Axis::linear("mean absolute error of a second", "%"),
     );
     let plot = plot
@@ -370,7 +370,7 @@ fn changed(base: &CaseResult, result: &CaseResult) -> String {
 fn verdicts(compared: &[PublishedComparison]) -> Table {
     let headings = ["what", "where", "published", "ours", "verdict", "why"];
     let mut table = Table::new(headings)
-        .caption("Ours: median over the seeds, with the range if they differ. In percent.");
+        .caption("Ours: median over the seeds, with the range if seeds differ. In percent.");
     for PublishedComparison { published, ours, verdict, sentence } in compared {
         let verdict = match verdict {
             Verdict::Reproduced => Cell::Good(verdict.to_string()),
@@ -434,7 +434,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_test_error_distribution_falls_from_zero_towards_both_sides() {
+    fn alert_command_error_distribution_falls_from_zero_towards_both_sides() {
         let sorted = [-200_000, -100_000, -100_000, 0, 50_000, 50_000, 100_000, 300_000];
         let expected =
             [(-20.0, 12.5), (-10.0, 37.5), (0.0, 50.0), (5.0, 25.0), (10.0, 12.5), (30.0, 0.0)];

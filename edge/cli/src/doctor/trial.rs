@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn mechanisms_are_ranked_by_error_or_cost_with_guarantees_first() {
+    fn enforcement_mechanisms_with_guarantee_rank_before_weight_and_quota() {
         let (dispatcher, deadline) = (Enforcement::Dispatcher, Enforcement::Deadline);
         let (quota, weight) = (Enforcement::Quota, Enforcement::Weight);
         let all = [

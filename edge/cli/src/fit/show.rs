@@ -51,8 +51,8 @@ pub(super) fn answer(args: &FitArgs, answer: &FitAnswer) -> String {
 
 fn vms_on_a_cpu(vms: u64) -> String {
     match vms {
-        1 => "a CPU has capacity for one".into(),
-        _ => format!("a CPU has capacity for {vms} equal ones"),
+        1 => "a CPU has capacity for one such VM".into(),
+        _ => format!("a CPU has capacity for {vms} such VMs"),
     }
 }
 

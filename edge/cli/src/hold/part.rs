@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn hold_command_divides_vcpu_time_into_run_stopped_ready_asleep() {
+    fn hold_command_counts_running_stopped_ready_and_blocked_vcpu_time() {
         let ids = [0, 1].map(|number| VcpuId::new(number.into(), DomId::new(0), number));
         let names = ["vCPU 0", "vCPU 2"].map(String::from);
         let mut parts = Parts::new(names.to_vec(), 1, true, at(5));

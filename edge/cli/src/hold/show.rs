@@ -96,7 +96,7 @@ impl HoldOutput {
                 (1, _) => String::new(),
                 (_, true) if args.cpu.is_some() => {
                     format!(
-                        " for each of {parts} vCPUs, plus CPU time that the others leave unused"
+                        " for each of {parts} vCPUs, plus CPU time that other vCPUs leave unused"
                     )
                 }
                 (_, true) => format!(" for each of {parts} vCPUs"),

@@ -64,7 +64,7 @@ impl ManagedHost {
                     "cannot use the goals of `{unknown}`: there is no such reservation"
                 ),
                 hint: Some(match names[..] {
-                    [] => "reserve it with `slackline reserve`".into(),
+                    [] => "make a reservation with `slackline reserve`".into(),
                     _ => format!("write one of {}", names.join(", ")),
                 }),
             });
@@ -264,7 +264,7 @@ impl DaemonPredictor<'_> {
                     periods.vms.iter().find(|of| of.name == vm.name.as_str()).and_then(predicted)
                 };
                 let all: Option<Vec<PredictedVm>> = round.vms.iter().map(of).collect();
-                all.ok_or(periods.refused.unwrap_or_else(|| "a VM has left".into()))
+                all.ok_or(periods.refused.unwrap_or_else(|| "a managed VM has left".into()))
             }
             Err(problem) => {
                 let says = problem.to_string();

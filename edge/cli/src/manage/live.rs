@@ -252,7 +252,7 @@ impl LiveManager<'_> {
         let known = before[name];
         // The change of another client has replaced the change of this manager.
         self.last.take_if(|(last, ..)| last.name == *name);
-        Some(format!("held: {name} was changed meanwhile: revision {now}, not {known}"))
+        Some(format!("held: another client changed {name}: revision {now}, expected {known}"))
     }
 
     /// Recommends or makes a change.
@@ -373,7 +373,7 @@ fn describe_measurements(vm: &VmRound) -> String {
     let all = vm.period * periods.max(1);
     let share = vm.share.ppm() / 1_000;
     format!(
-        "{}: {}.{} % reserved, {} % received, {} % demanded, at most {} % in a period, {} of \
+        "{}: {}.{} % reserved, {} % received, {} % demanded (at most {} % in a period), {} of \
          {periods} periods missed",
         vm.name,
         share / 10,

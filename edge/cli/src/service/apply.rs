@@ -76,8 +76,10 @@ fn follow(args: &Apply, client: &mut Client, rest: Vec<Prediction>) -> Result<()
             watch(client, &now);
             if !at.json {
                 let waiting = plan.changes.iter().filter(|change| !change.is_done).count();
-                let (time, more) = (args.watch, "more wait");
-                let text = format!("{first} is changed and watched for {time}; {waiting} {more}\n");
+                let time = args.watch;
+                let text = format!(
+                    "{first} is changed and watched for {time}; waiting changes: {waiting}\n"
+                );
                 terminal::say(&text)?;
             }
         }

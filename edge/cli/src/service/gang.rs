@@ -205,8 +205,8 @@ impl<'a> Calls<'a> {
             terminal::tell(&format!("warning: {host} {says}\n"));
         } else if most > self.slice / 20 {
             terminal::tell(&format!(
-                "warning: clocks may differ by {most}, so members may run apart for that part of \
-                 each slice of {}\n",
+                "warning: clocks may differ by {most}, so slices of {} may begin that far apart on \
+                 the hosts\n",
                 self.slice
             ));
         }
@@ -310,7 +310,7 @@ impl<'a> Calls<'a> {
         let gang = &self.file.name;
         let whys = whys.join("; ");
         let detail = if untold.is_empty() {
-            format!("cannot start gang {gang}, and no member has a reservation: {whys}")
+            format!("cannot start gang {gang}, so no member keeps a reservation: {whys}")
         } else {
             let untold: Vec<String> = untold.iter().map(|&member| name(member)).collect();
             let untold = untold.join(", ");
@@ -481,8 +481,11 @@ impl Calls<'_> {
         let others: Vec<usize> = (0..self.file.member.len()).filter(|it| *it != lost).collect();
         let said = self.tell(GangMessage::Break { lost }, &others);
         let (gang, name) = (&self.file.name, self.file.name_of(lost));
-        let comes =
-            if self.file.strict { "all other members end" } else { "the other members continue" };
+        let comes = if self.file.strict {
+            "the reservations of all other members end"
+        } else {
+            "the other members continue"
+        };
         let mut message = format!("gang {gang} lost its member {name}, so {comes}: {why}");
         let untold = said.iter().zip(&others).filter(|(said, _)| **said == GangReply::Nothing);
         let untold: Vec<String> = untold.map(|(_, &member)| self.file.name_of(member)).collect();
@@ -548,7 +551,7 @@ mod tests {
     }
 
     #[test]
-    fn gang_is_refused_if_clocks_differ_by_over_half_slice() {
+    fn gang_is_refused_if_host_clock_difference_exceeds_half_slice() {
         let trust = nobody();
         let check = |clocks| calls(clocks, &trust).check_clocks().map_err(|it| it.to_string());
         assert_eq!(check(vec![reading("a", 0, 500_000), reading("b", 2_900_000, 400_000)]), Ok(()));

@@ -126,7 +126,7 @@ pub(super) fn overloads(host: &Host) -> String {
 pub(super) fn one(one: &Reservation) -> String {
     let each =
         if one.vcpus == 1 { String::new() } else { format!(" for each of {} vCPUs", one.vcpus) };
-    let by_use = if one.by_use { ", plus what the others leave unused" } else { "" };
+    let by_use = if one.by_use { ", plus what other vCPUs leave unused" } else { "" };
     let exact = if one.exact { ", and no more" } else { "" };
     let phase = one.phase.map(|phase| format!(", in phase {}", phase.0)).unwrap_or_default();
     let why = one.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -341,7 +341,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn name_in_answer_is_shown_without_escape_and_direction_characters() {
+    fn name_from_daemon_is_shown_without_escape_and_direction_characters() {
         let name = "\u{1b}[2Jweb\u{202e}gnp\u{200b}";
         assert_eq!(text(name), Cell::Text("[2Jwebgnp".into()));
         assert_eq!(crate::terminal::printable(name, &[]).matches('\u{fffd}').count(), 3);

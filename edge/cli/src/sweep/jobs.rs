@@ -183,7 +183,8 @@ impl<'a> Jobs<'a> {
         let scenario = self.checked(point, &point.table.to_string())?;
         if expects_refusal(&scenario) {
             let hint = "remove the claim `refused`";
-            let what = "cannot sweep a scenario with the claim `refused`: it has no metrics";
+            let what =
+                "cannot sweep a scenario with the claim `refused`: a refused run has no metrics";
             return Err(point.wrong(self.source.file, what, Some(hint.into())));
         }
         Ok(scenario)

@@ -258,7 +258,7 @@ mod tests {
     const OF: &str = "slackline 0.1.0 sweep 00 seeds 1 to 2, 2 runs";
 
     #[test]
-    fn refusal_of_a_damaged_sweep_journal_states_the_line_number() {
+    fn damaged_sweep_journal_is_refused_and_intact_journal_is_restored() {
         let folder = tempfile::tempdir().unwrap();
         let name = folder.path().join("it.part");
         let open = || Journal::open(name.clone(), OF, false);

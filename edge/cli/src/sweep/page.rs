@@ -16,7 +16,8 @@ struct Panel {
     title: String,
     /// Label of the y axis.
     axis: String,
-    /// Value of the column that is one unit on the axis.
+    /// Column value that corresponds to one unit on the axis. Values are divided by it before they
+    /// are drawn.
     scale: f64,
 }
 

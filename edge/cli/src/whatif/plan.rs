@@ -37,7 +37,11 @@ pub(super) fn plan(
         }
     }
     for row in forecast.rows.iter().filter(|row| row.then.is_empty()) {
-        let _ = writeln!(text, "\n# {}: removed. Release it, or apply with --prune.", row.name);
+        let _ = writeln!(
+            text,
+            "\n# {}: removed. Release this reservation, or apply with --prune.",
+            row.name
+        );
     }
     if is_empty {
         return Err(Problem::BadOption {

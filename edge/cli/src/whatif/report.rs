@@ -19,7 +19,8 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
         header.cpus
     );
     let then = format!("Then: {}, {} CPUs.", answer.model.policy(), answer.model.cpus());
-    let mut rows = Table::new(table::HEADINGS).caption("Recorded, and predicted by both forms");
+    let mut rows = Table::new(table::HEADINGS)
+        .caption("Recorded values, and values predicted by the open and the closed form");
     for cells in table::cells(forecast) {
         let cell = |(column, text): (usize, String)| match (column, text.as_str()) {
             (_, "-") => Cell::Dash,
@@ -29,7 +30,7 @@ pub(super) fn page(answer: &Answer<'_>, forecast: &Forecast) -> String {
         rows = rows.row(cells.into_iter().enumerate().map(cell));
     }
     let losses: Vec<String> = match &forecast.losses[..] {
-        [] => vec!["No vCPU loses.".into()],
+        [] => vec!["No losses of CPU time, deadlines or short waits are predicted.".into()],
         some => {
             some.iter().map(|loss| format!("{} loses {}.", loss.name, table::lost(loss))).collect()
         }

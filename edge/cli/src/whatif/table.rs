@@ -76,7 +76,8 @@ fn between<T: Copy>(interval: Option<(T, T)>, write: impl Fn(T) -> String) -> St
 pub(super) fn gate(answer: &Answer<'_>) -> String {
     let recording = answer.recording;
     let mut text = head(answer);
-    text += "Recorded and simulated in the second half, with costs of the first half:\n\n";
+    text += "Second half of the recording, recorded and simulated with the costs of the first \
+             half:\n\n";
     let mut lines = Lines::default();
     let heading = ["vCPU", "form", "share", "simulated", "p99 wait", "simulated", ""];
     lines.add(heading.map(str::to_owned));
@@ -95,7 +96,7 @@ pub(super) fn gate(answer: &Answer<'_>) -> String {
         [only] => {
             format!("Only the {only} form repeats the recording. Predictions use only this form.\n")
         }
-        _ => "Both forms repeat the recording.\n".to_owned(),
+        _ => "The open and the closed form both repeat the recording.\n".to_owned(),
     };
     let length = recording.length();
     let jobs: usize = recording.demand.vcpus.iter().map(|vcpu| vcpu.jobs.len()).sum();
@@ -108,9 +109,9 @@ fn gate_row(form: &str, row: &GateRow) -> [String; 7] {
     let verdict = match (row.has_share(), row.has_wait()) {
         (true, true) => "",
         (false, true) => "share differs",
-        (true, false) if !row.tolerance.judges_waits() => "wait differs, not judged",
+        (true, false) if !row.tolerance.judges_waits() => "wait differs (not judged)",
         (true, false) => "wait differs",
-        (false, false) => "both differ",
+        (false, false) => "share and wait differ",
     };
     [
         recorded.name.clone(),
@@ -144,7 +145,7 @@ pub(super) fn forecast(answer: &Answer<'_>, forecast: &Forecast) -> String {
     text += &prediction(forecast).text();
     text.push('\n');
     if forecast.losses.is_empty() {
-        text += "No vCPU loses.\n";
+        text += "No losses of CPU time, deadlines or short waits are predicted.\n";
     }
     for loss in &forecast.losses {
         text += &format!("{} loses {}.\n", loss.name, lost(loss));

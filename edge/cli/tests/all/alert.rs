@@ -21,7 +21,7 @@ fn run(place: &Place, more: &[&str]) -> crate::common::Ran {
 }
 
 #[test]
-fn alert_test_errors_under_edf_are_repeatable_and_below_slice() {
+fn alert_command_under_edf_repeats_allocation_errors_within_one_slice() {
     let place = Place::new();
     let out = run(&place, &["edf", "--json"]).good();
     assert_eq!(out, run(&place, &["edf", "--json"]).good());
@@ -41,7 +41,7 @@ fn alert_test_errors_under_edf_are_repeatable_and_below_slice() {
 }
 
 #[test]
-fn alert_error_over_whole_run_is_small_under_limiting_policies() {
+fn limiting_policies_keep_allocation_error_of_run_within_6_percent() {
     for policy in ["edf", "gedf", "sedf", "atropos", "credit"] {
         let whole = json(&run(&Place::new(), &[policy, "--json"]).good());
         for target in whole["cases"][0]["targets"].as_array().expect("targets") {
@@ -58,7 +58,7 @@ fn alert_error_over_whole_run_is_small_under_limiting_policies() {
 /// second without a timeslice, and +200 % in a second with a timeslice. With two, of which Dom0
 /// cuts one short, it is at most +500 %.
 #[test]
-fn credit_2006_errs_by_whole_timeslices_unless_park_is_budget() {
+fn credit_2006_errs_by_whole_timeslices_without_rule_park_budget() {
     let errors = |case: &str| {
         let test = ["alert", "--seeds", "1", "--length", "3min", "--targets", "1", "--json"];
         let whole = json(&Place::new().run(&[&test[..], &["--policy", case]].concat()).good());
@@ -76,7 +76,7 @@ fn credit_2006_errs_by_whole_timeslices_unless_park_is_budget() {
 }
 
 #[test]
-fn alert_test_writes_html_report_and_csv_line_per_second() {
+fn alert_command_writes_html_report_and_csv_line_per_second() {
     let place = Place::new();
     let out = run(&place, &["edf", "--csv", "it.csv", "--report", "it.html", "--commit", "abc"]);
     assert!(out.good().contains("edf"));
@@ -93,7 +93,7 @@ fn alert_test_writes_html_report_and_csv_line_per_second() {
 }
 
 #[test]
-fn alert_test_chart_axis_extends_to_errors_beyond_published_range() {
+fn alert_command_chart_axis_extends_to_errors_beyond_published_range() {
     let place = Place::new();
     let figure = |policy: &str| {
         let words = ["--seeds", "1", "--length", "10s", "--targets", "1", "--report", "it.html"];
@@ -116,7 +116,7 @@ fn alert_test_chart_axis_extends_to_errors_beyond_published_range() {
 }
 
 #[test]
-fn alert_test_ablate_option_adds_cases_changing_one_rule_each() {
+fn alert_command_ablate_option_adds_cases_changing_one_rule_each() {
     let place = Place::new();
     let out = run(&place, &["edf", "--set", "period=20ms", "--ablate"]).good();
     assert!(out.contains("edf:period=20ms:place=pack"), "{out}");
@@ -135,7 +135,7 @@ fn alert_smp_option_gives_three_domains_66_percent_cpu_each() {
 }
 
 #[test]
-fn alert_test_refuses_invalid_options() {
+fn alert_command_refuses_invalid_options() {
     let place = Place::new();
     run(&place, &["round-robin"]).refused(2).says("cannot limit a VM");
     run(&place, &["crdit"]).refused(2).says("did you mean `credit`?");
@@ -155,7 +155,7 @@ fn alert_test_refuses_invalid_options() {
 }
 
 #[test]
-fn alert_test_with_live_option_limits_and_measures_real_process() {
+fn alert_command_with_live_option_limits_and_measures_real_process() {
     let Some(live) = live::begin() else { return };
     let arguments = [
         "alert",
@@ -180,7 +180,7 @@ fn alert_test_with_live_option_limits_and_measures_real_process() {
 
 /// The program prints the reason once, and not for each mechanism and share.
 #[test]
-fn alert_test_live_option_without_root_prints_one_error() {
+fn alert_command_live_option_without_root_prints_one_error() {
     let place = Place::new();
     for more in [&[][..], &["--limiter", "slackline"]] {
         let arguments = [&["alert", "--live", "--quick"], more].concat();

@@ -81,7 +81,7 @@ fn apply_command_refuses_invalid_list_with_file_line_and_vm() {
 
 /// A reservation guarantees CPU time, which a quota or a weight cannot do alone.
 #[test]
-fn reservation_by_quota_or_weight_is_refused_with_hold_hint() {
+fn reservation_enforced_by_quota_or_weight_is_refused_with_hint() {
     let Some(daemon) = Daemon::new(applies) else { return };
     for by in ["quota", "weight"] {
         let says = format!("`{by}` guarantees no share of its own");
@@ -158,7 +158,7 @@ fn ends(request: &Request) -> Outcome {
 }
 
 #[test]
-fn reservation_end_is_shown_by_list_and_set_by_apply() {
+fn end_time_of_reservation_is_listed_and_set_by_apply() {
     let Some(daemon) = Daemon::new(ends) else { return };
     let shown = daemon.run(&["list", "--columns", "name,until", "--csv"]).good();
     assert_eq!(shown, "name,until\ndb,2126-12-01 18:00:00\nweb,\n");
@@ -206,7 +206,8 @@ fn command_with_name_pattern_waits_if_daemon_limits_request_rate() {
     assert_eq!(text.lines().count(), 2, "{text}");
 }
 
-/// Plays a core with a log of 1,200 events, in which number 7 is missing.
+/// Answers requests in place of the daemon's core process. Its log has the events 1 to 1,200, in
+/// which event 7 is missing.
 fn logs(request: &Request) -> Outcome {
     let Request::Log { before, limit, .. } = request else { return fine(request) };
     let newest = before.map_or(1_200, |before| before - 1);

@@ -172,7 +172,7 @@ fn file_that_is_not_a_trace_is_refused() {
 /// The test damages a few bytes in each region of a trace. The checksum covers every byte. The text
 /// of the error depends on the meaning of the damaged byte.
 #[test]
-fn trace_with_any_damaged_byte_is_refused_by_every_command() {
+fn trace_with_any_damaged_byte_is_refused_by_show_command() {
     let (place, bytes) = trace();
     let step = bytes.len() / 40;
     for at in (0..bytes.len()).step_by(step).chain([18, 20, bytes.len() - 8, bytes.len() - 1]) {
@@ -240,7 +240,7 @@ fn invalid_value_of_a_command_line_option_is_refused() {
 
 /// The hints for unknown options come from the parser of the command line.
 #[test]
-fn unknown_command_line_option_is_refused() {
+fn malformed_command_line_is_refused_with_usage_or_help_hint() {
     let place = Place::with(GOOD);
     for arguments in [
         &[][..],
@@ -305,7 +305,7 @@ fn live_run_with_missing_or_too_few_cpus_is_refused() {
 }
 
 #[test]
-fn run_command_refuses_a_mechanism_that_runs_no_policy() {
+fn run_command_refuses_enforcement_by_kernel_instead_of_by_policy() {
     let place = Place::with(GOOD);
     for mechanism in ["deadline", "quota", "weight"] {
         let ran = place.run(&["run", "it.toml", "--enforce", mechanism]).refused(2);

@@ -33,7 +33,7 @@ fn sim_command_prints_a_table_with_all_vcpus() {
 }
 
 #[test]
-fn sim_command_cost_option_reports_own_events_and_cpu_time() {
+fn sim_command_cost_option_reports_event_count_and_cpu_time() {
     let place = Place::with(GOOD);
     let out = place.run(&["sim", "it.toml", "--cost"]).good();
     assert!(out.contains("note: ") && out.contains(" events in "), "{out}");
@@ -185,7 +185,7 @@ fn claim_named_refused_is_met_only_if_admission_refuses_scenario() {
     for command in ["check", "sim", "run"] {
         let out = place.run(&[command, "it.toml"]).good();
         assert!(
-            out.contains("admission refuses the scenario, as its claim says"),
+            out.contains("admission refuses the scenario, as its claim expects"),
             "{command}: {out}"
         );
     }

@@ -127,9 +127,9 @@ fn run_with_several_seeds_gives_means_with_confidence_intervals() {
 fn refusal_of_claim_with_wrong_unit_states_line_number() {
     for (that, is, says) in [
         ("misses of gold", "below 2ms", "`misses` is a number and cannot be tested by `below 2ms`"),
-        ("misses of gold", "at most 2%", "write it as `at most 3`"),
+        ("misses of gold", "at most 2%", "write a test such as `at most 3`"),
         ("delivered of gold", "below 2", "`delivered` is a percentage"),
-        ("waiting of gold", "at least 20%", "write it as `below 8ms`"),
+        ("waiting of gold", "at least 20%", "write a test such as `below 8ms`"),
         ("waiting of gold", "within 2% of promised", "cannot be tested by `within 2% of promised`"),
         ("misses", "within 2 points of 20%", "`misses` is a number"),
     ] {
@@ -166,7 +166,7 @@ fn without_claims(text: &str) -> String {
 }
 
 #[test]
-fn cdf_file_of_compare_rises_strictly_to_number_of_values() {
+fn every_distribution_in_compare_cdf_file_rises_strictly_to_one() {
     let place = Place::with(&without_claims(&both()).replacen(SPIN, PERIODIC, 1));
     let compare = ["compare", "it.toml", "--policies", "edf,credit", "--seeds", "2"];
     place.run(&[&compare[..], &["--cdf", "it.csv", "--csv", "rows.csv"]].concat()).good();

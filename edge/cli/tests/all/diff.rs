@@ -32,7 +32,7 @@ fn rows(text: &str) -> Vec<Value> {
 }
 
 #[test]
-fn diff_command_reports_longer_quantum_but_no_change_between_seeds() {
+fn diff_command_reports_longer_quantum_effect_but_no_seed_effect() {
     let place = place();
     let of = |rows: &[Value], vm: Option<&str>, metric: &str| {
         let is_it = |row: &&Value| row["vm"].as_str() == vm && row["metric"] == metric;

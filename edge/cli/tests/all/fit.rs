@@ -44,7 +44,7 @@ fn task_set_fit_shows_smallest_slice_with_proof_and_trace() {
 }
 
 #[test]
-fn saved_deadline_miss_of_fit_replays_and_scenario_breaks_claim() {
+fn fit_saves_replayable_deadline_miss_and_scenario_with_failing_claim() {
     for scheduler in ["edf", "fixed"] {
         let place = place(&format!("scheduler = '{scheduler}'\n{TASKS}"));
         let save = ["--save", "miss.trace", "--save-scenario", "miss.toml"];
@@ -68,7 +68,7 @@ fn saved_deadline_miss_of_fit_replays_and_scenario_breaks_claim() {
 }
 
 #[test]
-fn fit_of_share_finds_largest_period_and_notes_long_period() {
+fn fit_finds_largest_period_for_share_and_notes_overlong_period() {
     let place = place(SHORT);
     let answer = json(&place, &["--share", "50%"]);
     // With half a CPU, the longest time without CPU time is one period. The 100 us of work then
@@ -96,7 +96,7 @@ fn share_needed_by_short_tasks_grows_with_reservation_period() {
 }
 
 #[test]
-fn fit_of_infeasible_tasks_exits_4_and_states_smallest_share() {
+fn fit_command_refuses_infeasible_tasks_and_states_smallest_sufficient_share() {
     let place = place(TASKS);
     let ran = place.run(&["fit", "tasks.toml", "--share", "20%"]).ended_with(4);
     ran.says("the tasks need at least 20.60 % of a CPU, not 20.00 %").says("a larger --share");
@@ -106,7 +106,7 @@ fn fit_of_infeasible_tasks_exits_4_and_states_smallest_share() {
 }
 
 #[test]
-fn fit_of_delay_gives_reservation_with_no_longer_delay() {
+fn fit_command_with_delay_option_gives_reservation_within_that_delay() {
     let place = Place::new();
     let ran = place.run(&["fit", "--share", "20%", "--delay", "15ms"]).ended_with(0);
     ran.shows("1.875ms every 9.375ms, 20.00 % of a CPU").shows("a job of `probe` misses");
@@ -120,7 +120,7 @@ fn fit_of_delay_gives_reservation_with_no_longer_delay() {
 }
 
 #[test]
-fn fit_most_vms_option_fits_more_vms_than_longer_period() {
+fn fit_most_vms_option_fits_more_vms_than_10ms_period() {
     let place = place(TASKS);
     let most = json(&place, &["--most-vms"]);
     let long = json(&place, &["--period", "10ms"]);
@@ -129,7 +129,7 @@ fn fit_most_vms_option_fits_more_vms_than_longer_period() {
 }
 
 #[test]
-fn invalid_task_set_is_refused_with_line_and_both_values() {
+fn invalid_task_set_or_fit_option_is_refused_with_reason() {
     let place = place(&TASKS.replace("'12ms'", "'21ms'"));
     let ran = place.run(&["fit", "tasks.toml"]).refused(2);
     ran.says("tasks.toml:6:1: deadline 21ms is more than the period 20ms");
@@ -168,7 +168,7 @@ fn fit_of_scenario_searches_over_seeds_and_states_confidence() {
 }
 
 #[test]
-fn fit_of_scenario_without_vm_or_claims_is_refused() {
+fn fit_of_scenario_without_selected_vm_or_claims_is_refused() {
     let place = Place::with(HOST);
     place.run(&["fit", "it.toml"]).refused(2).says("it has 2 VMs").says("--vm: web, batch");
     place.run(&["fit", "it.toml", "--vm", "db"]).refused(2).says("it has no such VM: `db`");

@@ -239,7 +239,7 @@ fn help_finds_a_word_in_glossary_and_pages() {
 }
 
 #[test]
-fn help_has_a_page_for_each_policy() {
+fn help_command_lists_commands_and_policies_and_hides_internal_commands() {
     let place = Place::new();
     let all = place.run(&["help"]).good();
     for command in ["sim", "run", "compare", "check", "show", "load", "doctor", "help"] {

@@ -89,7 +89,7 @@ fn until_option_accepts_duration_utc_time_or_none() {
 }
 
 #[test]
-fn unknown_command_rename_causes_a_hint_to_use_change() {
+fn unknown_rename_command_causes_a_hint_to_use_change_command() {
     let ran = Place::new().run(&["rename", "web", "shop"]).ended_with(2);
     assert!(!ran.err.contains("resume"), "{}", ran.err);
     ran.says("slackline change NAME --for BINDING");

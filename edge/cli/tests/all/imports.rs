@@ -68,7 +68,7 @@ fn perfetto_file_of_a_recording_names_causes_of_waits() {
 }
 
 #[test]
-fn recordings_of_perf_and_ftrace_pass_the_gate_of_whatif() {
+fn whatif_model_reproduces_recordings_of_perf_and_ftrace() {
     let place = place();
     noted(place.run(&["sim", "it.toml", "--save", "sim.trace"]));
     noted(place.run(&["import", "perf", "perf.data", "ours.trace"]));
@@ -81,7 +81,7 @@ fn recordings_of_perf_and_ftrace_pass_the_gate_of_whatif() {
 }
 
 #[test]
-fn whatif_command_predicts_another_weight_from_a_perf_recording() {
+fn whatif_command_predicts_effect_of_weight_change_from_perf_recording() {
     let place = place();
     let told = noted(place.run(&["whatif", "perf.data", "--set", "db.weight=10", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -93,14 +93,14 @@ fn whatif_command_predicts_another_weight_from_a_perf_recording() {
 }
 
 #[test]
-fn recording_of_ordinary_scheduling_has_nothing_to_replay() {
+fn replay_command_refuses_a_perf_recording_without_policy_decisions() {
     let place = place();
     let ran = place.run(&["replay", "perf.data"]).ended_with(2);
     ran.says("the trace has no decisions to replay");
 }
 
 #[test]
-fn import_names_vms_and_lists_assumptions() {
+fn import_command_names_vms_and_lists_assumptions() {
     let place = place();
     let told = noted(place.run(&["import", "trace-cmd", "tracefs.txt", "out.trace"]));
     assert!(told.starts_with("ftrace text recording, 1 CPUs\nVMs:     cpu-0-kvm-6791"), "{told}");
@@ -174,7 +174,7 @@ paused = false
 "#;
 
 #[test]
-fn fair_enforces_quotas_during_changes_and_leaves_no_cpu_idle() {
+fn fair_policy_enforces_quotas_during_changes_and_idles_no_cpu() {
     let place = Place::with(QUOTAS);
     let told = noted(place.run(&["sim", "it.toml", "--json", "--save", "it.trace"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");
@@ -194,14 +194,14 @@ fn fair_enforces_quotas_during_changes_and_leaves_no_cpu_idle() {
 }
 
 #[test]
-fn live_run_refuses_the_simulated_only_policy_fair() {
+fn live_run_refuses_policy_fair_which_can_only_be_simulated() {
     let place = place();
     let ran = place.run(&["run", "it.toml"]).ended_with(3);
     ran.says("a policy that models another scheduler live: it can only be simulated");
 }
 
 #[test]
-fn fair_divides_cpu_time_by_weight() {
+fn fair_policy_divides_cpu_time_by_weight() {
     let place = place();
     let told = noted(place.run(&["sim", "it.toml", "--json"]));
     let told: Value = serde_json::from_str(&told).expect("JSON");

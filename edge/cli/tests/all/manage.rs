@@ -14,11 +14,11 @@ fn place() -> Place {
 }
 
 #[test]
-fn manage_command_explains_each_decision_and_compares_the_rules() {
+fn manage_command_explains_decisions_and_compares_allocation_rules() {
     let place = place();
     let told = place.run(&["manage", "it.csv", "--round", "1s"]).good();
     assert!(told.contains("web 18 to "), "{told}");
-    assert!(told.contains("100 periods demanded more, 0 misses predicted"), "{told}");
+    assert!(told.contains("100 periods demanded more than reserved, 0 misses predicted"), "{told}");
     for rule in ["fixed", "oracle", "manager", "neon", "vpa", "proxmox"] {
         assert!(told.contains(&format!(" {rule} ")), "{rule}: {told}");
     }
@@ -27,7 +27,7 @@ fn manage_command_explains_each_decision_and_compares_the_rules() {
 }
 
 #[test]
-fn manage_command_keeps_the_floor_of_a_goals_file() {
+fn manage_command_raises_share_to_the_floor_of_goals_file() {
     let place = place();
     let goals = "[vm.web]\nfloor = \"40%\"\n[vm.db]\nleave = true\n";
     place.write("goals.toml", goals.as_bytes());
@@ -44,7 +44,7 @@ fn manage_command_keeps_the_floor_of_a_goals_file() {
 }
 
 #[test]
-fn manage_command_refuses_goals_of_unknown_vm_and_wrong_series() {
+fn manage_command_refuses_goals_of_unknown_vm_and_impossible_demand() {
     let place = place();
     place.write("goals.toml", b"[vm.wbe]\nfloor = \"4%\"\n");
     let told = place.run(&["manage", "it.csv", "--goals", "goals.toml"]).ended_with(2).err;
@@ -93,7 +93,7 @@ fn replay(place: &Place, header: &Value, rounds: &[Value]) -> crate::common::Ran
 }
 
 #[test]
-fn replay_refuses_rounds_with_impossible_numbers() {
+fn manage_replay_refuses_rounds_with_impossible_numbers() {
     let place = Place::with("");
     let (header, good) = saved_rounds();
     let told = replay(&place, &header, std::slice::from_ref(&good)).good();
@@ -130,7 +130,7 @@ fn replay_refuses_rounds_with_impossible_numbers() {
 }
 
 #[test]
-fn replay_with_gigantic_predictions_differs_and_prints_no_control_characters() {
+fn manage_replay_of_gigantic_predictions_differs_and_replaces_control_characters() {
     let place = Place::with("");
     let (header, mut round) = saved_rounds();
     let most = u64::MAX;
@@ -146,7 +146,7 @@ fn replay_with_gigantic_predictions_differs_and_prints_no_control_characters() {
 }
 
 #[test]
-fn manage_command_refuses_options_of_another_use() {
+fn manage_command_refuses_live_options_for_simulation_and_replay() {
     let place = place();
     let (header, round) = saved_rounds();
     replay(&place, &header, &[round]).ended_with(0);

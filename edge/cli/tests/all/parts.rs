@@ -73,7 +73,7 @@ fn incomplete_sweep_part_is_refused_by_join_and_can_continue() {
 }
 
 #[test]
-fn join_refuses_missing_duplicate_and_damaged_parts_by_name() {
+fn join_command_refuses_missing_duplicate_and_damaged_sweep_parts() {
     let place = with_parts();
     let ran = join(&place, &PARTS[..2]).refused(2);
     ran.says("cannot join 2 of 3 parts: part 3/3 is missing").says("with --part 3/3");
@@ -91,7 +91,7 @@ fn join_refuses_missing_duplicate_and_damaged_parts_by_name() {
 }
 
 #[test]
-fn join_refuses_parts_of_another_sweep_division_or_build() {
+fn join_command_refuses_parts_of_another_sweep_division_or_build() {
     let place = with_parts();
     let other = [&SWEEP[..], &["--seed", "9", "--csv", "other.csv", "--part", "3/3"]].concat();
     place.run(&other).ended_with(0);
@@ -109,7 +109,7 @@ fn join_refuses_parts_of_another_sweep_division_or_build() {
 }
 
 #[test]
-fn join_refuses_parts_if_file_named_in_scenario_has_changed() {
+fn join_command_refuses_sweep_parts_after_scenario_input_file_changed() {
     let recorded = GRID.replace(
         "{ kind = 'interactive', compute = '1ms', sleep = 'exponential 5ms' }",
         "{ kind = 'replay', file = 'web.txt' }",
@@ -124,7 +124,7 @@ fn join_refuses_parts_if_file_named_in_scenario_has_changed() {
 }
 
 #[test]
-fn part_of_a_sweep_outside_its_range_is_refused() {
+fn sweep_part_number_outside_1_to_part_count_is_refused() {
     let place = Place::with(GRID);
     for (part, why) in [("0/3", "parts are 1/N to N/N"), ("4/3", "parts are"), ("3", "`3/8`")] {
         let ran = place.run(&[&SWEEP[..], &["--csv", "it.csv", "--part", part]].concat());

@@ -68,7 +68,7 @@ fn run_at_axis_point_equals_run_of_scenario_without_axes() {
 }
 
 #[test]
-fn compare_runs_each_policy_and_seed_at_every_axis_point() {
+fn compare_command_runs_policies_and_seeds_at_every_axis_point() {
     let place = Place::with(&grid());
     let compare =
         ["compare", "it.toml", "--policies", "edf,round-robin", "--seeds", "2", "--csv", "it.csv"];

@@ -61,7 +61,7 @@ fn html_report_of_run_has_numbers_scenario_and_timeline() {
 }
 
 #[test]
-fn html_report_has_results_of_claims_and_marks_of_missed_deadlines() {
+fn html_report_has_claim_results_and_marks_of_missed_deadlines() {
     let text = "title = 't'\nlength = '2s'\npolicy = { name = 'edf' }\n\
                 [[interference]]\ncpu = 0\nready = ['1s']\nwork = ['200ms']\n\
                 [[domain]]\nname = 'web'\nwork = { kind = 'spin' }\n\

@@ -126,7 +126,7 @@ fn ended_by(place: &Place, arguments: &[&str], signal: Signal) -> Ran {
 
 /// The sweep has 24 runs of 100 simulated seconds each, so that it can be killed in the middle.
 #[test]
-fn killed_sweep_command_resumes_and_writes_unchanged_table() {
+fn killed_sweep_command_resumes_and_writes_table_of_uninterrupted_sweep() {
     let place = Place::with(&FAMILY.replacen("\"12s\"", "\"100s\"", 1));
     place.run(&SWEEP).ended_with(0).says("note: 24 runs; ");
     let whole = text(&place, "it.csv");

@@ -38,7 +38,7 @@ fn json(text: &str) -> Value {
 #[test]
 fn whatif_command_without_edits_reports_if_model_reproduces_recording() {
     let told = traced().run(&["whatif", "it.trace"]).good();
-    assert!(told.contains("Both forms repeat the recording."), "{told}");
+    assert!(told.contains("The open and the closed form both repeat the recording."), "{told}");
     assert!(!told.contains("differs"), "{told}");
 }
 
@@ -111,7 +111,7 @@ fn impossible_edits_in_whatif_command_are_refused_with_a_hint() {
         "cannot pair --add (given 1 times)",
     );
     refused(&["--cpus", "3-1"], 2, "cannot read --cpus `3-1`");
-    refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot use cpu7");
+    refused(&["--move", "web", "--to-cpu", "7"], 2, "cannot move a VM to cpu7");
     refused(&["--save", "it.trace"], 2, "are the same file");
     place.write("cut", &place.read("it.trace")[..500]);
     place.run(&["whatif", "cut"]).refused(2).says("the trace is cut off");
@@ -145,7 +145,7 @@ fn answers(output: &Output) -> Vec<Value> {
 }
 
 #[test]
-fn daemon_worker_predicts_the_same_as_command_line() {
+fn whatif_worker_of_daemon_predicts_the_same_as_whatif_command() {
     let place = traced();
     let trace = place.read("it.trace");
     let set = json!([{ "name": "db", "slice": "6ms" }]);
@@ -166,7 +166,7 @@ fn daemon_worker_predicts_the_same_as_command_line() {
 }
 
 #[test]
-fn daemon_worker_returns_only_own_vms_to_a_tenant() {
+fn whatif_worker_of_daemon_returns_only_own_vms_to_tenant() {
     let place = traced();
     let trace = place.read("it.trace");
     let asked = json!({ "set": [{ "name": "db", "slice": "2ms" }], "add": [
@@ -184,7 +184,7 @@ fn daemon_worker_returns_only_own_vms_to_a_tenant() {
 }
 
 #[test]
-fn daemon_worker_reports_damaged_recordings_and_has_little_memory() {
+fn whatif_worker_reports_damaged_recording_and_has_limited_memory() {
     let place = Place::new();
     let question = json!({ "asked": {}, "own": null }).to_string();
     let output = worker(&place, &[b"not a trace", question.as_bytes()]);

@@ -18,7 +18,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn every_imported_workload_is_simulated_as_its_assumptions_say() {
+fn every_imported_workload_kind_lists_assumptions_and_can_be_simulated() {
     let place = place();
     for (kind, file, title) in [
         ("azure", "azure.csv", "2 VMs of azure series"),
@@ -64,7 +64,7 @@ fn task_sets_of_eva_and_uunifast_are_simulated_and_fitted() {
 }
 
 #[test]
-fn import_command_writes_series_of_files_with_burst_model_axis() {
+fn import_command_writes_scenario_from_files_with_burst_model_axis() {
     let place = place();
     fs::copy(place.path("planetlab.txt"), place.path("second.txt")).expect("a copy");
     let told = place.run(&[

@@ -64,7 +64,7 @@ fn port() -> u16 {
 /// policy `gaps` that VM answers sooner than with `credit`. Other load on the host can delay the
 /// client, so the test allows three tries.
 #[test]
-fn server_in_busy_guest_answers_sooner_if_agent_reports_urgency() {
+fn busy_guest_with_agent_answers_sooner_under_gaps_than_credit() {
     let Some(live) = live::begin() else { return };
     let mut tries = Vec::new();
     for _ in 0..3 {
@@ -233,7 +233,7 @@ fn vm_that_always_claims_urgency_gains_no_cpu_time() {
 /// The agent sends frames as fast as it can for three seconds. At most a thousand reports per
 /// second reach the policy.
 #[test]
-fn flood_of_agent_frames_delays_no_other_vm() {
+fn agent_frame_flood_costs_other_vms_no_cpu_time() {
     let Some(live) = live::begin() else { return };
     let (said, shares) = beside(&live, |mut host| {
         let end = Instant::now() + Duration::from_secs(3);

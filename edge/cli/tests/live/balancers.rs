@@ -46,7 +46,7 @@ fn run(live: &Live, balancer: &str) -> ([u64; 3], u64) {
 /// Other programs use the CPUs too. So the test only asserts that the shares are more equal than
 /// without a balancer.
 #[test]
-fn balancers_divide_two_live_cpus_more_equally_than_no_balancer() {
+fn live_balancer_gives_three_vms_on_two_cpus_similar_shares() {
     let Some(live) = live::begin() else { return };
     if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
         println!("skipped: needs two CPUs");

@@ -33,7 +33,7 @@ fn hold<'a>(live: &'a Live, victim: &Victim, way: &[&str]) -> crate::hold::Holdi
 }
 
 #[test]
-fn interrupted_hold_command_restores_target_enforced_by_kernel() {
+fn interrupted_hold_command_ends_kernel_enforcement_and_restores_process() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -49,7 +49,7 @@ fn interrupted_hold_command_restores_target_enforced_by_kernel() {
 }
 
 #[test]
-fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
+fn keeper_process_ends_kernel_enforcement_after_hold_command_is_killed() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -64,7 +64,7 @@ fn keeper_ends_enforcement_by_the_kernel_after_hold_is_killed() {
 }
 
 #[test]
-fn doctor_free_ends_kernel_enforcement_of_killed_hold_and_keeper() {
+fn doctor_command_ends_enforcement_after_hold_and_keeper_are_killed() {
     let Some(live) = live::begin() else { return };
     for (name, way) in WAYS {
         let victim = Victim::start();
@@ -87,7 +87,7 @@ fn doctor_free_ends_kernel_enforcement_of_killed_hold_and_keeper() {
 /// The kernel's minimum for a quota is 1 ms, a quota guarantees nothing, and a deadline thread may
 /// not be pinned or have slack.
 #[test]
-fn mechanism_refuses_inexpressible_demand_and_changes_nothing() {
+fn hold_command_refuses_parameters_that_its_mechanism_cannot_enforce() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let pid = victim.pid().to_string();
@@ -121,7 +121,7 @@ fn mechanism_refuses_inexpressible_demand_and_changes_nothing() {
 
 /// The program reports the mechanism and the CPU time in each line.
 #[test]
-fn hold_command_names_the_mechanism_in_each_line_of_json() {
+fn hold_command_names_enforcement_mechanism_in_each_json_line() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let way = ["--cpu", "20%", "--at-most", "--json"];

@@ -36,7 +36,7 @@ fn slice(victim: &Victim) -> Option<Span> {
 }
 
 #[test]
-fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
+fn sched_deadline_reservation_can_change_its_slice_and_mechanism() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -78,7 +78,7 @@ fn reservation_by_deadline_is_enforced_changed_moved_and_released() {
 
 /// The recording still has the VM after its reservation was changed or released.
 #[test]
-fn whatif_refuses_recorded_seconds_with_a_vm_that_deadline_enforced() {
+fn whatif_refuses_recording_of_a_vm_enforced_by_sched_deadline() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -102,7 +102,7 @@ fn whatif_refuses_recorded_seconds_with_a_vm_that_deadline_enforced() {
 /// The dispatcher is always possible. Which mechanism is better depends on the last trial of the
 /// host.
 #[test]
-fn auto_chooses_a_possible_mechanism_and_logs_the_reason() {
+fn auto_enforcement_chooses_a_possible_mechanism_and_logs_the_reason() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &["--enforce", "auto"]);
@@ -142,7 +142,7 @@ fn auto_chooses_a_possible_mechanism_and_logs_the_reason() {
 /// A deadline thread runs before all threads of the dispatcher, so a long burst is refused although
 /// the sum of all shares is small.
 #[test]
-fn burst_of_deadline_thread_is_refused_beside_short_period() {
+fn long_sched_deadline_slice_beside_short_period_reservation_is_refused() {
     let Some(live) = live::begin() else { return };
     let (victim, other) = (Victim::start(), Victim::start());
     let daemon = start(&live, &[]);
@@ -198,7 +198,7 @@ fn kernel_keeps_reservation_of_killed_daemon_for_next_daemon() {
 }
 
 #[test]
-fn keeper_ends_a_kept_reservation_when_its_time_has_passed() {
+fn keeper_ends_reservation_of_killed_daemon_after_keep_for_time() {
     let Some(live) = live::begin() else { return };
     for options in [&["--on-death", "keep", "--keep-for", "1s"][..], &[]] {
         let victim = Victim::start();

@@ -228,7 +228,7 @@ fn live_run_in_cgroup_without_real_time_budget_is_refused() {
 /// The test creates cgroups like libvirt's: one for the domain, and inside it one for each vCPU,
 /// all without real-time budget.
 #[test]
-fn cgroup_of_scheduled_process_has_real_time_budget_until_restored() {
+fn cgroup_has_real_time_budget_only_while_process_is_scheduled() {
     let Some(live) = live::begin() else { return };
     let Some(group) = NoRealTime::make() else {
         println!("{SKIPPED}");
@@ -276,7 +276,7 @@ fn cgroup_of_scheduled_process_has_real_time_budget_until_restored() {
 }
 
 #[test]
-fn live_run_of_already_scheduled_process_is_refused() {
+fn live_run_of_process_scheduled_by_another_run_is_refused() {
     let Some(live) = live::begin() else { return };
     let victim = Victim::start();
     let scenario = victim.scenario("process", "3s");
@@ -326,7 +326,7 @@ fn only_work_conserving_vm_uses_slack_beyond_reserved_share() {
 /// bug, such a process was not limited for 20 ms. A hypervisor can cause a similar delay, so five
 /// runs are made, and the best run must be within the share.
 #[test]
-fn exact_vm_is_limited_to_share_from_live_run_start() {
+fn hard_limited_vm_is_throttled_from_start_of_live_run() {
     let Some(live) = live::begin() else { return };
     let text = "title = \"start\"\nlength = \"400ms\"\npolicy = { name = \"edf\" }\n[[domain]]\n\
                 name = \"it\"\nwork = { kind = \"spin\" }\n\

@@ -75,7 +75,7 @@ fn gang_on_two_live_hosts_begins_on_both_or_neither() {
     write(&live, "big", "4ms", ["qemu:one", "qemu:two"]);
     let refused = live.run(&["gang", "big.toml"]).ended_with(4);
     refused
-        .says("cannot start gang big, and no member has a reservation: big-2 on socket-b")
+        .says("cannot start gang big, so no member keeps a reservation: big-2 on socket-b")
         .says("4ms");
     assert_eq!(shown(&live, HOSTS[0], "big-1"), None);
     // If one member is lost, the daemon of the other is notified, and that member continues.

@@ -24,7 +24,7 @@ impl Sums {
 }
 
 #[test]
-fn history_counts_time_in_which_no_daemon_runs_as_unknown() {
+fn history_counts_time_without_a_running_daemon_as_unknown() {
     let Some(live) = live::begin() else { return };
     let name = format!("day-{}", std::process::id());
     let machine = Machine::start(&name);

@@ -19,7 +19,7 @@ const BUSY: &str = "SLACKLINE_TEST_BUSY";
 /// Runs as a child process with a number of busy threads, if a test has started this program for
 /// that purpose. After a while it measures its own CPU use.
 #[test]
-fn helper_process_runs_as_busy_threads() {
+fn helper_process_runs_as_busy_process() {
     let Some(threads) = std::env::var(BUSY).ok().and_then(|count| count.parse().ok()) else {
         return;
     };
@@ -164,7 +164,7 @@ fn hold_command_lets_two_threads_use_more_than_one_cpu() {
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let busy =
-        [program, "--exact", "hold::helper_process_runs_as_busy_threads", "--nocapture", "--quiet"];
+        [program, "--exact", "hold::helper_process_runs_as_busy_process", "--nocapture", "--quiet"];
     let hold = ["hold", "--cpu", "1.5", "--"].into_iter().chain(busy).collect::<Vec<_>>();
     // Limits in thousandths of a CPU. Two threads that are not held would receive 2,000.
     for (threads, least, most) in [("2", 1_100, 1_850), ("3", 1_100, 1_850), ("1", 600, 1_010)] {
@@ -309,7 +309,7 @@ fn hold_command_reports_cpu_and_blocked_time_per_vcpu() {
         let ran = holding.end().ended_with(0);
         if !json {
             let ran = ran.shows(
-                " for each of 3 vCPUs, plus CPU time that the others leave unused, and no more",
+                " for each of 3 vCPUs, plus CPU time that other vCPUs leave unused, and no more",
             );
             for name in ["vCPU 0", "vCPU 1", "vCPU 2"] {
                 assert!(ran.out.contains(&format!("\n  {name}: promised 20.00 %, delivered ")));

@@ -39,7 +39,7 @@ fn helper_process_runs_as_sleeper() {
 /// The kernel does not always report that a thread woke on an idle CPU. The limit must apply even
 /// then. Other load on the host only makes bursts longer.
 #[test]
-fn often_sleeping_exact_process_is_throttled_when_slice_is_used() {
+fn hard_limited_process_that_often_blocks_is_throttled_after_slice() {
     let Some(live) = live::begin() else { return };
     let program = std::env::current_exe().unwrap();
     let program = program.to_str().unwrap();

@@ -12,7 +12,7 @@ fn keepers(live: &Live) -> Vec<i32> {
 }
 
 #[test]
-fn signal_ends_a_live_run_after_its_table_is_printed() {
+fn live_run_that_receives_signal_prints_its_table_and_ends() {
     let Some(live) = live::begin() else { return };
     for (signal, threads) in
         [(Signal::INT, "process"), (Signal::TERM, "vcpus"), (Signal::HUP, "process")]
@@ -194,13 +194,13 @@ fn kill_at_every_part(kernel: Kernel, whom: Whom, seed: u64) {
 }
 
 #[test]
-fn threads_are_restored_if_a_run_is_killed() {
+fn threads_are_restored_if_live_run_is_killed() {
     kill_at_every_part(Kernel::Ours, Whom::Runner, 1);
     kill_at_every_part(Kernel::Ours, Whom::Runner, 2);
 }
 
 #[test]
-fn threads_are_restored_if_keeper_process_dies() {
+fn threads_are_restored_if_keeper_dies() {
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 3);
     kill_at_every_part(Kernel::Ours, Whom::Keeper, 4);
 }

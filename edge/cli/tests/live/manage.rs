@@ -68,7 +68,7 @@ fn wait_for_change(live: &Live) -> Option<Value> {
 }
 
 #[test]
-fn live_manager_raises_share_after_misses_and_saved_file_replays() {
+fn live_manager_raises_share_after_deadline_misses_and_replay_agrees() {
     let Some(live) = live::begin() else { return };
     let web = Worker::start(&live);
     let db = Victim::start();
@@ -142,7 +142,7 @@ fn live_manager_that_recommends_or_observes_changes_nothing() {
 }
 
 #[test]
-fn live_manager_refuses_unknown_goals_and_hosts_without_a_vm() {
+fn live_manager_requires_running_vm_and_goals_of_known_vms() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let ran = daemon.run("manage --live").ended_with(2);
@@ -177,7 +177,7 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
         let_pass(Duration::from_millis(200));
         let lines = lines(&live);
         let mut says = lines.iter().filter_map(|line| line["says"].as_str());
-        says.any(|says| says.starts_with("held: web was changed meanwhile: revision "))
+        says.any(|says| says.starts_with("held: another client changed web: revision "))
     });
     live::kill(i32::try_from(manager.id()).expect("an id"), Signal::INT);
     assert!(manager.wait().expect("the manager was started").success());
@@ -191,7 +191,7 @@ fn live_manager_changes_nothing_after_another_client_made_a_change() {
 const VIEWERS: u32 = 54_324;
 
 #[test]
-fn live_manager_of_viewer_observes_and_recommends_but_cannot_act() {
+fn live_manager_with_viewer_role_may_observe_and_recommend_only() {
     let Some(live) = live::begin() else { return };
     let groups = live.place.path("group");
     let known = std::fs::read_to_string("/etc/group").expect("the groups of this host");

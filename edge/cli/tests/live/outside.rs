@@ -128,7 +128,7 @@ fn every_workload_and_client_kind_runs_on_live_host() {
 }
 
 #[test]
-fn requests_to_departed_domain_are_reported_as_lost() {
+fn requests_to_domain_that_left_are_reported_as_timed_out() {
     let Some(live) = live::begin() else { return };
     let text = scenario("1500ms", HTTPERF);
     let text = text.replace("name = \"web\"\n", "name = \"web\"\nleaves = \"700ms\"\n");
@@ -165,7 +165,7 @@ fn simulation_only_scenario_feature_is_refused_in_live_run() {
 /// The threads of the VM compute on all CPUs when the run begins, and the policy has not picked the
 /// VM yet. The CPU time beyond its share is charged, and the VM is stopped until that is paid back.
 #[test]
-fn exact_domain_with_several_threads_stays_within_its_share() {
+fn hard_limited_domain_with_several_threads_stays_within_its_share() {
     let Some(live) = live::begin() else { return };
     let more = "[[domain]]\nname = \"hog\"\nwork = { kind = \"spin\" }\n\
                 share.edf = { slice = \"4ms\", period = \"10ms\" }\n\

@@ -35,7 +35,7 @@ fn split(url: &str) -> (String, String) {
 }
 
 #[test]
-fn page_of_real_daemon_logs_in_and_changes_running_process() {
+fn web_page_of_daemon_accepts_login_and_changes_a_reservation() {
     let Some(live) = live::begin() else { return };
     let options =
         ["serve", "--state", "state", "--socket", "socket", "--page", "127.0.0.1:0", "--cpus"];
@@ -90,7 +90,7 @@ fn page_of_real_daemon_logs_in_and_changes_running_process() {
 }
 
 #[test]
-fn demo_that_is_killed_leaves_no_process_and_no_folder() {
+fn killed_demo_command_leaves_no_process_and_no_folder() {
     let Some(live) = live::begin() else { return };
     let mut command = live.command(&["demo", "--cpu"]);
     let mut demo = command.arg(live.cpu()).stdout(Stdio::piped()).spawn().unwrap();

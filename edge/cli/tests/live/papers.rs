@@ -62,7 +62,7 @@ measure = "cpu"
 /// A VM with half of a CPU receives more than a VM with a fifth, also on a busy host. A VM that
 /// requests a whole CPU is refused and left out of the results.
 #[test]
-fn paper_run_plays_a_live_experiment_and_prints_verdicts() {
+fn paper_run_command_runs_a_live_experiment_and_prints_verdicts() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("papers/lively");
     fs::create_dir_all(&folder).expect("a folder");

@@ -37,7 +37,7 @@ fn start<'a>(live: &'a Live, web: &Victim, db: &Victim) -> Daemon<'a> {
 }
 
 #[test]
-fn canary_decides_plan_completion_and_undo_restores_all_slices() {
+fn plan_completes_only_if_canary_succeeds_and_undo_restores_slices() {
     let Some(live) = live::begin() else { return };
     let (web, db) = (Victim::start(), Victim::start());
     let daemon = start(&live, &web, &db);
@@ -53,7 +53,7 @@ fn canary_decides_plan_completion_and_undo_restores_all_slices() {
     write_plan(&live, revision(&daemon), 100_000);
     daemon.run("apply plan --canary --watch 2s").ended_with(0).shows("watched for 2s");
     assert_eq!(slices(&daemon), ["1ms", "4ms"]);
-    daemon.run("log").shows("canary: web is as predicted; 1 more changed");
+    daemon.run("log").shows("canary: web behaves as predicted; other changes made: 1");
     daemon.run("undo").ended_with(0).shows("change 2");
     assert_eq!(slices(&daemon), ["2ms", "3ms"]);
     assert_eq!(daemon.ask("POST", "/v1/undo", Some(&json!({}))).0, 404);

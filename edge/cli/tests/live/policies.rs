@@ -10,7 +10,7 @@ use slackline_policy::ALL;
 /// The VMs `heavy` and `light` never block. Their weights or reservations are two to one, so
 /// `light` must not receive more than `heavy`. Round robin has no shares.
 #[test]
-fn every_live_policy_gives_lighter_vm_no_more_cpu_time() {
+fn live_policies_with_shares_give_larger_share_more_cpu_time() {
     let Some(live) = live::begin() else { return };
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios/schedulers.toml");
     let file = file.to_str().expect("a path in UTF-8");
@@ -36,7 +36,7 @@ fn every_live_policy_gives_lighter_vm_no_more_cpu_time() {
 /// Several runs, one after another, give one table with the means. The JSON output contains each
 /// run.
 #[test]
-fn live_run_with_several_seeds_gives_means() {
+fn live_run_with_several_seeds_reports_means_over_its_runs() {
     let Some(live) = live::begin() else { return };
     live.place.write("it.toml", SPINNER.as_bytes());
     let run = ["run", "it.toml", "--seeds", "2"];

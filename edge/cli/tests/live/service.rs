@@ -17,7 +17,7 @@ use slackline_linux::sys::{online_cpus, thread_cpu_time};
 
 /// Two daemons on two CPUs act as two separate hosts.
 #[test]
-fn place_command_reserves_on_the_only_host_with_enough_capacity() {
+fn place_command_reserves_on_the_host_that_its_rule_selects() {
     let Some(live) = live::begin() else { return };
     let cpus: Vec<String> =
         online_cpus().unwrap().iter().map(|cpu| cpu.index().to_string()).collect();
@@ -499,7 +499,7 @@ fn cgroup_without_real_time_budget_gets_budget_for_arriving_vm() {
 
 /// The test runs the hook as libvirt does, with different metadata.
 #[test]
-fn libvirt_hook_reserves_from_metadata_and_lets_optional_guests_start() {
+fn libvirt_hook_refuses_vm_start_only_if_metadata_require_reservation() {
     let Some(live) = live::begin() else { return };
     let hook = |moment: &str, xml: &[u8]| {
         let words = ["hook", "libvirt", "web", moment, "begin", "--socket", "socket"];
@@ -560,7 +560,7 @@ fn libvirt_hook_reserves_from_metadata_and_lets_optional_guests_start() {
 /// The disk has no space for a change. The change is refused, and existing reservations stay in
 /// force.
 #[test]
-fn new_reservation_on_full_ledger_disk_is_refused_without_loss() {
+fn full_ledger_disk_prevents_new_reservations_and_keeps_existing_reservations() {
     let Some(live) = live::begin() else { return };
     let folder = live.place.path("state");
     fs::create_dir(&folder).unwrap();

@@ -16,7 +16,7 @@ use slackline_linux::sys::{Scheduling, Tid, get_scheduling, online_cpus};
 /// Prices, groups and certificates are reloaded while reservations stay in force. If a file is
 /// invalid, the previous values stay in force.
 #[test]
-fn daemon_reloads_prices_groups_and_certificates_on_request() {
+fn daemon_reloads_prices_on_sighup_and_ignores_an_invalid_file() {
     let Some(live) = live::begin() else { return };
     let price = |text: &str| {
         let text = format!("currency = \"EUR\"\ncpu-hour = \"{text}\"\n");
@@ -214,7 +214,7 @@ fn operator_may_reserve_only_for_vms_of_that_operator() {
 }
 
 #[test]
-fn second_daemon_with_ledger_or_cpu_of_first_is_refused() {
+fn daemon_on_ledger_or_cpu_of_another_daemon_is_refused() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let cpu = live.cpu();
@@ -237,7 +237,7 @@ fn second_daemon_with_ledger_or_cpu_of_first_is_refused() {
 }
 
 #[test]
-fn daemon_front_process_has_no_capabilities_and_others_have_few() {
+fn daemon_processes_have_few_capabilities_and_front_process_has_none() {
     let Some(live) = live::begin() else { return };
     let daemon = Daemon::start(&live);
     let status = |pid: i32| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();

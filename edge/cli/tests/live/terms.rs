@@ -93,7 +93,7 @@ fn vcpu_in_a_live_run_starts_on_its_configured_cpu() {
 
 /// The vCPU is blocked when it joins. Its work begins at the time in the scenario.
 #[test]
-fn vcpu_in_live_run_with_later_wake_time_joins_blocked() {
+fn vcpu_in_live_run_is_blocked_until_configured_wake_time() {
     let Some(live) = live::begin() else { return };
     let scenario = "title = \"wakes\"\nlength = \"1500ms\"\npolicy = { name = \"edf\" }\n\
                     [[domain]]\nname = \"one\"\nwork = { kind = \"spin\" }\nwakes = \"700ms\"\n\

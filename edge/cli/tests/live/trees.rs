@@ -40,7 +40,7 @@ fn own_pid() -> Tid {
 /// Returns a command that runs this test program as a child, which is killed when its parent ends.
 fn play_alone() -> Command {
     let mut command = Command::new(env::current_exe().unwrap());
-    command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
+    command.args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
     slackline_linux::sys::die_with_us(&mut command);
     command
@@ -66,7 +66,7 @@ fn of_children() -> Span {
 /// Runs as a process of a tree, if a test has started this program as such a process. The process
 /// computes, or starts short-lived children all the time.
 #[test]
-fn helper_process_runs_as_tree() {
+fn helper_process_is_tree_member() {
     let Ok(part) = env::var(PART) else { return };
     match part.as_str() {
         "spin" => loop {
@@ -113,7 +113,7 @@ fn helper_process_runs_as_tree() {
             let mut command = Command::new("sh");
             command.arg("-c").arg(script).arg(&notes).arg(env::current_exe().unwrap());
             command
-                .args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"])
+                .args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"])
                 .env(PART, "spin");
             command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap().wait().unwrap();
             loop {
@@ -183,7 +183,7 @@ fn run_tree(live: &Live, part: &str) -> (u64, Vec<u64>) {
     let program = env::current_exe().unwrap();
     let program = program.to_str().unwrap();
     let target = format!(
-        "command = [{program:?}, \"--exact\", \"trees::helper_process_runs_as_tree\", \
+        "command = [{program:?}, \"--exact\", \"trees::helper_process_is_tree_member\", \
          \"--nocapture\", \"--quiet\"]"
     );
     live.place.write("it.toml", scenario(&target, "4s").as_bytes());
@@ -246,7 +246,7 @@ impl Tree {
         let mut command = Command::new("sh");
         let folder = group.map_or("/dev/null".into(), |group| group.join("cgroup.procs"));
         command.arg("-c").arg(script).arg(folder).arg(env::current_exe().unwrap());
-        command.args(["--exact", "trees::helper_process_runs_as_tree", "--nocapture", "--quiet"]);
+        command.args(["--exact", "trees::helper_process_is_tree_member", "--nocapture", "--quiet"]);
         command.env(PART, part).env(MARK, &mark).env(NOTES, notes);
         command.stdin(Stdio::null()).stdout(Stdio::null());
         let first = command.spawn().unwrap();

@@ -100,7 +100,7 @@ fn worker(daemon: &Daemon<'_>) -> i32 {
 }
 
 #[test]
-fn service_predicts_over_http_in_a_process_without_rights() {
+fn daemon_answers_whatif_over_http_in_an_unprivileged_process() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);
@@ -158,7 +158,7 @@ fn service_predicts_over_http_in_a_process_without_rights() {
 }
 
 #[test]
-fn worker_that_dies_or_hangs_leaves_the_service_unaffected() {
+fn whatif_worker_that_dies_or_hangs_leaves_the_daemon_unaffected() {
     let Some(live) = live::begin() else { return };
     let web = Victim::start();
     let daemon = Daemon::start(&live);

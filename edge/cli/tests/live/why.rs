@@ -128,7 +128,7 @@ const SPIN: [&str; 1] = ["spin"];
 const HALF: [&str; 5] = ["clock", "--period", "40ms", "--compute", "20ms"];
 
 #[test]
-fn why_command_names_programs_taking_the_cpu_with_cpu_time() {
+fn why_command_names_competing_programs_with_their_cpu_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let hog = Load::start_fifo(&live, "rt-hog", "50", &HALF);
@@ -151,7 +151,7 @@ fn why_command_names_programs_taking_the_cpu_with_cpu_time() {
 }
 
 #[test]
-fn why_command_names_another_vm_and_sigstop_with_time_taken() {
+fn why_command_blames_another_vm_or_sigstop_for_lost_time() {
     let Some(live) = live::begin() else { return };
     let victim = Load::start(&live, "victim", &SPIN);
     let neighbour = Load::start(&live, "neighbour", &SPIN);
@@ -176,7 +176,7 @@ fn why_command_names_another_vm_and_sigstop_with_time_taken() {
 }
 
 #[test]
-fn saved_run_names_the_program_that_took_slack() {
+fn why_command_on_saved_live_run_names_program_using_slack() {
     let Some(live) = live::begin() else { return };
     let hog = Load::start(&live, "cfs-hog", &SPIN);
     let scenario = r#"

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn reason_of_wrong_length_or_without_a_change_is_refused() {
+    fn change_reason_of_invalid_length_or_without_change_is_refused() {
         let now = Some(each(2, 10));
         let with = |why: &str| {
             let text = serde_json::json!({ "slice": "3ms", "why": why }).to_string();

@@ -87,9 +87,9 @@ impl Access {
             let others = owners.iter().filter(|owner| Some(**owner) != own).count();
             let reservations = if others == 1 { "reservation" } else { "reservations" };
             format!(
-                "{name} is an operator without a grant. `slackline access migrate` makes {name} a \
-                 tenant, who can neither see the log nor change the {others} {reservations} of \
-                 others"
+                "{name} is an operator without a grant. After `slackline access migrate`, {name} \
+                 is a tenant: no access to the log, and no changes to the {others} {reservations} \
+                 of other owners"
             )
         };
         members.take(MOST_LINES).map(line).collect()
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn access_grants_at_limit_can_be_changed_but_not_added() {
+    fn full_access_grant_list_accepts_changes_but_no_new_grants() {
         let mut access = Access::new(PEOPLE, Vec::new(), false);
         for uid in 1..=MOST_GRANTS {
             let change = Access::grant(
@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn access_grant_to_root_or_for_invalid_days_is_refused() {
+    fn access_grant_to_root_or_with_invalid_duration_is_refused() {
         let now = UNIX_EPOCH;
         assert!(Access::grant("0", grant(slackline_control::Role::Viewer, None), now).is_err());
         assert!(Access::grant("Alice", grant(slackline_control::Role::Viewer, None), now).is_err());

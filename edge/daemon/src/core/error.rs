@@ -28,7 +28,7 @@ pub enum ServeError {
         source: io::Error,
     },
     /// The front process needs more file descriptors than it may open.
-    #[error("cannot start: a process may open {most} files here, and {needed} are needed")]
+    #[error("cannot start: a process may open only {most} files, and the daemon needs {needed}")]
     FewDescriptors {
         /// Hard limit of open files per process.
         most: u64,

@@ -38,8 +38,9 @@ impl Core {
         let detail = format!(
             "cannot predict: `{by}` enforces {name}, and the simulation has only the dispatcher"
         );
-        Err(Problem::new(Kind::HostCannot, detail)
-            .hinting("change it to `--enforce dispatcher`, and ask again after a minute"))
+        Err(Problem::new(Kind::HostCannot, detail).hinting(
+            "change the reservation to `--enforce dispatcher`, and ask again after a minute",
+        ))
     }
 
     fn begin_whatif(
@@ -49,8 +50,9 @@ impl Core {
         asked: WhatIf,
     ) -> Result<(), Problem> {
         asked.check().map_err(|detail| {
-            Problem::new(Kind::Bad, detail)
-                .hinting(r#"write it as {"since":"10s","set":[{"name":"web","slice":"3ms"}]}"#)
+            Problem::new(Kind::Bad, detail).hinting(
+                r#"write the body as {"since":"10s","set":[{"name":"web","slice":"3ms"}]}"#,
+            )
         })?;
         if self.host.flight.is_none() {
             return Err(Problem::new(Kind::NotNow, "the flight recorder is off")
@@ -68,7 +70,8 @@ impl Core {
             self.host.whatifs.begin((principal, ticket), (asked, own), (revision, largest))?;
         let Some(order) = order else { return Ok(()) };
         if let Some(refused) = self.host.flight.as_ref().and_then(|it| Flight::window(it, order)) {
-            let problem = Problem::new(Kind::NotNow, "the flight recorder is behind");
+            let detail = "the flight recorder has not yet processed the latest events";
+            let problem = Problem::new(Kind::NotNow, detail);
             refused.take(Err(problem.hinting("ask again in a second")));
         }
         Ok(())

@@ -207,7 +207,7 @@ impl Host {
     fn refuse_look_up(&mut self, ticket: Ticket) {
         self.rests.remove(&ticket);
         let detail = format!(
-            "{MOST_WAITING} requests of this user wait for VM look-ups, which is the limit"
+            "this user already has {MOST_WAITING} requests that wait for VM look-ups, the maximum"
         );
         let problem = Problem::new(Kind::TooMany, detail)
             .hinting("wait for the answers to the pending look-ups first");

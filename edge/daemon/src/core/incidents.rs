@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn oldest_incident_recordings_are_deleted_if_too_many_or_old() {
+    fn oldest_incident_recordings_beyond_number_or_age_limit_are_deleted() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut incidents = Incidents::open(folder.path()).expect("a folder for the test");
         for at in 0..250 {

@@ -63,7 +63,10 @@ pub(super) fn requests(as_what: (DomId, &str, &Terms), cpus: usize) -> Vec<Reque
 pub(super) fn cannot_pause() -> WorldError {
     WorldError::Host {
         says: "cannot pause a VM whose CPU time `deadline` enforces".into(),
-        hint: Some("change it to `--enforce dispatcher` first, or pause it in its monitor".into()),
+        hint: Some(
+            "change the reservation to `--enforce dispatcher` first, or pause the VM in its monitor"
+                .into(),
+        ),
     }
 }
 
@@ -91,7 +94,7 @@ mod tests {
 
     /// A mechanism that the request names is not replaced.
     #[test]
-    fn default_mechanism_is_named_only_if_request_is_expressible() {
+    fn default_mechanism_applies_only_to_exact_reservations_without_phase() {
         let named = |exact, enforce, phase: Option<Span>| {
             let wanted = ReservationParameters {
                 slice: Some(Length(Span::from_ms(2))),

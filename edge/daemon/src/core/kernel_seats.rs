@@ -163,7 +163,7 @@ impl Scheduler {
                 Ok((EnforceTarget::Tree(thread.clone()), thread))
             }
             JoinTarget::Group(_) | JoinTarget::Nobody => Err(absent(
-                "cannot enforce a cgroup by `deadline`: it acts on single threads".into(),
+                "cannot enforce a cgroup by `deadline`: `deadline` acts on single threads".into(),
                 Some("use `--enforce dispatcher`".into()),
             )),
         }

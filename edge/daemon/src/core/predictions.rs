@@ -156,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn outcomes_of_predictions_are_found_at_restart_without_damaged_lines() {
+    fn prediction_outcomes_are_found_at_restart_and_damaged_lines_skipped() {
         let folder = tempfile::tempdir().expect("a folder for the test");
         let mut predictions = Predictions::open(folder.path());
         let prediction = |name: &str| Prediction {

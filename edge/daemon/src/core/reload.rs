@@ -113,7 +113,7 @@ impl Core {
             Ok(()) => {
                 if let Some(front) = &mut self.host.front {
                     front.renew();
-                    tell(&format!("reloaded {reloaded}, with a new front"));
+                    tell(&format!("reloaded {reloaded}, with a new front process"));
                 }
             }
             Err(says) => {

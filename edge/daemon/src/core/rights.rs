@@ -73,7 +73,7 @@ mod tests {
     fn daemon_refuses_to_start_with_fewer_than_128_file_descriptors() {
         assert!(enough_descriptors(None).is_ok() && enough_descriptors(Some(128)).is_ok());
         let error = enough_descriptors(Some(127)).unwrap_err();
-        let says = "cannot start: a process may open 127 files here, and 128 are needed";
+        let says = "cannot start: a process may open only 127 files, and the daemon needs 128";
         assert_eq!(error.to_string(), says);
         assert!(error.hint().is_some());
     }

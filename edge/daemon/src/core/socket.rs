@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn user_only_in_administrators_group_can_connect_to_socket() {
+    fn administrator_outside_the_operators_group_can_connect_to_daemon_socket() {
         if !geteuid().is_root() {
             return println!("skipped: needs root");
         }

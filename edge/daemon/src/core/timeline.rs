@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn run_interval_is_divided_among_the_columns_that_it_covers() {
+    fn timeline_divides_a_run_interval_among_the_columns_it_covers() {
         let mut keeper = keeper();
         ran(&mut keeper, 1, (15, 45));
         ran(&mut keeper, 2, (45, 50));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_shows_hidden_vcpus_without_their_names_and_deadline_misses() {
+    fn timeline_omits_names_and_deadline_misses_of_hidden_vcpus() {
         let mut keeper = keeper();
         ran(&mut keeper, 1, (0, 20));
         keeper.missed("web.0", Time::START.after(Span::from_ms(5)), 2);
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn timeline_keeps_columns_of_15_seconds_also_after_gaps() {
+    fn timeline_keeps_only_the_columns_of_the_last_15_seconds() {
         let mut keeper = keeper();
         for second in [0, 10, 20, 10_000] {
             ran(&mut keeper, 1, (second * 1_000, second * 1_000 + 20));

@@ -124,7 +124,7 @@ impl Whatifs {
         }
         if self.running.len() >= MOST_AT_ONCE {
             let detail = format!(
-                "cannot predict: {MOST_AT_ONCE} predictions are running, which is the limit"
+                "cannot predict: {MOST_AT_ONCE} predictions are running already, the maximum"
             );
             return Err(Problem::new(Kind::NotNow, detail).hinting("ask again in a second"));
         }

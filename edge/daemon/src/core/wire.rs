@@ -136,7 +136,7 @@ pub(super) fn heard(
 
 /// Checks the role of a caller for those requests that the service does not check itself.
 fn check_role(request: &Request, role: Role) -> Result<(), Problem> {
-    let administrators = "run it as root, or as a member of the group slackline-admin";
+    let administrators = "run the command as root, or as a member of the group slackline-admin";
     let (word, needed, hint) = match request {
         Request::Record { .. } => ("record", Verb::Access, administrators),
         Request::Predict(_) => {
@@ -156,7 +156,7 @@ fn check_role(request: &Request, role: Role) -> Result<(), Problem> {
 fn scraped(ticket: Ticket, request: &Request) -> Result<ValidRequest, (Ticket, Problem)> {
     match request {
         Request::Numbers => Ok(ValidRequest::Numbers(ticket, None)),
-        _ => Err((ticket, Problem::new(Kind::NotAllowed, "only metrics are served here"))),
+        _ => Err((ticket, Problem::new(Kind::NotAllowed, "this address serves only metrics"))),
     }
 }
 

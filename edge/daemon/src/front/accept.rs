@@ -313,9 +313,11 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
     let held = Limits::connect(&front.limits, Owner::User(uid), role).map_err(|full| {
         let detail = match full {
             Full::Own(most) => {
-                format!("this user has {most} connections open, which is the limit")
+                format!("this user already has {most} connections open, the maximum")
             }
-            Full::All(most) => format!("all {most} connections are in use"),
+            Full::All(most) => {
+                format!("the daemon already has {most} connections open, the maximum")
+            }
             // A user who connects in a loop reads no answer.
             Full::TooOften => return Vec::new(),
         };

@@ -65,7 +65,7 @@ pub(super) async fn history(
         .as_deref()
         .map_or(Some(now_ns.saturating_sub(SINCE.ns())), |text| start(text, now_ns));
     let wrong =
-        || No::bad("`since` is not a time", "write it as `7d`, or as nanoseconds since 1970");
+        || No::bad("`since` is not a time", "write `since` as `7d`, or as nanoseconds since 1970");
     let since_ns = since_ns.ok_or_else(wrong)?;
     let Ok(Path(name)) = path else {
         return Err(No::bad("the name is not UTF-8 text", NAME));

@@ -44,7 +44,10 @@ impl No {
     /// Returns the refusal that is sent if the core's answer has the wrong type for the request.
     /// That is a bug.
     pub(super) fn bug() -> No {
-        No(Problem::new(Kind::Bug, "the core's answer does not match the request"))
+        No(Problem::new(
+            Kind::Bug,
+            "the answer of the daemon's core process does not match the request",
+        ))
     }
 
     /// Returns the refusal as a raw HTTP response, for connections that are closed after it.
@@ -128,10 +131,10 @@ pub(super) async fn read_up_to<T: DeserializeOwned>(
     if deepest > DEEPEST {
         let detail =
             format!("the request body is {deepest} levels deep; at most {DEEPEST} are allowed");
-        return Err(No::bad(detail, format!("write it as {example}")));
+        return Err(No::bad(detail, format!("write the body as {example}")));
     }
     serde_json::from_slice(&bytes)
-        .map_err(|error| No::bad(format!("body: {error}"), format!("write it as {example}")))
+        .map_err(|error| No::bad(format!("body: {error}"), format!("write the body as {example}")))
 }
 
 /// Checks that the body of a request is empty.
@@ -317,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn invalid_if_match_header_is_refused_and_never_ignored() {
+    fn request_with_invalid_precondition_or_idempotency_header_is_refused() {
         let headers = |pairs: &[(&'static str, &str)]| -> HeaderMap {
             let pair = |&(name, value): &(&'static str, &str)| {
                 (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap())

@@ -89,7 +89,7 @@ pub(super) async fn events(
 /// Takes a slot for a stream of this caller.
 pub(super) fn slot(front: &Front, caller: &Caller) -> Result<HeldSlot, No> {
     Limits::stream(&front.limits, caller.owner.clone()).map_err(|most| {
-        let detail = format!("this user has {most} event streams open, which is the limit");
+        let detail = format!("this user already has {most} event streams open, the maximum");
         No(Problem::new(Kind::TooMany, detail).hinting("close one of the streams"))
     })
 }

@@ -63,8 +63,9 @@ pub(super) async fn grant(
     let mut grant: Grant = body::read(sent, caller.until, example).await?;
     if let Some(pem) = &grant.certificate {
         let known = certificate_in(pem);
-        let wrong =
-            || No::bad("the certificate is not PEM", "begin it with -----BEGIN CERTIFICATE-----");
+        let wrong = || {
+            No::bad("the certificate is not PEM", "begin the text with -----BEGIN CERTIFICATE-----")
+        };
         grant.certificate = Some(known.ok_or_else(wrong)?);
     }
     front.change_access(&caller, Request::Grant { whom, grant }).await
@@ -117,6 +118,6 @@ pub(super) async fn revoke(
 }
 
 fn principal_name(path: Named) -> Result<String, No> {
-    let wrong = || No::bad("the user is not UTF-8 text", "write it as /v1/access/1000");
+    let wrong = || No::bad("the user is not UTF-8 text", "write the path as /v1/access/1000");
     path.map(|Path(text)| text).map_err(|_| wrong())
 }

@@ -43,7 +43,8 @@ pub(super) fn take(link: &UnixStream) -> io::Result<TcpListener> {
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    let none = || io::Error::new(io::ErrorKind::InvalidData, "no socket was passed to the front");
+    let none =
+        || io::Error::new(io::ErrorKind::InvalidData, "no socket was passed to the front process");
     handed.map(TcpListener::from).ok_or_else(none)
 }
 

@@ -103,14 +103,18 @@ impl Link {
             return Err(Problem::new(Kind::TooLarge, detail));
         }
         if self.asks.try_send(line).is_err() {
-            let detail = format!("{UNREAD} requests already wait for the core, which is the limit");
+            let detail = format!(
+                "the daemon's core process already has {UNREAD} unread requests, the maximum"
+            );
             return Err(Problem::new(Kind::NotNow, detail).hinting("try again in a second"));
         }
         match timeout_at(until, wait).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(_)) | Err(_) => {
-                let detail = "the core did not answer in time; the request may have taken effect";
-                let hint = "repeat it with the same Idempotency-Key; it then takes effect once";
+                let detail = "the daemon's core process did not answer in time; the request may \
+                              have taken effect";
+                let hint =
+                    "repeat the request with the same Idempotency-Key: it takes effect only once";
                 Err(Problem::new(Kind::NotAnswered, detail).hinting(hint))
             }
         }

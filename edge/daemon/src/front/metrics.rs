@@ -152,7 +152,7 @@ impl All {
         gauges(
             out,
             "slackline_reservation_cost_per_hour",
-            "Cost of one hour of the reservation as it is now",
+            "Cost per hour of the reservation with its present parameters",
             costs.iter().map(|(labels, cost)| (*labels, price(cost.hour_millionths))),
         )?;
         counters(
@@ -342,7 +342,7 @@ impl All {
         counters(
             out,
             "slackline_requests",
-            "Requests answered since the front started",
+            "Requests answered since the daemon's front process started",
             answers
                 .iter()
                 .map(|(route, code, count)| ([("route", *route), ("code", code)], *count)),

@@ -284,7 +284,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn web_page_is_small_and_loads_nothing_from_other_hosts() {
+    fn web_page_files_are_under_300_kib_without_foreign_urls() {
         let files = || FILES.iter().chain([&INDEX]);
         let size: usize = files().map(|file| file.bytes.len()).sum();
         assert!(size < 300 * 1024, "{size} bytes");

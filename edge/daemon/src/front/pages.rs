@@ -92,7 +92,7 @@ pub(super) fn metrics_router(front: &Arc<Front>) -> Router {
 
 /// Refuses a page other than the metrics, on the loopback address for metrics.
 async fn only_metrics() -> No {
-    let problem = Problem::new(Kind::NoSuchPage, "only /metrics is served here, without TLS");
+    let problem = Problem::new(Kind::NoSuchPage, "this address serves only /metrics, without TLS");
     No(problem.hinting("use the socket of the daemon for everything else"))
 }
 

@@ -69,7 +69,7 @@ pub(super) async fn incident(
 ) -> Reply {
     caller.may(Verb::List)?;
     let no_number =
-        |_| No::bad("the incident is not a number", "write it as /v1/incidents lists it");
+        |_| No::bad("the incident is not a number", "write a number from the list /v1/incidents");
     let Path(id) = path.map_err(no_number)?;
     match front.ask(&caller, None, Request::WhyIncident { id }).await? {
         Answer::Why(why) => Ok(body::json(&why)),

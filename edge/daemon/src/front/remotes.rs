@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn new_remote_address_displaces_an_address_with_several_idle_connections() {
+    fn new_remote_address_takes_slot_from_address_with_several_connections() {
         let (mut remotes, begin) = (Remotes::default(), Instant::now());
         for nth in 0..32 {
             let (number, _) = remotes.connect(address(nth / 4), begin, false).unwrap();

@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn login_code_starts_one_browser_session_within_a_minute() {
+    fn login_code_is_valid_only_once_and_for_one_minute() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let (code, lasts) = sessions.make_code(user(5), now).unwrap();
         assert_eq!((code.len(), lasts), (64, Duration::from_secs(60)));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn browser_sessions_of_user_are_limited_and_end_together() {
+    fn browser_sessions_per_user_are_limited_and_end_on_revocation() {
         let (mut sessions, now) = (Sessions::new(SessionTimes::USUAL), Instant::now());
         let first = logged_in(&mut sessions, 5, now);
         for nth in 1..=MOST_EACH {

@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn timeline_sends_columns_as_flat_arrays_and_only_new_names() {
+    fn timeline_sends_columns_as_flat_arrays_without_known_vcpu_names() {
         let ran = vec![(0, 1, 500), (1, 0, 1_000)];
         let timeline = Timeline {
             first: 7,

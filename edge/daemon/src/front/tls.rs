@@ -160,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bearer_token_that_is_not_well_formed_is_not_hashed() {
+    fn only_well_formed_bearer_token_is_hashed() {
         let secret = "0f".repeat(32);
         let known = token_in(&format!("Bearer slk_{secret}")).unwrap();
         assert_eq!(known, known_by(format!("slk_{secret}").as_bytes()));

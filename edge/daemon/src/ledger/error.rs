@@ -87,7 +87,7 @@ pub enum LedgerError {
         path: PathBuf,
     },
     /// A number is too large to be stored.
-    #[error("cannot write {what} {number} to the ledger: the largest is {}", i64::MAX)]
+    #[error("cannot write {what} {number} to the ledger: the maximum is {}", i64::MAX)]
     TooLarge {
         /// Name of the value.
         what: &'static str,

@@ -145,7 +145,7 @@ fn wait_for(ending: &Ending) {
 }
 
 #[test]
-fn found_vm_keeps_identity_until_end_is_reported() {
+fn vm_found_by_name_uuid_or_pid_has_one_identity() {
     let name = unique("web");
     let uuid = format!("0f9c27aa-0000-4000-8000-{:012x}", std::process::id());
     let words = ["-name", &format!("guest={name},debug-threads=on"), "-uuid", &uuid];
@@ -252,7 +252,7 @@ fn process_bound_by_pid_is_scheduled_with_descendants() {
 }
 
 #[test]
-fn duplicate_vm_name_binding_is_refused_unless_caused_by_fork() {
+fn name_of_two_vms_is_ambiguous_unless_one_is_forked() {
     let name = unique("twice");
     let words = ["-name", name.as_str()];
     let first = Fake::start("qemu-system-x86_64", &words, &["CPU 0/TCG"]);
@@ -460,7 +460,7 @@ fn vm_with_unknown_vcpus_is_listed_together_with_the_reason() {
     };
     let why = |fake: &Fake| one(fake).why.clone().unwrap_or_default();
     assert!(why(&twice).contains("both have the name of vCPU 1"), "{}", why(&twice));
-    assert!(why(&mute).contains("none has the name of one"), "{}", why(&mute));
+    assert!(why(&mute).contains("none has such a name"), "{}", why(&mute));
     assert_eq!((one(&mshv).why.clone(), one(&mshv).vcpus.len()), (None, 2));
     let error = find(&one(&twice).binding).unwrap_err();
     assert!(error.is_here(), "{error}");

@@ -22,7 +22,7 @@ fn took(time: Duration, seconds: RangeInclusive<u64>) {
 }
 
 #[test]
-fn incomplete_request_connection_is_closed_while_others_are_served() {
+fn connection_with_incomplete_request_is_closed_and_delays_no_client() {
     let front = Front::new(fine);
     let front = &front;
     std::thread::scope(|scope| {
@@ -84,7 +84,7 @@ fn request_is_cancelled_if_its_caller_closes_the_connection() {
 }
 
 #[test]
-fn front_process_refuses_invalid_request_without_asking_core() {
+fn front_process_refuses_invalid_request_without_asking_core_process() {
     let front = Front::new(fine);
     let put = |body: &str| front.ask("PUT", "/v1/reservations/web", "", body);
     let long = format!("{{\"slice\":\"{}\"}}", "9".repeat(20_000));
@@ -150,7 +150,7 @@ fn front_process_refuses_invalid_request_without_asking_core() {
 }
 
 #[test]
-fn front_process_passes_a_valid_request_to_the_core_unchanged() {
+fn front_process_passes_valid_request_to_core_process_unchanged() {
     let front = Front::new(fine);
     let (status, text) = front.ask(
         "PUT",
@@ -198,7 +198,7 @@ fn user_with_too_many_connections_or_streams_gets_429() {
     }
     let (text, _) = front.until_closed(b"");
     assert_eq!(status(&text), 429, "{text}");
-    assert!(text.contains("this user has 8 connections"), "{text}");
+    assert!(text.contains("this user already has 8 connections"), "{text}");
     let events: Vec<u16> =
         all[..3].iter_mut().map(|stream| status(&get(stream, "/v1/events"))).collect();
     assert_eq!(events, [200, 200, 429]);
@@ -266,7 +266,7 @@ fn resumed_event_stream_reports_missed_and_new_events_once() {
 }
 
 #[test]
-fn unread_event_stream_is_closed_while_others_are_served() {
+fn unread_event_stream_is_closed_while_other_clients_are_served() {
     let front = Front::new(fine);
     let mut deaf = front.connect();
     deaf.write_all(b"GET /v1/events HTTP/1.1\r\nhost: h\r\n\r\n").unwrap();

@@ -103,7 +103,7 @@ fn reservations_and_stored_answers_in_the_ledger_survive_a_restart() {
 }
 
 #[test]
-fn vm_identities_are_forgotten_after_host_reboot() {
+fn vm_identities_in_the_ledger_are_ignored_after_a_reboot() {
     let folder = tempfile::tempdir().unwrap();
     let OpenedLedger { mut ledger, .. } = open(folder.path());
     let web = Row { identity: Some(identity(7)), ..row("web", 1) };
@@ -181,7 +181,7 @@ fn state_option_naming_a_file_is_refused_with_hint() {
 }
 
 #[test]
-fn ledger_opened_by_one_process_cannot_be_opened_by_second() {
+fn ledger_that_is_open_cannot_be_opened_a_second_time() {
     let folder = tempfile::tempdir().unwrap();
     let first = open(folder.path());
     let error = open_error(folder.path());
@@ -296,7 +296,7 @@ fn torn_ledger_log_is_read_to_last_complete_commit() {
 }
 
 #[test]
-fn full_disk_loses_no_ledger_commit_and_writes_resume_afterwards() {
+fn ledger_on_full_disk_keeps_commits_and_resumes_writing_afterwards() {
     let Some(disk) = Mounted::small() else { return };
     let folder = disk.0.path().join("state");
     let mut ledger = open(&folder).ledger;
@@ -369,7 +369,7 @@ pub(crate) fn other(folder: &Path) -> Connection {
 }
 
 #[test]
-fn ledger_locked_by_another_program_is_retried_before_error() {
+fn write_to_locked_ledger_fails_after_5_seconds_of_retries() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     put(&mut ledger, commit(1, [("web", Some(row("web", 1)))])).unwrap();

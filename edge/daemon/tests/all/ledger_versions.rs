@@ -62,7 +62,7 @@ fn ledger_of_version_6_has_tenants_only_after_access_migration() {
 
 /// The mechanism is stored with the reservation and with the event that set it.
 #[test]
-fn reservation_by_deadline_keeps_mechanism_when_ledger_is_reread() {
+fn deadline_enforced_reservation_keeps_its_mechanism_in_the_ledger() {
     let folder = tempfile::tempdir().unwrap();
     let mut ledger = open(folder.path()).ledger;
     let plain = row("web", 1);

@@ -154,7 +154,7 @@ const CHANGE: &str = r#"{"slice":"3ms"}"#;
 const WEB: &str = "/v1/reservations/web";
 
 #[test]
-fn browser_session_has_the_rights_of_the_creator_of_its_login_code() {
+fn browser_session_has_the_rights_of_its_login_code_creator() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -198,7 +198,7 @@ fn page_of_another_site_cannot_write_with_session_cookie() {
 }
 
 #[test]
-fn form_and_preflight_of_another_site_are_refused_without_cors() {
+fn cross_site_form_and_preflight_get_403_without_cors_headers() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -216,7 +216,7 @@ fn form_and_preflight_of_another_site_are_refused_without_cors() {
 }
 
 #[test]
-fn host_name_of_another_site_that_points_here_is_refused() {
+fn request_with_foreign_name_in_the_host_header_is_refused() {
     let site = Site::new(administrators);
     let login = site.log_in();
     site.forget_asked();
@@ -311,7 +311,7 @@ fn browser_session_ends_after_its_configured_lifetime() {
 }
 
 #[test]
-fn login_is_refused_for_another_site_that_has_a_code() {
+fn login_from_another_site_is_refused_despite_valid_login_code() {
     // Otherwise an attacker could log a victim in with the attacker's code, and see what the victim
     // does in that session.
     let site = Site::new(administrators);
@@ -328,7 +328,7 @@ fn login_is_refused_for_another_site_that_has_a_code() {
 }
 
 #[test]
-fn browser_session_needs_more_than_stolen_token_or_cookie() {
+fn browser_request_with_only_cookie_or_only_token_is_refused() {
     let site = Site::new(administrators);
     let (login, other) = (site.log_in(), site.log_in());
     site.forget_asked();
@@ -351,7 +351,7 @@ fn browser_session_needs_more_than_stolen_token_or_cookie() {
 }
 
 #[test]
-fn viewer_session_is_read_only_and_no_session_grants_access() {
+fn viewer_session_cannot_write_and_administrator_session_cannot_grant_access() {
     let site = Site::new(viewers);
     let login = site.log_in();
     for (request, body) in [
@@ -433,7 +433,7 @@ fn revoking_the_access_of_a_user_ends_the_browser_session() {
 }
 
 #[test]
-fn page_connections_of_another_user_cannot_block_the_socket() {
+fn silent_web_page_connections_do_not_block_socket_users() {
     let site = Site::new(administrators);
     let silent: Vec<TcpStream> =
         (0..60).map(|_| TcpStream::connect(site.address).unwrap()).collect();
@@ -460,7 +460,7 @@ fn browser_session_requests_count_against_limits_of_user() {
 }
 
 #[test]
-fn daemon_without_page_makes_no_code_and_serves_no_file() {
+fn daemon_without_web_page_refuses_login_codes_and_page_files() {
     let front = Front::new(administrators);
     let (status, body) = front.ask("POST", "/v1/page", "", "");
     assert!(status == 503 && body.contains("serve --page"), "{body}");
@@ -469,7 +469,7 @@ fn daemon_without_page_makes_no_code_and_serves_no_file() {
 }
 
 #[test]
-fn stream_of_the_page_sends_vms_host_and_columns() {
+fn web_page_timeline_stream_sends_vms_host_and_timeline_columns() {
     let site = Site::new(administrators);
     let login = site.log_in();
     let mut stream = TcpStream::connect(site.address).unwrap();

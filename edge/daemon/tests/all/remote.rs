@@ -284,7 +284,7 @@ fn event_stream_ends_when_its_token_is_revoked() {
 }
 
 #[test]
-fn missing_mismatched_or_exposed_tls_file_is_refused_by_name() {
+fn tls_file_that_is_missing_mismatched_or_exposed_is_refused() {
     let authority = Authority::new();
     let (certificate, key) = authority.sign("server", 2100);
     let files = TlsFiles { certificate, key, client_ca: None };

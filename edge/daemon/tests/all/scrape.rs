@@ -35,7 +35,7 @@ fn ask(address: SocketAddr, request: &str) -> String {
 }
 
 #[test]
-fn loopback_address_serves_only_metrics_without_credentials() {
+fn metrics_address_serves_only_metrics_and_needs_no_credentials() {
     let (front, address) = front();
     let page = ask(address, "GET /metrics HTTP/1.1");
     assert!(status(&page) == 200 && page.contains("\nslackline_build_info"), "{page}");
@@ -80,7 +80,7 @@ fn value<'a>(text: &'a str, key: &str) -> &'a str {
 }
 
 #[test]
-fn prometheus_example_file_scrapes_the_address_that_serve_uses() {
+fn prometheus_example_file_scrapes_address_in_its_serve_command() {
     let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     let text = fs::read_to_string(examples.join("prometheus.yml")).unwrap();
     assert!(text.lines().count() <= 10, "{text}");

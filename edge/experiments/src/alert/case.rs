@@ -294,16 +294,16 @@ pub fn assumptions(form: Form) -> Vec<String> {
     let host = HOST.trim().replace('\n', ", ");
     let mut items = vec![
         format!(
-            "Simulated host: `{host}`. These are orders of magnitude and not fitted: the paper \
-             states no costs."
+            "Simulated host: `{host}`. These costs are orders of magnitude. They were not fitted, \
+             because the paper states no costs."
         ),
         format!("The first {WARMUP} are simulated but not measured."),
         format!(
             "Shares with a period have a period of {PERIOD}, as in the paper. Each VM joins at a \
-             random time in the first {PHASES}: seeds differ in phases and in timers."
+             random time in the first {PHASES}, so seeds differ in phases and in timers."
         ),
-        "The source tree that the paper measured is not known. The rules used are those of the \
-         only trees in which its extremes can occur, of October to December 2006."
+        "The version of Xen that the paper measured is not known. The rules are those of the only \
+         source trees in which the paper's extreme errors can occur, of October to December 2006."
             .into(),
     ];
     if form == Form::One {
@@ -350,10 +350,10 @@ impl CaseError {
             }
             CaseError::NoField { policy, name } => {
                 let fields = policy.policy_fields.iter().chain(policy.share_fields);
-                let lists = || format!("list its parameters with `slackline help {}`", policy.name);
+                let lists = || format!("list parameters with `slackline help {}`", policy.name);
                 nearest(name, fields.map(|field| field.name)).map_or_else(lists, meant)
             }
-            CaseError::SetsNothing { .. } => "write it as `period=10ms`".into(),
+            CaseError::SetsNothing { .. } => "write a setting such as `period=10ms`".into(),
         }
     }
 }

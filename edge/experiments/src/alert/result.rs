@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alert_test_errors_can_be_selected_by_seed_and_target() {
+    fn alert_allocation_errors_can_be_selected_by_seed_and_target() {
         let run = |ppm, seed, seconds: &[i64]| DomainErrors {
             target: CpuShare::from_ppm(ppm),
             seed,

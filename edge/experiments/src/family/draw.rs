@@ -264,7 +264,7 @@ reservation.credit = { cap = "{part}" }
     }
 
     #[test]
-    fn random_hosts_of_a_family_have_the_configured_mean_numbers() {
+    fn random_hosts_of_a_family_match_its_configured_averages() {
         let (mut heavy, mut all, mut half, mut cpus) = (0, 0, 0, 0);
         for seed in 1..=200 {
             let (_, plan) = host(16, seed);

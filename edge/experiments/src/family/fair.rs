@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_cpu_time_takes_blocks_and_capacity_changes_into_account() {
+    fn fair_cpu_time_accounts_for_blocked_vcpus_and_capacity_changes() {
         let at = |ms| Time::START + Span::from_ms(ms);
         let vcpu = |n: u32| VcpuId::new(n, slackline_units::DomId::new(n), 0);
         let room = vec![(Time::START, 0, 1_000_000), (at(2_000), 0, 500_000)];

@@ -214,7 +214,7 @@ mod tests {
     const TASKS: &str = "[[task]]\nname = 'a'\nwork = '1ms'\nperiod = '10ms'\n";
 
     #[test]
-    fn smallest_slice_meets_worst_phase_deadlines_and_next_smaller_misses() {
+    fn fitted_slice_meets_worst_phase_deadlines_but_smaller_slice_fails() {
         for scheduler in ["edf", "fixed"] {
             let tasks = NamedTasks::read(&format!("scheduler = '{scheduler}'\n{TASKS}")).unwrap();
             let fit = smallest_slice(&tasks.set, Span::from_ms(5), Span::from_us(1)).unwrap();

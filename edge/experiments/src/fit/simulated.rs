@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn search_over_seeds_finds_the_smallest_slice_that_passes() {
+    fn search_over_seeds_finds_smallest_slice_that_passes_the_claim() {
         let at = |slice: Span| Scenario::read(&TEXT.replace("SLICE", &slice.to_string()));
         let fit = search(&range(20), at, &to_the_end).unwrap();
         // The VM wakes with a whole slice in hand, so it gets two slices until the deadline. Jobs

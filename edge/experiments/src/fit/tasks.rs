@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn error_in_task_set_file_names_place_and_both_values() {
+    fn error_in_task_set_file_states_wrong_value_and_hint() {
         let cases = [
             ("'3ms'", "'6ms'", "deadline 6ms is more than the period 5ms"),
             ("'250us'", "'4ms'", "work 4ms is more than the deadline 3ms"),

@@ -253,7 +253,7 @@ mod tests {
         [[claim]]\nthat = 'misses of web'\nis = 'at most 0'\n";
 
     #[test]
-    fn searched_slice_replaces_cpu_in_share_and_keeps_other_keys() {
+    fn slice_search_replaces_cpu_key_and_keeps_other_share_keys() {
         let scenario = Scenario::read(TEXT).unwrap();
         let period = Some(Span::from_ms(5));
         let vm = SearchedVm::of(&scenario, Some("web"), period).unwrap();
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn scenario_without_the_vm_or_a_claim_cannot_be_searched() {
+    fn slice_search_needs_an_existing_vm_and_a_claim() {
         let scenario = Scenario::read(TEXT).unwrap();
         let of = |vm| SearchedVm::of(&scenario, vm, None).unwrap_err();
         let known = vec!["web".to_owned(), "db".to_owned()];

@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn drawn_series_fit_on_a_cpu_and_differ_by_seed() {
+    fn random_demand_series_fit_one_cpu_and_differ_by_seed() {
         for seed in 0..40 {
             let series = drawn_series(seed);
             assert_eq!(series, drawn_series(seed));

@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn goals_of_one_vm_override_goals_of_all_vms() {
+    fn manager_goals_of_one_vm_override_goals_of_all_vms() {
         let text = "[all]\nmisses = \"1%\"\nfloor = \"3%\"\n\
                     [vm.web]\nuse = \"85%\"\nfloor = \"5%\"\n[vm.batch]\nleave = true\n";
         let goals = GoalList::read(text).expect("the text is valid");
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_share_without_unit_is_refused_with_vm_and_key() {
+    fn error_about_goal_share_without_unit_names_vm_and_key() {
         let error = GoalList::read("[vm.web]\nfloor = \"5\"\n").expect_err("it has no unit");
         let says = error.to_string();
         assert!(says.contains("floor") && says.contains("web") && says.contains("unit"), "{says}");
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn goals_file_with_impossible_limits_is_refused_with_both_numbers() {
+    fn error_about_impossible_floor_or_ceiling_states_the_given_values() {
         let refused = |text: &str| GoalList::read(text).expect_err(text).to_string();
         let says = refused("[vm.web]\nfloor = \"60%\"\nceiling = \"10%\"\n");
         assert!(says.contains("0.6cpu of web") && says.contains("0.1cpu"), "{says}");

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn replay_of_saved_rounds_makes_equal_decisions() {
+    fn manager_replay_of_saved_rounds_repeats_the_saved_decisions() {
         let mut manager = Manager::new(Pace::default());
         let mut rounds = Vec::new();
         let (rise, saved) =
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_replay_refuses_rounds_out_of_order_or_limits() {
+    fn manager_replay_refuses_rounds_out_of_order_or_too_long() {
         let mut manager = Manager::new(Pace::default());
         let (_, saved) = decide(&mut manager, &round(7, vm("web", 200_000, 1)), &mut Silent);
         let mut replay = Replay::new(Pace::default());
@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_undoes_a_rise_with_unpredicted_misses_one_round_later() {
+    fn manager_undoes_share_increase_if_next_round_has_unpredicted_misses() {
         let mut manager = Manager::new(Pace::default());
         let first = round(0, vm("web", 200_000, 3));
         let (rise, _) = decide(&mut manager, &first, &mut SufficientShare(300_000));
@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_keeps_a_fall_after_a_single_late_period() {
+    fn manager_keeps_share_reduction_after_a_single_unpredicted_miss() {
         let mut manager = manager_after_a_fall();
         let mut decided = |number, late| {
             let round = round(number, with_late_periods(late));
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn manager_undoes_a_fall_after_three_unpredicted_misses() {
+    fn manager_undoes_share_reduction_after_three_unpredicted_misses() {
         let mut manager = manager_after_a_fall();
         let round = round(2, with_late_periods(3));
         let (rise, _) = decide(&mut manager, &round, &mut SufficientShare(100_000));

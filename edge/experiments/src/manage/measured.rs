@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_interval_counts_only_periods_inside_it() {
+    fn measured_demand_counts_only_periods_within_the_interval() {
         let jobs = [(0, 3, Some(3)), (10, 6, Some(25)), (40, 2, Some(42)), (50, 2, Some(52))];
         let measured = measure_periods(&stay(&jobs), PERIOD, (ms(40), ms(70)));
         assert_eq!(measured.demand, DemandCounts::from([(Span::ZERO, 1), (Span::from_ms(2), 2)]));

@@ -146,14 +146,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn score_counts_a_reversal_only_while_demand_is_steady() {
+    fn manager_score_counts_share_reversals_only_while_demand_is_steady() {
         let shares = [30, 40, 40, 30, 30, 40];
         assert_eq!(reversals(&shares, &[25; 6]), 2);
         assert_eq!(reversals(&shares, &[25, 25, 40, 25, 25, 40]), 0);
     }
 
     #[test]
-    fn share_settles_in_the_round_after_its_last_large_change() {
+    fn settling_rounds_after_a_demand_step_include_the_canary_round() {
         let needs = [20, 20, 40, 40, 40, 40, 40, 40, 40, 40];
         let shares = [25, 25, 25, 40, 45, 45, 45, 45, 45, 45];
         assert_eq!(settled(&shares, &needs), [Some(3)]);

@@ -30,7 +30,7 @@ fn step(at: usize, rounds: usize) -> String {
 }
 
 #[test]
-fn manager_raises_vm_with_doubled_demand_and_gives_reason() {
+fn manager_raises_share_after_vm_demand_doubles_and_states_reason() {
     let run = plan().run(&scenario(&step(8, 20), 1), RuleKind::Manager).expect("it is admitted");
     let rise = run.decisions.iter().find(|(at, _)| at.ns() >= 8_000_000_000);
     let (at, says) = rise.expect("the demand doubles");
@@ -42,7 +42,7 @@ fn manager_raises_vm_with_doubled_demand_and_gives_reason() {
 }
 
 #[test]
-fn manager_run_repeated_with_the_same_input_is_equal() {
+fn managed_simulation_makes_equal_decisions_if_repeated_with_same_input() {
     let scenario = scenario(&step(8, 20), 3);
     let [one, other] = [0, 1].map(|_| plan().run(&scenario, RuleKind::Manager).expect("it runs"));
     assert_eq!(one.decisions, other.decisions);
@@ -78,7 +78,7 @@ fn manager_with_whatif_predictor_never_breaks_floor_or_admission() {
 }
 
 #[test]
-fn oracle_misses_less_than_fixed_shares_of_equal_total() {
+fn oracle_rule_has_no_misses_and_under_12_percent_overreservation() {
     let all = plan().compare(&scenario(&step(8, 24), 1)).expect("it is admitted");
     let of = |kind| {
         let run = all.iter().find(|(rule, _)| *rule == kind).map(|(_, run)| score(run, ROUND));

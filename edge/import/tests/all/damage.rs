@@ -30,7 +30,7 @@ fn put(bytes: &mut [u8], at: usize, number: u64) {
 }
 
 #[test]
-fn cut_perf_recording_names_the_missing_part() {
+fn error_about_truncated_perf_recording_names_the_missing_part() {
     let cut = &PERF[..100_000];
     let error = import(cut).expect_err("it is cut");
     let text = error.to_string();
@@ -74,7 +74,7 @@ fn compressed_perf_recording_is_refused_with_a_hint() {
 }
 
 #[test]
-fn ftrace_text_is_refused_only_if_cut_within_a_line() {
+fn truncated_ftrace_text_is_refused_only_if_line_is_incomplete() {
     for text in [TRACEFS, TRACE_CMD] {
         let ends = text.iter().enumerate().filter(|(_, byte)| **byte == b'\n').map(|(at, _)| at);
         for end in ends.skip(200).step_by(101) {

@@ -33,7 +33,7 @@ fn switch(us: u64, cpu: usize, from: (i32, i32, &str), to: (i32, i32)) -> String
 }
 
 #[test]
-fn all_ftrace_text_forms_give_same_run_interval_and_wake() {
+fn all_ftrace_text_formats_give_equal_cpu_and_waiting_times() {
     for text in [TRACEFS, TRACE_CMD, RAW, SCRIPT] {
         let import = import_for(text.as_bytes(), &["pid:7"]).expect("a valid text");
         assert_eq!(used(&import, "a-b--c"), Span::from_us(700), "{text}");
@@ -44,7 +44,7 @@ fn all_ftrace_text_forms_give_same_run_interval_and_wake() {
 }
 
 #[test]
-fn lost_events_in_ftrace_text_become_gaps_of_their_cpu() {
+fn lost_events_in_ftrace_text_are_recorded_with_their_number() {
     for line in ["CPU:0 [LOST 42 EVENTS]\n", "CPU:0 [42 EVENTS DROPPED]\n"] {
         let lines: Vec<&str> = TRACEFS.lines().collect();
         let text = format!("{}\n{line}{}\n", lines[..3].join("\n"), lines[3..].join("\n"));
@@ -106,7 +106,7 @@ fn busiest_processes_are_vms_if_no_thread_has_vcpu_name() {
 }
 
 #[test]
-fn errors_in_ftrace_text_name_the_line_and_both_numbers() {
+fn errors_in_ftrace_text_name_the_line_and_invalid_value() {
     let good = switch(2_000_000, 0, (0, 120, "R"), (5, 120));
     let error = |text: &str| {
         let text = format!("# tracer: nop\n{good}{text}");
@@ -130,7 +130,7 @@ fn errors_in_ftrace_text_name_the_line_and_both_numbers() {
 }
 
 #[test]
-fn ftrace_text_without_switches_is_refused() {
+fn ftrace_text_without_context_switches_is_refused() {
     let text =
         "# tracer: nop\n t-1 [000] d..2. 5.0: sched_waking: comm=a pid=7 prio=120 target_cpu=000\n";
     let error = read(Kind::Ftrace, text.as_bytes(), &[]).expect_err("no switches");

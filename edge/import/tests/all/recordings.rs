@@ -50,7 +50,7 @@ fn cpu_times_of_imported_perf_recording_equal_perf_output() {
 }
 
 #[test]
-fn perf_and_ftrace_recordings_of_same_time_name_same_culprit() {
+fn perf_and_ftrace_recordings_of_one_run_blame_same_process() {
     let share = |bytes: &[u8]| {
         let import = import_for(bytes, &["web=pid:6791"]).expect("a valid recording");
         let answer = why(&import, "web");
@@ -69,7 +69,7 @@ fn perf_and_ftrace_recordings_of_same_time_name_same_culprit() {
 }
 
 #[test]
-fn each_vcpu_thread_in_ftrace_text_without_pids_is_vm() {
+fn each_vcpu_thread_in_ftrace_text_without_pids_becomes_vm() {
     let import = import(TRACEFS).expect("a valid recording");
     assert_eq!(import.vms(), ["cpu-0-kvm-6791", "cpu-0-kvm-6798"]);
     let import = import_for(TRACEFS, &["web=pid:6791", "pid:6507"]).expect("a valid recording");

@@ -116,7 +116,7 @@ mod tests {
     /// The processes are a shell with a sleeping child, and a second shell below it with another
     /// sleeping child. One more child has ended but is not reaped.
     #[test]
-    fn two_search_methods_find_exactly_live_descendants_of_process() {
+    fn child_lists_and_parent_ids_give_the_same_live_descendants() {
         let script = "sleep 1000 & (sleep 1000 & echo there; wait) & true & exec sleep 1000";
         let mut shell = Command::new("sh");
         shell.args(["-c", script]).stdout(Stdio::piped());

@@ -207,7 +207,8 @@ pub struct Pin {
 }
 
 impl Pin {
-    /// Creates the orders for a thread whose present affinity is `original`.
+    /// Creates a `Pin`, which sets and restores the affinity of `thread`. `original` is the present
+    /// affinity. This function changes nothing yet.
     #[must_use]
     pub fn new(thread: ThreadRef, original: CpuSet) -> Pin {
         Pin { thread, original, now: original, is_ordered: false }

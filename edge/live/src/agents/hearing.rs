@@ -372,7 +372,7 @@ mod tests {
     }
 
     #[test]
-    fn agent_is_ignored_after_eight_invalid_frames_until_valid_frame() {
+    fn agent_claims_end_after_eight_consecutive_invalid_frames() {
         let mut hearing = Hearing::new(1);
         take(&mut hearing, at(0), &bytes(1, urgent()));
         let bad = [b'x'; FRAME];
@@ -401,7 +401,7 @@ mod tests {
     /// Frames of an agent with an older version than the host are dropped, and `other_version`
     /// states the version.
     #[test]
-    fn agent_frames_of_another_format_version_are_counted_and_ignored() {
+    fn agent_with_another_frame_version_is_ignored_and_version_recorded() {
         let mut old = bytes(1, urgent());
         old[4..6].copy_from_slice(&[1, 32]);
         let mut hearing = Hearing::new(1);

@@ -49,8 +49,10 @@ pub(super) fn share(host: &Host) -> Result<Verdict, ProbeError> {
     let verdict = if each >= explained {
         Verdict::good(found)
     } else {
-        Verdict::limited(format!("{found}; {explained} if no other thread used SCHED_DEADLINE"))
-            .hint("find the threads that use the rest in the line other-realtime")
+        Verdict::limited(format!(
+            "{found}; without other SCHED_DEADLINE threads, {explained} would be free on each CPU"
+        ))
+        .hint("see the line other-realtime for threads that use SCHED_DEADLINE")
     };
     Ok(verdict.figure("deadline_free_ppm", free.ppm().into()))
 }

@@ -37,15 +37,15 @@ pub(super) fn real_time(_: &Host) -> Result<Verdict, ProbeError> {
         }
     });
     let list = list.collect::<Vec<_>>().join("; ");
-    let kernel = format!("{kernel_threads} of the kernel");
+    let kernel = format!("{kernel_threads} threads of the kernel");
     let verdict = match kinds.keys().next() {
         None => Verdict::good(format!("none except {kernel}")),
         // The first thread is at least as urgent as a vCPU at the lowest priority of Slackline.
         Some((urgency, _)) if *urgency <= Urgency::Below99(LEAST_RAISED) => {
-            Verdict::limited(format!("{count} in addition to {kernel}: {list}"))
+            Verdict::limited(format!("{kernel}, {count} of other programs: {list}"))
                 .hint("end these threads, or move them to CPUs that Slackline does not schedule")
         }
-        Some(_) => Verdict::good(format!("{count} in addition to {kernel}: {list}")),
+        Some(_) => Verdict::good(format!("{kernel}, {count} of other programs: {list}")),
     };
     Ok(verdict.figure("other_realtime_threads", count))
 }

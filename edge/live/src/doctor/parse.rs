@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn scheduling_class_of_a_thread_is_parsed_from_proc_stat() {
+    fn thread_scheduling_class_is_parsed_from_proc_pid_stat() {
         let text = "18 (migration/0) S 2 0 0 0 -1 69238848 0 0 0 0 0 36 0 0 -100 0 1 0 3 0 0 \
                     18446744073709551615 0 0 0 0 0 0 0 2147483647 0 0 0 0 17 0 99 1 0 0 0 0";
         let stat = thread_stat(text).unwrap();

@@ -47,7 +47,7 @@ pub(super) fn timers(_: &Host) -> Result<Verdict, ProbeError> {
         Verdict::good(found)
     } else {
         Verdict::limited(found).hint(
-            "use longer periods, or avoid deep sleep states, a busy host and a hypervisor below",
+            "use longer periods, or avoid deep sleep states, a busy host and a host that is a VM",
         )
     };
     Ok(verdict
@@ -150,13 +150,15 @@ pub(super) fn steal(_: &Host) -> Result<Verdict, ProbeError> {
     let percent = format!("{}.{:02} %", ppm / 10_000, ppm / 100 % 100);
     let verdict = if ppm >= NOTICED_PPM {
         Verdict::limited(format!("{percent} of all CPU time since boot was stolen")).hint(
-            "reserve CPU for this host in its hypervisor: shares here are shares of the CPU time \
-                 that it gives",
+            "reserve CPU for this host in its hypervisor: Slackline divides only the CPU time that \
+             the hypervisor gives",
         )
     } else if guest {
         Verdict::good(format!("this host is a VM; {percent} of all CPU time was stolen"))
     } else {
-        Verdict::good(format!("no hypervisor below is visible; {percent} stolen"))
+        Verdict::good(format!(
+            "no hypervisor below this host is visible; {percent} of all CPU time was stolen"
+        ))
     };
     Ok(verdict.figure("stolen_ppm", ppm))
 }

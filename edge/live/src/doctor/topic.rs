@@ -209,7 +209,7 @@ impl Topic {
             Topic::Timers => "slices end and periods begin as late as timers expire",
             Topic::Clock => "each scheduling decision reads the clock several times",
             Topic::Tick => "the kernel accounts some CPU time in ticks only",
-            Topic::Steal => "time that a hypervisor below takes cannot be reserved",
+            Topic::Steal => "time that a hypervisor takes from this host cannot be reserved",
             Topic::Cpus => "Slackline can reserve time on these CPUs",
             Topic::Smt => "CPUs of one core slow each other, so CPU time is not work done",
             Topic::Topology => "CPUs that share a core, cache or memory slow each other down",

@@ -35,8 +35,10 @@ pub(super) fn perf(host: &Host) -> Result<Verdict, ProbeError> {
     let what = if id.is_some() { "wake-ups on a CPU" } else { "context switches on a CPU" };
     Ok(match open_holder(CpuId::new(first), id) {
         Ok(_) => Verdict::good(format!("{what} can be observed; {level}")),
-        Err(error) => Verdict::missing(format!("own threads only: {what}: {error}; {level}"))
-            .hint("run as root, or give the program CAP_PERFMON"),
+        Err(error) => Verdict::missing(format!(
+            "only own threads can be observed; cannot observe {what}: {error}; {level}"
+        ))
+        .hint("run as root, or give the program CAP_PERFMON"),
     })
 }
 

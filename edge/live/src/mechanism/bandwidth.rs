@@ -67,7 +67,7 @@ impl fmt::Display for DeadlineBandwidth {
         let plural = if self.count == 1 { "" } else { "s" };
         write!(
             out,
-            "{} are of {} thread{plural} and {} of the kernel's servers",
+            "{} are reserved by {} deadline thread{plural} and {} by the kernel's servers",
             self.threads, self.count, self.servers
         )
     }
@@ -124,14 +124,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn deadline_limit_is_runtime_over_period_or_everything_if_unlimited() {
+    fn deadline_bandwidth_limit_is_runtime_over_period_or_whole_cpu() {
         assert_eq!(limit_ppm("950000\n", "1000000\n"), 950_000);
         assert_eq!(limit_ppm("1000000", "1000000"), 1_000_000);
         assert_eq!(limit_ppm("-1", "1000000"), 1_000_000);
     }
 
     #[test]
-    fn free_deadline_bandwidth_excludes_servers_and_threads() {
+    fn free_deadline_bandwidth_excludes_kernel_servers_and_deadline_threads() {
         let share = CpuShare::from_ppm;
         let of = DeadlineBandwidth {
             limit: share(1_900_000),
@@ -140,6 +140,9 @@ mod tests {
             count: 1,
         };
         assert_eq!(of.free(), share(1_500_000));
-        assert_eq!(of.to_string(), "0.3cpu are of 1 thread and 0.1cpu of the kernel's servers");
+        assert_eq!(
+            of.to_string(),
+            "0.3cpu are reserved by 1 deadline thread and 0.1cpu by the kernel's servers"
+        );
     }
 }

@@ -138,7 +138,8 @@ pub fn choose(
             chosen(Enforcement::Quota, "a limit without a guarantee costs nothing by quota".into())
         }
         Demand::Time(_, Bound::AtMost) => {
-            let why = "a quota cannot express this limit; the dispatcher also guarantees it";
+            let why = "a quota cannot express this limit; the dispatcher can, and also guarantees \
+                       the CPU time";
             chosen(Enforcement::Dispatcher, why.into())
         }
         Demand::Time(..) if can(Enforcement::Deadline) => {
@@ -160,7 +161,7 @@ pub fn better(trial: &[TrialResult]) -> (Enforcement, String) {
     let of = |one| trial.iter().find(|measured| measured.enforcement == one);
     let (ours, kernels) = (of(Enforcement::Dispatcher), of(Enforcement::Deadline));
     let (Some(ours), Some(kernels)) = (ours, kernels) else {
-        let why = "not compared with `deadline`: run `slackline doctor --trial` for that";
+        let why = "not compared with `deadline`: run `slackline doctor --trial` to compare";
         return (Enforcement::Dispatcher, why.into());
     };
     let percent = |ppm: u64| format!("{}.{:02} %", ppm / 10_000, ppm % 10_000 / 100);
@@ -208,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn dispatcher_is_chosen_if_no_trial_has_measured_both_mechanisms() {
+    fn dispatcher_enforcement_is_chosen_without_a_trial_of_every_mechanism() {
         let half = [measured(Enforcement::Deadline, 1, 1)];
         for trial in [&[][..], &half] {
             let (chosen, why) = better(trial);
@@ -218,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn results_of_a_trial_are_unchanged_if_written_and_read() {
+    fn mechanism_trial_results_are_unchanged_if_written_and_read() {
         let folder = tempfile::TempDir::new().unwrap();
         let file = folder.path().join("state/trial");
         let all = Enforcement::ALL.map(|one| measured(one, 123, 4_567));

@@ -49,7 +49,7 @@ impl Mechanism for Deadline {
             periods: Some(PERIODS),
             pins: false,
             trees: false,
-            survives: "all of it, until the thread exits or its class is changed",
+            survives: "the whole reservation, until the thread exits or its class is changed",
             undone_by: "the keeper, or `slackline doctor --free`",
         }
     }

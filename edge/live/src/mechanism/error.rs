@@ -220,7 +220,7 @@ impl MechanismError {
                 "drop `--vcpus`: the limit then includes the emulator's own threads"
             }
             MechanismError::NotEverywhere { .. } => {
-                "remove its cpuset, or make it a partition: `echo root > cpuset.cpus.partition`"
+                "remove the cpuset, or make it a partition: `echo root > cpuset.cpus.partition`"
             }
             MechanismError::NoBandwidth { .. } | MechanismError::Busy { .. } => {
                 "reserve less, or use `--enforce dispatcher`"
@@ -231,10 +231,10 @@ impl MechanismError {
             }
             MechanismError::Group {
                 error: CgroupError::NotMounted { version: Version::V1, .. },
-            } => "mount it by `mount -t cgroup -o cpu none DIRECTORY` on an empty directory",
+            } => "mount version 1 by `mount -t cgroup -o cpu none DIRECTORY` on an empty directory",
             MechanismError::Group {
                 error: CgroupError::NotMounted { version: Version::V2, .. },
-            } => "mount it by `mount -t cgroup2 none DIRECTORY` on an empty directory",
+            } => "mount version 2 by `mount -t cgroup2 none DIRECTORY` on an empty directory",
             MechanismError::Thread(_)
             | MechanismError::Fence(_)
             | MechanismError::Refused { .. }

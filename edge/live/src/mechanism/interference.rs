@@ -99,14 +99,14 @@ mod tests {
     }
 
     #[test]
-    fn deadline_thread_can_take_two_slices_in_a_row_and_then_one_a_period() {
+    fn deadline_thread_interference_is_two_slices_then_one_per_period() {
         let of = |window| taken_in(each(3, 10), Span::from_ms(window)).ns() / 1_000_000;
         let windows = [0, 2, 3, 6, 10, 13, 14, 16, 20, 26].map(of);
         assert_eq!(windows, [0, 2, 3, 6, 6, 6, 7, 9, 9, 12]);
     }
 
     #[test]
-    fn share_fitting_on_average_is_refused_for_too_long_burst() {
+    fn reservations_fitting_on_average_are_refused_for_long_deadline_bursts() {
         // A deadline thread of 30 % fits with reservations of 30 % in equal periods, even if it
         // runs for two slices in a row.
         assert_eq!(check_interference(&[each(3, 10)], percent(30), PERIOD), Ok(()));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn interference_of_several_deadline_threads_adds_up_on_each_cpu() {
+    fn interference_of_several_deadline_threads_on_one_cpu_adds_up() {
         let two = [each(1, 10), each(2, 10)];
         assert_eq!(check_interference(&two, percent(20), PERIOD), Ok(()));
         assert!(check_interference(&two, percent(50), PERIOD).is_err());
@@ -128,7 +128,7 @@ mod tests {
 
     /// The shares of the deadline thread and of the reservations add up to 110 %.
     #[test]
-    fn total_share_above_one_cpu_is_refused_at_every_period() {
+    fn reservations_plus_deadline_thread_above_one_cpu_are_refused() {
         for period in [10, 100, 1_000] {
             let refused = check_interference(&[each(6, 10)], percent(50), Span::from_ms(period));
             assert!(refused.is_err(), "{period} ms");

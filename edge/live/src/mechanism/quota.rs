@@ -57,7 +57,7 @@ impl Mechanism for Quota {
             periods: Some(PERIODS),
             pins: false,
             trees: true,
-            survives: "all of it, until the cgroup is removed",
+            survives: "the whole limit, until the cgroup is removed",
             undone_by: "the keeper, or `slackline doctor --free`",
         }
     }

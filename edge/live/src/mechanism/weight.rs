@@ -77,7 +77,7 @@ impl Mechanism for CgroupWeight {
             periods: None,
             pins: false,
             trees: true,
-            survives: "all of it, until the cgroup is removed",
+            survives: "the weight, until the cgroup is removed",
             undone_by: "the keeper, or `slackline doctor --free`",
         }
     }
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroup_weight_has_same_meaning_in_both_cgroup_versions() {
+    fn cgroup_v2_weight_100_equals_1024_shares_in_cgroup_v1() {
         let of = |weight| shares(Weight::new(weight).unwrap());
         assert_eq!([of(100), of(300), of(1), of(10_000)], [1_024, 3_072, 10, 102_400]);
     }

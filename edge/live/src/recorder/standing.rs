@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn trace_started_mid_run_begins_with_parameters_and_period_start() {
+    fn trace_started_mid_run_begins_with_vcpu_parameters_and_periods() {
         let mut standing = Standing::default();
         let (name, domain) = ("web.0".to_owned(), "web".to_owned());
         standing.named(&VcpuName { at: at(3), vcpu: WEB, name, domain });

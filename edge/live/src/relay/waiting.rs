@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn relayed_data_is_pending_until_the_guest_sends() {
+    fn relayed_data_is_pending_until_the_guest_sends_data() {
         let mut waiting = Waiting::default();
         assert_eq!((waiting.news(at(1)), waiting.due()), (None, None));
         waiting.came(at(10));

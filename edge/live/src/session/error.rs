@@ -232,8 +232,8 @@ impl SessionError {
     pub fn hint(&self) -> Option<String> {
         match self {
             SessionError::Claim(NotOwned::Taken { .. }) => Some(
-                "choose other CPUs with --cpus, wait for the other run, or use `slackline reserve` \
-                 if it is the daemon"
+                "choose other CPUs with --cpus, or wait for the run that uses them; if the daemon \
+                 uses them, use `slackline reserve`"
                     .into(),
             ),
             SessionError::Claim(NotOwned::NotNoted { .. }) => {

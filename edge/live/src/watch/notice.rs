@@ -126,7 +126,7 @@ mod tests {
     use slackline_linux::sys::own_tid;
 
     #[test]
-    fn cpu_time_use_is_notified_only_while_notifications_are_on() {
+    fn notifications_of_cpu_time_use_arrive_only_while_enabled() {
         let Ok((perf, _rings)) = PerfWatch::open() else {
             println!("skipped: needs perf events of whole CPUs");
             return;

@@ -544,7 +544,7 @@ mod tests {
     }
 
     #[test]
-    fn perf_filter_for_many_threads_merges_ranges_across_narrowest_gaps() {
+    fn perf_filter_for_many_threads_merges_closest_thread_id_ranges() {
         // Two thousand ids in pairs of neighbours, and one gap that is wider than all other gaps.
         let numbers = (0..1000).flat_map(|pair| [pair * 10, pair * 10 + 1]);
         let numbers: Vec<i32> = numbers.map(|at| at + if at > 5000 { 1000 } else { 1 }).collect();

@@ -97,7 +97,7 @@ fn cpu_time_counted_by_kernel_is_recorded_in_run_interval() {
 
 /// The kernel's count of CPU time is read only once for two run intervals of one vCPU.
 #[test]
-fn two_run_intervals_read_together_are_charged_separate_cpu_times() {
+fn one_cpu_time_reading_is_divided_between_two_run_intervals() {
     let host = pair();
     host.note(CPUS[1], us(40), vcpu(1), ThreadEventKind::Woke);
     host.at(us(50));
@@ -189,7 +189,7 @@ fn vcpu_refused_by_kernel_is_skipped_and_later_retried() {
 
 /// If the order were repeated, the kernel would refuse it again.
 #[test]
-fn vcpu_refused_by_kernel_is_not_ordered_again_before_retry() {
+fn priority_change_refused_by_kernel_is_not_repeated_at_once() {
     let mut host = host(1);
     for slot in 0..3 {
         host.join(vcpu(slot), &share("2ms", "10ms"), true).unwrap();
@@ -211,7 +211,7 @@ fn vcpu_refused_by_kernel_is_not_ordered_again_before_retry() {
 }
 
 #[test]
-fn thread_order_count_per_switch_is_independent_of_vcpu_count() {
+fn scheduling_calls_per_switch_do_not_grow_with_vcpu_count() {
     let told = [10, 1000].map(|count: u32| {
         let mut host = host(1);
         for slot in 0..count {
@@ -424,7 +424,7 @@ fn busy_threads_of_a_scheduled_process_tree_receive_equal_timeslices() {
 /// Thawing wakes all threads of a tree. Four of them are blocked and block again, and one has just
 /// become runnable. The host learns which thread is runnable only when the threads run.
 #[test]
-fn threads_yet_to_run_after_a_thaw_precede_other_threads() {
+fn thawed_threads_that_have_not_run_precede_threads_that_ran() {
     let mut host = host(1);
     host.join_tree((vcpu(0), &[1, 2, 3, 4, 5, 6]), &share("2ms", "10ms"), true).unwrap();
     host.note_thread(CPUS[0], us(1), 6, ThreadEventKind::Woke);

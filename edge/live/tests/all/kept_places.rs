@@ -226,7 +226,7 @@ fn are_in_phase(begins: [Span; 2]) {
 }
 
 #[test]
-fn equal_phase_vcpus_begin_periods_together_after_any_join_time() {
+fn vcpus_with_equal_phase_start_periods_together_whenever_they_join() {
     let Some(_alone) = begin() else { return };
     let state = tempfile::tempdir().unwrap();
     let clock = WallClock::default();

@@ -183,7 +183,7 @@ fn vcpus_receive_whole_slices_in_each_period_despite_late_timers() {
 /// As long as the lateness of timers fits into the unreserved time, every slice is complete, even
 /// if the lateness varies.
 #[test]
-fn varying_timer_lateness_shortens_no_slice_while_slack_covers_lateness() {
+fn slices_are_complete_while_slack_covers_the_varying_timer_lateness() {
     let promises: [&[(u64, u64)]; 5] = [
         &[(80, 5_000)],
         &[(300, 1_000)],
@@ -199,7 +199,7 @@ fn varying_timer_lateness_shortens_no_slice_while_slack_covers_lateness() {
 /// A vCPU with `overrun = "repay"` receives exactly its share over many periods, and is never more
 /// than two overruns ahead.
 #[test]
-fn vcpu_repaying_overruns_stays_within_two_overruns_of_the_share() {
+fn cpu_time_with_repaid_overruns_equals_share_within_two_overruns() {
     let until = Time::START + Span::from_secs(4);
     for timers in [CHEAP, COSTLY, UNSTEADY] {
         for (slice, period) in [(100, 10_000), (900, 2_000), (4_000, 10_000)] {
@@ -237,7 +237,7 @@ const HALTED: Timers =
 /// While there is slack, a vCPU that was stopped very late receives complete slices afterwards.
 /// Only the slice of the halted period is incomplete.
 #[test]
-fn very_late_enforcement_shortens_no_later_slice_while_slack_remains() {
+fn slices_after_very_late_stop_are_complete_while_slack_remains() {
     for (slice, period) in [(3_000, 10_000), (900, 10_000)] {
         let until = Time::START + Span::from_secs(20);
         let mut kernel = Kernel::new(HALTED, &[(slice, period)]).unwrap();

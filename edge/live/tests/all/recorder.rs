@@ -102,13 +102,13 @@ fn recorder_converts_switch_and_wake_events_into_run_intervals() {
 }
 
 #[test]
-fn thread_first_seen_leaving_cpu_counts_as_running_since_start() {
+fn thread_first_seen_leaving_cpu_has_run_since_trace_start() {
     let entries = records(&[event(40, 7, 3, LOSES), event(41, 0, 3, IN)], 100);
     assert_eq!(on_cpu(&entries)[0], (1, 0, 40, OffCpu::Ready));
 }
 
 #[test]
-fn missing_wake_event_is_recorded_when_thread_starts_to_run() {
+fn recorder_adds_missing_wake_when_thread_starts_to_run() {
     let entries = records(&[event(50, 0, 3, IN), event(60, 0, 3, BLOCKS)], 100);
     assert!(has(&entries, Record::Woke { at: of_trace(50), vcpu: WEB }));
 }

@@ -63,7 +63,7 @@ fn stopped_tree_still_running_in_kernel_loses_real_time_class() {
 
 /// A thread wakes to handle the stop. This takes some microseconds, and may be interrupted.
 #[test]
-fn tree_that_stops_at_once_stays_real_time() {
+fn process_tree_that_stops_quickly_keeps_its_real_time_class() {
     let host = stopped_tree();
     for (from, to, ready) in [(2020, 2040, true), (2050, 2060, false)] {
         host.note_thread(CPU, us(from), THREAD, SwitchedIn);

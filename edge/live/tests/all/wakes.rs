@@ -9,7 +9,7 @@ use crate::fed::{ASLEEP, CPUS, host, last_told, pair, ran, share, us, vcpu};
 
 /// The kernel notifies nobody of the wake-up, since the vCPU is still real-time at that time.
 #[test]
-fn wake_during_a_demotion_is_read_at_once() {
+fn wake_during_vcpu_demotion_causes_an_immediate_dispatcher_pass() {
     let mut host = host(1);
     host.join(vcpu(0), &share("6ms", "10ms"), true).unwrap();
     host.note(CPUS[0], us(1), vcpu(0), ThreadEventKind::Woke);

@@ -354,7 +354,7 @@ fn spare_input() -> ChildStdin {
 }
 
 #[test]
-fn threads_are_restored_if_scheduler_dies_at_any_step() {
+fn threads_are_restored_if_scheduler_dies_after_any_call() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         for last in 0..=LAST_STEP_NUMBER {
@@ -490,7 +490,7 @@ fn freezer_of_each_cgroup_version_stops_a_single_thread() {
 }
 
 #[test]
-fn dropped_fence_restores_its_threads_and_refuses_further_orders() {
+fn dropping_a_fence_restores_threads_and_disables_their_handles() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -512,7 +512,7 @@ fn dropped_fence_restores_its_threads_and_refuses_further_orders() {
 /// A thread must not stay stopped after the means of stopping it was removed. So the thread is
 /// resumed first.
 #[test]
-fn dropping_a_stop_resumes_thread_before_forgetting_the_stop() {
+fn thread_is_resumed_if_its_stop_method_is_removed() {
     let Some(_alone) = begin() else { return };
     for target in targets() {
         let state = TempDir::new().unwrap();
@@ -567,7 +567,7 @@ fn stopped_or_ended_or_already_scheduled_target_is_refused() {
 }
 
 #[test]
-fn threads_are_restored_on_drop_without_a_writable_journal() {
+fn dropped_fence_restores_threads_even_without_a_writable_journal() {
     let Some(_alone) = begin() else { return };
     let target = Target::process();
     let mut fence = Fence::start(keeper(Path::new("/proc/nowhere"))).unwrap();

@@ -128,7 +128,7 @@ fn monitor_socket_forbidden_to_the_vm_user_is_never_opened() {
 /// A symbolic link changes all the time. It leads to no socket or to root's socket, also between
 /// the check of the path and the connection.
 #[test]
-fn monitor_link_changed_to_foreign_socket_receives_no_data() {
+fn root_socket_behind_changing_monitor_symlink_receives_no_data() {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: needs root");
     }

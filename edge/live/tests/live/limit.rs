@@ -165,7 +165,7 @@ fn each_mechanism_limits_a_process_until_the_limit_is_dropped() {
 }
 
 #[test]
-fn limit_is_removed_if_the_limiting_process_is_killed() {
+fn cpu_limit_is_removed_if_the_limiting_process_is_killed() {
     let Some(_alone) = begin() else { return };
     let scratch = TempDir::new().unwrap();
     let state = scratch.path().join("state");

@@ -217,7 +217,7 @@ fn work_conserving_target_threads_receive_equal_time_in_ten_periods() {
 }
 
 #[test]
-fn threads_with_unequal_nice_values_receive_equal_slices() {
+fn threads_with_unequal_nice_values_share_reserved_time_equally() {
     let Some(_alone) = begin() else { return };
     is_even(Held { nice_step: 4, ..HELD });
     is_even(Held { nice_step: 4, kind: "threads", ..HELD });
@@ -229,7 +229,7 @@ fn threads_with_unequal_nice_values_receive_equal_slices() {
 }
 
 #[test]
-fn threads_on_two_cpus_receive_at_least_half_the_average() {
+fn threads_on_two_cpus_receive_at_least_half_average_time() {
     let Some(_alone) = begin() else { return };
     if cpus(2).len() < 2 {
         println!("skipped: needs two CPUs");

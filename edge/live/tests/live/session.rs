@@ -287,7 +287,7 @@ fn vcpu_with_changed_affinity_runs_only_on_its_new_cpu() {
 
 /// `chrt` and `taskset` change a member's thread. The session undoes and reports the changes.
 #[test]
-fn foreign_class_and_affinity_changes_are_undone_and_reported() {
+fn scheduling_class_and_affinity_set_by_other_programs_are_undone() {
     let Some(_alone) = begin() else { return };
     let real = cpus(2);
     let target = Target::spinner();

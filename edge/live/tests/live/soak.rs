@@ -226,7 +226,7 @@ enum Whom {
 }
 
 #[test]
-fn soak_test_killing_scheduler_and_keeper_leaves_targets_restored() {
+fn targets_are_restored_after_random_kills_of_scheduler_and_keeper() {
     let Some(_alone) = begin() else { return };
     let length = env::var(LENGTH).ok().and_then(|text| text.parse().ok()).unwrap_or(15);
     let deadline = Instant::now() + Duration::from_secs(length);

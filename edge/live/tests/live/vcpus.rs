@@ -122,7 +122,7 @@ fn qmp_events_before_an_answer_are_skipped() {
 }
 
 #[test]
-fn qmp_vcpus_sharing_one_thread_are_returned_once() {
+fn qmp_vcpus_that_share_one_thread_are_returned_as_one() {
     let cpus =
         r#"{"return": [{"cpu-index": 0, "thread-id": 7}, {"cpu-index": 1, "thread-id": 7}]}"#;
     assert_eq!(answering(cpus).ask().expect("an answer"), [told(0, 7)]);
@@ -190,7 +190,7 @@ fn qmp_request_times_out_if_the_monitor_sends_only_events() {
 }
 
 #[test]
-fn qmp_connection_that_the_monitor_closes_causes_a_specific_error() {
+fn qmp_connection_closed_by_the_monitor_is_reported_as_closed() {
     let error = Monitor::with(vec![say(GREETING), Step::Hear("qmp_capabilities")]).ask();
     let error = error.expect_err("the monitor closes the connection");
     assert!(

@@ -250,7 +250,7 @@ fn pipe() -> (OwnedFd, OwnedFd) {
 /// The start of a process is reported before the process runs, and its exit before the process is
 /// switched out for the last time.
 #[test]
-fn fork_precedes_first_child_event_and_exit_precedes_last_event() {
+fn fork_event_precedes_child_run_and_exit_precedes_last_switch() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (tell, told) = channel();
@@ -279,7 +279,7 @@ fn fork_precedes_first_child_event_and_exit_precedes_last_event() {
 }
 
 #[test]
-fn sleeping_thread_is_reported_to_block_and_wake_in_turn() {
+fn each_sleep_of_thread_is_reported_as_block_or_preemption() {
     let Some(mut watch) = watch() else { return };
     let sleeper = Worker::new(|| {
         for _ in 0..20 {
@@ -303,7 +303,7 @@ fn sleeping_thread_is_reported_to_block_and_wake_in_turn() {
 }
 
 #[test]
-fn wake_on_waker_cpu_is_recorded_and_notified_once() {
+fn wake_from_the_same_cpu_is_recorded_and_notified_once() {
     let Some(mut watch) = watch() else { return };
     let cpu = some_cpu();
     let (from, to) = pipe();

@@ -181,7 +181,7 @@ fn full_job_record_pipe_does_not_delay_a_load() {
 }
 
 #[test]
-fn load_drops_job_records_if_the_job_pipe_has_no_reader() {
+fn load_drops_job_records_if_job_pipe_has_no_reader() {
     let (read, write) = rustix::pipe::pipe().unwrap();
     drop(read);
     let program = Program::once(vec![Step::Done; 3]);
@@ -205,7 +205,7 @@ fn length_option_ends_a_load_that_computes_or_sleeps() {
 }
 
 #[test]
-fn load_program_takes_random_values_from_its_own_random_stream() {
+fn load_program_draws_its_compute_times_from_the_given_stream() {
     let draw = Draw::Uniform { least: Span::from_us(100), most: Span::from_us(900) };
     let program = Program::once(vec![Step::Compute(draw); 20]);
     let mut stream = draws();

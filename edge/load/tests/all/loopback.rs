@@ -123,7 +123,7 @@ const WEB: &str = "work = { kind = \"web-server\", each = \"uniform 20us 60us\",
                    response = \"100KiB\", processes = 2 }";
 
 #[test]
-fn web_load_answers_every_request_and_both_sides_count_equally() {
+fn web_load_answers_all_requests_and_client_counts_match_server() {
     let server = Server::start(serving(WEB, SystemClients::default()));
     let clients = [(httperf(2000, LONG), 60), (closed(4, Span::ZERO), 80)];
     for (kind, number) in clients {
@@ -171,7 +171,7 @@ fn ping_load_receives_answers_no_faster_than_the_configured_rate() {
 }
 
 #[test]
-fn ping_load_is_answered_even_if_no_server_task_waits() {
+fn pings_are_answered_by_a_load_without_server_tasks() {
     let from = SystemClients { requests: true, ..SystemClients::default() };
     let server = Server::start(serving("", from));
     let every = Span::from_us(100);
@@ -326,7 +326,7 @@ fn disk_load_reads_whole_blocks_and_leaves_no_file_behind() {
 }
 
 #[test]
-fn compile_load_requests_files_until_its_total_is_computed() {
+fn compile_load_requests_files_until_total_cpu_time_is_used() {
     let work = "work = { kind = \"compile\", jobs = 3, each = \"1ms\", read = \"8KiB\", \
                 wait = \"uniform 10us 50us\", total = \"30ms\" }";
     let (notes, jobs) = rustix::pipe::pipe().unwrap();

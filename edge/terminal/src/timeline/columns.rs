@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn interval_on_a_timeline_is_divided_over_its_columns() {
+    fn timeline_interval_is_divided_among_the_columns_it_covers() {
         let window = Window::new(Time::from_ns(100), Span::from_ns(40), 4);
         let spread = |from, to| -> Vec<_> {
             let spread = window.spread((Time::from_ns(from), Time::from_ns(to)));

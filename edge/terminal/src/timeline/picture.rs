@@ -232,7 +232,7 @@ fn legend(timeline: &Timeline, alphabet: &Alphabet, canvas: &mut Canvas) {
             entries.push((
                 alphabet.short.to_string(),
                 Hue::Short,
-                "the period before had less than its slice",
+                "less than its slice in the previous period",
             ));
         }
     }

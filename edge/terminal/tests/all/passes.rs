@@ -82,7 +82,7 @@ fn vcpu_replaced_before_running_is_listed_as_empty_timeslice() {
 }
 
 #[test]
-fn list_of_scheduling_passes_counts_granted_and_empty_timeslices() {
+fn list_of_scheduling_passes_shows_granted_and_empty_timeslices() {
     let mut text = Vec::new();
     let mut list = Listing::new(&mut text, &[], at(10), Span::from_ms(5)).with_passes();
     entries().iter().for_each(|entry| entry.pass_to(&mut list));

@@ -157,7 +157,7 @@ fn table_of_compare_command_shows_runs_side_by_side() {
 }
 
 #[test]
-fn compare_table_shows_answers_and_response_times_of_servers() {
+fn compare_table_shows_completed_jobs_and_response_times_of_servers() {
     let answered = |after: &[u64]| {
         let job = |&(start, after): &(u64, u64)| Record::Job {
             vcpu: vcpu(0),
@@ -185,7 +185,7 @@ fn compare_table_shows_answers_and_response_times_of_servers() {
 }
 
 #[test]
-fn values_missing_in_a_table_are_explained_below_it() {
+fn missing_table_values_are_explained_below_the_table() {
     let script = Script::new(&["a"]).knows(false, false).promised(0, 0, 2_000, 10_000);
     let run = script.used(0, 0, (0, 500_000, 90_000), (0, true)).ended(500_000);
     assert_text(

@@ -107,7 +107,7 @@ web and db next to batch, edf, sim, seed 1
   ▁█ ran as entitled, part to all of a column (CPU: A)
   ░▒ ran in slack (CPU: a)   ╌─ waiting (blank: blocked)
   · CPU mostly without vCPU   ╵ a period begins
-  ✗ the period before had less than its slice
+  ✗ less than its slice in the previous period
   The run ended at 38.000ms.
 ";
 
@@ -127,7 +127,7 @@ web and db next to batch, edf, sim, seed 1
   +# ran as entitled, part to all of a column (CPU: A)
   -= ran in slack (CPU: a)   . waiting (blank: blocked)
   . CPU mostly without vCPU   | a period begins
-  ! the period before had less than its slice
+  ! less than its slice in the previous period
   The run ended at 38.000ms.
 ";
 

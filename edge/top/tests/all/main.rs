@@ -78,7 +78,7 @@ fn top_screen_omits_the_least_important_columns_on_narrow_terminals() {
 }
 
 #[test]
-fn top_screen_shows_causes_of_waiting_for_the_selected_row() {
+fn top_screen_shows_causes_of_waiting_of_selected_vm() {
     let (snapshot, mut view) = (snapshot(), View::default());
     for key in [Key::Down, Key::Enter] {
         assert!(view.press(key, &snapshot));
@@ -90,7 +90,7 @@ fn top_screen_shows_causes_of_waiting_for_the_selected_row() {
 }
 
 #[test]
-fn top_screen_sorts_and_filters_its_rows_by_keys() {
+fn keys_pressed_in_top_screen_sort_and_filter_its_rows() {
     let (snapshot, mut view) = (snapshot(), View::default());
     let names = |view: &View| -> Vec<String> {
         view.rows(&snapshot).into_iter().map(|row| row.name).collect()

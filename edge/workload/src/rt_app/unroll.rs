@@ -203,7 +203,7 @@ mod tests {
     const MS: fn(u64) -> Span = Span::from_ms;
 
     #[test]
-    fn thread_that_repeats_one_phase_becomes_work_that_repeats() {
+    fn rt_app_thread_that_repeats_one_phase_becomes_repeating_work() {
         let timer = "{ run: 3000, timer: { ref: 'unique', period: 30000 } }";
         assert_eq!(of(timer), Ok(Work::Periodic { period: MS(30), work: MS(3) }));
         let sleep = "{ run0: 3000, run1: 1000, sleep: 6000 }";
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_with_a_timer_become_jobs_with_ready_times() {
+    fn rt_app_phases_with_timer_become_jobs_with_ready_times() {
         let text = "{ loop: 1, phases: {
             wait: { sleep: 5000 },
             light: { loop: 2, run: 3000, timer: { period: 30000 } },
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn phases_with_sleeps_become_jobs_with_think_times() {
+    fn rt_app_phases_with_sleeps_become_jobs_with_think_times() {
         let text = "{ loop: 1, phases: {
             a: { loop: 2, run: 3000, sleep: 2000 }, b: { run: 1000, run: 1000 } } }";
         let jobs = vec![(MS(0), MS(3)), (MS(2), MS(3)), (MS(2), MS(2))];
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_with_endless_phases_that_take_no_time_is_refused() {
+    fn rt_app_thread_that_loops_without_computing_is_refused() {
         let text = "{ phases: { a: { run: 0 }, b: { run: 0, sleep: 0 } } }";
         assert_eq!(of(text), Err("the thread never computes".to_owned()));
         let text =
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn thread_that_sleeps_after_a_timer_is_refused() {
+    fn rt_app_thread_that_sleeps_after_a_timer_is_refused() {
         let text = "{ run: 1000, timer: { period: 5000 }, sleep: 100 }";
         assert!(of(text).is_err_and(|why| why.contains("`sleep`")));
     }

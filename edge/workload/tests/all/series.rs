@@ -83,7 +83,7 @@ fn scenario_with_inlined_jobs_needs_no_other_file() {
 }
 
 #[test]
-fn series_axis_has_one_point_for_each_burst_model() {
+fn experiment_axis_of_series_has_a_point_per_burst_model() {
     let bursts = vec![BurstModel::Even, BurstModel::Random, BurstModel::Block];
     let options = Options { bursts, part: Some((1, 2)), ..Options::default() };
     let file = SourceFile { name: "vm.txt", bytes: PLANETLAB };
@@ -97,7 +97,7 @@ fn series_axis_has_one_point_for_each_burst_model() {
 }
 
 #[test]
-fn damaged_series_are_refused_with_their_line() {
+fn damaged_series_file_is_refused_with_the_line_number() {
     refused(Kind::PlanetLab, b"12\n1x\n", "file:2: `1x` is not a whole percentage");
     refused(Kind::PlanetLab, b"12\n\n7\n", "file:2: the line is empty");
     refused(Kind::PlanetLab, b"\x1f\x8b\x08", "file: the file is compressed");

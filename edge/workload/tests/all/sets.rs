@@ -62,7 +62,7 @@ fn eva_tasks_become_task_set_if_deadlines_are_within_periods() {
 }
 
 #[test]
-fn random_tasks_have_the_given_sum_of_utilisations_and_periods() {
+fn random_tasks_have_given_total_utilisation_and_period_range() {
     let set = SetOptions {
         tasks: 12,
         utilisation: CpuShare::from_ppm(1_500_000),
@@ -98,7 +98,7 @@ fn random_tasks_have_the_given_sum_of_utilisations_and_periods() {
 }
 
 #[test]
-fn impossible_random_set_is_refused_with_both_numbers() {
+fn refusal_of_random_task_set_states_value_and_allowed_range() {
     let usual = SetOptions::default();
     let ms = Span::from_ms;
     for (set, says) in [

@@ -86,7 +86,7 @@ impl Sink for Runs {
 }
 
 #[test]
-fn simso_sets_are_scheduled_as_in_simso_to_the_nanosecond() {
+fn simso_task_sets_are_scheduled_exactly_as_in_simso() {
     let sets = sets();
     assert_eq!(sets.len(), 100);
     for TaskSet { name, xml, runs: expected } in sets {

@@ -23,7 +23,7 @@ fn ms(slot: u32, ms: u64) -> (VcpuId, Span) {
 }
 
 #[test]
-fn event_reschedules_own_cpu_and_cpus_named_by_the_policy() {
+fn host_event_reschedules_its_cpu_and_cpus_named_by_policy() {
     let share = no_share();
     let told = VcpuHint::Tasks(Tasks::default());
     for (fact, cpus) in [
@@ -53,7 +53,7 @@ fn event_reschedules_own_cpu_and_cpus_named_by_the_policy() {
 }
 
 #[test]
-fn cpus_named_by_policy_at_charge_or_start_are_rescheduled() {
+fn cpus_named_when_policy_charges_or_starts_vcpu_are_rescheduled() {
     let mut story = one_runs();
     story.hardware.now = at(1);
     story.answers().ask_when_charged = CpuSet::one(CPU1);
@@ -103,7 +103,7 @@ fn waking_vcpu_is_offered_to_only_one_idle_cpu() {
 }
 
 #[test]
-fn woken_vcpu_already_started_is_not_offered_to_another_cpu() {
+fn woken_vcpu_that_runs_is_not_offered_to_another_cpu() {
     let mut story = one_runs();
     story.join(2, &[]);
     story.wants(CPU1, run(2, 1));
@@ -113,7 +113,7 @@ fn woken_vcpu_already_started_is_not_offered_to_another_cpu() {
 }
 
 #[test]
-fn vcpu_that_hardware_allows_again_causes_rescheduling_only_while_waiting() {
+fn hardware_permission_for_vcpu_causes_rescheduling_only_if_vcpu_waits() {
     let mut story = one_runs();
     story.wants(CPU1, run(1, 1));
     story.answers().ask = CpuSet::NONE;
@@ -204,7 +204,7 @@ fn cpu_time_is_measured_only_once_per_cpu_and_instant() {
 }
 
 #[test]
-fn join_sets_all_policy_timers_and_reschedule_sets_one_timer() {
+fn vcpu_join_sets_all_cpu_timers_and_reschedule_sets_one() {
     let mut story = Story::scripted(2);
     let both = [(CPU0, at(5)), (CPU1, at(6))];
     story.answers().alarms.extend(both);
@@ -268,7 +268,7 @@ fn list_of_next_vcpus_stops_at_first_invalid_policy_pick() {
 }
 
 #[test]
-fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
+fn trace_records_the_reservation_of_each_joining_vcpu() {
     let promised = |policy: &str, share: &[(&'static str, &'static str)]| {
         let mut story = Story::new(policy, 1);
         story.hardware.now = at(3);
@@ -305,7 +305,7 @@ fn trace_records_the_reservation_of_a_vcpu_when_it_joins() {
 }
 
 #[test]
-fn host_reports_vcpu_policy_state_and_occupant_of_each_cpu() {
+fn host_reports_policy_state_of_vcpu_and_occupant_of_cpu() {
     let story = one_runs();
     assert_eq!(story.host.account(vcpu(1)), [("who", "d1v0".to_owned())]);
     assert_eq!(story.host.moment().occupant(CPU0), Some(vcpu(0)));

@@ -74,8 +74,8 @@ fn reports_of_overlapping_run_intervals_on_one_cpu_are_refused() {
     assert_eq!(broken, Broken::UsedTwice { used: twice, reported: at(3) });
     assert_eq!(
         text,
-        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms on, but had reported it until \
-         3.000ms already"
+        "the hardware reported CPU time of d0v0 on cpu0 from 2.999ms on, but it had already \
+         reported CPU time until 3.000ms"
     );
 }
 
@@ -314,7 +314,7 @@ fn policy_that_requests_scheduling_passes_endlessly_is_an_error() {
 }
 
 #[test]
-fn policy_timer_left_in_the_past_is_an_error() {
+fn policy_timer_that_is_not_in_future_is_an_error() {
     let mut story = Story::scripted(2);
     story.step_at(at(3), Fact::AlarmRang(CPU1));
     story.answers().alarms.insert(CPU1, at(3) + Span::from_ns(1));
@@ -362,7 +362,7 @@ fn vcpu_refused_by_hardware_mid_timeslice_runs_when_allowed_again() {
 }
 
 #[test]
-fn refused_vcpu_runs_on_any_idle_cpu_when_allowed_again() {
+fn vcpu_refused_by_hardware_runs_on_idle_cpu_once_allowed() {
     let mut story = Story::new("round-robin", 2);
     story.join(0, &[]);
     story.join(1, &[]);

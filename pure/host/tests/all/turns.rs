@@ -196,7 +196,7 @@ fn run_interval_is_split_at_gap_in_reported_cpu_time() {
 
 /// On a shared host, the kernel's scheduler gives slack to vCPUs outside of timeslices.
 #[test]
-fn cpu_time_of_unpicked_vcpu_is_recorded_as_slack() {
+fn cpu_time_of_vcpu_outside_timeslices_is_recorded_as_slack() {
     let mut story = one_runs();
     story.join(1, &[]);
     story.hardware.now = at(14);

@@ -188,7 +188,7 @@ fn contract_check_detects_a_policy_that_starves_a_vcpu() {
 }
 
 #[test]
-fn contract_check_detects_short_and_long_slices() {
+fn contract_check_detects_wrong_slice_lengths() {
     assert_caught(Wrong::ChargesTwice, "ShortSlice");
     assert_caught(Wrong::GivesTooMuch, "OverSlice");
 }

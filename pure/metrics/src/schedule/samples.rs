@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn percentile_of_joined_blocks_equals_the_percentile_of_all_samples() {
+    fn merged_histogram_percentile_is_within_a_sixteenth_of_exact_value() {
         let mut samples = Samples::default();
         for ns in 1..=100_u64 {
             samples.add(usize::from(ns % 2 == 0), Span::from_ns(ns * 1_000));

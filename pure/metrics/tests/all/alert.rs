@@ -32,7 +32,7 @@ fn seconds(warmup: u64, ran: &[(u32, u64, u64, u64)], end: u64) -> Vec<Vec<Span>
 }
 
 #[test]
-fn alert_test_spreads_run_interval_cpu_time_over_seconds() {
+fn allocation_error_test_divides_run_interval_cpu_time_among_seconds() {
     let half = SECOND / 2;
     // The vCPU receives four fifths of the CPU for three seconds, from the middle of the warm-up
     // on.
@@ -43,14 +43,14 @@ fn alert_test_spreads_run_interval_cpu_time_over_seconds() {
 }
 
 #[test]
-fn alert_test_leaves_out_incomplete_second_at_run_end() {
+fn allocation_error_test_omits_incomplete_second_at_run_end() {
     let found = seconds(0, &[(0, 0, SECOND + 10, SECOND + 10)], 2 * SECOND - 1);
     assert_eq!(found, [vec![us(SECOND)], vec![Span::ZERO]]);
     assert_eq!(seconds(0, &[], 10), [vec![], vec![]]);
 }
 
 #[test]
-fn alert_test_error_is_positive_if_vcpu_exceeded_the_share() {
+fn allocation_error_is_positive_if_vcpu_received_more_than_share() {
     let error =
         |used, share| allocation_error(us(used), Span::from_secs(1), CpuShare::from_ppm(share));
     assert_eq!(error(47_000, 10_000), 3_700_000, "4.7 % received with a share of 1 %");
@@ -63,7 +63,7 @@ fn alert_test_error_is_positive_if_vcpu_exceeded_the_share() {
 }
 
 #[test]
-fn alert_test_sorts_run_errors_and_computes_quantiles() {
+fn allocation_errors_of_a_run_are_sorted_and_have_quantiles() {
     let errors: AllocationErrors = [30, -10, 20, 0, -40].into_iter().collect();
     assert_eq!(errors.sorted(), [-40, -10, 0, 20, 30]);
     assert_eq!((errors.smallest(), errors.largest()), (Some(-40), Some(30)));

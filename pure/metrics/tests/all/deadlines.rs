@@ -31,7 +31,7 @@ fn vcpu_receiving_slice_by_period_end_meets_the_deadline() {
 /// at 15 ms and made up at 15.5 ms. Then the clock is set, and a period ends after 8 ms with a
 /// budget of 1.6 ms.
 #[test]
-fn reservation_with_phase_moves_deadlines_when_clock_is_set() {
+fn deadlines_of_reservation_with_phase_move_when_clock_is_set() {
     let reservation = Reservation::new(us(2_000), us(10_000)).ok();
     let (at, vcpu, phase) = (Time::START, vcpu(0), Some(us(5_000)));
     let promised = Record::Promised {
@@ -84,7 +84,7 @@ fn starved_vcpu_misses_every_deadline_until_it_runs() {
 }
 
 #[test]
-fn late_slice_before_timely_slices_is_one_deadline_miss() {
+fn one_late_slice_before_timely_slices_is_one_deadline_miss() {
     // The first slice is 1 ms late. The later slices are on time, with at most one slice in a
     // period.
     let script = awake().ran(0, 9_000, 11_000).ran(0, 12_000, 13_000).ran(0, 20_000, 22_000);
@@ -111,7 +111,7 @@ fn deadline_check_deducts_vcpu_overrun_from_the_next_slice() {
 }
 
 #[test]
-fn deadline_check_deducts_at_most_one_slice_per_period() {
+fn overrun_deduction_is_at_most_one_slice_per_period() {
     // The vCPU receives five slices at once. The excess of four slices is deducted from the next
     // four periods. The period after them has a full budget.
     let vcpu = awake().ran_late(0, 0, 10_000, 8_000).first_ended(60_000);
@@ -167,7 +167,7 @@ fn period_beginning_while_vcpu_is_blocked_has_no_deadline() {
 }
 
 #[test]
-fn excess_cpu_time_is_deducted_from_periods_skipped_by_block() {
+fn excess_cpu_time_is_deducted_from_periods_of_blocked_vcpu() {
     // The excess is 6 ms. 4 ms are deducted from the periods that begin at 10 and 20 ms, and the
     // remainder from the period that begins at 30 ms.
     let script = awake().ran_late(0, 0, 8_000, 6_000).blocked(0, 8_000).woke(0, 40_000);
@@ -207,7 +207,7 @@ fn excess_cpu_time_is_deducted_after_a_reservation_change() {
 }
 
 #[test]
-fn excess_of_an_absent_vcpu_shrinks_at_its_reserved_rate() {
+fn vcpu_that_left_repays_excess_cpu_time_at_reserved_rate() {
     // The vCPU receives all 2 ms of its period by 2 ms and leaves, with an excess of 1.6 ms. It is
     // absent for 4 ms, after which half of the excess remains.
     for (until, misses) in [(7_200, 0), (7_199, 1)] {
@@ -257,7 +257,7 @@ fn vcpu_that_rejoins_has_no_deduction_for_its_earlier_overrun() {
 }
 
 #[test]
-fn cpu_time_recorded_late_counts_in_the_current_period() {
+fn late_recorded_cpu_time_counts_in_the_period_of_recording() {
     // The CPU time from before the block is recorded only when the vCPU has woken again, which is
     // in the third period.
     let script = awake().ran(0, 0, 1_000).blocked(0, 5_000).woke(0, 20_000);

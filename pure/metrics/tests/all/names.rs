@@ -4,7 +4,7 @@ use crate::script::{Script, us, web_servers};
 use slackline_metrics::{FieldValue, Measure};
 
 #[test]
-fn each_metric_is_found_by_the_name_that_claims_use() {
+fn each_metric_is_found_by_its_name_in_scenario_claims() {
     let run = web_servers();
     let cases = [
         ("misses", Some("web.1"), Measure::Count(1)),

@@ -59,7 +59,7 @@ fn excess_cpu_time_is_share_error_only_under_hard_limit() {
 }
 
 #[test]
-fn second_with_block_has_share_error_only_above_the_share() {
+fn second_with_block_counts_only_excess_time_as_share_error() {
     // In the first second the vCPU blocks and receives less than it reserved. In the second one it
     // receives exactly its reservation.
     let sleeps = |script: Script| {
@@ -253,7 +253,7 @@ fn vcpu_that_joins_runnable_has_no_wake_to_run_latency() {
 }
 
 #[test]
-fn switch_is_counted_only_after_a_gap_or_another_vcpu() {
+fn context_switch_is_counted_only_after_gap_or_another_vcpu() {
     let script = Script::new(&["a", "b"]).ran(0, 0, 10).ran_spare(0, 10, 20).ran(1, 20, 30);
     let script = script.ran(0, 30, 40).ran(0, 41, 50).used(0, 1, (60, 70, 10), (0, true));
     let run = script.ended(100);
@@ -289,7 +289,7 @@ fn job_without_a_deadline_is_never_counted_as_late() {
 }
 
 #[test]
-fn bytes_moved_by_vcpu_are_summed_after_the_warm_up() {
+fn bytes_moved_by_vcpu_are_counted_only_after_warm_up() {
     let moved =
         |us_at: u64, bytes| Record::Moved { at: Time::START + us(us_at), vcpu: vcpu(0), bytes };
     let script = Script::new(&["a"]).warmup(100).with(moved(99, 1)).with(moved(100, 20));
@@ -326,7 +326,7 @@ fn spent(vcpu: Option<VcpuId>, kind: OverheadKind, from: u64, to: u64) -> Record
 /// The run lasts 100 us, with 10 us of warm-up. A tick lasts beyond the end of the warm-up. Then
 /// come a switch and a tick on an idle CPU.
 #[test]
-fn program_overhead_and_idle_time_sum_to_measured_cpu_time() {
+fn program_time_plus_overhead_plus_idle_time_equals_measured_time() {
     let of = |slot| Some(vcpu(slot));
     let slowed = Record::Slowed {
         vcpu: of(0).expect("slot 0 has a vCPU"),
@@ -385,7 +385,7 @@ fn time_without_vcpus_counts_as_other_programs_stolen_or_unused() {
 }
 
 #[test]
-fn kernel_accounting_across_warm_up_end_is_counted_in_proportion() {
+fn kernel_accounting_interval_counts_only_its_part_after_warm_up() {
     // Half of the first 100 ms is after the warm-up. So half of the idle time in these 100 ms
     // counts.
     let script = Script::new(&["a"]).warmup(50_000).with(books(0, 0, 0, 0, 0));

@@ -193,7 +193,7 @@ fn why_command_blames_late_timer_only_for_prolonged_vcpu_runs() {
 }
 
 #[test]
-fn why_command_counts_stops_and_pauses_only_off_the_cpu() {
+fn why_command_counts_stopped_time_only_while_vcpu_is_descheduled() {
     let thread = HostThreadId::new(WEB_THREAD);
     let (from, to) = (at(1_000), at(3_000));
     let blame = blame(&[
@@ -301,7 +301,7 @@ fn why_command_hides_names_of_other_owners_from_a_tenant() {
 }
 
 #[test]
-fn why_command_lists_known_vms_if_the_vm_is_unknown() {
+fn why_command_lists_known_vms_if_requested_vm_is_unknown() {
     let answer = ask("nobody", &[ended(1)]);
     assert_eq!((answer.vcpus.len(), answer.vms), (0, vec!["db".to_owned(), "web".to_owned()]));
     assert_eq!(ask("web.0", &[ended(1)]).vcpus.len(), 1);

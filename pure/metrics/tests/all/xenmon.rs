@@ -155,7 +155,7 @@ fn xenmon_reports_vcpu_sum_under_the_domain_name() {
 }
 
 #[test]
-fn xenmon_counts_io_for_both_domains_and_omits_unrecorded_io() {
+fn xenmon_counts_io_for_served_and_serving_domain_if_recorded() {
     let vcpus = [WEB[0], (vcpu(1), "dom0", "dom0")];
     let run = ran(0, (0, 10_000), 30_000, RanEnd::Over);
     let field = |summary: &XenMonSummary, name: &str| {
@@ -183,7 +183,7 @@ fn xenmon_counts_io_for_both_domains_and_omits_unrecorded_io() {
 }
 
 #[test]
-fn xenmon_fields_are_missing_without_recorded_run_intervals() {
+fn xenmon_fields_that_need_unrecorded_events_are_missing() {
     let knows = Knowledge { sleep: false, stretches: false, resolution: us(1), overhead: false };
     let header = Header { knows, ..header() };
     let summary = shown(monitor(&header, WEB), &[ran(0, (0, 10_000), 30_000, RanEnd::Over)]);

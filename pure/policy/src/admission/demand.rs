@@ -177,7 +177,7 @@ mod tests {
 
     /// A deadline more than two years away is not examined.
     #[test]
-    fn demand_test_ignores_deadlines_more_than_two_years_away() {
+    fn demand_test_has_no_horizon_for_deadlines_beyond_two_years() {
         let due = |far| horizon([one(((0, 0), (1, far, far), 0))].into_iter());
         assert_eq!([FAR - 1, FAR].map(|far| due(far).is_some()), [true, false]);
     }

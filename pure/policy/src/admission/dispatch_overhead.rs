@@ -76,7 +76,7 @@ mod tests {
 
     /// Two dispatches of a microsecond each per period.
     #[test]
-    fn overhead_of_two_dispatches_is_added_to_a_fitting_slice() {
+    fn slice_and_overhead_of_two_dispatches_must_fit_into_period() {
         let looks = DispatchOverhead::on(&Topology::flat(1).with_dispatch(Span::from_us(1)));
         for (slice, fits, all) in [(2, true, 4), (3, true, 5), (4, false, 5), (5, false, 5)] {
             let (slice, within) = (Span::from_us(slice), Span::from_us(5));

@@ -251,7 +251,7 @@ mod tests {
         /// Periods that divide 2^4 · 3^2 · 5 · 7 ns can be added in plain integers. Reservations
         /// that were removed count for nothing.
         #[test]
-        fn test_for_available_capacity_agrees_with_integer_arithmetic(
+        fn check_for_available_capacity_agrees_with_integer_arithmetic(
             terms in prop::collection::vec((1u64..=100, 0usize..24), 1..12),
             gone in prop::collection::vec((1u64..=100, 0usize..24), 0..4),
             ppm in 1u32..=1_000_000,

@@ -126,21 +126,21 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_is_placed_on_lowest_numbered_of_several_equal_cpus() {
+    fn placement_chooses_lowest_numbered_of_equally_free_cpus() {
         assert_eq!(place(Packing::Spread, None, &[0, 1, 2, 3, 4]), Ok(2));
         assert_eq!(place(Packing::Spread, None, &[0, 3, 4]), Ok(4));
         assert_eq!(place(Packing::Pack, None, &[0, 1, 2, 3, 4]), Ok(1));
     }
 
     #[test]
-    fn placement_keeps_vcpu_in_place_if_affinity_and_capacity_allow() {
+    fn vcpu_keeps_its_cpu_if_affinity_and_capacity_allow() {
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1, 2, 3, 4]), Ok(3));
         assert_eq!(place(Packing::Spread, Some(3), &[0, 1]), Ok(1));
         assert_eq!(place(Packing::Pack, Some(0), &[0, 2, 3]), Ok(2));
     }
 
     #[test]
-    fn refused_placement_returns_the_allowed_cpu_with_most_capacity() {
+    fn refused_placement_returns_allowed_cpu_with_most_available_capacity() {
         assert_eq!(place(Packing::Spread, None, &[0]), Err(0));
         assert_eq!(place(Packing::Pack, Some(1), &[0]), Err(0));
     }

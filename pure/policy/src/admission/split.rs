@@ -457,7 +457,7 @@ mod tests {
     /// The split vCPU `c` forfeits the budget that it would have used while it was blocked.
     /// Otherwise `a` would miss its deadline.
     #[test]
-    fn split_vcpu_that_blocks_forfeits_the_budget_of_its_subtasks() {
+    fn split_vcpu_forfeits_the_budget_it_would_use_while_blocked() {
         picture(
             "edf place=split reserve=0.1cpu",
             "
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn refusal_of_an_unsplittable_vcpu_states_the_longest_slice() {
+    fn refusal_under_split_placement_states_the_longest_slice_that_fits() {
         for policy in ["edf", "sedf"] {
             let spec = find(policy).unwrap();
             let values =

@@ -169,7 +169,7 @@ mod tests {
         /// Holds for any sequence of joins, changes and leaves, any dispatch overhead and any
         /// affinity.
         #[test]
-        fn longest_reported_slice_is_admitted_and_longer_slice_is_refused(
+        fn admission_accepts_reported_available_slice_and_refuses_longer_slice(
             steps in prop::collection::vec((0u32..8, 1u64..1_000, 0usize..6, 0usize..4), 0..30),
             (period, only) in (0usize..6, 0usize..4),
             dispatch in 0u64..3,

@@ -404,7 +404,7 @@ mod tests {
     /// A vCPU that reserves half a CPU is 4 ms ahead of its fluid rate. This excess accrues in 8
     /// ms.
     #[test]
-    fn reduced_share_stays_booked_in_full_until_zero_lag_time() {
+    fn old_share_stays_reserved_until_zero_lag_after_a_reduction() {
         let (mut holds, mut notes) = settled(Some((1, tenths(2))));
         let beyond = |holds: &Holds<u8>, place, now| {
             holds.beyond(place, now, Reservation::slice).collect::<Vec<_>>()
@@ -422,7 +422,7 @@ mod tests {
     /// After a migration the share counts at the new place at once, and at the old place until the
     /// zero-lag time.
     #[test]
-    fn migrating_vcpu_is_booked_on_both_cpus_until_zero_lag() {
+    fn migrated_vcpu_reserves_old_and_new_cpu_until_zero_lag() {
         let (mut holds, mut notes) = settled(Some((2, tenths(5))));
         assert_eq!(notes.0, [(1, tenths(5)), (2, tenths(5))]);
         // The vCPU migrates back. Its hold at the old place still has its excess, and the share is
@@ -437,7 +437,7 @@ mod tests {
     /// A quiescent CPU frees the held share of a vCPU that left. The excess of that vCPU is still
     /// remembered.
     #[test]
-    fn departed_vcpu_excess_is_remembered_after_share_is_freed() {
+    fn excess_cpu_time_is_remembered_after_vcpu_frees_its_share() {
         let (mut holds, mut notes) = settled(None);
         holds.rest(2, &mut notes);
         assert_eq!(notes.0, [(1, tenths(5))]);
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn vcpu_that_leaves_and_rejoins_keeps_its_excess_cpu_time() {
+    fn excess_cpu_time_is_deducted_if_vcpu_leaves_and_rejoins() {
         for name in POLICIES {
             let mut scene = Scene::new(name);
             scene.leave(vcpu(0));

@@ -602,7 +602,7 @@ mod tests {
     }
 
     #[test]
-    fn vm_limit_parameters_are_declared_share_fields_in_every_policy() {
+    fn every_policy_declares_the_parameters_that_set_a_vm_limit() {
         for spec in crate::ALL {
             let Some(limit) = spec.limit else { continue };
             for (name, _) in limit(CpuShare::from_ppm(60_000), Span::from_ms(10)) {
@@ -614,7 +614,7 @@ mod tests {
 
     #[test]
     #[allow(clippy::type_complexity)] // A table of input, message, hint.
-    fn error_about_an_invalid_parameter_names_the_parameter_and_gives_a_hint() {
+    fn invalid_parameter_error_names_the_parameter_and_gives_a_hint() {
         let cases: &[(&[(&str, RawValue<'_>)], &str, &str)] = &[
             (&[], "`period` is missing: how often", "write period = \"10ms\""),
             (

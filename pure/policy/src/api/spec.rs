@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn policy_help_pages_fit_80_columns_with_one_parameters_line() {
+    fn policy_help_pages_fit_80_columns_with_one_parameters_placeholder() {
         for spec in crate::ALL {
             let lines = || spec.page.lines();
             assert_eq!(lines().filter(|line| *line == "{parameters}").count(), 1, "{}", spec.name);

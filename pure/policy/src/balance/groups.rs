@@ -95,7 +95,7 @@ mod tests {
 
     /// Hole 4 of the reference on balancers: vCPUs may migrate to a CPU without vCPUs.
     #[test]
-    fn cpu_without_vcpus_joins_balancer_group_of_eligible_vcpus() {
+    fn cpu_without_vcpus_joins_balancer_group_of_vcpus_allowed_there() {
         assert_eq!(grouped(&[&[0, 2], &[], &[], &[1, 3]]), [vec![0, 2], vec![1, 3]]);
     }
 

@@ -415,7 +415,7 @@ mod tests {
     use crate::picture::picture;
 
     #[test]
-    fn fair_runs_two_spinning_vcpus_in_turn_at_ticks() {
+    fn two_spinning_vcpus_alternate_at_ticks_under_fair() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_divides_a_cpu_by_weight() {
+    fn cpu_time_under_fair_is_divided_by_weight() {
         picture(
             "fair slice=1ms tick=1ms",
             "
@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_idle_cpu_takes_a_waiting_vcpu_of_another_cpu() {
+    fn idle_cpu_under_fair_takes_waiting_vcpu_of_another_cpu() {
         picture(
             "fair slice=3ms tick=4ms",
             "
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn fair_vcpu_with_exhausted_quota_is_throttled_until_period_end() {
+    fn vcpu_with_exhausted_quota_under_fair_waits_for_next_period() {
         picture(
             "fair slice=3ms tick=4ms period=10ms",
             "

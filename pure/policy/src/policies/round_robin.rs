@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn round_robin_runs_last_simultaneous_waker_first_under_xen_rules() {
+    fn xen_round_robin_runs_vcpus_woken_together_in_reverse_order() {
         picture(
             "round-robin rules=xen-2.0 quantum=2ms",
             "

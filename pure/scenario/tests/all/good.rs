@@ -347,7 +347,7 @@ fn scenario_live_targets_are_parsed_with_threads_agent_and_relay() {
 }
 
 #[test]
-fn domain_without_share_takes_any_default_share_of_the_policy() {
+fn domain_without_share_takes_policy_default_or_is_refused() {
     let scenario = full();
     let (edf, round_robin) = (find("edf").unwrap(), find("round-robin").unwrap());
     let sound = &scenario.domains[1];
@@ -426,7 +426,7 @@ fn vcpu_may_be_configured_to_start_blocked_on_given_cpu() {
 
 /// The expected instant is found by a search through all instants in order.
 #[test]
-fn next_clock_step_instant_is_the_first_after_now() {
+fn next_instant_of_periodic_program_step_is_first_after_now() {
     for (period, offset) in [(10, 0), (10, 3), (10, 9), (10, 25), (1, 0), (7, 6)] {
         for now in 0..60 {
             let instants = (0..=60).map(|n| offset % period + n * period);
@@ -510,7 +510,7 @@ fn every_claim_comparison_is_unchanged_if_printed_and_parsed() {
 }
 
 #[test]
-fn claim_can_test_one_domain_all_domains_or_admission() {
+fn claim_without_a_domain_tests_all_domains_or_their_admission() {
     for that in ["misses", "misses of total"] {
         let scenario = least(&format!("[[claim]]\nthat = \"{that}\"\nis = \"at most 0\""));
         assert_eq!((scenario.claims[0].metric.as_str(), &scenario.claims[0].of), ("misses", &None));

@@ -37,7 +37,7 @@ fn release(period: Span, offset: u64) -> Step {
 }
 
 #[test]
-fn recorded_jobs_with_think_times_block_before_each_job() {
+fn recorded_think_time_of_job_becomes_sleep_before_that_job() {
     let work = "{ kind = \"jobs\", think = [\"0s\", \"4ms\", \"1ms\", \"2ms\"], \
                 work = [\"3ms\", \"2ms\", \"0s\", \"forever\"] }";
     let steps = vec![compute(3), sleep(4), compute(2), sleep(3), Step::ComputeForever];

@@ -93,7 +93,8 @@ impl Service {
         });
         let steps: Vec<PlanStep> = steps.collect();
         let (rest, name) = (steps.len() - 1, &prediction.name);
-        let says = format!("{name} is changed first and watched for {watch}; {rest} more wait");
+        let says =
+            format!("{name} is changed first and watched for {watch}; waiting changes: {rest}");
         self.note(now, asked.principal, EventKind::Canary(says));
         let stage = PlanStage::Watching { prediction, watch: *watch };
         self.keep_plan(asked, steps, stage);
@@ -331,7 +332,7 @@ impl Service {
         let entry = self.book.get(&name).map(|entry| (entry.domain, entry.row.revision));
         let Some((domain, _)) = entry.filter(|(_, is)| *is == revision) else {
             let is = entry.map_or_else(|| "released".to_owned(), |(_, is)| format!("at {is}"));
-            let says = format!("{name} was at revision {revision} and is {is}");
+            let says = format!("{name} was at revision {revision} and is now {is}");
             return self.end_canary(now, plan, PlanStage::Stopped(says));
         };
         let measured = world.measured(domain);
@@ -374,7 +375,8 @@ impl Service {
                     let done = step.after.as_ref().and_then(|row| self.book.row(&row.name));
                     step.after = done.cloned();
                 }
-                let says = format!("{name} is as predicted; {} more changed", rows.len());
+                let says =
+                    format!("{name} behaves as predicted; other changes made: {}", rows.len());
                 self.note(now, plan.principal, EventKind::Canary(says));
                 self.end_canary(now, plan, PlanStage::Done);
             }

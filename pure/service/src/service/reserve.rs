@@ -88,8 +88,8 @@ impl Service {
         Ok((row, machine))
     }
 
-    /// Ends a reservation whose process has ended but whose end was not reported yet, for instance
-    /// after a restart of the service. The name of the reservation is then free.
+    /// Ends a reservation if its process has ended and the service has not been notified of that
+    /// yet, for instance after a restart of the service. The name of the reservation is then free.
     fn let_go_if_over(&mut self, now: Time, name: &Name, world: &mut impl World) {
         let Some(entry) = self.book.get(name).filter(|entry| !entry.row.binding.lasts()) else {
             return;

@@ -123,7 +123,7 @@ fn sequences(length: usize) -> Vec<Vec<Request>> {
 }
 
 #[test]
-fn crash_at_any_point_leaves_each_command_done_or_undone() {
+fn service_crash_leaves_each_command_complete_or_without_effect() {
     let mut deaths = 0;
     for commands in (1..=3).flat_map(sequences) {
         for ledger in [Ledger::Quick, Ledger::Slow, Ledger::Fails] {

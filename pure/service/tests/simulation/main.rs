@@ -74,7 +74,7 @@ fn random_faults_leave_each_command_completely_done_or_reverted() {
 /// - Seed 1743187: a defect of the checks. A VM ended and another VM took its place at that
 ///   instant. The checks charged the remaining period of the first VM to the second VM.
 #[test]
-fn simulation_passes_with_every_seed_that_once_revealed_a_defect() {
+fn service_simulation_passes_with_every_seed_that_revealed_a_defect() {
     for seed in [42_634, 192_023, 207_015, 540_112, 1_743_187] {
         if drawn::run(seed, None, false).is_err() {
             panic!("{}", failure(seed, None));
@@ -104,7 +104,7 @@ fn gang_rarely_begins_on_only_some_hosts_under_random_faults() {
 /// The excess of a removed vCPU is repaid at that vCPU's own reserved rate. The rates of the
 /// remaining vCPUs do not count, even after the vCPU is added again.
 #[test]
-fn excess_of_removed_vcpu_shrinks_at_own_reserved_rate() {
+fn removed_vcpu_repays_excess_cpu_time_at_own_reserved_rate() {
     let terms = |slice_ms, vcpus| {
         let each = Reservation::new(Span::from_ms(slice_ms), Span::from_ms(10));
         Terms::new(each.expect("valid terms"), true, vcpus).expect("valid terms")
@@ -131,7 +131,7 @@ fn excess_of_removed_vcpu_shrinks_at_own_reserved_rate() {
 /// A step of the clock is reported in an event if it is at least a tenth of a period that has a
 /// phase.
 #[test]
-fn wall_clock_step_is_logged_if_a_reservation_has_phase() {
+fn wall_clock_step_is_logged_only_if_reservation_has_phase() {
     let mut run = Run::new(1, None, false);
     let root = (Principal::User(0), Some(Role::Administrator));
     let reserve = |name: &str, phase| Request::Reserve {

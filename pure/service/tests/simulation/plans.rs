@@ -76,7 +76,7 @@ fn logged(run: &Run) -> Vec<String> {
 }
 
 #[test]
-fn canary_as_predicted_is_followed_by_all_other_changes() {
+fn plan_continues_with_all_changes_if_canary_is_as_predicted() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2), ("c", 1)])).expect("there is room");
     run.model.measured_ppm = 210_000;
@@ -91,8 +91,8 @@ fn canary_as_predicted_is_followed_by_all_other_changes() {
     assert_eq!(listed(&run), named(&[("a", 1), ("b", 3), ("d", 2)]));
     assert_eq!(stage(&run, ROOT), Some(PlanStage::Done));
     let told = [
-        "canary: a is changed first and watched for 2s; 3 more wait",
-        "canary: a is as predicted; 3 more changed",
+        "canary: a is changed first and watched for 2s; waiting changes: 3",
+        "canary: a behaves as predicted; other changes made: 3",
     ];
     assert_eq!(logged(&run), told);
     // Undoing the plan reverts all its changes.
@@ -103,7 +103,7 @@ fn canary_as_predicted_is_followed_by_all_other_changes() {
 }
 
 #[test]
-fn canary_not_as_predicted_is_undone_and_no_change_follows() {
+fn canary_that_differs_from_prediction_is_undone_and_ends_plan() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     run.model.measured_ppm = 230_000;
@@ -136,7 +136,7 @@ fn canary_is_undone_if_later_plan_changes_are_refused() {
 }
 
 #[test]
-fn plan_stops_if_a_person_changes_its_canary() {
+fn plan_stops_if_another_user_changes_the_canary_reservation() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     run.model.measured_ppm = 200_000;
@@ -149,7 +149,7 @@ fn plan_stops_if_a_person_changes_its_canary() {
 }
 
 #[test]
-fn canary_for_another_revision_of_the_host_is_refused() {
+fn canary_request_based_on_outdated_host_revision_is_refused() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     let asked = run.service.revision();
@@ -166,7 +166,7 @@ fn canary_for_another_revision_of_the_host_is_refused() {
 }
 
 #[test]
-fn undo_after_a_later_change_is_refused_with_both_revisions() {
+fn undo_request_is_refused_after_later_change_by_another_user() {
     let mut run = Run::new(1, None, false);
     ask(&mut run, ROOT, list(&[("a", 2), ("b", 2)])).expect("there is room");
     ask(&mut run, ROOT, change("a", 3)).expect("there is room");
@@ -245,7 +245,7 @@ fn play(run: &mut Run, way: Way) -> Result<(bool, bool), String> {
 }
 
 #[test]
-fn crash_before_any_canary_call_leaves_whole_plan_or_nothing() -> Checked {
+fn service_crash_during_canary_leaves_plan_complete_or_undone() -> Checked {
     let (mut deaths, mut done, mut undone) = (0, 0, 0);
     for measured_ppm in [200_000, 300_000] {
         for (is_there, is_slow) in [(false, false), (true, false), (false, true), (true, true)] {
@@ -274,7 +274,7 @@ fn crash_before_any_canary_call_leaves_whole_plan_or_nothing() -> Checked {
 }
 
 #[test]
-fn ledger_failure_during_a_canary_leaves_whole_plan_or_nothing() {
+fn ledger_failure_during_canary_leaves_plan_complete_or_undone() {
     // The ledger fails for four seconds, starting at each tenth of a second of the plan.
     for fails_ms in (0..3_000).step_by(100) {
         let mut run = Run::new(1, None, false);

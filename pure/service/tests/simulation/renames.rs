@@ -82,7 +82,7 @@ fn reservation_does_not_follow_domain_with_another_uuid_or_user() {
 }
 
 #[test]
-fn reservation_bound_by_name_beats_reservation_following_a_rename() {
+fn reservation_bound_to_new_domain_name_has_precedence_over_rename() {
     let mut run = off();
     reserve(&mut run, "shop");
     run.model.kernel.start_domain("shop", DAEMON, &uuid(1));

@@ -55,7 +55,7 @@ fn errors(phase: u64, starts_on: &str) -> [[i64; 2]; 3] {
 /// would be 25 % in the phases of the last tick of a period. In those phases the first half minute
 /// has an error of up to 7 %, so the error over ten minutes is 0.33 %.
 #[test]
-fn credit_alert_test_error_is_below_one_percent() {
+fn allocation_error_under_credit_is_below_one_percent() {
     for starts_on in ["", "starts_on = 0\n"] {
         for phase in (0..60).map(|step| step * MS / 2) {
             for (hog, [whole, settled]) in errors(phase, starts_on).into_iter().enumerate() {

@@ -44,7 +44,7 @@ proptest! {
 
     /// The extra time of two always runnable vCPUs differs by at most a quantum.
     #[test]
-    fn atropos_busy_vcpu_slack_differs_by_at_most_one_quantum(tasks in set(6, 700_000)) {
+    fn atropos_divides_slack_equally_among_busy_vcpus_within_one_quantum(tasks in set(6, 700_000)) {
         const QUANTUM: Span = Span::from_ms(5);
         let always = |task: Task| Task { sleeps: Vec::new(), ..task };
         let tasks: Vec<Task> = tasks.into_iter().map(always).collect();
@@ -73,7 +73,7 @@ proptest! {
     /// after any number of periods, a vCPU without extra time has received at most one lateness
     /// more than its slices.
     #[test]
-    fn atropos_late_timers_add_at_most_one_lateness_to_usage(tasks in set(6, 500_000)) {
+    fn total_overrun_under_atropos_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let always = |task: Task| Task { is_exact: true, sleeps: Vec::new(), ..task };

@@ -102,7 +102,7 @@ fn vcpus_under_a_balancer_receive_the_hand_computed_shares() {
 /// the shares are the same as with the default tau. R5 by the thesis depends on the first
 /// migration.
 #[test]
-fn balancer_that_averages_by_runs_gives_the_hand_computed_shares() {
+fn balancer_averaging_over_its_runs_gives_hand_computed_shares() {
     for Case { id, cpus, guests, shares, .. } in hosts_by_hand().into_iter().take(4) {
         let [_, (balancer, expected)] = shares;
         let fields = ", tau = 'runs'".to_owned();
@@ -141,7 +141,7 @@ fn balancer_never_migrates_vcpus_between_cpu_groups_with_disjoint_affinities() {
 /// on CPU 3, so all four CPUs are one group. That vCPU migrates between CPU 1 and CPU 3. vCPUs
 /// without affinity to CPU 2 never run there.
 #[test]
-fn balancer_migrates_vcpu_between_cpu_groups_only_if_affinity_allows() {
+fn balancer_migrates_vcpu_only_to_cpus_that_its_affinity_allows() {
     let on = |cpu: usize, cpus: &[usize]| Guest { cpus: Some(cpus.to_vec()), ..Guest::hog(cpu, 1) };
     let guests =
         vec![on(0, &[0, 1]), on(0, &[0, 1]), on(1, &[0, 1]), on(1, &[0, 1, 3]), on(2, &[2, 3])];
@@ -166,7 +166,7 @@ fn balancer_migrates_vcpu_between_cpu_groups_only_if_affinity_allows() {
 /// the start, the three receive equal CPU time, at most one exchange apart. dom0 receives its slice
 /// in each period.
 #[test]
-fn balanced_vcpus_beside_dom0_receive_equal_time_in_any_phase() {
+fn balancer_gives_vcpus_beside_dom0_equal_time_whenever_they_start() {
     for (balancer, phase) in ["thesis", "repaired"]
         .into_iter()
         .flat_map(|balancer| (0..10).map(move |tenth| (balancer, tenth * 50 + tenth * tenth)))
@@ -208,7 +208,7 @@ fn balancer_on_one_cpu_host_leaves_the_trace_unchanged() {
 /// A vCPU whose affinity shrinks to CPU 0 migrates there and stays. It may migrate again once its
 /// affinity grows.
 #[test]
-fn running_vcpu_migrates_when_affinity_shrinks_and_returns_after_growth() {
+fn vcpu_migrates_when_affinity_shrinks_and_returns_when_affinity_grows() {
     let text = hosts::text(
         &Host { balancer: "repaired", length: 30_000 * MS, ..Host::default() },
         &loops(&[(0, 1), (1, 1), (1, 1)]),
@@ -301,7 +301,7 @@ fn balancer_exchanges_vcpus_between_two_threads_of_a_core() {
 /// cores of two threads. A thread does 0.65 of a core's work while the core's other thread is busy.
 /// Work is in thousandths of a core.
 #[test]
-fn balancer_counts_thread_with_busy_core_sibling_as_partial_cpu() {
+fn balancer_counts_thread_beside_busy_sibling_thread_as_partial_cpu() {
     let whole = |work: [u64; 3], moves| (work, moves);
     let cases = [
         ("thesis", "0.65cpu", vec![(0, 1), (1, 1)], whole([650, 650, 0], 0)),

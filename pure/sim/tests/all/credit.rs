@@ -248,7 +248,7 @@ proptest! {
     /// each active vCPU and one more, positive or negative. One more period may have passed since
     /// the accounting.
     #[test]
-    fn credit_cpu_time_follows_weights_in_the_long_run(
+    fn cpu_time_under_credit_follows_weights_in_the_long_run(
         cpus in 1..=4_usize,
         doms in prop::collection::vec(hog(), 1..=5),
         gangs in gangs(),
@@ -266,7 +266,7 @@ proptest! {
 
     /// In any pattern of sleeps and wakes, a domain uses at most its cap in each period.
     #[test]
-    fn credit_domain_stays_within_cap_for_any_sleep_pattern(
+    fn domain_under_credit_stays_within_cap_for_any_sleep_pattern(
         cpus in 1..=3_usize,
         doms in prop::collection::vec((any_dom(), 1..=150_u64), 1..=4),
         gangs in gangs(),
@@ -378,7 +378,7 @@ fn credit_divides_unused_fair_share_by_weight() {
 
 /// Three equal vCPUs on two CPUs receive two thirds of a CPU each under all rules.
 #[test]
-fn credit_gives_three_vcpus_on_two_cpus_two_thirds_each() {
+fn credit_divides_two_cpus_equally_among_three_vcpus() {
     let dom = Dom { weight: 256, cap: None, vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![dom; 3];
     let host = host(2, 60 * SECOND);
@@ -394,7 +394,7 @@ fn credit_gives_three_vcpus_on_two_cpus_two_thirds_each() {
 /// Three vCPUs with a cap of 66 % each reach it on two CPUs, to within a timeslice. Timeslices are
 /// short enough for the third vCPU to run when the first two have used their caps.
 #[test]
-fn credit_gives_three_capped_domains_on_two_cpus_full_caps() {
+fn three_capped_domains_on_two_cpus_reach_caps_under_credit() {
     let hog =
         Dom { weight: 256, cap: Some(66), vcpus: 1, sleeps: Vec::new(), confined: Vec::new() };
     let doms = vec![hog; 3];

@@ -96,7 +96,7 @@ proptest! {
     /// While a timer is late, a timer that is already due can replace it. The new timer cannot
     /// expire before now, so simulated time advances.
     #[test]
-    fn edf_simulated_time_never_goes_back_with_very_late_timers(tasks in set(7, 1_000_000)) {
+    fn simulated_time_under_edf_never_goes_back_with_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         check_time(&run(&host, &tasks), &host)?;
     }

@@ -103,7 +103,7 @@ fn have_the_same(without: &[DomainResults], with: &[DomainResults]) {
 /// Sibling vCPUs that stay out of step by a few milliseconds spend nearly all of their time
 /// spinning. A gang avoids that.
 #[test]
-fn relaxed_gang_does_more_work_and_costs_other_domains_nothing() {
+fn relaxed_gang_scheduling_increases_work_without_cost_to_other_domains() {
     for (hogs, times) in [(hogs(4, 256), 50), (hogs(5, 205), 3)] {
         let (without, with) = (run("", &hogs), run("gang = 'relaxed'", &hogs));
         have_the_same(&without, &with);

@@ -202,7 +202,7 @@ fn less(this: Span, than: Span) -> i64 {
 /// Response time of a server beside one always runnable task. It is the wire twice, the driver
 /// domain twice and the guest once, each with its dispatch cost.
 #[test]
-fn gaps_response_time_is_the_sum_of_all_path_costs() {
+fn response_time_under_gaps_is_sum_of_all_path_costs() {
     for policy in [CREDIT, PAPER, "name = 'gaps'"] {
         let scenario = SetUp { policy, guests: 1, length: "9s", driver: "", ..B }.scenario();
         let all = responses(&run(&scenario), 0, Time::START + WARM);
@@ -220,7 +220,7 @@ fn gaps_response_time_is_the_sum_of_all_path_costs() {
 /// requests at 0 ms and 40 ms after each answer. The first answer takes 96 ms, since the driver
 /// domain wakes behind three vCPUs that are boosted as well.
 #[test]
-fn gaps_response_times_of_a_server_equal_hand_computed_times() {
+fn server_response_times_under_gaps_equal_hand_computed_times() {
     let responses = |policy: &str, asks: &[u64]| {
         let mut text = format!(
             "title = 't'\nlength = '600ms'\npolicy = {{ {policy} }}\n\
@@ -287,7 +287,7 @@ fn gaps_schedules_guests_like_credit_if_they_send_no_hints() {
 /// The response time is shorter with hints from run queues than without, and shortest with hints on
 /// tasks that wait for I/O. The gain grows with the number of guests.
 #[test]
-fn gaps_run_queue_and_io_hints_shorten_responses() {
+fn run_queue_and_io_hints_shorten_response_times_under_gaps() {
     let mut gains = Vec::new();
     for guests in 4..=8 {
         let [credit, by_run_queues, all] =
@@ -304,7 +304,7 @@ fn gaps_run_queue_and_io_hints_shorten_responses() {
 /// Three guests claim more urgency than the fourth, and packets go to one of the three. The test
 /// uses ten phases.
 #[test]
-fn gaps_least_urgent_guest_starves_only_under_paper_rules() {
+fn least_urgent_guest_starves_only_under_paper_rules_of_gaps() {
     let outcome = |policy, seed| {
         let urgency = |guest| if guest == 4 { 120 } else { 1 };
         SetUp { policy, seed, asks: "rate = 10", driver: "", length: "35s", urgency, ..B }.run()
@@ -323,7 +323,7 @@ fn gaps_least_urgent_guest_starves_only_under_paper_rules() {
 /// guest that always claims the highest urgency, or that always claims to wait for I/O. Such a
 /// guest delays others by at most the time for which it may run ahead of them.
 #[test]
-fn gaps_lying_guest_delays_others_little_under_bounded_rules() {
+fn lying_guest_delays_others_little_under_bounded_rules_of_gaps() {
     let cases =
         [("rate = 20", B.driver), ("rate = 20", ""), ("rate = 300", B.driver), ("rate = 300", "")];
     for (asks, driver) in cases {
@@ -408,7 +408,7 @@ impl SetUp<'_> {
 /// time for which the guest runs ahead is then not for the server, and costs credit that the server
 /// lacks later.
 #[test]
-fn gaps_exact_io_matching_prevents_wrong_boosts_and_shortens_responses() {
+fn exact_matching_shortens_response_times_under_paper_rules_of_gaps() {
     for rotation in ["pass", "turn"] {
         for others in ["rate = 50", "rate = 500"] {
             let medians = ["any", "list", "exact"].map(|matching| {
@@ -438,7 +438,7 @@ fn gaps_exact_io_matching_prevents_wrong_boosts_and_shortens_responses() {
 
 /// Under the bounded rules with exact matching, the guest runs ahead of others only for its server.
 #[test]
-fn gaps_exact_io_matching_prevents_wrong_boosts_under_bounded_rules() {
+fn exact_matching_prevents_wrong_boosts_under_bounded_rules_of_gaps() {
     for others in ["rate = 50", "rate = 500"] {
         let scored = |policy| SetUp { policy, asks: "rate = 5", others, ..OF_TWO }.scored();
         let (_, by_list) = scored("name = 'gaps'");
@@ -494,7 +494,7 @@ impl Compared {
 /// A server in a guest that also computes is recognised without hints as well as with hints. No
 /// other task is recognised as a server.
 #[test]
-fn gaps_infers_quick_server_equally_well_with_or_without_hints() {
+fn inferred_urgency_under_gaps_shortens_responses_as_much_as_hints() {
     for asks in ["rate = 20", "rate = 300"] {
         let set_up = SetUp { asks, length: "60s", urgency: |_| 120, ..B };
         let compared = Compared::new(&set_up, "");
@@ -510,7 +510,7 @@ fn gaps_infers_quick_server_equally_well_with_or_without_hints() {
 /// that takes longer than the limit is not recognised. None of this takes CPU time from other
 /// guests.
 #[test]
-fn gaps_wrongly_inferred_urgency_costs_other_guests_no_cpu_time() {
+fn wrongly_inferred_urgency_under_gaps_costs_others_no_cpu_time() {
     let two = SetUp { urgency: |_| 140, ..OF_TWO };
     let lazily = |rate: &str| format!("{rate}\nends = 'received'");
     let (few, many) = (lazily("rate = 5"), lazily("rate = 50"));

@@ -65,7 +65,7 @@ proptest! {
     /// With `asleep = "trimmed"`, every vCPU that stays runnable receives its budget in every
     /// period, even if other vCPUs block and wake.
     #[test]
-    fn gedf_slices_are_delivered_while_trimmed_vcpus_block_and_wake(tasks in set(7, 1_000_000)) {
+    fn gedf_with_trimmed_budgets_delivers_slices_beside_vcpus_that_wake(tasks in set(7, 1_000_000)) {
         let tasks: Vec<Task> = tasks.into_iter().filter(|task| task.slice >= 10_000).collect();
         let parameters = "reserve = \"0cpu\", asleep = \"trimmed\"";
         let trace = crate::sets::run(&EXACT, &Rules { parameters, ..GEDF }, &tasks);
@@ -126,7 +126,7 @@ proptest! {
     /// of the CPU time is reserved. So each vCPU receives its budgets no later than the tardiness
     /// bound after each period.
     #[test]
-    fn gedf_late_timers_add_at_most_one_lateness_to_usage(
+    fn total_overrun_under_gedf_never_exceeds_one_timer_lateness(
         parts in prop::collection::vec(set(3, 500_000), 1..=3),
     ) {
         const LATENESS: u64 = 10_000;

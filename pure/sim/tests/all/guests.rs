@@ -41,7 +41,7 @@ fn jobs(records: &[Record]) -> Vec<(u16, u64, u64)> {
 /// b       ..........b..bbbbb.......bbbb
 /// ```
 #[test]
-fn guest_runs_its_urgent_task_first_and_alternates_equal_tasks() {
+fn guest_runs_urgent_task_first_and_alternates_equal_priority_tasks() {
     let records = run(&scenario(
         "30ms",
         "[[domain]]\nname = 'guest'\nkernel = { quantum = '5ms' }\n\
@@ -429,7 +429,7 @@ fn driver_domain_reports_a_pending_acknowledgement_for_the_sending_task() {
 }
 
 #[test]
-fn hints_do_not_change_runs_under_hint_ignoring_policies() {
+fn hints_leave_the_trace_unchanged_under_a_hint_ignoring_policy() {
     let guest = |tells: bool| {
         scenario(
             "500ms",

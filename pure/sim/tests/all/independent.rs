@@ -349,7 +349,7 @@ fn cost_of_a_migration_is_charged_on_the_new_cpu() {
 
 /// Two threads of a core do 65 % each of their work in the 900 ms that switch and ticks leave.
 #[test]
-fn busy_core_sibling_slows_work_but_not_switches_or_ticks() {
+fn busy_sibling_thread_slows_work_but_not_switches_or_ticks() {
     let slow = |busy| if busy > 1 { 650 } else { 1_000 };
     let host = Host { cpus: 2, switch: 1_000, tick: 1_000, slow, ..steps::PLAIN };
     let each = (900_000, 585_000_000, None);

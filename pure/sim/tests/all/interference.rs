@@ -20,7 +20,7 @@ const HEAD: &str = "title = 't'\nlength = '10s'\npolicy = { name = 'edf' }\n";
 const SHORT: &str = "title = 't'\nlength = '5ms'\npolicy = { name = 'edf' }\n";
 
 #[test]
-fn host_interference_takes_cpu_time_charged_to_no_vcpu() {
+fn cpu_time_of_host_interference_is_charged_to_no_vcpu() {
     let interference =
         "[[interference]]\ncpu = 0\nready = ['1s', '2s']\nwork = ['100ms', '300ms']\n";
     let domain = |rest: &str| {

@@ -179,7 +179,7 @@ fn simulated_stream_transfers_one_window_per_round_trip() {
 /// A round trip takes 2 ms. No data moves before the client begins, or later than a round trip
 /// after it stopped.
 #[test]
-fn simulated_client_sends_requests_only_between_from_and_until() {
+fn simulated_client_sends_requests_only_between_its_start_and_end() {
     for client in ["kind = 'ttcp'\nway = 'in'\nwindow = '14480B'", "kind = 'ab'\nat_once = 3"] {
         let records = run(&scenario(
             "1s",
@@ -260,7 +260,7 @@ fn simulated_disk_read_takes_its_seek_time_and_transfer_time() {
 /// waits for the disk in which the other job does not compute. These waits are at most one round
 /// trip for each of five bursts.
 #[test]
-fn simulated_compile_jobs_end_after_they_computed_their_total() {
+fn simulated_compile_jobs_end_after_computing_their_total_work() {
     let records = run(&scenario(
         "1s",
         &format!(

@@ -85,7 +85,7 @@ fn edf_misses_deadlines_if_tick_costs_overload_the_cpu() {
 
 /// A quantum of 10 ms begins with a switch of 100 us and a tick of 200 us: 9.7 ms of work are left.
 #[test]
-fn tick_during_context_switch_costs_time_beyond_the_switch() {
+fn tick_during_context_switch_adds_its_cost_to_switch_cost() {
     let host = "[host]\nswitch = '100us'\ntick_cost = '200us'\n".to_owned();
     let rest = host + &two_batches("").replace("40s", "9700ms");
     let ends = ends(&scenario("30s", "name = 'round-robin', quantum = '10ms'", &rest));

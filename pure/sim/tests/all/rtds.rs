@@ -90,7 +90,7 @@ fn gedf(cpus: usize, tasks: &[Task], length: u64, misses: &str) -> Vec<u64> {
 /// its full budget in that period. The vCPU with the lowest number receives its full budget as
 /// well.
 #[test]
-fn gedf_without_carried_misses_loses_the_budgets_that_rtds_loses() {
+fn gedf_with_forgotten_misses_loses_the_same_budgets_as_rtds() {
     let tasks = [Task::hog(60, 100); 3];
     let by_hand = [6_000, 5_000, 5_000];
     assert_eq!(rtds(2, &tasks, 10_000), by_hand);

@@ -109,7 +109,7 @@ proptest! {
     /// number of periods, a vCPU without extra time has received at most one lateness more than its
     /// slices.
     #[test]
-    fn sedf_late_timers_add_at_most_one_lateness_to_usage(tasks in set(6, 500_000)) {
+    fn total_overrun_under_sedf_never_exceeds_one_timer_lateness(tasks in set(6, 500_000)) {
         const LATENESS: u64 = 10_000;
         let host = Host { lateness: LATENESS, length: 2_000 * MS, ..EXACT };
         let exact = |task: &Task| Task { is_exact: true, ..always(task) };
@@ -144,7 +144,7 @@ proptest! {
     /// While a timer is late, a timer that is already due can replace it. Simulated time still
     /// advances.
     #[test]
-    fn sedf_simulated_time_never_goes_back_with_very_late_timers(tasks in set(7, 1_000_000)) {
+    fn simulated_time_under_sedf_never_goes_back_with_late_timers(tasks in set(7, 1_000_000)) {
         let host = Host { lateness: 3_000_000, ..EXACT };
         let tasks = long_enough(tasks);
         for rules in [&BEST, &XEN] {

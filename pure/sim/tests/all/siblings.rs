@@ -262,7 +262,7 @@ proptest! {
     /// A domain with a hard limit borrows budget. At any time, the domain has received at most
     /// share × time since its vCPUs joined, plus one slice for each of its vCPUs.
     #[test]
-    fn exact_domain_gets_at_most_one_extra_slice_per_vcpu(
+    fn hard_limit_allows_at_most_one_extra_slice_per_vcpu(
         cpus in 1..=3_usize,
         neighbours in neighbours(),
         families in prop::collection::vec(family(), 1..=3),

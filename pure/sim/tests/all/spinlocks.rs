@@ -68,7 +68,7 @@ fn always_held_spinlock_allows_one_round_per_hold_time() {
 /// The timeslice of the lock holder ends 50 us into its hold. The other vCPU requests the lock 50
 /// us later and spins for the rest of its timeslice. Then the same happens with the vCPUs swapped.
 #[test]
-fn preempted_spinlock_holder_makes_siblings_spin_for_whole_timeslices() {
+fn vcpu_spins_until_timeslice_end_if_spinlock_holder_is_preempted() {
     let vcpus = run("5ms", &guest(1, 2, "compute = '50us', hold = '100us'", ""));
     assert_eq!(vcpus[0].rounds[5..7], [us(900), us(2050)]);
     assert_eq!(vcpus[1].spun[0], (us(2050), Span::from_us(950)));

@@ -66,7 +66,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
     #[test]
-    fn admitted_vcpus_miss_no_deadline_if_vcpus_may_be_split((cpus, tasks, come) in sets()) {
+    fn admitted_vcpus_miss_no_deadline_under_split_placement((cpus, tasks, come) in sets()) {
         let host = Host { cpus, ..EXACT };
         let all = [(EDF, tasks.clone()), (SEDF, long_enough(tasks))];
         for (rules, tasks) in all {
@@ -169,7 +169,7 @@ proptest! {
     /// or slice is shortened by the overrun. So under `sedf` without slack, each vCPU has received
     /// at most its slices and one lateness.
     #[test]
-    fn late_timers_add_at_most_one_lateness_to_split_vcpus(
+    fn total_overrun_of_split_vcpus_never_exceeds_one_timer_lateness(
         periods in prop::collection::vec(5_000_000..50_000_000_u64, 3..=5),
     ) {
         const LATENESS: u64 = 10_000;
@@ -193,7 +193,7 @@ proptest! {
 }
 
 #[test]
-fn random_sets_of_the_split_tests_contain_split_vcpus() {
+fn random_task_sets_of_split_placement_tests_contain_split_vcpus() {
     for rules in [EDF, SEDF] {
         let mut runner = TestRunner::deterministic();
         let mut count = 0;

@@ -69,7 +69,7 @@ fn vcpu_starts_on_its_configured_cpu_under_every_policy() {
 /// vCPUs are on CPU 0, it takes the waiting vCPU, and CPU 1 takes the preempted vCPU. If both are
 /// on CPU 1, CPU 0 takes the waiting vCPU, and CPU 1 keeps its own vCPU.
 #[test]
-fn credit_vcpus_that_wake_together_start_on_their_configured_cpus() {
+fn xen_credit_second_vcpu_starting_on_cpu_waits_30_ms() {
     let (first, second) = ((ms(0), ms(10)), (ms(30), ms(40)));
     for (starts_on, cpus) in
         [("", [0, 1]), ("starts_on = 0\n", [0, 0]), ("starts_on = 1\n", [1, 0])]
@@ -136,7 +136,7 @@ fn vcpu_that_yields_passes_the_cpu_to_a_waiting_vcpu() {
 /// Bursts begin 1 ms after each multiple of 10 ms. A burst that lasts until the next of these times
 /// or longer skips the burst that is due then.
 #[test]
-fn clock_work_burst_of_whole_period_skips_the_next_burst() {
+fn clock_driven_burst_of_whole_period_skips_the_next_burst() {
     for (compute, starts) in
         [("4ms", [1, 11, 21, 31]), ("10ms", [1, 21, 41, 61]), ("12ms", [1, 21, 41, 61])]
     {

@@ -125,7 +125,7 @@ fn paused_vcpu_continues_its_remaining_work_when_resumed() {
 }
 
 #[test]
-fn vcpu_with_sleep_ended_during_a_pause_wakes_when_resumed() {
+fn vcpu_with_sleep_that_ends_during_pause_wakes_when_resumed() {
     let sleeper = "[[domain]]\nname = 'a'\nwork = { kind = 'replay', list = ['1ms', '9ms'] }\n";
     let paused = |from, to| {
         format!(
@@ -170,7 +170,7 @@ fn vcpu_refills_only_the_cache_part_evicted_by_other_vcpus() {
 }
 
 #[test]
-fn timer_expires_early_by_slop_once_and_costs_no_time() {
+fn timer_slop_makes_timers_expire_early_without_changing_the_trace() {
     let with_slop = |slop: &str| {
         run(
             "name = 'edf', reserve = '0cpu'",
@@ -191,7 +191,7 @@ fn timer_expires_early_by_slop_once_and_costs_no_time() {
 }
 
 #[test]
-fn edf_admits_vcpu_only_if_affinity_cpus_have_capacity() {
+fn edf_declines_affinity_change_if_the_new_cpu_lacks_capacity() {
     let text = |change: &str| {
         format!(
             "[host]\ncpus = 2\n\

@@ -168,7 +168,7 @@ fn ran(vcpu: VcpuId, (from, to): (u64, u64), end: RanEnd) -> Record {
 }
 
 #[test]
-fn wake_latency_excludes_waits_for_a_reserved_timeslice() {
+fn wake_latency_excludes_wait_for_end_of_another_vcpu_timeslice() {
     let [web, db] = [0, 1].map(|number| VcpuId::new(number, DomId::new(number), 0));
     let us = |us| Time::START + Span::from_us(us);
     let mut collector = Collector::new(at(10));

@@ -66,7 +66,7 @@ fn impossible_edits_in_whatif_are_refused_with_the_reason() {
     let add = Edit::Add { name: "web".into(), like: "db".into() };
     assert_eq!(edited(&[add]), Err(EditError::Exists { name: "web".into() }));
     let to = Edit::Move { name: "web".into(), cpu: 1 };
-    assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: 1, most: 256 }));
+    assert_eq!(edited(&[to]), Err(EditError::BadCpu { cpu: 1, cpus: 1 }));
     let error = edited(&[Edit::Policy("edff".into())]).unwrap_err();
     assert_eq!(error.hint(), "did you mean `edf`?");
 }

@@ -152,7 +152,7 @@ fn lacking_from(split: Span, text: &str) -> Gate {
 }
 
 #[test]
-fn whatif_refuses_a_recording_that_lacks_cpu_time_as_unexplained() {
+fn whatif_refusal_is_unexplained_if_vm_always_lacks_cpu_time() {
     let gate = lacking_from(Span::ZERO, THREE);
     assert!(!gate.passes());
     assert_eq!(gate.cause, Some(Cause::Unexplained));
@@ -172,7 +172,7 @@ fn whatif_refuses_a_recording_with_different_shares_in_its_halves() {
 }
 
 #[test]
-fn whatif_gate_cause_without_hard_limit_is_not_differing_halves() {
+fn whatif_blames_differing_halves_only_for_vms_with_hard_limit() {
     let gate = lacking_from(scenario(THREE).length / 2, THREE);
     assert!(!gate.passes());
     assert!(!matches!(gate.cause, None | Some(Cause::HalvesDiffer(_))), "{:?}", gate.cause);

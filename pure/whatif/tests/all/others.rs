@@ -123,7 +123,7 @@ fn whatif_simulates_other_programs_and_kernel_threads_of_the_host() {
 }
 
 #[test]
-fn whatif_gives_programs_the_slack_that_a_limited_vm_loses() {
+fn whatif_predicts_reserved_share_if_vm_gets_a_hard_limit() {
     let recording = beside(true);
     let (mut model, gate) = gated(&recording);
     let set = slackline_whatif::Edit::Set {

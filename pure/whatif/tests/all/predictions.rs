@@ -74,7 +74,7 @@ fn whatif_row_of_an_added_vm_has_no_recorded_value() {
 }
 
 #[test]
-fn whatif_reports_recorded_changes_that_admission_would_now_refuse() {
+fn whatif_reports_recorded_changes_that_edited_host_would_refuse() {
     let text = THREE.to_owned()
         + "[[change]]\nat = \"5s\"\ndomain = \"web\"\n\
            share.sedf = { slice = \"5ms\", period = \"10ms\" }\n";

@@ -101,7 +101,7 @@ impl Growth {
 }
 
 #[test]
-fn leak_check_reports_steady_growth_but_not_variation() {
+fn leak_check_reports_steady_resource_growth_but_not_variation() {
     let life = |needs: fn(u64) -> Needs| {
         let mut growth = Growth::new(1);
         (0..60).for_each(|half| growth.note(Duration::from_secs(half * 30), needs(half)));

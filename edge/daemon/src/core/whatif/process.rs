@@ -246,14 +246,14 @@ mod tests {
     }
 
     #[test]
-    fn worker_answer_arrives_even_if_worker_fills_standard_error() {
+    fn whatif_worker_answer_arrives_even_if_worker_fills_standard_error() {
         let script = "head -c 1048584 >/dev/null; head -c 300000 /dev/zero >&2; \
                       printf '\\003\\000\\000\\000\\000\\000\\000\\000yes'";
         assert_eq!(ask(script, Duration::from_secs(10)).unwrap(), b"yes");
     }
 
     #[test]
-    fn error_about_a_killed_worker_states_signal_or_memory_limit() {
+    fn error_about_killed_whatif_worker_states_signal_or_memory_limit() {
         let killed = problem("kill -KILL $$");
         assert_eq!(killed.kind, Kind::NotNow);
         assert!(killed.detail.contains("signal: 9"), "{}", killed.detail);
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_that_hangs_is_killed_at_its_time_limit() {
+    fn whatif_worker_that_hangs_is_killed_at_its_time_limit() {
         let within = Duration::from_millis(300);
         let began = Instant::now();
         // The worker reads nothing, answers nothing, or closes its pipes.
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn worker_is_killed_if_answer_is_overlong_or_caller_left() {
+    fn whatif_worker_with_overlong_answer_or_departed_caller_is_killed() {
         let within = Duration::from_secs(10);
         let script = "cat >/dev/null & head -c 9000000 /dev/urandom | tr '\\000-\\377' 'a'";
         assert!(matches!(ask(script, within), Err(WorkerFailure::TooLong)));

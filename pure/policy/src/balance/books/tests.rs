@@ -62,7 +62,7 @@ fn balancer_scales_available_time_of_long_sample_to_nominal_length() {
 /// Case N9 of the reference on balancers. A vCPU runs for 40 ms, and the other thread of the core
 /// is idle for 10 of them.
 #[test]
-fn balancer_counts_cpu_time_at_smt_speed_beside_busy_sibling() {
+fn balancer_counts_time_at_smt_speed_beside_busy_sibling_thread() {
     let both: CpuSet = [CPU, CpuId::new(1)].into_iter().collect();
     let siblings = |cpu| both.without(&CpuSet::one(cpu));
     let mut books = LoadSamples::new(2, siblings, Ratio { some: 65, of: 100 });
@@ -83,7 +83,7 @@ fn balancer_counts_cpu_time_at_smt_speed_beside_busy_sibling() {
 /// run, and half of it in the other runs. Two runs after it was alone, the average by samples is
 /// back to half of the CPU. The average by runs is still 7 % of the CPU higher.
 #[test]
-fn balancer_average_per_run_changes_slower_than_average_per_sample() {
+fn cpu_time_average_over_balancer_runs_lags_average_over_samples() {
     let mut books = LoadSamples::new(1, |_| CpuSet::NONE, WHOLE);
     books.join(vcpu(0), Time::START);
     books.wake(vcpu(0), Time::START);

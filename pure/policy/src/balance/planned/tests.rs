@@ -47,7 +47,7 @@ fn pieces(plan: &Plan) -> Vec<Vec<(usize, u64)>> {
 }
 
 #[test]
-fn planned_balancer_vcpu_rate_follows_weight_up_to_one_cpu() {
+fn balancer_plans_vcpu_rates_by_weight_up_to_one_cpu() {
     let cases: [(&[Cpu<'_>], &[u64]); 6] = [
         (&[(1_000, &[1, 1]), (1_000, &[1])], &[667, 667, 667]),
         (&[(1_000, &[3]), (1_000, &[2, 2])], &[858, 572, 572]),
@@ -108,7 +108,7 @@ fn planned_balancer_migrates_vcpus_if_that_avoids_a_split() {
 /// A plan stays in force until a rate changes by more than a tenth, or a vCPU joins, leaves or
 /// changes affinity.
 #[test]
-fn balancer_plan_is_kept_until_a_rate_or_affinity_changes() {
+fn balancer_keeps_its_plan_until_rates_change_by_a_tenth() {
     let before = loads(&[(1_000, &[1, 1]), (1_000, &[1])]);
     let made = planned(&before);
     let again = |loads: &[BalancerCpu]| {

@@ -211,7 +211,7 @@ fn atropos_does_not_overflow_if_events_are_a_century_apart() {
 }
 
 #[test]
-fn atropos_vcpu_account_shows_cpu_period_and_remaining_budget() {
+fn atropos_vcpu_account_shows_remaining_budget_period_and_cpu() {
     let spec = crate::find("atropos").unwrap();
     let values = Values::defaults(spec.policy_fields).unwrap();
     let mut policy = (spec.build)(&values, &crate::Topology::flat(1));

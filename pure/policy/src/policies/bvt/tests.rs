@@ -59,7 +59,7 @@ fn bvt_vcpu_waking_with_warp_preempts_the_running_vcpu() {
 }
 
 #[test]
-fn bvt_vcpu_waking_without_warp_waits_for_switch_allowance() {
+fn bvt_vcpu_waking_without_warp_waits_for_context_switch_allowance() {
     picture(
         "bvt allowance=3ms",
         "
@@ -109,7 +109,7 @@ fn bvt_vcpus_wait_in_a_separate_queue_per_cpu() {
 }
 
 #[test]
-fn bvt_warp_limit_is_checked_per_timeslice_under_xen_rules() {
+fn xen_bvt_warp_limit_does_not_end_the_current_timeslice() {
     picture(
         "bvt rules=xen-2.0 allowance=10ms warp_underflow=off",
         "
@@ -266,7 +266,7 @@ fn bvt_lone_vcpu_is_charged_every_ten_allowances_under_xen() {
 /// A lead of 1,000 virtual units of B is 100 charging units of A, which take 10 ms. The timeslice
 /// lasts that long plus the allowance.
 #[test]
-fn bvt_timeslice_lasts_until_overtaking_next_vcpu_without_unit_slip() {
+fn bvt_unit_slip_fault_shortens_timeslice_by_10_ms() {
     let slipped = charges("bvt rules=xen-2.0", 2);
     assert_eq!(slipped, [('B', 5_000_000, 50), ('A', 5_000_100, 51)]);
     let right = charges("bvt rules=xen-2.0 unit_slip=off", 2);
@@ -339,7 +339,7 @@ fn bvt_virtual_times_are_still_exact_after_a_century() {
 /// A vCPU may be picked after its timeslice has ended and before the end is reported. Its limit is
 /// then zero.
 #[test]
-fn bvt_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
+fn bvt_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));

@@ -324,7 +324,7 @@ mod tests {
         /// Sums and list equal the sums and the list of a recount. A VM with an active vCPU counts
         /// once, with its weight, and its index in the list is right.
         #[test]
-        fn credit_totals_of_active_domains_always_equal_a_recount(
+        fn active_domain_totals_under_credit_always_equal_a_recount(
             steps in prop::collection::vec(step(), 1..60),
             keeps_order in any::<bool>(),
         ) {
@@ -367,7 +367,7 @@ mod tests {
     /// As in Xen's linked lists, a VM that becomes active goes to the front of the list. A VM that
     /// becomes inactive leaves the order of the others unchanged.
     #[test]
-    fn credit_lists_the_newest_active_domains_and_vcpus_first() {
+    fn credit_keeps_active_domains_and_vcpus_in_order_of_activation() {
         let mut domains = Domains { keeps_order: true, ..Domains::default() };
         for row in 0..3 {
             domains.join(of_row(row, 0));
@@ -384,7 +384,7 @@ mod tests {
 
     /// A VM keeps its row while it has a vCPU. The next VM in a free row starts with a new account.
     #[test]
-    fn credit_domain_exists_while_it_has_at_least_one_vcpu() {
+    fn credit_account_of_a_domain_ends_when_last_vcpu_leaves() {
         let mut domains = Domains { has_budgets: true, ..Domains::default() };
         let vcpu = |domain, number| VcpuId::new(0, DomId::new(domain), number);
         let row = domains.join(vcpu(5, 0));

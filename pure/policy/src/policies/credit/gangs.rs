@@ -183,8 +183,10 @@ impl Credit {
         if own == Class::Over && is_close { class.max(own) } else { own }
     }
 
-    /// Returns a CPU whose chosen vCPU does not precede the waiting `vcpu`. CPUs in `taken` are
-    /// left out. CPUs whose vCPU has the lowest class come first, and among them the home CPU.
+    /// Returns a CPU on which the waiting `vcpu` may run in place of the CPU's chosen vCPU, because
+    /// that vCPU has a lower class, or the same class and no precedence. CPUs in `taken` are left
+    /// out. Of several CPUs, returns one whose chosen vCPU has the lowest class. Of several such
+    /// CPUs, returns the home CPU, or else the next CPU after it.
     fn place_beside(
         &self,
         at: &Moment,
@@ -327,7 +329,7 @@ mod tests {
     /// A gang sibling has no credit left, and the only other CPU runs a VM with credit. The sibling
     /// runs as if it had credit, unless it owes a whole timeslice.
     #[test]
-    fn gang_sibling_without_credit_runs_unless_a_timeslice_in_debt() {
+    fn gang_sibling_without_credit_runs_unless_debt_reaches_one_timeslice() {
         for (beyond_a_turn, second) in [(0, 1), (1, 2)] {
             let (mut policy, at) = gang(1, 1);
             let turn = nanoseconds(policy.rules.slice);

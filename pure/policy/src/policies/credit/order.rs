@@ -201,7 +201,7 @@ mod tests {
     /// A vCPU that enters at the head precedes all vCPUs of its class. A vCPU that enters at the
     /// tail follows all of them.
     #[test]
-    fn gaps_queue_orders_equal_claims_by_entry_at_either_end() {
+    fn vcpus_with_equal_claims_keep_run_queue_order_under_gaps() {
         let mut order = claiming(&[Claim::of(110); 6]);
         for (slot, end) in [
             (3, LaneEnd::Last),
@@ -223,7 +223,7 @@ mod tests {
     /// with credit comes first, and then the place in the queue decides. A vCPU without a claim
     /// that counts is not in the order.
     #[test]
-    fn gaps_queue_orders_claims_by_urgency_and_omits_inactive_claims() {
+    fn claim_order_under_gaps_is_by_urgency_without_inactive_claims() {
         let mut order = claiming(&[Claim::of(120), Claim::of(120), Claim::of(9), Claim::NONE]);
         let counts = [OVER, UNDER, OVER, UNDER];
         for (slot, counts) in (0..).zip(counts) {

@@ -439,7 +439,7 @@ mod tests {
         /// After any sequence of entries, removals and changes on two CPUs, lists have the order of
         /// the plain list.
         #[test]
-        fn credit_run_queues_keep_simple_list_order_under_random_steps(
+        fn credit_run_queues_behave_like_plain_lists_under_random_operations(
             steps in prop::collection::vec((0..10, 0..2_usize, 0..8_u32, 0..4_usize), 1..200),
         ) {
             let mut queues = RunQueues::new(2);

@@ -11,7 +11,7 @@ use super::{Class, Credit, CreditRules, SPEC};
 /// Credit reference 13.2: two hogs, x and y. At 30 ms y is still boosted. At 60 ms y is in debt,
 /// and at 90 ms neither vCPU is. So the two alternate forever.
 #[test]
-fn credit_two_vcpus_that_never_block_alternate_every_30_ms() {
+fn two_vcpus_that_never_block_alternate_every_timeslice_under_credit() {
     picture(
         "credit rules=xen-3.0.4",
         "
@@ -145,7 +145,7 @@ fn credit_park_field_decides_when_vcpu_at_the_cap_stops() {
 /// Credit reference 15 item 14: three vCPUs on two CPUs receive 66 % each, and two of them have a
 /// cap of 80 %. With `over-cap=debt` these two are parked for being in debt, and a CPU idles.
 #[test]
-fn credit_over_cap_set_to_debt_stops_vcpus_below_cap() {
+fn over_cap_field_set_to_debt_parks_vcpus_below_cap() {
     picture(
         "credit rules=xen-3.0.4 over-cap=debt tick=1ms slice=3ms",
         "
@@ -172,7 +172,7 @@ fn credit_over_cap_set_to_debt_stops_vcpus_below_cap() {
 /// `floor=period`, ten of its then 40 credits of debt are forgiven at 120 ms, and it runs two
 /// periods sooner. A column is 5 ms of Xen's time.
 #[test]
-fn credit_floor_field_decides_if_debt_beyond_period_is_forgiven() {
+fn floor_field_decides_if_debt_beyond_period_credit_is_forgiven() {
     picture(
         "credit rules=xen-3.0.3 floor=period tick=2ms slice=6ms",
         "
@@ -280,7 +280,7 @@ fn credit_preempted_vcpu_loses_timeslice_if_rotation_field_is_pass() {
 
 /// Credit reference 7.3: unparked at 60 ms, a runs at once, or with `changes=tick` at 65 ms.
 #[test]
-fn credit_changes_field_decides_if_vcpu_is_unparked_at_once() {
+fn changes_field_decides_if_capped_vcpu_is_unparked_at_once() {
     picture(
         "credit rules=xen-3.0.3 changes=tick",
         "
@@ -412,7 +412,7 @@ fn credit_vcpu_with_twice_the_weight_gets_twice_the_timeslices() {
 /// test, so a capped VM receives a little less than its cap. The other VMs take alternate
 /// timeslices of that difference.
 #[test]
-fn credit_divides_cpu_time_withheld_by_a_cap_by_weight() {
+fn credit_divides_time_withheld_by_cap_according_to_weight() {
     let all = turns("credit", "a weight=4096 cap=20% r\nb weight=512 r\nc r", Span::ZERO, 5_000);
     let had = |who| all.iter().filter(|turn| turn.who == who).map(|turn| turn.ran.ns()).sum();
     let [a, b, c]: [u64; 3] = ['a', 'b', 'c'].map(had);
@@ -438,7 +438,7 @@ const CENTURY: Span = Span::from_secs(100 * 365 * 24 * 3_600);
 /// parked, and no amount wraps into a positive budget. A cap of one CPU or more allows the whole
 /// timeslice.
 #[test]
-fn credit_capped_vm_is_in_debt_after_century_of_overrun() {
+fn capped_vm_under_credit_is_parked_after_century_of_overrun() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for (cap, is_held) in [("0.0001%", true), ("99%", true), ("100%", false), ("900%", false)] {
             let hogs = format!("a cap={cap} r\nb r");
@@ -452,7 +452,7 @@ fn credit_capped_vm_is_in_debt_after_century_of_overrun() {
 
 /// One step spans a century. No amount overflows, and afterwards the two vCPUs alternate.
 #[test]
-fn credit_numbers_do_not_overflow_within_a_century() {
+fn amounts_under_credit_do_not_overflow_within_a_century() {
     for rules in ["exact", "xen-3.0.3", "xen-2006-10-30", "xen-3.0.4"] {
         for weight in [1, 65_535] {
             let hogs = format!("a weight={weight} r\nb weight={weight} r");
@@ -520,7 +520,7 @@ fn picked(policy: &Credit, at: &Moment) -> Option<(VcpuId, Option<Span>)> {
 /// The host refuses to run the chosen vCPU. The vCPU that replaces it gets a whole timeslice, and
 /// keeps the CPU when the refused vCPU may run again.
 #[test]
-fn credit_vcpu_replacing_a_refused_vcpu_gets_a_whole_timeslice() {
+fn credit_vcpu_replacing_one_barred_by_host_gets_whole_timeslice() {
     for (version, turn) in [("exact", 10), ("xen-3.0.4", 30)] {
         let (mut policy, mut at, ids) = awake(version, 2);
         let turn = Span::from_ms(turn);

@@ -80,7 +80,7 @@ fn busy_vcpu_borrows_budget_that_a_blocked_sibling_left_unused() {
 /// vCPU `b` has its equal share at once when it wakes. Budget that `b` left unused before stays
 /// lent to `a`.
 #[test]
-fn waking_lender_vcpu_gets_own_equal_share_at_once() {
+fn vcpu_that_lent_budget_gets_its_whole_slice_on_waking() {
     picture(
         "edf",
         "
@@ -141,7 +141,7 @@ fn vcpu_may_borrow_as_soon_as_own_budget_is_exhausted() {
 
 /// Other VMs, and vCPUs of the same VM with `spread = "even"`, lend nothing.
 #[test]
-fn only_siblings_with_spread_set_to_use_lend_budget() {
+fn vcpu_borrows_budget_only_from_siblings_with_spread_use() {
     picture(
         "edf",
         "
@@ -346,7 +346,7 @@ pub(super) fn wake(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId) {
 /// Three vCPUs of 0.6 CPU on two CPUs: the third is split. After it has left, it can still delay
 /// the others until the CPU is quiescent.
 #[test]
-fn edf_cpu_stays_strict_after_split_vcpu_leaves_until_quiescent() {
+fn edf_keeps_demand_test_until_quiescence_after_split_vcpu_leaves() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let share = ("6ms", "10ms");
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, share));
@@ -368,7 +368,7 @@ fn edf_cpu_stays_strict_after_split_vcpu_leaves_until_quiescent() {
 }
 
 #[test]
-fn edf_reserved_share_sums_slices_and_subtasks_without_overhead() {
+fn edf_reserved_share_sums_slices_and_subtasks_without_dispatch_overhead() {
     let values = Values::read(SPEC.policy_fields, [("place", RawValue::Text("split"))].into_iter());
     let topology = Topology::flat(2).with_dispatch(Span::from_us(100));
     let (mut edf, mut at) = (Edf::new(&values.unwrap(), &topology), Moment::at_start(2));
@@ -386,7 +386,7 @@ fn edf_reserved_share_sums_slices_and_subtasks_without_overhead() {
 /// A vCPU that is 3 ms ahead of its fluid rate leaves. Its share is held while another, blocked
 /// vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the nanosecond.
 #[test]
-fn edf_departed_vcpu_share_is_reserved_while_budget_is_claimable() {
+fn edf_departed_vcpu_share_is_reserved_while_another_has_budget() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(4) - ns, false), (ms(4), true), (ms(10) - ns, true), (ms(10), false)];
@@ -483,7 +483,7 @@ fn edf_split_vcpu_continues_on_second_cpu_after_first_subtask() {
 /// A split vCPU with 6 of 10 ms has used 3 ms in the first 3 ms, while others wait. So it is 1.2 ms
 /// ahead of its fluid rate. It leaves and rejoins, and does not get these 1.2 ms again.
 #[test]
-fn edf_split_vcpu_keeps_excess_cpu_time_when_rejoining() {
+fn edf_excess_cpu_time_of_rejoining_split_vcpu_is_deducted() {
     let (mut edf, mut at) = by_hand(2, &[("place", RawValue::Text("split"))]);
     let vcpus = [0, 1, 2].map(|slot| join(&mut edf, &mut at, slot, ("6ms", "10ms")));
     let split = vcpus[2];
@@ -553,7 +553,7 @@ fn had(edf: &mut Edf, at: &mut Moment, vcpu: VcpuId, time: Span) {
 /// A borrower has used more of its loan than has accrued, and another vCPU waits for that time. So
 /// the capacity of the loan stays reserved until the used part is accrued, unless no vCPU waits.
 #[test]
-fn loan_used_before_accrual_stays_reserved_while_a_vcpu_waits() {
+fn budget_loan_used_before_accrual_stays_reserved_while_vcpu_waits() {
     for (is_somebody_there, room) in [(false, 5_500), (true, 2_500)] {
         let (mut edf, mut at, busy) = lent();
         let cpu = edf.servers[busy].cpu;

@@ -62,7 +62,7 @@ fn gaps_schedule_equals_credit_schedule_if_all_claims_are_equal() {
 /// A vCPU that is boosted at its wake runs in the order of wake-ups. So at first the third vCPU
 /// runs third, although it claims more urgency.
 #[test]
-fn gaps_vcpu_with_more_urgent_claim_precedes_vcpus_with_credit() {
+fn most_urgent_vcpu_precedes_vcpus_with_credit_under_gaps() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let three = dispatches(policy, &hogs(&[120, 120, 110]), Span::from_secs(1));
         assert_eq!(order(&three, 12), [1, 2, 3].repeat(4));
@@ -75,7 +75,7 @@ fn gaps_vcpu_with_more_urgent_claim_precedes_vcpus_with_credit() {
 /// By the paper's rule the vCPU with the lowest of four urgency claims misses four timeslices in
 /// the first second, and none later.
 #[test]
-fn gaps_vcpu_with_lowest_of_four_claims_misses_four_timeslices() {
+fn least_urgent_of_four_vcpus_misses_four_timeslices_under_gaps() {
     let four = dispatches(PAPER, &hogs(&[120, 120, 120, 130]), Span::from_secs(60));
     let first = [&[1, 2, 3, 4][..], &[1, 2, 3, 1, 2, 3, 4].repeat(4)].concat();
     assert_eq!(order(&four, 32), first);
@@ -99,7 +99,7 @@ fn starving() -> Vec<Hog> {
 /// taken away. The three others share that credit, so at least one of them always has credit and
 /// precedes the fourth vCPU.
 #[test]
-fn gaps_vcpu_with_lowest_claim_can_starve_under_paper_rules() {
+fn least_urgent_vcpu_can_starve_under_paper_rules_of_gaps() {
     for policy in [PAPER, "gaps rules=paper-ro"] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
         let begins = [(0, 1), (20, 2), (50, 3), (80, 4), (110, 1), (140, 2), (170, 3), (200, 1)];
@@ -115,7 +115,7 @@ fn gaps_vcpu_with_lowest_claim_can_starve_under_paper_rules() {
 /// With the same four vCPUs as `starving`, each receives a quarter of the CPU. The vCPU with the
 /// lowest urgency claim never waits for 400 ms.
 #[test]
-fn gaps_no_vcpu_starves_under_bounded_rules() {
+fn no_vcpu_starves_under_bounded_rules_of_gaps() {
     let wide = "gaps boost-cap=100% boost-depth=1s";
     for policy in ["gaps", "gaps base=xen-3.0.4", "gaps base=xen-3.0.4 among=under", wide] {
         let all = dispatches(policy, &starving(), Span::from_secs(60));
@@ -141,7 +141,7 @@ fn gaps_no_vcpu_starves_under_bounded_rules() {
 /// its old place behind the fourth, or to the tail. With its old place it has also run for 400 us
 /// before its own timeslices at 90 and 240 ms. It pays for those claims too.
 #[test]
-fn gaps_boosted_vcpu_goes_to_configured_place_after_boost_depth() {
+fn boosted_vcpu_goes_to_configured_queue_place_after_boost_depth() {
     let begins = |policy: &str| {
         let all = dispatches(policy, &hogs(&[110, 120, 120, 120]), Span::from_ms(340));
         let later = all.iter().filter(|turn| turn.at >= Time::START + Span::from_ms(180));
@@ -164,7 +164,7 @@ fn gaps_boosted_vcpu_goes_to_configured_place_after_boost_depth() {
 /// That VM claims the urgency of its task that waits for the I/O; no other VM does. The claim ends
 /// when the VM takes the pending I/O. I/O pending for an unknown VM changes nothing.
 #[test]
-fn gaps_pending_io_makes_no_vm_urgent_except_its_receiver() {
+fn pending_io_makes_only_its_receiving_vm_urgent_under_gaps() {
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&policy, &Topology::flat(1));
@@ -196,7 +196,7 @@ fn gaps_pending_io_makes_no_vm_urgent_except_its_receiver() {
 /// A VM that has answered requests in time eight times precedes others from the arrival of a
 /// request until it has answered or blocks. By then it has done all work of the request.
 #[test]
-fn gaps_inferred_server_vm_has_precedence_until_answer_or_block() {
+fn vm_inferred_as_server_has_precedence_until_answer_or_block() {
     let given = [("tell", RawValue::Text("inferred"))];
     let policy = Values::read(SPEC.policy_fields, given.into_iter()).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -237,7 +237,7 @@ fn claim(policy: &dyn Policy, vcpu: VcpuId) -> String {
 /// which would precede all others from then on. If the third VM reports this I/O, it becomes a
 /// driver. The report then counts from the next pass, which a driver causes when it blocks.
 #[test]
-fn gaps_pending_io_from_own_devices_takes_effect_at_once() {
+fn report_of_own_pending_io_takes_effect_immediately_under_gaps() {
     let server = Some(Task { id: TaskId::new(1), urgency: Urgency(100) });
     let mut tasks = Tasks::default();
     (tasks.blocked[0], tasks.woken[0]) = (server, server.map(|task| task.id));
@@ -275,7 +275,7 @@ fn gaps_pending_io_from_own_devices_takes_effect_at_once() {
 /// VM claim the urgency of the most urgent of these tasks. A report of any vCPU changes the claim
 /// of all.
 #[test]
-fn gaps_claim_reported_by_one_vcpu_applies_to_whole_vm() {
+fn urgency_claim_reported_by_one_vcpu_holds_for_whole_vm() {
     let values = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
     let mut policy = (SPEC.build)(&values, &Topology::flat(1));

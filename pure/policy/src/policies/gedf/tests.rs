@@ -25,7 +25,7 @@ fn gedf_runs_vcpus_with_earliest_deadlines_on_any_free_cpus() {
 /// Three vCPUs reserve two thirds of a CPU each. If each were bound to one of two CPUs, one CPU
 /// would have four thirds reserved.
 #[test]
-fn gedf_admits_three_vcpus_of_two_thirds_on_two_cpus() {
+fn gedf_admits_three_reservations_of_two_thirds_on_two_cpus() {
     picture(
         "gedf reserve=0cpu",
         "
@@ -217,7 +217,7 @@ fn gedf_does_not_overflow_if_events_are_a_century_apart() {
 
 /// The host bars a vCPU from the CPU that it ran on. The vCPU waits, and another CPU takes it.
 #[test]
-fn gedf_vcpu_refused_on_one_cpu_runs_on_another_cpu() {
+fn gedf_vcpu_barred_from_one_cpu_runs_on_another_cpu() {
     let cpus = [0, 1].map(CpuId::new);
     let policy = Values::defaults(SPEC.policy_fields).unwrap();
     let share = Values::defaults(SPEC.share_fields).unwrap();
@@ -245,7 +245,7 @@ fn gedf_vcpu_refused_on_one_cpu_runs_on_another_cpu() {
 /// blocked vCPU with 4 of 10 ms would still have budget had it stayed runnable. Checked to the
 /// nanosecond.
 #[test]
-fn gedf_departed_vcpu_share_is_reserved_while_budget_is_claimable() {
+fn gedf_departed_vcpu_share_is_reserved_while_another_has_budget() {
     let ns = Span::from_ns(1);
     let ms = |ms| Time::START + Span::from_ms(ms);
     let leaves = [(ms(14) - ns, false), (ms(14), true), (ms(20) - ns, true), (ms(20), false)];

@@ -190,7 +190,7 @@ fn sedf_unblocking_rule_decides_the_period_after_a_long_block() {
 /// device's wake-ups, 5 ms. The first short period is skipped for the time used before, and each
 /// further short period is twice as long.
 #[test]
-fn sedf_burst_unblocking_makes_the_interval_between_wakes_the_period() {
+fn sedf_burst_unblocking_sets_period_to_interval_between_wakes() {
     picture(
         "sedf compensation=none first-period=at-once unblocking=short-resume",
         "
@@ -210,7 +210,7 @@ fn sedf_burst_unblocking_makes_the_interval_between_wakes_the_period() {
 /// By Xen's rules a vCPU that has never blocked counts as blocked forever. So its first period
 /// begins a slice later, under each rule of unblocking.
 #[test]
-fn sedf_first_period_under_xen_rules_begins_slice_after_wake() {
+fn xen_sedf_first_period_begins_one_slice_after_wake() {
     for unblocking in ["isochronous", "conservative", "short-resume", "burst", "extra-support"] {
         picture(
             &format!("sedf rules=xen-3.0.3 unblocking={unblocking}"),
@@ -319,7 +319,7 @@ fn sedf_two_level_slack_makes_up_lost_budget_first() {
 /// A vCPU loses a slice of 8 ms by a short block. The rule of compensation decides if slack returns
 /// nothing of it, one quantum, or all of it.
 #[test]
-fn sedf_compensation_field_decides_how_much_lost_budget_slack_returns() {
+fn sedf_compensation_field_limits_lost_budget_repaid_from_slack() {
     picture(
         "sedf rules=xen-3.0.3 compensation=none first-period=at-once quantum=1ms",
         "
@@ -370,7 +370,7 @@ fn sedf_compensation_field_decides_how_much_lost_budget_slack_returns() {
 /// A loss that slack cannot compensate within the period is dropped at the end of the period, or
 /// carried over.
 #[test]
-fn sedf_lost_budget_expires_with_period_under_in_period_compensation() {
+fn sedf_compensation_in_period_drops_lost_budget_when_period_ends() {
     picture(
         "sedf unblocking=proportional compensation=in-period",
         "

@@ -85,7 +85,7 @@ mod tests {
 
     /// Values beyond 64 bits take another division path. Both paths round down.
     #[test]
-    fn sedf_slack_scores_above_64_bits_are_divided_without_loss() {
+    fn sedf_division_of_slack_scores_is_correct_above_64_bits() {
         let score = |quanta: i128| Score(quanta << PLACES);
         let (third, whole) = (Span::from_us(100), Span::from_us(300));
         for quanta in [3, 3 << 40] {

@@ -198,7 +198,7 @@ fn sedf_best_effort_vcpu_skips_past_periods_together_or_singly() {
 /// A vCPU gives up a slice of 3/10 for an extra-weight. Usage of that slice is forgotten or
 /// counted, depending on the rules.
 #[test]
-fn sedf_old_reservation_field_decides_if_removed_slice_usage_counts() {
+fn sedf_old_reservation_field_decides_if_removed_slice_stays_reserved() {
     for (old, slice) in [("forgotten", "95ms"), ("counted", "65ms")] {
         let mut script = Script::new(&format!("old-reservation={old}"));
         let first = script.join(0, "slice=3ms period=10ms").unwrap();
@@ -264,7 +264,7 @@ fn sedf_slack_is_still_divided_by_weight_after_a_century() {
 /// A vCPU that got a century of slack in one step stays far ahead of a vCPU with a thousandth of
 /// its weight. All later slack goes to the lighter vCPU.
 #[test]
-fn sedf_vcpu_gets_no_slack_after_a_century_of_slack() {
+fn sedf_vcpu_with_century_of_slack_waits_for_lighter_vcpu() {
     let century = Time::START + Span::from_secs(100 * 365 * 24 * 3_600);
     let mut script = Script::new("rules=best quantum=10us");
     let heavy = script.join(0, "extra-weight=32767").unwrap();
@@ -297,7 +297,7 @@ fn sedf_equal_slack_scores_are_served_in_wake_order() {
 }
 
 #[test]
-fn sedf_vcpu_picked_after_its_timeslice_ended_has_limit_zero() {
+fn sedf_vcpu_picked_after_timeslice_end_gets_time_limit_zero() {
     let mut script = Script::new("rules=xen-3.0.3");
     let vcpu = script.join(0, "").unwrap();
     script.wake(vcpu);
@@ -365,7 +365,7 @@ impl Script {
 /// the third grew at once. The third would get another 12.5 and 37.5 ms in the same 100 ms. The
 /// reservation of 30 of 150 ms would then get only 150 - 137.5 = 12.5 ms.
 #[test]
-fn sedf_departing_weighted_vcpus_cause_no_reservation_deadline_miss() {
+fn sedf_departing_weighted_vcpus_cause_no_deadline_miss() {
     let mut script = Script::new("");
     let slice = script.join(0, "slice=30ms period=150ms extra=false").unwrap();
     let weighted = [1, 2, 3].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
@@ -409,7 +409,7 @@ fn sedf_newcomer_with_weight_receives_slice_from_next_period() {
 /// 10 ms of budget. At 70 ms it would have used this budget had it run. The CPU is then quiescent,
 /// and all of the share is available.
 #[test]
-fn sedf_departed_vcpu_excess_stays_reserved_until_cpu_is_quiescent() {
+fn sedf_departed_vcpu_share_stays_reserved_until_cpu_is_quiescent() {
     for (leaves, has_room) in [(69, false), (70, true)] {
         let mut script = Script::new("first-period=at-once");
         let leaver = script.join(0, "slice=50ms period=100ms extra=false").unwrap();
@@ -443,7 +443,7 @@ fn sedf_usage_is_remembered_if_slice_is_removed_and_restored() {
 /// A vCPU used 2 ms in 100 ms at once; 1.96 ms of that exceed the fluid rate. A smaller slice
 /// repays all of it: nine slices of 0.2 ms, and 0.16 ms of the tenth, whose period ends at 1002 ms.
 #[test]
-fn sedf_large_slice_excess_is_fully_deducted_from_small_slices() {
+fn sedf_small_slices_repay_excess_cpu_time_of_large_slice() {
     let (large, small) = ("slice=2ms period=100ms", "slice=200us period=100ms");
     for leaves in [false, true] {
         let mut script = Script::new("");
@@ -490,7 +490,7 @@ fn sedf_overrun_from_late_enforcement_is_charged_to_overrunning_vcpu() {
 /// Two vCPUs of equal weight get half of 95 ms each, and both slices are exhausted. The CPU is
 /// quiescent when one of them leaves, so a newcomer gets its part at once.
 #[test]
-fn sedf_departed_slice_by_weight_is_free_on_quiescent_cpu() {
+fn sedf_departed_vcpu_frees_slice_by_weight_on_quiescent_cpu() {
     let mut script = Script::new("");
     let weighted = [0, 1].map(|slot| script.join(slot, "weight=1 extra=false").unwrap());
     weighted.iter().for_each(|&vcpu| script.wake(vcpu));

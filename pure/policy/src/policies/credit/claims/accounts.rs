@@ -159,7 +159,7 @@ mod tests {
     /// Example of the reference on GAPS, section 7.4. Each of five VMs may precede others for 1500
     /// us in a period, and saves up at most 10 ms of that.
     #[test]
-    fn gaps_precedence_time_of_1500_us_accumulates_to_10_ms() {
+    fn boost_allowance_under_gaps_accumulates_to_at_most_10_ms() {
         let (mut claims, vcpus) = five();
         assert_eq!(claims.left(vcpus[0]), Some(Span::ZERO));
         assert!(claims.domains[0].is_spent);
@@ -174,7 +174,7 @@ mod tests {
     /// A request takes 60 us of CPU time. So the time in which a VM may precede others suffices for
     /// 25 requests in a period.
     #[test]
-    fn gaps_precedence_time_suffices_for_25_requests_of_60_us() {
+    fn boost_allowance_under_gaps_covers_25_requests_of_60_us() {
         let (mut claims, vcpus) = five();
         for _ in 0..3 {
             assert!(claims.renew(1, PERIOD).contains(&2));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_precedence_time_is_redivided_by_weight_after_a_leave() {
+    fn boost_allowance_under_gaps_is_redivided_when_a_vm_leaves() {
         let (mut claims, vcpus) = five();
         claims.set_weight(0, Weight::new(4 * 256).unwrap());
         claims.renew(2, PERIOD);
@@ -215,7 +215,7 @@ mod tests {
     /// The boost allowance is the CPU time for which a VM may precede others by urgency claims. Of
     /// five VMs, the four that stayed are granted a new allowance.
     #[test]
-    fn gaps_grants_no_boost_allowance_to_a_vm_that_left() {
+    fn vm_that_left_is_granted_no_boost_allowance_under_gaps() {
         let (mut claims, vcpus) = five();
         claims.leave(vcpus[3]);
         assert_eq!(claims.renew(1, PERIOD), [0, 1, 2, 4]);

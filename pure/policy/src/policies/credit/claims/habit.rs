@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_vm_with_eight_timely_answers_of_ten_is_quick() {
+    fn vm_with_eight_timely_of_ten_answers_counts_as_quick() {
         let mut habit = ResponseHistory { asked: u32::MAX - 3, ..ResponseHistory::UNKNOWN };
         for count in 0..8 {
             assert!(!habit.is_at_it(1), "{count}");
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn gaps_unrequested_answer_is_ignored_and_missing_answer_counts_late() {
+    fn response_history_ignores_unrequested_answers_and_counts_missing_answers_late() {
         let mut habit = ResponseHistory::UNKNOWN;
         // The VM sends requests although no I/O item has arrived.
         (1..50).for_each(|asked| habit.hear(habit.ran, (0, 0), asked));
@@ -150,7 +150,7 @@ mod tests {
     /// Three I/O items that arrive at once are answered one by one. When the VM blocks, the
     /// remaining items count as answered.
     #[test]
-    fn gaps_requests_arriving_together_count_as_answered_one_by_one() {
+    fn response_history_counts_answers_to_simultaneous_requests_one_by_one() {
         let mut habit = ResponseHistory::UNKNOWN;
         for _ in 0..3 {
             habit.hear(habit.ran, (0, 3), habit.asked);

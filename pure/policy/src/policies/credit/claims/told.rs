@@ -165,7 +165,7 @@ mod tests {
     /// Table of the reference on GAPS, section 7.2. The last column is by the tasks that the driver
     /// VM names.
     #[test]
-    fn gaps_urgency_claims_equal_the_table_of_the_gaps_reference() {
+    fn urgency_claims_equal_the_table_of_the_gaps_reference() {
         let some = |claims: [u8; 4]| claims.map(Some);
         let (b, none): (&[u16], &[u16]) = (&[B], &[]);
         assert_eq!(claims(&[(A, 10)], &[(B, 5)], (b, b), 1), some([10, 5, 5, 5]));
@@ -183,7 +183,7 @@ mod tests {
     /// I/O wakes tasks in the order A, B, A, C. A list of two tasks then has C and A, and B does
     /// not count.
     #[test]
-    fn gaps_list_counts_only_tasks_most_recently_woken_by_io() {
+    fn blocked_task_claims_urgency_only_if_recently_woken_by_io() {
         let woken = [C, A, B].map(|task| Some(TaskId::new(task)));
         let told = Tasks {
             runnable: tasks(&[]),
@@ -199,7 +199,7 @@ mod tests {
     /// I/O wakes task B at 100 ms. B blocks again, and from 200 ms on it no longer counts. A second
     /// wake-up of B starts its time again. A wake-up of A leaves the time of B unchanged.
     #[test]
-    fn gaps_task_woken_by_io_stops_counting_after_list_time() {
+    fn blocked_task_woken_by_io_claims_urgency_for_list_time() {
         let ms = |ms| Time::START + Span::from_ms(ms);
         let belief = ClaimRules { list_time: Span::from_ms(100), ..PAPER };
         let mut heard = GuestReport::NOTHING;

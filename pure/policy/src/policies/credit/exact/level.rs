@@ -359,7 +359,7 @@ mod tests {
     /// changes only its class. A boosted vCPU stays boosted. Beyond that, the credit is cut or the
     /// vCPU becomes inactive.
     #[test]
-    fn credit_accounting_changes_only_class_within_a_period_of_credit() {
+    fn accounting_changes_only_class_if_credit_is_within_one_period() {
         let fields = Values::defaults(SPEC.policy_fields).expect("all fields have defaults");
         let share = Values::defaults(SPEC.share_fields).expect("all fields have defaults");
         let vcpu = VcpuId::new(0, DomId::new(0), 0);

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn credit_division_saturates_if_the_result_overflows() {
+    fn division_rounded_up_saturates_if_the_result_overflows() {
         assert_eq!([div_up(7, 3, 4), div_up(8, 3, 4), div_up(0, 3, 4)], [6, 6, 0]);
         assert!(div_up(i64::MAX, 2, 1) > i64::MAX / 8);
     }
@@ -139,7 +139,7 @@ mod tests {
     /// A cap is a whole percentage of a period's credits, rounded up (section 7.8 of the reference
     /// on Credit).
     #[test]
-    fn credit_caps_are_rounded_up_to_whole_period_credits() {
+    fn xen_credit_rounds_caps_up_to_whole_credits_per_period() {
         let millionths = [
             (&[1, 2, 3][..], 33_334),
             (&[4, 5, 6], 66_667),

@@ -63,7 +63,7 @@ mod tests {
     /// The steady overrun is the minimum over the current and the previous block of 64 overruns
     /// each. It is zero before the first block is complete.
     #[test]
-    fn edf_steady_overrun_is_minimum_of_last_two_overrun_blocks() {
+    fn edf_steady_overrun_is_minimum_of_64_to_128_overruns() {
         let mut stops = OverrunHistory::default();
         learn(&mut stops, 63, 7);
         assert_eq!(stops.habit(), Span::ZERO, "the first block is not complete");

@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn edf_refill_is_quarter_slice_within_50_to_250_us() {
+    fn edf_forgives_quarter_slice_per_period_up_to_250_us() {
         let us = Span::from_us;
         let expected = [(40, 40), (80, 50), (200, 50), (300, 75), (1_000, 250), (8_000, 250)];
         for (slice, expected) in expected {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn edf_forgiveness_ends_at_forty_refills_and_accrues_with_time() {
+    fn edf_overrun_forgiveness_accrues_with_time_up_to_forty_refills() {
         let mut leniency = Leniency::full(share(Span::from_ms(8), Span::from_ms(100)), at_ms(0));
         assert_eq!(leniency.take(Span::from_ms(7), at_ms(0)), Span::from_ms(7));
         assert_eq!(leniency.take(Span::from_ms(7), at_ms(0)), Span::from_ms(3));
@@ -119,7 +119,7 @@ mod tests {
 
     /// A change to a slice with a smaller bucket and back, at the same time, adds nothing.
     #[test]
-    fn edf_change_of_parameters_adds_no_forgiveness() {
+    fn edf_change_of_parameters_adds_no_overrun_forgiveness() {
         let (long, short) = (Span::from_ms(8), Span::from_us(40));
         let period = Span::from_ms(100);
         let mut leniency = Leniency::full(share(long, period), at_ms(0));

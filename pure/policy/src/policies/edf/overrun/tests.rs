@@ -59,7 +59,7 @@ impl Lone {
 
 /// Forty refills of 250 us are forgiven at once, and one more in each period.
 #[test]
-fn edf_exact_vcpu_pays_back_overrun_beyond_its_leniency() {
+fn edf_exact_vcpu_pays_back_overrun_beyond_the_forgiven_amount() {
     let mut lone = Lone::new();
     let late = Span::from_ms(5);
     // The bucket of 10 ms forgives two overruns of 5 ms. Of the third overrun it forgives only the
@@ -77,7 +77,7 @@ fn edf_exact_vcpu_pays_back_overrun_beyond_its_leniency() {
 /// An overrun of 90 ms is longer than 10 slices by 10 ms. These 10 ms never become debt, and 10 ms
 /// of the debt of 80 ms are forgiven.
 #[test]
-fn edf_exact_vcpu_owes_at_most_ten_slices() {
+fn edf_exact_vcpu_overrun_debt_is_at_most_ten_slices() {
     let mut lone = Lone::new();
     lone.run(Span::from_ms(90));
     assert_eq!(lone.run_all(Span::ZERO, 8), [Span::ZERO; 8]);

@@ -207,7 +207,7 @@ fn sedf_slack_compensates_deadline_misses_before_losses_by_blocking() {
 /// One is the budget that it would have left had it run, the other a fifth of the remaining 75 ms.
 /// The loss is compensated until the period ends.
 #[test]
-fn sedf_proportional_unblocking_keeps_the_larger_of_two_safe_budgets() {
+fn sedf_proportional_unblocking_keeps_larger_of_remaining_and_prorated_budget() {
     let best = rules("");
     for (now, used, deadline, loss) in [
         (10, 0, 100, 0),
@@ -254,7 +254,7 @@ fn sedf_first_period_field_delays_first_deadline_by_a_slice() {
 /// The vCPU last woke at 5 ms and blocked at 10 ms with 3 ms used. It wakes at 15 ms, at 40 ms, or
 /// after its deadline at 250 ms. [Xen 3.0, §6.7]
 #[test]
-fn sedf_xen_unblocking_rules_set_usage_and_deadline_after_wake() {
+fn sedf_xen_unblocking_rules_give_hand_computed_usage_and_deadline() {
     let xen = "rules=xen-3.0.3 unblocking";
     for (word, shortly, late, long_after) in [
         ("isochronous", (0, 200), (0, 200), (0, 400)),

@@ -132,7 +132,7 @@ fn sedf_barred_subtask_continues_on_second_cpu_at_deadline() {
 /// Other vCPUs can still be tardy because of CPU time that the split vCPU used, until the CPU is
 /// quiescent.
 #[test]
-fn sedf_cpu_stays_strict_after_split_vcpu_leaves_until_quiescent() {
+fn sedf_keeps_demand_test_until_quiescence_after_split_vcpu_leaves() {
     let (mut host, [one, _, split]) = Host::of_three();
     assert_eq!(host.left_over(), [false, false]);
     host.leave(split);
@@ -187,7 +187,7 @@ fn sedf_subtask_that_would_make_another_vcpu_tardy_is_refused() {
 
 /// Slices by weight take all of a CPU that reservations leave, so no subtask fits beside them.
 #[test]
-fn sedf_subtask_is_never_placed_beside_slices_by_weight() {
+fn sedf_splits_no_vcpu_onto_cpu_with_slices_by_weight() {
     let mut host = Host::new("place=split");
     host.join(0, SIX).unwrap();
     host.join(1, SIX).unwrap();
@@ -207,7 +207,7 @@ fn sedf_subtask_is_never_placed_beside_slices_by_weight() {
 /// No service vCPU is charged for balancing yet. The share kept for balancing is not given to split
 /// vCPUs either, so a later service vCPU finds it free.
 #[test]
-fn sedf_split_vcpus_are_not_admitted_to_the_balancer_slice() {
+fn sedf_split_vcpus_cannot_reserve_the_balancer_slice() {
     let mut host = Host::new("place=split reserve=0cpu balancer=repaired balancer-slice=2ms");
     for slot in 0..2 {
         host.join(slot, SIX).unwrap();
@@ -229,7 +229,7 @@ fn sedf_split_vcpus_are_not_admitted_to_the_balancer_slice() {
 /// The third slice goes to the first CPU with enough capacity, or to the CPU with the most. A
 /// best-effort vCPU always goes to the CPU where it gets the most slack.
 #[test]
-fn sedf_place_field_affects_slices_but_best_effort_always_spreads() {
+fn sedf_place_field_affects_slices_but_not_best_effort_vcpus() {
     for (place, cpus) in [("spread", [0, 1, 0, 1]), ("pack", [0, 0, 0, 1]), ("split", [0, 1, 0, 1])]
     {
         let mut host = Host::new(&alloc::format!("place={place}"));
