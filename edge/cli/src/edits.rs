@@ -20,8 +20,8 @@ use crate::problem::Problem;
 ///
 /// First `whatif` simulates the unchanged recording, with costs fitted to its first half. In the
 /// second half the simulation must repeat each share within 0.1 points of a CPU. It must repeat
-/// each p99 wait within 20 % or 50 us. If it does not, nothing is predicted. Without changes
-/// `whatif` prints only this check.
+/// each p99 wait within 20 % or 50 us, beyond what chance explains for that number of wakes. If it
+/// does not, nothing is predicted. Without changes `whatif` prints only this check.
 ///
 /// With --since the recording is the last part of the daemon's recording.
 ///
