@@ -159,10 +159,9 @@ pub fn serve(
             page: page.as_ref().map(|site| site.address),
             sessions: Mutex::new(Sessions::new(times)),
         });
-        let listener = tokio::net::UnixListener::from_std(listener)?;
         tokio::select! {
             ended = core => ended,
-            () = accept::accept(listener, &front) => Ok(()),
+            ended = accept::accept(listener, &front) => ended,
             ended = accept::accept_remote(remote, &front) => ended,
             ended = accept::accept_scrapers(metrics, &front) => ended,
             ended = accept::accept_browsers(page, &front) => ended,

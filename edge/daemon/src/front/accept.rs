@@ -3,7 +3,8 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::IpAddr;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixListener;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
@@ -15,12 +16,14 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioTimer;
+use rustix::net::{SocketFlags, accept_with};
 use slackline_control::link::{Answer, CallerIdentity, Request};
 use slackline_control::{Kind, Problem};
 use slackline_service::Role;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::io::{AsyncRead, AsyncWrite, Interest};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tower_service::Service;
@@ -44,6 +47,9 @@ const HEADERS: usize = 32;
 
 /// Maximum size of the head of a request, in bytes.
 const HEAD: usize = 16 * 1024;
+
+/// Number of connections that are accepted without a pause in which requests are served.
+const AT_ONCE: u64 = 64;
 
 /// Pause after a failed `accept` that no client causes, such as a lack of descriptors or memory.
 const AFTER_FAILURE: Duration = Duration::from_millis(10);
@@ -76,19 +82,49 @@ const STRANGER: &[u8] = b"HTTP/1.1 403 Forbidden\r\nconnection: close\r\ncontent
 /// Accepts and serves local connections, forever.
 ///
 /// Refused connections are handled without delay, since administrators may wait in the queue behind
-/// them. The runtime interrupts this loop from time to time, so that requests are served in
-/// between.
-pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) {
+/// them. A connection is registered with the runtime only if it is served or answered, because a
+/// registration takes longer than all else. After [`AT_ONCE`] connections, requests are served
+/// before the next ones.
+///
+/// # Errors
+/// If the socket cannot be waited for.
+pub(super) async fn accept(listener: UnixListener, front: &Arc<Front>) -> io::Result<()> {
+    // A listener of the runtime would register each connection. A stream of the runtime can wait
+    // for the listening socket too.
+    let listener = UnixStream::from_std(OwnedFd::from(listener).into())?;
     let router = pages::router(front);
     let refusals = Arc::new(Semaphore::new(REFUSALS));
-    loop {
-        let (stream, _) = next(|| listener.accept()).await;
-        match admit(&stream, front) {
-            Ok((caller, held)) => {
+    for number in 1_u64.. {
+        if number.is_multiple_of(AT_ONCE) {
+            yield_now().await;
+        }
+        let socket = next(|| accept_local(&listener)).await;
+        let (admitted, words) = match admit(&socket, front) {
+            Ok(admitted) => (Some(admitted), Vec::new()),
+            Err(words) if words.is_empty() => continue,
+            Err(words) => (None, words),
+        };
+        let Ok(stream) = UnixStream::from_std(socket.into()) else { continue };
+        match admitted {
+            Some((caller, held)) => {
                 let (from, held) = (Origin::Here(caller), Arc::new(held));
                 tokio::spawn(serve(stream, from, held, Arc::clone(front), router.clone()));
             }
-            Err(words) => turn_away(stream, words, &refusals),
+            None => turn_away(stream, words, &refusals),
+        }
+    }
+    Ok(())
+}
+
+/// Accepts a local connection, without registering it with the runtime.
+async fn accept_local(listener: &UnixStream) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    loop {
+        listener.readable().await?;
+        let accept = || Ok(accept_with(listener, flags)?);
+        match listener.try_io(Interest::READABLE, accept) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            accepted => return accepted,
         }
     }
 }
@@ -306,7 +342,7 @@ async fn stranger(front: &Front, address: IpAddr) -> Response {
 
 /// Returns the identity of a local caller and its connection slot. The error is a refusal as raw
 /// HTTP bytes.
-fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
+fn admit(stream: &OwnedFd, front: &Front) -> Result<(Caller, HeldSlot), Vec<u8>> {
     let stranger = || STRANGER.to_vec();
     let (uid, gids) = peer::of(stream.as_fd()).map_err(|_| stranger())?;
     let role = front.people.role(uid, &gids).ok_or_else(stranger)?;
@@ -336,9 +372,6 @@ fn admit(stream: &UnixStream, front: &Front) -> Result<(Caller, HeldSlot), Vec<u
 /// the refusal first waits a short time for the request, outside the accept loop. If too many
 /// refusals wait already, this refusal is written at once.
 fn turn_away(stream: UnixStream, reason: Vec<u8>, refusals: &Arc<Semaphore>) {
-    if reason.is_empty() {
-        return;
-    }
     match Arc::clone(refusals).try_acquire_owned() {
         Ok(place) => {
             tokio::spawn(async move {

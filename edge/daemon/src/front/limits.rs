@@ -123,15 +123,17 @@ impl Limits {
             Role::Operator | Role::Tenant | Role::Viewer => (CONNECTIONS - KEPT, CONNECTIONS_EACH),
         };
         let mut now = locked(limits);
-        if now.connections + now.remotes.len() >= all {
-            return Err(Full::All(all));
-        }
+        let is_full = now.connections + now.remotes.len() >= all;
         let had = now.of.entry(owner.clone()).or_default();
-        if had.connections >= each {
-            return Err(Full::Own(each));
-        }
+        // The rate comes first: a refusal for this reason needs no answer, so it is the cheapest.
         if role != Role::Administrator && !had.may_connect(Instant::now()) {
             return Err(Full::TooOften);
+        }
+        if is_full {
+            return Err(Full::All(all));
+        }
+        if had.connections >= each {
+            return Err(Full::Own(each));
         }
         had.connections += 1;
         now.connections += 1;
